@@ -1,1 +1,1 @@
-"""What the tables mean: computed on reading, from the warehouse alone."""
+"""Analyses of the warehouse's tables, computed when they are read."""

@@ -1,7 +1,6 @@
-"""Results pooled into cells: like with like, the runs a figure rests on, their spread, their evidence.
+"""Results pooled into cells, with the number of runs, the spread and the evidence of each figure.
 
-Shapes, devices, precisions, modes and provenances are never averaged over. What a cell means for a choice of hardware
-is decided elsewhere.
+Results are pooled only within one shape, device, precision, mode and provenance.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from accel_platform.warehouse.reader import Reader
 
 Row = Mapping[str, Any]
 EVIDENCE_LIMIT = 20
-"""Result ids kept per cell, newest first."""
-# A figure of a cell is the median over its results; low and high are the extremes over them, and the standard deviation
-# is that of the samples within one. Runtime versions may differ between the results of a cell, and `fingerprints` says
-# how many there were.
+"""Largest number of result ids per cell, newest first."""
+# A cell's figure is the median over its results; low and high are the extremes over them. The standard deviation is the
+# median of those of the samples within a result. Runtime versions may differ between the results of a cell:
+# `fingerprints` counts them.
 _CELLS = """
 SELECT r.model_id, any_value(r.model_family) AS model_family, r.hardware, r.choice, r.device_id,
     any_value(r.device_name) AS device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,
@@ -45,10 +44,10 @@ ORDER BY r.model_id, r.hardware, device_name, r.mode, r.precision, r.batch_size,
 
 
 def read_cells(reader: Reader, selection: Selection, *, evidence: bool = True) -> list[dict[str, Any]]:
-    """One row per cell that the selection leaves, ordered by model, hardware and shape; figures are medians of results.
+    """Return one row per selected cell, ordered by model, hardware and shape; figures are medians of results.
 
-    `verified` is None where outputs were never compared, as with imports. Raises WarehouseEmpty before the first.
-    Without `evidence`, the ids of its results and the newest one's time, which take long to read, are None.
+    `verified` is None where outputs were never compared, as with imports. Without `evidence`, the columns `evidence`
+    and `newest_at`, which take long to read, are None. Raises WarehouseEmpty before the first publish.
     """
     condition, values = selection.where()
     ids = f"max(r.result_id, {EVIDENCE_LIMIT})" if evidence else "NULL"
@@ -60,9 +59,9 @@ _ALIKE = ("mode", "batch_size", "sequence_length", "image_size", "processes")
 
 
 def group_comparable(cells: Sequence[Row]) -> list[list[Row]]:
-    """For each model the cells of one shape, that which most places ran (then the smallest); most places first.
+    """Return for each model the cells of the shape that most devices ran, then the smallest; most devices first.
 
-    Precisions and provenances stand side by side in it.
+    Cells of all precisions and provenances of that shape are in the group.
     """
     shapes: dict[tuple[Any, ...], list[Row]] = {}
     for cell in cells:

@@ -1,4 +1,4 @@
-"""Which results a question is about: one set of filters for commands, routes, pages and reports."""
+"""Filters of results, shared by commands, routes, pages and reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class Selection(BaseModel):
-    """Filters that all have to hold; one that is not given leaves nothing out."""
+    """Filters that must all hold; an unset one excludes nothing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     model: tuple[str, ...] = Field(
@@ -47,11 +47,11 @@ class Selection(BaseModel):
         return require_date(value)
 
     def where(self, table: str = "r") -> tuple[str, dict[str, Any]]:
-        """A SQL condition over columns of `results` under this alias, and its named parameters."""
+        """Return a SQL condition over columns of `results` under the alias `table`, and its named parameters."""
         conditions: list[str] = ["true"]
         values: dict[str, Any] = {}
         if self.model:
-            # Names repeat, so that a list is looked through once for each of them; a subquery would be joined.
+            # list_contains instead of a subquery, because DuckDB evaluates it once per distinct name and joins nothing.
             conditions.append(
                 f"(list_contains($models, {table}.model_id) OR list_contains($models, {table}.model_family))"
             )
@@ -75,7 +75,7 @@ class Selection(BaseModel):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The hardware that is named with a choice, as `openvino:gpu.1` is."""
+        """Hardware named with a choice, such as `openvino:gpu.1`."""
         return tuple(name for name in self.hardware if ":" in name)
 
     @property
@@ -84,15 +84,19 @@ class Selection(BaseModel):
         return list(dict.fromkeys(name.partition(":")[0] for name in self.hardware))
 
     def recorded_models(self) -> list[str]:
-        """The models as they are recorded. A name that is an alias and a family's, such as bert, is both."""
+        """Return the recorded ids of the models; a name that is an alias and a family, such as bert, gives both."""
         return list(dict.fromkeys([*self.model, *map(canonical_model_id, self.model)]))
 
 
 def require_known(reader: Reader, selection: Selection) -> None:
-    """Raises NotFound for a model, hardware name or device that nothing knows, with those that are spelt alike, and
-    InvalidInput for a choice that its runtime cannot have.
+    """Check that every model, hardware name and device of the selection is known, measured or not.
 
-    One that is known and was not measured is no error: there is nothing to answer with then, and `measure_command`.
+    Raises
+    ------
+    NotFound
+        For an unknown name, with names of similar spelling.
+    InvalidInput
+        For a choice that its runtime cannot have.
     """
     models = reader.rows("SELECT model_id, family FROM models")
     names = {name for row in models for name in row.values() if name}
@@ -119,7 +123,7 @@ def require_known(reader: Reader, selection: Selection) -> None:
 
 
 def reject_choices(hardware: Iterable[str]) -> None:
-    """Raises InvalidInput where a name has a choice and what is asked about tells devices, not choices, apart."""
+    """Reject hardware names with a choice, where results are told apart by device. Raises InvalidInput."""
     for name in hardware:
         if ":" in name:
             plain = name.partition(":")[0]
@@ -129,7 +133,7 @@ def reject_choices(hardware: Iterable[str]) -> None:
 
 
 def measure_command(selection: Selection) -> str:
-    """The command that measures what the selection speaks of."""
+    """Return the command that measures what the selection describes."""
     options = {
         "models": ",".join(selection.model),
         "hardware": ",".join(selection.hardware),
@@ -138,8 +142,8 @@ def measure_command(selection: Selection) -> str:
         "batch-sizes": selection.batch_size,
         "sequence-length": selection.sequence_length,
     }
-    told = (f" --{name} {shlex.quote(str(value))}" for name, value in options.items() if value)
-    return f"accel bench run{''.join(told)}"
+    arguments = (f" --{name} {shlex.quote(str(value))}" for name, value in options.items() if value)
+    return f"accel bench run{''.join(arguments)}"
 
 
 def _unknown(what: str, name: str, known: Iterable[str], sql: str) -> str:
@@ -160,7 +164,7 @@ def _in_catalogue(name: str) -> bool:
 
 
 def canonical_model_id(name: str) -> str:
-    """A key, alias or hub id as the id it is recorded under; a name that only results know stays as it is."""
+    """Return the recorded id of a key, alias or hub id; a name that is not in the catalog is returned unchanged."""
     from accel_platform.workloads.model_catalog import resolve_model
 
     try:
@@ -170,7 +174,7 @@ def canonical_model_id(name: str) -> str:
 
 
 def require_date(value: object) -> object:
-    """The value as it is. Raises ValueError for a number: nobody writes seconds since 1970 and means a date."""
+    """Return the value unchanged. Raises ValueError for a number, because seconds since 1970 are hardly meant."""
     text = isinstance(value, str) and not _DAY.fullmatch(value) and re.fullmatch(r"[-+\d.e_ ]*", value.casefold())
     if text or isinstance(value, int | float):
         raise ValueError("write a date such as 2026-11-20, or a time such as 2026-11-20T08:30:00Z")
@@ -178,12 +182,12 @@ def require_date(value: object) -> object:
 
 
 def _instant(value: date | datetime) -> datetime:
-    """Midnight of a date, and times without a zone, are UTC."""
+    """Convert a date (its midnight) or a time to an aware time; UTC is assumed where no zone is given."""
     moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)  # noqa: DTZ001
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def equality_condition(**columns: Any) -> tuple[str, dict[str, Any]]:
-    """A condition over a table as `r`, and its values; a column whose value is None leaves nothing out."""
+    """Return a SQL condition on columns of the alias `r`, and its values; a value of None excludes nothing."""
     given = {column: value for column, value in columns.items() if value is not None}
     return " AND ".join(["true", *(f'r."{column}" = ${column}' for column in given)]), given

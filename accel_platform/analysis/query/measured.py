@@ -1,4 +1,4 @@
-"""What processes of ours measured, gathered into series of like cells in order of time. Nothing is compared here."""
+"""Series of own measurements: the results of processes for one comparable cell, in order of time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.reader import Reader
 
 _IDENTITY = tuple(MeasuredSeries.model_fields)
-# Rows of ours only: what files claim has no samples. Ids of measurements begin with their time.
+# Own measurements only, because imported results have no samples. Ids of measurements begin with their time.
 _ROWS = f"""
 SELECT {", ".join(f"r.{name}" for name in _IDENTITY)},
     r.result_id, r.run_id, u."commit", r.threads, r.latency_p50_ms, r.noisy, r.verified,
@@ -30,21 +30,21 @@ WHERE event_id IN (SELECT unnest($ids))
 
 @dataclass(frozen=True)
 class ProcessResult:
-    """What one measuring process found for one cell."""
+    """Result of one measuring process for one cell."""
 
     result_id: UUID
     run_id: str
     commit: str | None
     threads: int | None
     median_ms: float | None
-    """None where it failed, or has too few samples for a median."""
+    """Median latency of a batch; None if it failed, or has too few samples for a median."""
     failure: str | None
-    """Why there is no figure to believe; None where it works."""
+    """Why there is no valid figure; None if it works."""
     verified: bool
-    """Whether its outputs were compared with the reference. Where they were not, it answers for nothing."""
+    """True if its outputs were compared with the reference; otherwise it is no evidence."""
     noisy: bool
     doubt: str | None = None
-    """Why its own samples are in doubt, where they were read; that it differs from other processes is no reason."""
+    """Why its own samples are in doubt, if they were read. Disagreement with other processes is no such reason."""
     samples_ns: tuple[int, ...] = ()
 
 
@@ -52,7 +52,7 @@ MeasuredProcesses = dict[MeasuredSeries, list[ProcessResult]]
 
 
 def read_measured_series(reader: Reader, *, model: str | None = None, hardware: str | None = None) -> MeasuredProcesses:
-    """Every series, or those of one model (its id or family) or hardware name; samples are not read."""
+    """Return every series, or those of one model (its id or family) or hardware name, without samples."""
     condition = (
         "($model IS NULL OR r.model_id = $model OR r.model_family = $model)"
         " AND ($hardware IS NULL OR $hardware IN (r.hardware, r.hardware || ':' || r.choice))"
@@ -62,13 +62,13 @@ def read_measured_series(reader: Reader, *, model: str | None = None, hardware: 
 
 
 def read_series_of_runs(reader: Reader, run_ids: Collection[str]) -> MeasuredProcesses:
-    """The series in which these runs took part, whole, and others of the same models."""
+    """Return the whole series in which these runs took part, and other series of the same models."""
     condition = "r.model_id IN (SELECT model_id FROM results WHERE list_contains($runs, run_id))"
     return _grouped(reader.rows(_ROWS.format(condition=condition), {"runs": list(run_ids)}))
 
 
 def attach_samples(reader: Reader, processes: Iterable[ProcessResult]) -> dict[UUID, ProcessResult]:
-    """The processes with their samples and what is doubtful about them, by result."""
+    """Return the processes by result id, with their samples and the doubt about them."""
     known = {process.result_id: process for process in processes}
     if not known:
         return {}

@@ -1,4 +1,4 @@
-"""Which runs a person means: by their id, by the commit they measured, or by what git calls it. Nothing is judged."""
+"""Resolution of run ids, commits and git names to runs, and the devices that runs observed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.warehouse.reader import Reader
 
 MIN_PREFIX_LENGTH = 7
-"""Characters of a commit, or of a run's id, that are taken for a prefix."""
+"""Fewest characters of a commit or run id accepted as a prefix."""
 
 _RUNS = """SELECT run_id, "commit" FROM runs WHERE kind = 'benchmark' ORDER BY run_id"""
 
@@ -23,24 +23,35 @@ class RunSet:
     """Runs on one side of a comparison."""
 
     ref: str
-    """As it was given."""
+    """Reference as given by the user."""
     run_ids: tuple[str, ...]
     commit: str | None
-    """None where the runs do not say what they measured."""
+    """Commit that the runs measured; None if they are not labeled with one."""
 
     @property
     def name(self) -> str:
-        """What a person reads."""
+        """Display name."""
         commit = self.commit[:12] if self.commit else None
         runs = f"{len(self.run_ids)} runs" if len(self.run_ids) > 1 else "1 run"
         return f"{self.ref} ({runs}{f' of {commit}' if commit and not self.ref.startswith(commit) else ''})"
 
 
 def resolve_runs(reader: Reader, ref: str, *, folder: Path | None = None) -> RunSet:
-    """The benchmark runs that `ref` means: a run's id, the commit that runs are labelled with, or a unique prefix of
-    either, else what git calls that commit in `folder` (default: the current one).
+    """Return the benchmark runs that `ref` names.
 
-    Raises InvalidInput for a prefix of several, NotFound where no run is meant.
+    Parameters
+    ----------
+    ref
+        A run's id, the commit that runs are labeled with, a unique prefix of either, or a git name of that commit.
+    folder
+        Folder in which git resolves names (default: the current one).
+
+    Raises
+    ------
+    InvalidInput
+        For a prefix of several names.
+    NotFound
+        If no run matches.
     """
     ref = ref.strip()
     runs: dict[str, str | None] = {row["run_id"]: row["commit"] for row in reader.rows(_RUNS)}
@@ -94,7 +105,7 @@ ObservedDevices = dict[tuple[str, str, str | None], dict[str, Any]]
 
 
 def observed_devices(reader: Reader, run_ids: Collection[str]) -> ObservedDevices:
-    """What these runs saw of their devices."""
+    """Return driver and runtime versions that these runs observed of their devices."""
     found: ObservedDevices = {}
     for row in reader.rows(_DEVICES, {"runs": list(run_ids)}):
         versions = json.loads(row["versions"] or "{}")
@@ -103,5 +114,5 @@ def observed_devices(reader: Reader, run_ids: Collection[str]) -> ObservedDevice
 
 
 def differing_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The names under which two hold different things, in order."""
+    """Return the sorted keys whose values differ between two mappings."""
     return [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]

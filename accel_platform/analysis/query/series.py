@@ -1,4 +1,4 @@
-"""A column of a CSV file as a series of numbers in order, grouped or not. What it means is not known here."""
+"""Series of numbers from a column of a CSV file, grouped or not."""
 
 from __future__ import annotations
 
@@ -19,18 +19,33 @@ Row = tuple[int, dict[str, str]]
 
 @dataclass(frozen=True)
 class Series:
-    """The values that are known, and the position of each among all rows (or groups), known or not."""
+    """The known values, and the position of each among all rows (or groups), known or not."""
 
     values: tuple[float, ...]
     positions: tuple[int, ...]
 
 
 def read_series(path: Path, *, value: str, order: str | None = None, group: str | None = None) -> Series:
-    """The numbers of the `value` column.
+    """Read the numbers of the `value` column.
 
-    Rows stay as they are in the file, or are sorted by the `order` column, as numbers where all of it is numbers and as
-    text (ISO dates) where not. Rows that share a `group` count as one, their median, at the place of the first. An
-    empty or NaN cell is a row without a value. Raises NotFound for the file, InvalidInput for what is in it.
+    Parameters
+    ----------
+    order
+        Column to sort by, as numbers if all of it is numbers, else as text (ISO dates). Default: order of the file.
+    group
+        Column whose equal values make one value: the median of their rows, at the position of the first.
+
+    Returns
+    -------
+    Series
+        An empty or NaN cell counts as a row without a value.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file.
+    InvalidInput
+        If the file is not CSV, lacks a column, or holds text that is not a number.
     """
     rows = _rows(path, [column for column in (value, order, group) if column is not None])
     if order is not None:
@@ -52,7 +67,7 @@ def _rows(path: Path, columns: Collection[str]) -> list[Row]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             head = file.read(_SNIFFED)
             first = head.partition("\n")[0]
-            # The one most used in the header; csv.Sniffer takes letters for separators where there is one column.
+            # The separator most used in the header, because csv.Sniffer takes letters for separators of one column.
             delimiter = max(",;\t", key=first.count)
             file.seek(0)
             reader = csv.DictReader(file, delimiter=delimiter, restval="", skipinitialspace=True)
@@ -77,7 +92,7 @@ def _ordered(rows: list[Row], order: str) -> list[Row]:
 
 
 def _number(path: Path, line: int, text: str) -> float:
-    """NaN for a cell without a value."""
+    """Parse a cell; return NaN for a cell without a value."""
     if text.strip().casefold() in ("", "nan", "null", "none", "na", "n/a"):
         return math.nan
     try:

@@ -1,1 +1,1 @@
-"""What changed: commits against baselines, snapshots against snapshots, series over time."""
+"""Comparisons: commits with baselines, snapshots with snapshots, series over time."""

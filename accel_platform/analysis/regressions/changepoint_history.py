@@ -1,4 +1,4 @@
-"""The whole history of each series: when it moved, and the events that say so. What people decide is `triage.py`."""
+"""Shifts in the whole history of each series, and the events that record regressions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accel_platform.events.types import MeasuredSeries, RegressionFound
 
 @dataclass(frozen=True)
 class SeriesHistory:
-    """One series in order of time, and the shifts that a watcher of it would have told."""
+    """One series in order of time, and the shifts that online detection would have reported."""
 
     series: MeasuredSeries
     results: int
@@ -29,8 +29,10 @@ class SeriesHistory:
 def find_shifts(
     measured: MeasuredProcesses, decided: ShiftDecisions, *, min_change_percent: float
 ) -> list[SeriesHistory]:
-    """Every series that works. An accepted shift begins a new baseline; what was before it is watched as before. What
-    was rejected is not looked at."""
+    """Find the shifts of every series with verified results.
+
+    An accepted shift begins a new baseline; the results before it are still searched. Rejected results are left out.
+    """
     found = []
     for series, processes in measured.items():
         points = [p for p in decided.counted(processes) if p.verified and p.median_ms is not None]
@@ -50,7 +52,7 @@ def find_shifts(
 
 
 def regression_event(decision: Decision) -> RegressionFound:
-    """The event of a decision that alerts for sure. Raises ValueError for another."""
+    """Build the event of a decision that is a certain change. Raises ValueError for any other decision."""
     if not decision.moved or decision.first_result is None:
         raise ValueError(f"A decision {decision.state!r} is no finding.")
     return RegressionFound(
@@ -74,7 +76,7 @@ def regression_event(decision: Decision) -> RegressionFound:
 
 
 def record_regressions(log: EventLog, found: Iterable[RegressionFound], *, source: str) -> int:
-    """Append what was found, each once: finding it again changes nothing. Returns how many are new."""
+    """Append the regressions, each once, and return how many are new."""
     return sum(
         log.append([Event.of(payload, source=source)], key=f"regression-{payload.regression_id}").new
         for payload in found
@@ -82,7 +84,7 @@ def record_regressions(log: EventLog, found: Iterable[RegressionFound], *, sourc
 
 
 def regression_id(series: MeasuredSeries, first_result: UUID) -> str:
-    """12 hex digits, the same whoever finds it and how often."""
+    """Return the id of a regression, 12 hex digits: a hash of the series and its first result at the new level."""
     return hashlib.sha256(f"{series.model_dump_json()} {first_result}".encode()).hexdigest()[:12]
 
 

@@ -1,7 +1,4 @@
-"""A candidate against its baseline, cell by cell: which results belong together, and what keeps the others apart.
-
-What the figures say is decided in `regression_test.py`.
-"""
+"""Comparison of candidate runs with baseline runs, cell by cell, and the reasons why cells are not comparable."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ _STATES: tuple[State, ...] = get_args(State)
 
 @dataclass(frozen=True)
 class Check:
-    """All cells of both sides."""
+    """Decisions on all cells of both sides."""
 
     baseline: RunSet
     candidate: RunSet
@@ -40,7 +37,7 @@ class Check:
 
     @property
     def exit_code(self) -> int:
-        """0 where nothing regressed, 1 where something did, 2 where of no cell anything can be said."""
+        """0 if no cell regressed, 1 if one did, 2 if every cell has insufficient data."""
         if self.count("regressed"):
             return 1
         return 0 if self.count("insufficient_data") < len(self.decisions) else 2
@@ -56,8 +53,8 @@ def check(
 ) -> Check:
     """Decide every cell that either side measured.
 
-    `again` are runs that measured suspect cells once more: those cells are decided by these runs alone, for what made
-    a cell suspect may have been chance.
+    `again` are runs that measured suspicious cells once more. These runs alone decide those cells, because the first
+    measurement may have looked suspicious by chance.
     """
     old, new = set(baseline.run_ids), {*candidate.run_ids, *again}
     snapshot_id = reader.snapshot_id
@@ -66,11 +63,11 @@ def check(
     devices = observed_devices(reader, old | new)
     alike: dict[MeasuredSeries, list[_Cell]] = {}
     for cell in cells:
-        alike.setdefault(_subject(cell.series), []).append(cell)
+        alike.setdefault(_without_device(cell.series), []).append(cell)
     decisions = [
-        _both(cell, decided.accepted.get(cell.series, ()), min_change_percent)
+        _decide_two_sided(cell, decided.accepted.get(cell.series, ()), min_change_percent)
         if cell.before and (cell.after or cell.rejected)
-        else _one_sided(cell, alike[_subject(cell.series)], devices)
+        else _decide_one_sided(cell, alike[_without_device(cell.series)], devices)
         for cell in cells
     ]
     told = sorted((decision for decision in decisions if decision is not None), key=_order)
@@ -78,7 +75,7 @@ def check(
 
 
 def suspicious_cells(checked: Check) -> tuple[Decision, ...]:
-    """The cells that measuring again would settle."""
+    """Return the cells that another measurement would settle."""
     return tuple(decision for decision in checked.decisions if decision.alerts)
 
 
@@ -90,15 +87,15 @@ class _Cell:
     before: list[ProcessResult]
     after: list[ProcessResult]
     again: list[ProcessResult]
-    """Of `after`, those that were made to confirm."""
+    """Those of `after` that were measured to confirm."""
     others: list[ProcessResult]
-    """All but the candidate's."""
+    """All processes but the candidate's."""
     rejected: int
-    """How many of the candidate's do not count."""
+    """Number of the candidate's processes that do not count."""
 
 
 def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decided: ShiftDecisions) -> list[_Cell]:
-    """The series in which either side took part, those processes with their samples that may be compared."""
+    """Return the series in which either side took part, with the samples of the processes to compare."""
     measured = {
         series: found for series, found in read_series_of_runs(reader, old | new).items() if _of(found, old | new)
     }
@@ -128,15 +125,15 @@ def _cell(
     new: Collection[str],
     again: Collection[str],
 ) -> _Cell:
-    """Where nothing of the baseline counts, the newest that was measured before it stands in."""
+    """Build the cell of a series; if no baseline process counts, use the newest ones measured before it."""
     before, after, others = _of(counted, old), _of(counted, new), _others(counted, new)
     if not before and (rejected := _of(found, old)):
         before = _newest([process for process in others if process.result_id < rejected[0].result_id])
     return _Cell(series, before, after, _of(counted, again), others, len(_of(found, new)) - len(after))
 
 
-def _both(cell: _Cell, accepted: Sequence[UUID], min_change_percent: float) -> Decision:
-    """A cell of both sides. Of shifts accepted since the baseline, the last is the level to be held against."""
+def _decide_two_sided(cell: _Cell, accepted: Sequence[UUID], min_change_percent: float) -> Decision:
+    """Decide a cell of both sides; the last shift accepted since the baseline sets the level to compare with."""
     if not cell.after:
         why = "its shift was rejected"
         return Decision(cell.series, "ok", why, processes_before=len(cell.before), processes_after=cell.rejected)
@@ -157,8 +154,8 @@ def _both(cell: _Cell, accepted: Sequence[UUID], min_change_percent: float) -> D
     return replace(decided, first_result=cell.after[0].result_id)
 
 
-def _one_sided(cell: _Cell, alike: Sequence[_Cell], devices: ObservedDevices) -> Decision | None:
-    """A cell of one side only; None where the other side's unlike cell tells it already."""
+def _decide_one_sided(cell: _Cell, alike: Sequence[_Cell], devices: ObservedDevices) -> Decision | None:
+    """Decide a cell of one side only; return None if an incomparable cell of the other side already reports it."""
     told = decide(cell.series, cell.before, cell.after, ())
     if not cell.before:
         return None if any(other.before and not other.after for other in alike) else told
@@ -172,7 +169,7 @@ def _one_sided(cell: _Cell, alike: Sequence[_Cell], devices: ObservedDevices) ->
 def _differences(
     before: ProcessResult, after: ProcessResult, series: MeasuredSeries, other: MeasuredSeries, devices: ObservedDevices
 ) -> str:
-    """What makes two fingerprints unlike, from what the runs saw of their devices."""
+    """Return the differences of two fingerprints, from what the runs observed of their devices."""
     was, now = (
         {**devices.get((p.run_id, s.hardware, s.choice), {}), "device": s.device_id, "threads": p.threads}
         for p, s in ((before, series), (after, other))
@@ -183,8 +180,8 @@ def _differences(
     return "; ".join(told) or f"fingerprint {series.fingerprint} before, {other.fingerprint} now"
 
 
-def _subject(series: MeasuredSeries) -> MeasuredSeries:
-    """The series, whatever measured it."""
+def _without_device(series: MeasuredSeries) -> MeasuredSeries:
+    """Return the series without its device and fingerprint."""
     return series.model_copy(update={"device_id": "", "fingerprint": ""})
 
 
@@ -197,11 +194,11 @@ def _others(processes: Sequence[ProcessResult], run_ids: Collection[str]) -> lis
 
 
 def _newest(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
-    """The last few: as many as tell the noise, so that they outweigh a candidate."""
+    """Return the newest processes, as many as the noise estimate needs, so that they outweigh a candidate."""
     return list(processes[-MIN_EARLIER_PROCESSES:])
 
 
 def _order(decision: Decision) -> tuple[Any, ...]:
-    """The worst first."""
+    """Return the sort key that puts the worst decision first."""
     change = decision.change_percent
     return (_STATES.index(decision.state), -(change or 0.0), decision.series.model_dump_json())

@@ -1,4 +1,4 @@
-"""Commits whose results are in, what each is held against, and what came of it. The cells are judged in `check.py`."""
+"""Measured commits, the baseline of each, and the outcome of its check."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from accel_platform.events.types import CommitChecked
 from accel_platform.warehouse.reader import Reader
 
 _NEWEST = 20
-"""Commits that are looked at: older ones are not checked now because somebody imports the past."""
+"""Number of newest commits to check, so that an import of old results does not start checks of old commits."""
 
-# Runs that ended, with whatever they measured; ids of runs begin with their time.
+# All runs that ended, in order of time, because ids of runs begin with their time.
 _RUNS = """
 SELECT run_id, "commit", labels->>'$.branch' AS branch, labels->>'$.baseline' AS baseline,
     labels->>'$.confirms' IS NOT NULL AS confirms
@@ -38,14 +38,14 @@ class MeasuredCommit:
     name: str
     run_ids: tuple[str, ...]
     again: tuple[str, ...] = ()
-    """Of these, the ones that measured suspect cells once more."""
+    """Those of the runs that measured suspicious cells once more."""
     branch: str | None = None
     baseline: str | None = None
-    """What its runs say it is to be held against, by their label."""
+    """Commit to compare with, by the label `baseline` of its runs."""
 
     @property
     def state(self) -> str:
-        """Another one when more of its runs have ended."""
+        """Hash of the runs, which changes when more of them have ended."""
         return hashlib.sha256(" ".join(self.run_ids).encode()).hexdigest()[:16]
 
     @property
@@ -54,7 +54,7 @@ class MeasuredCommit:
 
 
 def measured_commits(reader: Reader) -> list[MeasuredCommit]:
-    """Every commit that was measured, in the order in which they first were."""
+    """Return every measured commit, in order of its first measurement."""
     found: dict[str, list[dict[str, object]]] = {}
     for row in reader.rows(_RUNS):
         found.setdefault(row["commit"], []).append(row)
@@ -71,7 +71,10 @@ def measured_commits(reader: Reader) -> list[MeasuredCommit]:
 
 
 def unchecked_commits(reader: Reader) -> list[MeasuredCommit]:
-    """The newest commits with runs that no check has seen, oldest first. The first of all has nothing before it."""
+    """Return the newest commits with runs that no check has seen, oldest first.
+
+    The very first commit is left out unless its label names a baseline, because none was measured before it.
+    """
     checked: dict[str, set[str]] = {}
     for row in reader.rows(_CHECKED):
         checked.setdefault(row["commit"], set()).update(json.loads(row["runs"]))
@@ -84,8 +87,10 @@ def unchecked_commits(reader: Reader) -> list[MeasuredCommit]:
 
 
 def find_baseline(commit: MeasuredCommit, known: Sequence[MeasuredCommit]) -> MeasuredCommit | str:
-    """What a commit is held against: the one that its label `baseline` names, else the one measured last before it
-    under the same label `branch` (or under none, where it has none). Where there is none, why.
+    """Return the commit to compare with, or the reason why there is none.
+
+    It is the commit that the label `baseline` names. Without that label, it is the last one measured before under the
+    same label `branch` (under none, if the commit has none).
     """
     if commit.baseline is not None:
         named = [c for c in known if _same(c.name, commit.baseline)]
@@ -101,7 +106,7 @@ def find_baseline(commit: MeasuredCommit, known: Sequence[MeasuredCommit]) -> Me
 
 
 def check_commit(reader: Reader, commit: MeasuredCommit) -> tuple[Check | None, CommitChecked]:
-    """Hold a commit against its baseline. The check is None where there is no baseline; the event says why."""
+    """Compare a commit with its baseline. The check is None if there is no baseline; the event says why."""
     baseline = find_baseline(commit, measured_commits(reader))
     if isinstance(baseline, str):
         return None, CommitChecked(
@@ -130,7 +135,7 @@ def check_commit(reader: Reader, commit: MeasuredCommit) -> tuple[Check | None, 
 
 
 def record_check(log: EventLog, checked: Check | None, payload: CommitChecked, *, source: str) -> None:
-    """Append what moved, then the outcome; the same check of the same runs is told once."""
+    """Append the regressions found, then the outcome; the same check of the same runs is recorded once."""
     if checked is not None:
         moved = (d for d in checked.decisions if d.moved)
         record_regressions(log, map(regression_event, moved), source=source)
@@ -145,6 +150,6 @@ def _last(rows: Sequence[dict[str, object]], label: str) -> str | None:
 
 
 def _same(name: str, other: str) -> bool:
-    """Either may be shortened."""
+    """Return whether two commit names are equal, or one abbreviates the other."""
     short, long = sorted((name, other), key=len)
     return name == other or (len(short) >= MIN_PREFIX_LENGTH and long.startswith(short))

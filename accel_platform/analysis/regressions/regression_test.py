@@ -1,7 +1,7 @@
-"""Whether one cell got slower between two sets of processes, judged by the noise of that very series. Pure.
+"""Regression test of one cell between two sets of processes, against the noise of its own series.
 
-Three things must come together for an alert: more than a person would act on, more than processes of this series differ
-by anyway, and more than one process that says so. What falls short of one of them is told, and alerts nobody.
+An alert needs a change that is large enough to act on, exceeds the usual difference between processes of this series,
+and is confirmed by more than one process. A change that lacks one of them is reported without an alert.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from accel_platform.events.types import MeasuredSeries
 State = Literal["regressed", "suspicious", "improved", "insufficient_data", "ok"]
 
 MIN_CHANGE_PERCENT = 3.0
-"""A smaller change of the median alerts nobody, unless it is asked for."""
+"""Smallest change of a median that is reported, the default of checks, trends and cell comparisons."""
 MIN_PROCESSES = 2
-"""One process may have been unlucky: with its memory, its neighbours, its clock."""
+"""Fewest candidate processes for an alert, because memory layout, neighbors or clock may slow a single one."""
 MIN_EARLIER_PROCESSES = 5
 MAX_EARLIER_PROCESSES = 50
-"""The noise of a series is known from so many of its processes; it changes over the years."""
+"""Bounds on the number of earlier processes that give a series' noise, which changes over the years."""
 MIN_PROCESSES_FOR_OWN_NOISE = 3
-"""From so many a side on, what the compared processes differ by among themselves counts too."""
+"""Processes a side from which the spread among the compared processes counts too."""
 MAX_SPIKE_DEVIATIONS = 5.0
 MAX_DISTURBANCE = 1.0
-"""Processes that others disturbed were seen to take 1.7 times as long; a greater change is not put down to that."""
+"""Largest relative change attributed to disturbance; disturbed processes were seen to take 1.7 times as long."""
 MAX_NOISE = 0.25
-"""Where noise alone passes this, that nothing is seen says nothing."""
+"""Noise (relative change) above which the absence of a change cannot be concluded."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What can be said of one cell. Latencies are medians of a batch."""
+    """Decision on one cell. Latencies are medians of a batch."""
 
     series: MeasuredSeries
     state: State
@@ -59,26 +59,26 @@ class Decision:
     change_percent: float | None = None
     p_value: float | None = None
     noise_percent: float | None = None
-    """Change that noise alone seldom passes in this series, with so many processes a side."""
+    """Change that noise alone seldom exceeds in this series with so many processes a side."""
     processes_before: int = 0
     processes_after: int = 0
     processes_needed: int | None = None
-    """A side, to tell a change of this size from noise in 19 of 20 cases."""
+    """Processes a side that tell a change of this size from noise in 19 of 20 cases."""
     first_result: UUID | None = None
-    """The candidate's first."""
+    """Id of the candidate's first result."""
     evidence: tuple[UUID, ...] = ()
-    """The candidate's results that decided."""
+    """Ids of the candidate's results that decided."""
     commits_before: tuple[str, ...] = ()
     commits_after: tuple[str, ...] = ()
 
     @property
     def moved(self) -> bool:
-        """Whether something surely moved."""
+        """True if the cell regressed or improved with certainty."""
         return self.state in ("regressed", "improved")
 
     @property
     def alerts(self) -> bool:
-        """Whether something moved, surely or not: what measuring again would settle."""
+        """True if the cell moved, certainly or not, which another measurement would settle."""
         return self.moved or self.state == "suspicious"
 
 
@@ -91,15 +91,28 @@ def decide(
     min_change_percent: float = MIN_CHANGE_PERCENT,
     accepted: Collection[UUID] = (),
 ) -> Decision:
-    """Judge the candidate's processes against the baseline's; both with samples, in order of time.
+    """Compare the candidate's processes with the baseline's.
 
-    `others` are all processes of the series but the candidate's, the baseline's among them, in order of time: they tell
-    its noise. `accepted` are the results from which on a new level was accepted. Raises ValueError for a least change
-    that no comparison makes.
+    Parameters
+    ----------
+    baseline, candidate
+        Processes with samples, in order of time.
+    others
+        All processes of the series but the candidate's, the baseline's among them, in order of time. They give its
+        noise.
+    min_change_percent
+        Smallest change of the median that counts.
+    accepted
+        First results of accepted levels.
+
+    Raises
+    ------
+    ValueError
+        If `min_change_percent` is below the smallest effect that a comparison tells.
     """
     if min_change_percent < 100 * MIN_EFFECT:
         raise ValueError(f"No comparison tells less than {MIN_EFFECT:.0%}.")
-    told = Decision(
+    decision = Decision(
         series,
         "insufficient_data",
         processes_before=len(baseline),
@@ -111,29 +124,29 @@ def decide(
     )
     for side, processes in (("baseline", baseline), ("candidate", candidate)):
         if not processes:
-            return replace(told, reason=f"the {side} did not measure it")
+            return replace(decision, reason=f"the {side} did not measure it")
         if not any(process.verified for process in processes):
-            return replace(told, reason=f"the {side}'s outputs were not verified, so it answers for nothing")
-    before, after = _working(baseline), _working(candidate)
+            return replace(decision, reason=f"the {side}'s outputs were not verified, so it answers for nothing")
+    before, after = _working_processes(baseline), _working_processes(candidate)
     if not before or not after:
-        return _failing(told, baseline, candidate)
+        return _decide_failing(decision, baseline, candidate)
     if any(len(process.samples_ns) < MIN_MEDIAN_SAMPLES for process in (*before, *after)):
-        return replace(told, reason=f"a process has fewer than {MIN_MEDIAN_SAMPLES} samples, which a median needs")
-    return _compared(told, before, after, others, min_change_percent / 100, accepted)
+        return replace(decision, reason=f"a process has fewer than {MIN_MEDIAN_SAMPLES} samples, which a median needs")
+    return _decide_by_samples(decision, before, after, others, min_change_percent / 100, accepted)
 
 
-def _compared(
-    told: Decision,
+def _decide_by_samples(
+    decision: Decision,
     before: Sequence[ProcessResult],
     after: Sequence[ProcessResult],
     others: Sequence[ProcessResult],
     least: float,
     accepted: Collection[UUID],
 ) -> Decision:
-    first, second = _pooled(before), _pooled(after)
+    first, second = _pool_samples(before), _pool_samples(after)
     found = compare(first, second, noise_level=least)
-    told = replace(
-        told,
+    decision = replace(
+        decision,
         before_ms=float(np.median(first)) / 1e6,
         after_ms=float(np.median(second)) / 1e6,
         change_percent=100 * (found.ratio - 1) if found.ratio is not None else None,
@@ -145,38 +158,40 @@ def _compared(
     levels = _levels(others, accepted)
     medians = [value for level in levels for value in level.even]
     if found.ratio is None:
-        return replace(told, reason="its samples are 0 ns long")
+        return replace(decision, reason="its samples are 0 ns long")
     if len(medians) < MIN_EARLIER_PROCESSES:
         more = MIN_EARLIER_PROCESSES - len(medians)
-        return replace(told, reason=f"its noise is unknown: {more} more earlier processes of this series are needed")
+        return replace(
+            decision, reason=f"its noise is unknown: {more} more earlier processes of this series are needed"
+        )
     of_each_side = 2 * len(before) * len(after) / (len(before) + len(after))
     noise = estimate_noise_level(medians, processes=of_each_side)
-    told = replace(told, noise_percent=100 * noise)
+    decision = replace(decision, noise_percent=100 * noise)
     if abs(math.log(found.ratio)) <= math.log1p(least):
         if noise <= MAX_NOISE:
-            return replace(told, state="ok")
+            return replace(decision, state="ok")
         needed = processes_needed(medians, effect=MAX_NOISE)
-        return replace(told, processes_needed=needed, reason=f"too noisy to tell a change by {MAX_NOISE:.0%}")
+        return replace(decision, processes_needed=needed, reason=f"too noisy to tell a change by {MAX_NOISE:.0%}")
     if min(len(before), len(after)) >= MIN_PROCESSES_FOR_OWN_NOISE:
         noise = max(noise, estimate_comparison_noise(_medians_ns(before), _medians_ns(after)))
-        told = replace(told, noise_percent=100 * noise)
+        decision = replace(decision, noise_percent=100 * noise)
     found = compare(first, second, noise_level=max(noise, least))
-    if (why_not := _doubt(found, before, after, levels)) is None:
-        return replace(told, state="regressed" if found.verdict == "slower" else "improved")
+    if (uncertainty := _uncertainty_reason(found, before, after, levels)) is None:
+        return replace(decision, state="regressed" if found.verdict == "slower" else "improved")
     assert found.ratio is not None
     needed = processes_needed(medians, effect=max(found.ratio, 1 / found.ratio) - 1)
-    return replace(told, state="suspicious", reason=why_not, processes_needed=max(needed, MIN_PROCESSES))
+    return replace(decision, state="suspicious", reason=uncertainty, processes_needed=max(needed, MIN_PROCESSES))
 
 
-def _doubt(
+def _uncertainty_reason(
     found: SampleComparison, before: Sequence[ProcessResult], after: Sequence[ProcessResult], levels: Sequence[_Level]
 ) -> str | None:
-    """Why a change that the samples show is not to be believed yet; None where it is."""
+    """Return why a change in the samples is not certain yet; None if it is."""
     if not found.different:
         return f"{len(after)} against {len(before)} processes: noise alone may do that"
     if len(after) < MIN_PROCESSES:
         return "one process alone says so"
-    # Where the baseline is as noisy, the noise of the series is known with it.
+    # Doubts count only if the baseline has none, because the noise of the series includes a noisy baseline.
     assert found.ratio is not None
     small = max(found.ratio, 1 / found.ratio) - 1 <= MAX_DISTURBANCE
     doubtful = [process.doubt for process in after if process.doubt]
@@ -186,24 +201,26 @@ def _doubt(
         and 2 * sum(process.doubt is not None for process in before) <= len(before)
     ):
         return f"{len(doubtful)} of {len(after)} processes are noisy, and the baseline was not: {doubtful[0]}"
-    if not _stands(before, after, levels, slower=found.verdict == "slower", effect=found.minimal_effect):
+    if not _holds_without_extreme(before, after, levels, slower=found.verdict == "slower", effect=found.minimal_effect):
         return "one process on a side makes it: without that one there is no change"
     return None
 
 
-def _failing(told: Decision, baseline: Sequence[ProcessResult], candidate: Sequence[ProcessResult]) -> Decision:
-    """Where all processes of a side failed."""
+def _decide_failing(
+    decision: Decision, baseline: Sequence[ProcessResult], candidate: Sequence[ProcessResult]
+) -> Decision:
+    """Decide a cell of which all processes of a side failed."""
     was, now = (next((p.failure for p in side if p.failure), None) for side in (baseline, candidate))
-    if _working(candidate):
-        return replace(told, state="improved", reason=f"it works now; before: {was}")
-    known = [process.median_ms for process in _working(baseline) if process.median_ms is not None]
+    if _working_processes(candidate):
+        return replace(decision, state="improved", reason=f"it works now; before: {was}")
+    known = [process.median_ms for process in _working_processes(baseline) if process.median_ms is not None]
     if not known:
-        return replace(told, reason=f"it fails on both sides: {now}")
-    return replace(told, state="regressed", before_ms=median(known), reason=f"it fails now: {now}")
+        return replace(decision, reason=f"it fails on both sides: {now}")
+    return replace(decision, state="regressed", before_ms=median(known), reason=f"it fails now: {now}")
 
 
-def _working(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
-    """Those that have figures to believe; calm ones alone where they are enough."""
+def _working_processes(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
+    """Return the verified processes that work, only those without doubt if they are enough."""
     works = [process for process in processes if process.verified and process.failure is None]
     calm = [process for process in works if process.doubt is None]
     return calm if len(calm) >= MIN_PROCESSES else works
@@ -213,8 +230,8 @@ def _medians_ns(processes: Sequence[ProcessResult]) -> list[float]:
     return [median_ns(process.samples_ns) for process in processes]
 
 
-def _pooled(processes: Sequence[ProcessResult]) -> list[int]:
-    """Their samples, as many of each: the one that took most must not outvote the others."""
+def _pool_samples(processes: Sequence[ProcessResult]) -> list[int]:
+    """Pool equally many samples of each process, so that the one with the most does not dominate."""
     count = min(len(process.samples_ns) for process in processes)
     pool: list[int] = []
     for process in processes:
@@ -226,17 +243,18 @@ def _pooled(processes: Sequence[ProcessResult]) -> list[int]:
 
 @dataclass(frozen=True)
 class _Level:
-    """A part of a series in which nothing moved for good."""
+    """A part of a series without a lasting shift."""
 
     ids: tuple[UUID, ...]
     medians: tuple[float, ...]
 
     @property
     def even(self) -> list[float]:
-        """The medians over their own middle: levels side by side then differ by noise alone.
+        """The medians divided by the level's median, so that levels differ by noise alone.
 
-        A spike counts as `MAX_SPIKE_DEVIATIONS` standard deviations (by the median deviation) at most: one in thirty
-        would double the noise and hide real shifts, and what it might do to a comparison `_stands` prevents.
+        Spikes are clipped at `MAX_SPIKE_DEVIATIONS` standard deviations (from the median absolute deviation), because
+        one in thirty would double the noise and hide real shifts. `_holds_without_extreme` guards comparisons against
+        spikes.
         """
         logs = np.log(self.medians) - math.log(median(self.medians))
         width = MAX_SPIKE_DEVIATIONS * 1.4826 * float(np.median(np.abs(logs)))
@@ -244,7 +262,7 @@ class _Level:
 
 
 def _levels(others: Sequence[ProcessResult], accepted: Collection[UUID]) -> list[_Level]:
-    """The newest of the other processes, divided where the series moved and where a person accepted that it did."""
+    """Divide the newest of the other processes at shifts of the series, and at shifts that a person accepted."""
     known = [(p.result_id, p.median_ms) for p in others if p.verified and p.median_ms][-MAX_EARLIER_PROCESSES:]
     if not known:
         return []
@@ -255,7 +273,7 @@ def _levels(others: Sequence[ProcessResult], accepted: Collection[UUID]) -> list
     return [_Level(ids[a:b], medians[a:b]) for a, b in pairwise(bounds)]
 
 
-def _stands(
+def _holds_without_extreme(
     before: Sequence[ProcessResult],
     after: Sequence[ProcessResult],
     earlier: Sequence[_Level],
@@ -263,9 +281,9 @@ def _stands(
     slower: bool,
     effect: float,
 ) -> bool:
-    """Whether the change is there without the process that speaks for it most, on either side.
+    """Return whether the change remains without the process that shows it most, on either side.
 
-    A baseline of one process is held against the level of the series around it instead.
+    For a baseline of one process, the level of the series around it is the reference.
     """
     sign = 1 if slower else -1
     old, new = (sorted(sign * value for value in _medians_ns(side)) for side in (before, after))

@@ -1,4 +1,4 @@
-"""What came between two snapshots: results, medians that moved, cells of the matrix that changed. Nothing is judged."""
+"""Comparison of two snapshots: cells tested for a change, and differences of results, medians and matrix."""
 
 from __future__ import annotations
 
@@ -63,8 +63,10 @@ ORDER BY ALL
 
 @dataclass(frozen=True)
 class TableChanges:
-    """Rows as the tables name their columns. `removed` are results that are no longer there or now of another
-    provenance, where they count as `added`."""
+    """Differences between two snapshots' tables, in rows with the tables' column names.
+
+    `removed` counts results that are gone, or now have another provenance, under which they count as `added`.
+    """
 
     before: str
     after: str
@@ -84,10 +86,10 @@ class TableChanges:
 def compare_tables(
     before: Reader, after: Reader, *, min_change_percent: float = MIN_MEDIAN_CHANGE_PERCENT
 ) -> TableChanges:
-    """What is in the tables of `after` and not in those of `before`, and the other way round.
+    """Return the differences between the tables of two snapshots, without a test for noise.
 
-    A cell's median is that of all its usable results, under one fingerprint; it counts as moved from
-    `min_change_percent` on. Raises WarehouseEmpty.
+    A cell's median is that of all its usable results under one fingerprint; changes from `min_change_percent` on are
+    listed. Raises WarehouseEmpty before the first publish.
     """
     with duckdb.connect(":memory:") as con:
         for name, sql in (("results", _RESULTS), ("medians", _MEDIANS), ("matrix", _MATRIX)):
@@ -112,7 +114,7 @@ Verdict = Literal["slower", "faster", "fails now", "works now", "undecided", "sa
 _IDENTITY = ("model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length",
              "processes")  # fmt: skip
 _RUNS = "SELECT run_id FROM runs WHERE kind = 'benchmark'"
-# Only what shares a model with a new run can be held against it.
+# Only runs that share a model with a new run can be compared with it.
 _TOUCHED = """
 SELECT DISTINCT run_id FROM results
 WHERE list_contains($old, run_id) AND model_id IN (SELECT model_id FROM results WHERE list_contains($new, run_id))
@@ -122,12 +124,12 @@ _SELECTED = f"SELECT DISTINCT {', '.join(_IDENTITY)} FROM results AS r WHERE {{c
 
 @dataclass(frozen=True)
 class CellChanges:
-    """`rows` are the cells that were measured before and again since; `only_before` and `only_after` count the others
-    that the selection leaves."""
+    """Cells measured before and again since (`rows`), and the number of other selected cells on each side."""
 
     before: str
-    """Ids of the snapshots."""
+    """Id of the earlier snapshot."""
     after: str
+    """Id of the later snapshot."""
     rows: list[dict[str, Any]]
     only_before: int
     only_after: int
@@ -136,14 +138,17 @@ class CellChanges:
 def compare_cells(
     before: Reader, after: Reader, selection: Selection, *, min_change_percent: float = MIN_CHANGE_PERCENT
 ) -> CellChanges:
-    """Every cell that has results before the first snapshot and new ones since, up to the second.
+    """Compare every cell that has results at the first snapshot and new ones up to the second.
 
-    Measurements of ours are judged by their samples and the noise of their series. Of figures without samples, as
-    imports and stand-ins have them, only the medians can be told: their verdict is `undecided`. Raises NotFound for
-    what nothing knows, WarehouseEmpty.
+    Own measurements are tested by their samples and the noise of their series. Imported and emulated figures have no
+    samples, so only their medians are given and their verdict is `undecided`. Raises NotFound for an unknown name, and
+    WarehouseEmpty before the first publish.
     """
     require_known(after, selection)
-    rows = [*_measured(before, after, selection, min_change_percent), *_told(before, after, selection)]
+    rows = [
+        *_measured_changes(before, after, selection, min_change_percent),
+        *_unsampled_changes(before, after, selection),
+    ]
     old, new = (
         {tuple(cell[name] for name in _IDENTITY) for cell in read_cells(reader, selection)}
         for reader in (before, after)
@@ -152,7 +157,7 @@ def compare_cells(
     return CellChanges(before.snapshot_id, after.snapshot_id, rows, len((old & new) - again), len(new - old))
 
 
-def _measured(before: Reader, after: Reader, selection: Selection, least: float) -> list[dict[str, Any]]:
+def _measured_changes(before: Reader, after: Reader, selection: Selection, least: float) -> list[dict[str, Any]]:
     old, now = ({row["run_id"] for row in reader.rows(_RUNS)} for reader in (before, after))
     new = sorted(now - old)
     touched = after.rows(_TOUCHED, {"old": sorted(old), "new": new}) if new else []
@@ -191,8 +196,8 @@ def _row(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _told(before: Reader, after: Reader, selection: Selection) -> list[dict[str, Any]]:
-    """Cells of any other provenance that have more or fewer results than before."""
+def _unsampled_changes(before: Reader, after: Reader, selection: Selection) -> list[dict[str, Any]]:
+    """Return cells of other provenances that have more or fewer results than before."""
     old, new = (
         {
             tuple(cell[name] for name in (*_IDENTITY, "provenance", "verified")): cell

@@ -1,6 +1,6 @@
-"""A figure over time: one series per like cell, device and fingerprint, where it moved, and what is known of that.
+"""Trends of any metric and provenance: one series per cell, device and fingerprint, with its shifts.
 
-Unlike `changepoint_history.py`, which watches our own latencies for alerts, this covers any figure and provenance.
+`changepoint_history.py` detects shifts of own latencies for alerts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Metric = Literal[
 ]  # fmt: skip
 METRICS: tuple[Metric, ...] = get_args(Metric)
 HIGHER_IS_BETTER = ("throughput_items_per_s",)
-"""Of these more is better; of all others less."""
+"""Metrics of which more is better; for all others less is better."""
 IDENTITY = (*MeasuredSeries.model_fields, "provenance")
 
 _COLUMNS = {"latency_ms": "coalesce(r.latency_p50_ms, r.latency_mean_ms)"}
@@ -37,7 +37,7 @@ WHERE r.status = 'ok' AND r.verified IS NOT FALSE AND r.model_family <> 'microbe
     AND {{condition}}
 ORDER BY ALL
 """
-# A hash takes NULLs for equal, as a series does.
+# Compared by hash, because a hash treats NULLs as equal, as a series does.
 _LONGEST = f"""
  AND hash({", ".join(f"r.{name}" for name in IDENTITY)}) IN (
     SELECT hash({", ".join(f"r.{name}" for name in IDENTITY)}) FROM judged_results AS r
@@ -54,7 +54,7 @@ FROM regressions
 
 @dataclass(frozen=True)
 class Point:
-    """One result. `std` is the standard deviation of its own samples, None for other figures than latency."""
+    """One result. `std` is the standard deviation of its own samples, None for metrics other than latency."""
 
     result_id: UUID
     run_id: str | None
@@ -68,20 +68,20 @@ class Point:
 
 @dataclass(frozen=True)
 class Shift:
-    """A lasting change, by the points themselves (`p_value`), by a recorded regression, or by both."""
+    """A lasting change, found in the points (`p_value`), recorded as a regression, or both."""
 
     point: Point
-    """The first at the new level."""
+    """First point at the new level."""
     commit_before: str | None
     before: float | None
     after: float | None
     change_percent: float | None
     worse: bool | None
     p_value: float | None
-    """None where only a watcher told of it."""
+    """None if it is only recorded."""
     regression_id: str | None
     state: str | None
-    """open, accepted, rejected or gone; None where nothing is recorded."""
+    """open, accepted, rejected or gone; None if it is not recorded."""
     accepted_by: str | None
     accepted_reason: str | None
     rejected_by: str | None
@@ -90,10 +90,10 @@ class Shift:
 
 @dataclass(frozen=True)
 class Trend:
-    """One series, oldest point first. `undated` results are in no point: nobody knows when they occurred."""
+    """One series, oldest point first. `undated` counts results without a time, which are no points."""
 
     series: dict[str, Any]
-    """`IDENTITY` and the device's name."""
+    """Values of `IDENTITY` and the device's name."""
     metric: Metric
     points: tuple[Point, ...]
     shifts: tuple[Shift, ...]
@@ -112,7 +112,7 @@ class Trend:
         return 100 * stdev(values) / fmean(values) if len(values) > 1 and fmean(values) else None
 
     def document(self) -> dict[str, Any]:
-        """The whole series, with its median and spread, for machines."""
+        """Return the whole series with its median and spread as a JSON-ready dict."""
         return {**asdict(self), "median": self.median, "spread_percent": self.spread_percent}
 
 
@@ -124,11 +124,12 @@ def trends(
     min_change_percent: float = MIN_CHANGE_PERCENT,
     longest: int | None = None,
 ) -> list[Trend]:
-    """The series of a figure that the selection leaves, each of one cell, provenance and fingerprint.
+    """Return the selected series of a metric, each of one cell, provenance and fingerprint.
 
-    Results whose outputs were found wrong are left out; with `longest`, all but so many series of more than two
-    results. A shift smaller than `min_change_percent` is not told. Raises
-    NotFound for what nothing knows, WarehouseEmpty.
+    Results with wrong outputs are left out. `longest` limits the answer to that many of the longest series of more than
+    two results. Shifts smaller than `min_change_percent` are left out.
+
+    Raises NotFound for an unknown name, and WarehouseEmpty before the first publish.
     """
     require_known(reader, selection)
     condition, values = selection.where()
@@ -196,13 +197,16 @@ def _shift(
 
 
 MAX_SERIES = 40
-"""Series that are looked at."""
+"""Largest number of series in `trend_rows`."""
 MIN_POINTS = 3
-"""Points below which nothing is a trend."""
+"""Fewest points of a series in `trend_rows`."""
 
 
 def trend_rows(reader: Reader, selection: Selection) -> list[dict[str, Any]]:
-    """A row per point: the level it belongs to, and where a shift begins with it `shift_percent` and `shift_p`."""
+    """Return a row per latency point of the longest series: its level, and the shift that begins at it.
+
+    `shift_percent` and `shift_p` are None where no shift begins.
+    """
     found = trends(reader, selection, "latency_ms", longest=MAX_SERIES)
     return [
         row for number, trend in enumerate(found) if len(trend.points) >= MIN_POINTS for row in _rows(number, trend)

@@ -21,7 +21,7 @@ _REJECTED = "SELECT unnest(rejected_results) AS result_id FROM regressions WHERE
 
 @dataclass(frozen=True)
 class ShiftDecisions:
-    """The last word on each recorded shift that a person spoke about."""
+    """The last decision on each recorded shift that a person decided about."""
 
     accepted: Mapping[MeasuredSeries, Sequence[UUID]] = field(default_factory=dict)
     """The first results of accepted levels, in order of time: each begins a new baseline of its series."""
@@ -29,7 +29,7 @@ class ShiftDecisions:
     """Results at rejected levels: neither candidate nor baseline, and no measure of the noise of their series."""
 
     def counted(self, processes: Iterable[ProcessResult]) -> list[ProcessResult]:
-        """Those that were not rejected."""
+        """Return the processes that were not rejected."""
         return [process for process in processes if process.result_id not in self.rejected]
 
 
@@ -41,34 +41,34 @@ def read_decisions(reader: Reader) -> ShiftDecisions:
 
 
 def build_acceptance(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftAccepted:
-    """The event by which a person takes the level of a recorded regression for granted, named by the beginning of its
-    id.
+    """Build the event by which a person accepts the new level of a recorded regression.
 
-    Raises NotFound, or InvalidInput where the beginning is of several, or nobody or no reason is named.
+    `beginning` is the beginning of its id. Raises NotFound, or InvalidInput if several ids begin so, or `by` or
+    `reason` is blank.
     """
-    row = _named(reader, beginning)
-    return ShiftAccepted(**_about(row, by, reason))
+    row = _find_regression(reader, beginning)
+    return ShiftAccepted(**_shared_fields(row, by, reason))
 
 
 def build_rejection(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftRejected:
-    """The event by which a person says that a recorded regression is none, named as in `acceptance`.
+    """Build the event by which a person rejects a recorded regression.
 
-    It names the results that no longer count: the evidence, and what else its series has measured so far from the
-    first of it on, but for what lies nearer to where the series was, or belongs to another shift, recorded later.
-    Raises as `acceptance`.
+    The event names the results that no longer count: the evidence, and the results of its series so far from the first
+    of these on. Results nearer to the level before, or of a shift recorded later, are left out. Parameters and errors
+    are those of `build_acceptance`.
     """
-    row = _named(reader, beginning)
+    row = _find_regression(reader, beginning)
     series, evidence = _series(row), {row["first_result"], *row["evidence"]}
     recorded = reader.rows("SELECT * FROM regressions WHERE model_id = ?", (series.model_id,))
     later = [r["first_result"] for r in recorded if _series(r) == series and r["first_result"] > max(evidence)]
     measured = read_measured_series(reader, model=series.model_id, hardware=series.hardware).get(series, [])
     since = [p for p in measured if row["first_result"] <= p.result_id and all(p.result_id < first for first in later)]
-    results = evidence | {process.result_id for process in since if not _as_before(process, row)}
-    return ShiftRejected(**_about(row, by, reason), results=tuple(sorted(results)))
+    results = evidence | {process.result_id for process in since if not _is_nearer_before(process, row)}
+    return ShiftRejected(**_shared_fields(row, by, reason), results=tuple(sorted(results)))
 
 
-def _as_before(process: ProcessResult, row: Mapping[str, Any]) -> bool:
-    """Whether it lies nearer to where the series was than to where it moved: what makes a shift `gone`, too."""
+def _is_nearer_before(process: ProcessResult, row: Mapping[str, Any]) -> bool:
+    """Return whether a result is nearer to the level before the shift, the condition that also makes a shift `gone`."""
     if row["after_ms"] is None:
         return process.failure is None
     if row["before_ms"] is None:
@@ -78,7 +78,7 @@ def _as_before(process: ProcessResult, row: Mapping[str, Any]) -> bool:
     return bool(abs(process.median_ms - row["before_ms"]) < abs(process.median_ms - row["after_ms"]))
 
 
-def _named(reader: Reader, beginning: str) -> Mapping[str, Any]:
+def _find_regression(reader: Reader, beginning: str) -> Mapping[str, Any]:
     rows = reader.rows("SELECT * FROM regressions WHERE starts_with(regression_id, ?)", (beginning.strip(),))
     if not beginning.strip() or not rows:
         raise NotFound(
@@ -90,8 +90,8 @@ def _named(reader: Reader, beginning: str) -> Mapping[str, Any]:
     return rows[0]
 
 
-def _about(row: Mapping[str, Any], by: str, reason: str) -> dict[str, Any]:
-    """What both words have in common."""
+def _shared_fields(row: Mapping[str, Any], by: str, reason: str) -> dict[str, Any]:
+    """Return the fields that acceptance and rejection share. Raises InvalidInput for a blank name or reason."""
     if not reason.strip() or not by.strip():
         raise InvalidInput("Deciding about a shift needs a reason and the name of who decides.")
     return {

@@ -1,8 +1,8 @@
-"""When did a series of measurements move, and by how much? Pure functions of numbers in order.
+"""Change-point detection in a series of measurements, offline and online.
 
-Two questions, two tests. *Looking back*, a scan of rank sums finds lasting shifts, however small beside the noise.
-*Watching*, the last three values are held against the noise that this very series has shown: a large shift is known two
-values after it happened. Ranks and medians do not follow spikes, and one lone value never makes a change.
+Offline (`find_changes`), a scan of rank sums finds lasting shifts, even ones that are small beside the noise. Online
+(`watch_changes`), the last three values are compared with the noise of the series, so a large shift is known two values
+after it happened. Ranks and medians resist spikes, and a single value never makes a change.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from scipy.special import ndtr, stdtr
 Values = npt.NDArray[np.float64]
 
 MIN_SEGMENT = 5
-"""The scan leaves at least so many values on either side of a change: fewer have too few ranks to tell."""
+"""Fewest values on either side of a change in the scan, because fewer have too few ranks for significance."""
 RECENT_VALUES = 3
-"""So many values must agree before a watcher says anything: the change is known two values after it happened."""
+"""Values that must agree for an online alert, so a change is known two values after it happened."""
 MIN_BASELINE = 8
-"""A watcher needs so many values to know the noise."""
+"""Fewest values from which online detection estimates the noise."""
 MAX_WINDOW = 120
-"""A watcher remembers so many values of the level in force: noise changes over the years."""
+"""Most values of the current level that online detection uses, because noise changes over the years."""
 ALPHA = 0.01
-"""Looking back: the chance that a series without a change shows one somewhere."""
+"""Offline: probability that a series without a change shows one anywhere."""
 ALPHA_LATE = 1e-4
-"""The same for the last few values, which the scan cannot judge."""
+"""Offline: the same for the last few values, which the scan cannot test."""
 ALPHA_SCAN_ONLINE = 1e-5
 ALPHA_RECENT = 3e-6
-"""Watching: the same for each new value. Permuted real series alert less than once in 10,000 values with these."""
+"""Online: the same for each new value. With these, permuted real series alert less than once in 10,000 values."""
 _TAIL = 4.0
-"""Degrees of freedom of Student's t as the noise of a series that has shown no outlier yet: heavier than it looks."""
+"""Degrees of freedom of Student's t as the noise model, heavy-tailed because outliers may not have appeared yet."""
 
 
 @dataclass(frozen=True)
@@ -44,25 +44,25 @@ class ChangePoint:
     """Position of the first value at the new level, from 0."""
     direction: Literal["up", "down"]
     before: float
-    """Median of the values since the change before it, in the unit of the series."""
+    """Median of the values since the previous change, in the unit of the series."""
     after: float
-    """Median of the values from here to the next change, or to where a watcher had come."""
+    """Median of the values from here to the next change, online to the last value seen."""
     change_percent: float | None
-    """None where `before` is 0."""
+    """Change of the median; None if `before` is 0."""
     p_value: float
-    """Chance of a shift so clear in a series that never moved, all positions considered."""
+    """Probability of a shift this clear at any position of a series that never moved."""
     known_at: int
-    """Position of the value after which it was known."""
+    """Position of the value after which the change was known."""
 
 
 def find_changes(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[ChangePoint]:
-    """Every lasting shift of a finished series, in order: binary segmentation by the scan, then a look at its end.
+    """Find every lasting shift of a finished series, in order: binary segmentation, then a test of its end.
 
     Shifts below `min_change_percent` are not reported. Raises ValueError for a value that is not finite.
     """
     series = _checked(values)
     cuts = _segment(series)
-    cuts = _pruned(series, cuts, min_change_percent)
+    cuts = _prune_cuts(series, cuts, min_change_percent)
     start = cuts[-1] if cuts else 0
     late = _recent_change(series[start:], min_change_percent, ALPHA_LATE)
     bounds = [0, *cuts, *([start + late[0]] if late else []), len(series)]
@@ -75,9 +75,9 @@ def find_changes(values: Sequence[float], *, min_change_percent: float = 1.0) ->
 
 
 def watch_changes(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[ChangePoint]:
-    """The alerts of a watcher who sees the values one by one, and after each alert takes the new level for granted.
+    """Return the alerts of online detection, which sees the values one by one and starts anew after each alert.
 
-    Raises ValueError for a value that is not finite.
+    Shifts below `min_change_percent` are not reported. Raises ValueError for a value that is not finite.
     """
     series = _checked(values)
     changes: list[ChangePoint] = []
@@ -98,7 +98,7 @@ def watch_changes(values: Sequence[float], *, min_change_percent: float = 1.0) -
 
 
 def _segment(series: Values) -> list[int]:
-    """Cuts of the series, in order: the clearest one, and those on either side of it."""
+    """Cut the series recursively at the clearest position; return the cuts in order."""
     pending, cuts = [(0, len(series))], []
     while pending:
         left, right = pending.pop()
@@ -111,8 +111,8 @@ def _segment(series: Values) -> list[int]:
     return sorted(cuts)
 
 
-def _pruned(series: Values, cuts: list[int], min_change_percent: float) -> list[int]:
-    """Without the cuts that their neighbours, found later, have explained away, and those too small to matter."""
+def _prune_cuts(series: Values, cuts: list[int], min_change_percent: float) -> list[int]:
+    """Remove cuts that are not significant between their neighbors, found later, and cuts that are too small."""
     cuts = list(cuts)
     while cuts:
         bounds = [0, *cuts, len(series)]
@@ -129,31 +129,31 @@ def _pruned(series: Values, cuts: list[int], min_change_percent: float) -> list[
 
 
 def _scan(values: Values, at: int | None = None) -> tuple[int, float]:
-    """The cut with the clearest difference in rank, and the chance of one so clear anywhere if nothing moved.
+    """Return the cut with the clearest difference in rank, and its p-value over all positions.
 
-    With `at` that cut is judged, by the same standard. The statistic is the Wilcoxon rank sum of the values before each
-    cut over its standard deviation under exchangeability, ties included.
+    With `at`, that cut is tested in the same way. The statistic is the Wilcoxon rank sum of the values before each cut
+    over its standard deviation under exchangeability, ties included.
     """
     count = len(values)
     ranks = _ranks(values)
-    centred = ranks - ranks.mean()
-    spread = float(centred @ centred)
+    centered = ranks - ranks.mean()
+    spread = float(centered @ centered)
     if count < 2 * MIN_SEGMENT or spread == 0.0:
         return count // 2, 1.0
     before = np.arange(1, count)
-    sums = np.abs(np.cumsum(centred)[:-1])
+    sums = np.abs(np.cumsum(centered)[:-1])
     clarity = sums / np.sqrt(spread * before * (count - before) / (count * (count - 1)))
     clarity[: MIN_SEGMENT - 1] = clarity[count - MIN_SEGMENT :] = 0.0
     cut = int(np.argmax(clarity)) + 1 if at is None else at
     strength = float(sums[cut - 1] / np.sqrt(spread * cut * (count - cut) / (count * (count - 1))))
-    return cut, _scan_p_value(strength / _memory(values[:cut], values[cut:]), count)
+    return cut, _scan_p_value(strength / _autocorrelation_factor(values[:cut], values[cut:]), count)
 
 
 def _scan_p_value(strength: float, count: int) -> float:
-    """Chance that the largest of the standardised sums exceeds `strength`.
+    """Return the probability that the largest of the standardized sums exceeds `strength`.
 
-    The tail approximation of James, James & Siegmund, "Tests for a change-point", Biometrika 74 (1987), with
-    Siegmund's correction for sums that are looked at only at whole positions.
+    It is the tail approximation of James, James & Siegmund, "Tests for a change-point", Biometrika 74 (1987), with
+    Siegmund's correction for sums at integer positions only.
     """
     if strength <= 1.0:
         return 1.0
@@ -162,28 +162,28 @@ def _scan_p_value(strength: float, count: int) -> float:
     half = step / 2
     overshoot = (2 / step) * (ndtr(half) - 0.5) / (half * ndtr(half) + _density(half))
     integral = float(np.trapezoid(overshoot / (share * (1 - share)), share))
-    # At two positions or fewer there is nothing to integrate over; one position's own chance is the least there is.
+    # One position's p-value is the lower bound, because two positions or fewer give nothing to integrate over.
     single = 2 * float(ndtr(-strength))
     return min(1.0, max(single, strength * float(_density(strength)) * integral))
 
 
-# As scipy.stats has them, which takes a second to import: every process that reads a series would wait for it.
+# Written here, because scipy.stats takes a second to import, for which every process that reads a series would wait.
 def _ranks(values: Values) -> Values:
-    """1 for the smallest, and so on; equal ones share the mean of theirs."""
+    """Rank the values from 1; equal values share the mean of their ranks."""
     _, which, count = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(count) - (count - 1) / 2)[which])
 
 
 def _density(z: Values | float) -> Values:
-    """Of the standard normal distribution."""
+    """Return the density of the standard normal distribution."""
     return np.asarray(np.exp(-np.square(z) / 2) / np.sqrt(2 * np.pi))
 
 
-def _memory(before: Values, after: Values) -> float:
-    """By how much a sum over values that follow one another spreads more than one over independent values, at least 1.
+def _autocorrelation_factor(before: Values, after: Values) -> float:
+    """Return the factor, at least 1, by which autocorrelation widens the spread of a sum of values.
 
-    From the correlation of neighbours around the level of their own side, where it is too large to be chance:
-    sqrt((1 + r) / (1 - r)), as for a first-order autoregressive series.
+    It comes from the correlation r of neighbors around the level of their own side, if r is significant.
+    The factor is sqrt((1 + r) / (1 - r)), as for a first-order autoregressive series.
     """
     around = np.concatenate([_ranks(part) - (len(part) + 1) / 2 for part in (before, after)])
     total = float(around @ around)
@@ -195,12 +195,13 @@ def _memory(before: Values, after: Values) -> float:
 
 
 def _recent_change(level: Values, min_change_percent: float, alpha: float) -> tuple[int, float] | None:
-    """Where the last few values left the level of those before them, and the chance of it; None where they did not.
+    """Return where the last few values left the level before them, and its p-value; None if they did not.
 
-    Each of the last `RECENT_VALUES` values has a chance of lying so far on that side, and the nearest of them decides:
-    two spikes beside an ordinary value are no level. The chance is that of a heavy-tailed noise of the series' own
-    width, or the share of earlier values as far out where that is larger: in a series that jumps now and then, a jump
-    is no news.
+    Each of the last `RECENT_VALUES` values has a probability of lying so far on that side. The value nearest to the
+    level decides, so that two spikes beside an ordinary value are no shift.
+
+    The probability is that of heavy-tailed noise of the series' own width. It is at least the share of earlier values
+    as far out, because in a series that jumps now and then a jump is not significant.
     """
     baseline, recent = level[:-RECENT_VALUES], level[-RECENT_VALUES:]
     if len(baseline) < MIN_BASELINE:
@@ -220,9 +221,9 @@ def _recent_change(level: Values, min_change_percent: float, alpha: float) -> tu
 
 
 def _width(baseline: Values, middle: float) -> float:
-    """Standard deviation of the noise and of the level's own estimate together, by medians; never 0.
+    """Return the standard deviation of the noise and of the level's estimate together, by medians; never 0.
 
-    The larger of the spread around the median and of that between neighbours, since a series may do either.
+    It is the larger of the spread around the median and the spread between neighbors.
     """
     around = 1.4826 * float(np.median(np.abs(baseline - middle)))
     between = 1.4826 * float(np.median(np.abs(np.diff(baseline)))) / np.sqrt(2)
@@ -232,7 +233,7 @@ def _width(baseline: Values, middle: float) -> float:
 
 
 def _first_of(level: Values, old: float, new: float) -> int:
-    """The first of the last values that is nearer to the new level than to the old, without a gap behind it."""
+    """Return the position from which the last values are nearer to the new level than to the old, without a gap."""
     first = len(level) - RECENT_VALUES
     while first > MIN_BASELINE and abs(level[first - 1] - new) < abs(level[first - 1] - old):
         first -= 1
@@ -242,7 +243,7 @@ def _first_of(level: Values, old: float, new: float) -> int:
 
 
 def _moved(before: Values, after: Values, min_change_percent: float) -> bool:
-    """Whether the medians differ by enough to matter."""
+    """Return whether the medians differ by at least `min_change_percent`."""
     old, new = float(np.median(before)), float(np.median(after))
     return abs(new - old) * 100 >= min_change_percent * abs(old) and new != old
 

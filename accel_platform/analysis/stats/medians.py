@@ -1,6 +1,6 @@
 """Medians of latency samples: confidence intervals, and agreement between processes.
 
-Times are integer nanoseconds. Latencies are skewed and a mean follows its outliers, so only order statistics decide.
+Times are integer nanoseconds. Order statistics are used, because latencies are skewed and a mean follows outliers.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ MIN_MEDIAN_SAMPLES = 11
 _Z_95 = 1.96
 MAX_PROCESSES = 10
 DISAGREEMENT_PREFIX = "the medians of the last"
-"""How the reason begins where processes disagree: what compares processes knows that without being told."""
+"""Beginning of the reason for disagreement, by which comparisons of processes recognize and ignore it."""
 MAX_SPREAD = 0.02
-"""How far the medians of processes that measured one thing may vary, as their coefficient of variation."""
+"""Largest coefficient of variation of the medians of processes that measured the same thing."""
 
 
 def median_ns(samples: Sequence[int]) -> float:
-    """The middle value, or the mean of the two in the middle. Needs one sample."""
+    """Return the middle value, or the mean of the two in the middle. Needs one sample."""
     ordered = sorted(samples)
     half = len(ordered) // 2
     return float(ordered[half]) if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def relative_error(samples: Sequence[int]) -> float:
-    """Half the width of the median's 95 % interval over the median; infinite below 6 samples, where there is none."""
+    """Return half the width of the median's 95 % interval over the median; inf below 6 samples or for a median of 0."""
     if len(samples) < 6:
         return math.inf
     low, middle, high = median_interval_ns(samples)
@@ -35,10 +35,9 @@ def relative_error(samples: Sequence[int]) -> float:
 
 
 def median_interval_ns(samples: Sequence[int]) -> tuple[int, float, int]:
-    """The median between the ends of its 95 % confidence interval. Needs six samples.
+    """Return low end, median and high end of the median's 95 % confidence interval. Needs six samples.
 
-    The ends are order statistics (the binomial rule, by its normal approximation), so nothing is assumed of the
-    distribution.
+    The ends are order statistics (the binomial rule, by its normal approximation), so no distribution is assumed.
     """
     ordered, count = sorted(samples), len(samples)
     rank = max(0, math.floor(count / 2 - _Z_95 * math.sqrt(count) / 2) - 1)
@@ -46,10 +45,11 @@ def median_interval_ns(samples: Sequence[int]) -> tuple[int, float, int]:
 
 
 def disagreement_reason(medians_ns: Sequence[float]) -> str | None:
-    """Why one process's figure should not be trusted to a few per cent, by what others found; None where it can.
+    """Return why the figures of processes disagree by more than a few per cent; None if they agree.
 
-    `medians_ns` are those of processes that measured the same thing, the newest last. A machine that other guests use
-    too, or memory laid out anew, moves all samples of a process alike: they look calm, and only others show it.
+    `medians_ns` are those of processes that measured the same thing, the newest last. Other guests of a machine, or
+    another memory layout, shift all samples of a process alike. Its samples look calm then, and only other processes
+    reveal it.
     """
     newest = medians_ns[-MAX_PROCESSES:]
     if len(newest) < 3:

@@ -1,7 +1,7 @@
-"""Whether two sets of latency samples differ: a rank test, and an effect larger than noise. Pure; nothing is looked up.
+"""Significance of a difference between two sets of latency samples: a rank test, and an effect larger than noise.
 
-A rank test alone calls almost every pair different: with hundreds of samples it sees the offset that every process has
-from its memory layout and its neighbours. So the effect must also exceed what processes of the same thing differ by.
+A rank test alone finds almost every pair different, because with hundreds of samples it detects the offset that each
+process has from memory layout and neighbors. So the effect must also exceed the usual difference between processes.
 """
 
 from __future__ import annotations
@@ -18,22 +18,26 @@ from scipy.special import stdtrit
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_interval_ns, median_ns
 
 ALPHA = 0.05
-"""How often noise alone may pass either test."""
+"""Probability that noise alone passes either test."""
 MIN_EFFECT = 0.01
-"""Relative change of the median below which nobody should act, however sure it is."""
+"""Relative change of the median too small to act on, however significant."""
 
 Verdict = Literal["same", "slower", "faster", "undecided"]
 
 
 @dataclass(frozen=True)
 class SampleComparison:
-    """`ratio` is the candidate's median over the baseline's; None, like `p_value`, where samples are too few."""
+    """Comparison of two sets of samples.
+
+    `ratio` is the candidate's median over the baseline's. It is None, like `p_value`, if samples are too few or 0 ns
+    long.
+    """
 
     verdict: Verdict
     ratio: float | None
     p_value: float | None
     minimal_effect: float
-    """Relative change of the median that was asked for."""
+    """Relative change of the median that the difference had to exceed."""
 
     @property
     def different(self) -> bool:
@@ -55,7 +59,7 @@ def compare(baseline: Sequence[int], candidate: Sequence[int], *, noise_level: f
     if min(before, after) <= 0:
         return SampleComparison("undecided", None, None, effect)
     p_value = mann_whitney(baseline, candidate)
-    # In logarithms a slowdown and the speedup that undoes it are equally far from nothing.
+    # In logarithms, because a slowdown and the speedup that undoes it are then equally far from 0.
     shift = math.log(after / before)
     if p_value >= ALPHA or abs(shift) <= math.log1p(effect):
         verdict: Verdict = "same"
@@ -65,14 +69,14 @@ def compare(baseline: Sequence[int], candidate: Sequence[int], *, noise_level: f
 
 
 def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float = 0.95) -> int:
-    """How many processes a side find a slowdown by `effect` (0.03 is 3 %) with probability `power`.
+    """Return how many processes a side find a slowdown by `effect` (0.03 is 3 %) with probability `power`.
 
     `medians_ns` as for `estimate_noise_level`, at whose level the comparison is made. Raises ValueError as that does,
     and for an effect or power that no number of processes gives.
     """
     if not (effect > MIN_EFFECT and 0 < power < 1):
         raise ValueError(f"No number of processes finds {effect:.1%} with probability {power}.")
-    # Drift counts here: a machine that wanders will do so while the sides take turns, too.
+    # Drift is included, because a machine that drifts does so while the sides take turns, too.
     spread = max(_spread(medians_ns), float(np.std(np.log(np.asarray(medians_ns, dtype=np.float64)), ddof=1)))
     both = NormalDist().inv_cdf(1 - ALPHA / 2) + NormalDist().inv_cdf(power)
     for_noise = 2 * (both * spread / math.log1p(effect)) ** 2
@@ -83,18 +87,28 @@ def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float
 
 
 def estimate_noise_level(medians_ns: Sequence[float], *, processes: float = 1) -> float:
-    """The relative change of a median that noise alone passes with probability ALPHA.
+    """Return the relative change of a median that noise alone exceeds with probability ALPHA.
 
-    `medians_ns` are those of single processes that measured the same thing, in order of time; `processes` is how many
-    are pooled on each side of the comparison to be made, their harmonic mean where the sides differ. The spread comes
-    from successive differences (von Neumann), because slow drift touches both sides of a comparison whose processes
-    take turns. Raises ValueError for fewer than five medians, or any that is not positive.
+    The spread comes from successive differences (von Neumann), because slow drift affects both sides of a comparison
+    whose processes take turns.
+
+    Parameters
+    ----------
+    medians_ns
+        Medians of single processes that measured the same thing, in order of time.
+    processes
+        Processes pooled on each side of the planned comparison; their harmonic mean if the sides differ.
+
+    Raises
+    ------
+    ValueError
+        For fewer than five medians, or any that is not positive.
     """
     return math.expm1(NormalDist().inv_cdf(1 - ALPHA / 2) * _spread(medians_ns) * math.sqrt(2 / processes))
 
 
 def _spread(medians_ns: Sequence[float]) -> float:
-    """Standard deviation of one process's median, in logarithms, without drift."""
+    """Return the standard deviation of one process's median, in logarithms, without drift."""
     if len(medians_ns) < 5 or min(medians_ns) <= 0:
         raise ValueError("A noise level needs the medians, above 0, of five processes or more.")
     steps = np.diff(np.log(np.asarray(medians_ns, dtype=np.float64)))
@@ -104,12 +118,21 @@ def _spread(medians_ns: Sequence[float]) -> float:
 def estimate_comparison_noise(
     baseline_ns: Sequence[float], candidate_ns: Sequence[float], *, in_turns: bool = False
 ) -> float:
-    """The relative change that noise alone passes with probability ALPHA, by the very processes that are compared.
+    """Return the relative change that noise alone exceeds with probability ALPHA, from the compared processes.
 
-    The medians of each side's processes vary around their own middle; Student's t makes up for there being few of
-    them. A machine may be less still now than it was when its history was measured. `in_turns` says that the k-th of
-    each side were measured one after the other: then only their differences count, which drift leaves alone. Raises
-    ValueError for fewer than two processes on a side, unequal sides in turns, or a median that is not positive.
+    It catches a machine that is noisier now than when its history was measured. The spread is that of each side's
+    medians around their own mean; Student's t allows for their small number.
+
+    Parameters
+    ----------
+    in_turns
+        The k-th processes of both sides were measured one after the other. Then only their differences count, which
+        drift does not affect.
+
+    Raises
+    ------
+    ValueError
+        For fewer than two processes on a side, unequal sides in turns, or a median that is not positive.
     """
     n, m = len(baseline_ns), len(candidate_ns)
     if min(n, m) < 2 or min(*baseline_ns, *candidate_ns) <= 0 or (in_turns and n != m):
@@ -126,23 +149,22 @@ def estimate_comparison_noise(
 
 @dataclass(frozen=True)
 class RatioInterval:
-    """What a ratio of medians may be with 95 % confidence, and what that confidence is about."""
+    """95 % confidence interval of a ratio of medians, and the variation that it covers."""
 
     low: float
     high: float
     covers: Literal["processes", "samples"]
-    """Whether another process would differ so much at most, or only the samples of the ones that there are."""
+    """`processes` if it covers other processes; `samples` if only other samples of the same processes."""
 
 
 def ratio_interval(
     ratio: float, first: Sequence[Sequence[int]], second: Sequence[Sequence[int]]
 ) -> RatioInterval | None:
-    """The interval around the second's median over the first's, from the samples (ns) of each side's processes.
+    """Return the interval around the second median over the first, from the samples (ns) of each side's processes.
 
-    With two processes or more a side, from how their medians vary: Welch's t on logarithms. Else from the order
-    statistics of the samples, each side's interval of the median put together by the square-and-add rule (Zou & Donner,
-    Statistics in Medicine 27, 2008): that covers no difference between processes. None below
-    `MIN_MEDIAN_SAMPLES` samples.
+    With two processes or more a side, it is Welch's t on the logarithms of their medians. Otherwise each side's
+    interval of the median, from order statistics, is combined by the square-and-add rule (Zou & Donner, Statistics in
+    Medicine 27, 2008), which covers no difference between processes. None below `MIN_MEDIAN_SAMPLES` samples.
     """
     if any(len(samples) < MIN_MEDIAN_SAMPLES or min(samples) <= 0 for samples in (*first, *second)) or not (
         first and second
@@ -150,7 +172,7 @@ def ratio_interval(
         return None
     if min(len(first), len(second)) >= 2:
         logs = [np.log([median_ns(samples) for samples in side]) for side in (first, second)]
-        # The variance of a median of many normal values is pi / 2 of their mean's; of two the median is the mean.
+        # The variance of a median of many normal values is pi / 2 times that of their mean; two have median = mean.
         parts = [float(side.var(ddof=1)) / len(side) * (math.pi / 2 if len(side) > 2 else 1) for side in logs]
         weights = sum(part**2 / (len(side) - 1) for part, side in zip(parts, logs, strict=True))
         if not weights:
@@ -165,9 +187,10 @@ def ratio_interval(
 
 
 def mann_whitney(first: Sequence[int], second: Sequence[int]) -> float:
-    """Two-sided p-value of the Mann-Whitney U test, by its normal approximation corrected for ties and continuity.
+    """Return the two-sided p-value of the Mann-Whitney U test.
 
-    Good from about eight samples a side. Equal samples throughout give 1.
+    It uses the normal approximation corrected for ties and continuity, which is good from about eight samples a side.
+    Samples that are all equal give 1.
     """
     n, m = len(first), len(second)
     values = np.concatenate([np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)])

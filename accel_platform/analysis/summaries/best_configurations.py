@@ -1,4 +1,4 @@
-"""What the best measured configuration of a model on a device does differently from the plainest one."""
+"""Best measured configuration of a model on a device, compared with the plainest one."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from typing import Any
 
 Cell = Mapping[str, Any]
 _ONE = ("model_id", "mode", "sequence_length", "image_size", "processes", "provenance", "device_id", "device_name")
-"""What a choice of configuration leaves as it is: the model, its work, the silicon."""
+"""Fields that all configurations of a row share: the model, its work, the device."""
 CHOICES = {"backend": "hardware", "precision": "precision", "batch": "batch_size"}
-"""What can be chosen, and the field that says it."""
+"""Field of a cell by configuration choice."""
 _PLAIN = ("cpu", "cuda", "rocm", "mps")
-"""Hardware names that PyTorch drives: what a model runs on when nobody chose anything."""
+"""Hardware names that PyTorch serves, the default for a model."""
 
 
 def best_configurations(cells: Iterable[Cell]) -> list[dict[str, Any]]:
-    """A row per model and device: the plainest configuration measured, the best, and what each choice alone gained.
+    """Return a row per model and device: the plainest configuration, the best, and the gain of each choice alone.
 
-    Cells are those of `Rooflines.rows`; emulated ones, which say nothing of a device, do not count. The plainest is
-    PyTorch's where it was measured, in float32 or else what there is, at the smallest batch; the best has the highest
-    throughput. `gain` is the best throughput over the plainest; `alone` holds, by choice, the cell that differs from
-    the plainest in that alone and gains most. Rows are ordered by how far the best still is from its roofline, the
-    farthest first and the unknown last.
+    `cells` are those of `Rooflines.rows`; emulated ones do not count, because they say nothing about a device. The
+    plainest is PyTorch's if measured, in float32 if measured, at the smallest batch. The best has the highest
+    throughput.
+
+    `gain` is the best throughput over the plainest. `alone` holds, by choice, the cell that differs from the plainest
+    in that choice alone and gains most. Rows are ordered by the distance of the best from its roofline, the farthest
+    first and unknown last.
     """
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:

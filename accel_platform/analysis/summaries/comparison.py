@@ -1,4 +1,4 @@
-"""Figures of equal shapes side by side: one model over hardware, or several models on one. Changes are `changes.py`."""
+"""Comparison of cells of equal shape side by side: one model over hardware, or several models on one."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ WHERE r.result_id IN (SELECT unnest($ids))
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows as `read_cells` has them, of each shape together, with what `_compared` adds."""
+    """Cells as rows of `read_cells`, ordered by shape, with the fields that `_compared` adds."""
 
     snapshot_id: str
     by: By
     names: tuple[str, ...]
-    """What is compared, the first of them with the others; recorded ids of models, and hardware names."""
+    """Names compared, the first with each of the others: recorded ids of models, or hardware names."""
     rows: list[dict[str, Any]]
     unpaired: list[dict[str, Any]]
-    """Cells of shapes that one name alone was measured at: nothing stands beside them."""
+    """Cells of shapes that only one name was measured at."""
     lacking: dict[str, str]
-    """Names without any figure, and the command that would measure one."""
+    """Command that would measure a figure, by name without any."""
 
 
 def compare_side_by_side(
     reader: Reader, selection: Selection, by: By, *, cells: Sequence[dict[str, Any]] | None = None
 ) -> Comparison:
-    """The selection's models on one hardware name (`by` is `model_id`), or one model on its hardware names.
+    """Compare the selected models on one hardware name (`by` is `model_id`), or one model on its hardware names.
 
-    Only equal shapes stand side by side. A row's `ratio` is its latency over that of the first name at the same shape
-    and of the same provenance, else `note` says why there is none. `cells` are the selection's, where they were read
-    already. Raises NotFound for what nothing knows, and WarehouseEmpty.
+    Only equal shapes are compared. A row's `ratio` is its latency over that of the first name at the same shape and
+    provenance; if it is None, `note` says why. `cells` are those of the selection, if they are read already. Raises
+    NotFound for an unknown name, and WarehouseEmpty before the first publish.
     """
     require_known(reader, selection)
     cells = read_cells(reader, selection) if cells is None else cells
@@ -78,7 +78,7 @@ def compare_side_by_side(
 
 
 def _names(cells: Sequence[Mapping[str, Any]], asked: Sequence[str], by: By) -> tuple[str, ...]:
-    """What was asked for, a family by the models that were measured of it; of nothing, all that was measured."""
+    """Return the requested names, a family replaced by its measured models; all measured names if none is requested."""
     measured = sorted({cell[by] for cell in cells}, key=lambda name: (name != "cpu", name))
     if not asked or by == "hardware":
         return tuple(dict.fromkeys(asked)) or tuple(measured)
@@ -88,14 +88,14 @@ def _names(cells: Sequence[Mapping[str, Any]], asked: Sequence[str], by: By) -> 
 
 
 def _called(cell: Mapping[str, Any], by: By, names: Sequence[str]) -> str:
-    """By which of the names a cell goes: that with its choice where it was asked for."""
+    """Return the name that a cell belongs to: with its choice, if that was requested."""
     chosen = f"{cell['hardware']}:{cell['choice']}"
     return chosen if by == "hardware" and chosen in names else str(cell[by])
 
 
 @dataclass(frozen=True)
 class _Details:
-    """Of the newest results of every cell: their samples, threads, and what their runs saw of the device."""
+    """Samples, threads and observed devices of the newest results of every cell."""
 
     results: Mapping[UUID, Mapping[str, Any]]
     seen: ObservedDevices
@@ -111,7 +111,7 @@ class _Details:
         return [self.results[result_id]["samples_ns"] or () for result_id in cell["evidence"]]
 
     def environment(self, cell: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """What is known of where the figures come from; several values where the cell's results differ in it."""
+        """Return device, threads and versions behind a cell's figures, several values where its results differ."""
         found: dict[str, set[str]] = {"device": {cell["device_name"] or cell["device_id"] or "unknown"}}
         for result_id in cell["evidence"]:
             row = self.results[result_id]
@@ -125,7 +125,7 @@ class _Details:
 def _compared(
     group: Sequence[dict[str, Any]], by: By, names: Sequence[str], details: _Details
 ) -> Iterable[dict[str, Any]]:
-    """The cells of one shape, each with its ratio to the first name's, the interval, and what differs from it."""
+    """Yield the cells of one shape, each with its ratio to the first name's cell, the interval, and differences."""
     firsts: dict[str, dict[str, Any]] = {}
     for cell in group:
         if _called(cell, by, names) == names[0]:
@@ -169,7 +169,7 @@ def _doubt(cell: Mapping[str, Any]) -> str | None:
 
 
 def _differs(cell: Mapping[str, tuple[str, ...]], first: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """What both have and have unlike; runtimes that only one of them uses are what was asked about."""
+    """Return differences in what both cells have; runtimes that only one uses are the subject of the comparison."""
     both = {*cell} & {*first}
     return [
         f"{name} {' and '.join(cell[name])} against {' and '.join(first[name])}"

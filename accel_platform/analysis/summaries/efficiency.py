@@ -1,4 +1,4 @@
-"""Items per joule and per dollar of rent: from counted energy, else from what the spec sheet says of the device."""
+"""Items per joule and per dollar of rent, from counted energy or else from the device's spec sheet."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from accel_platform.hardware.catalog import DeviceSpec
 def efficiencies(
     cells: Sequence[Mapping[str, Any]], spec_of: Callable[[Mapping[str, Any]], DeviceSpec]
 ) -> list[dict[str, Any]]:
-    """A row per cell of which either is known, with the cell's own fields.
+    """Return a row per cell of which either figure is known, with the cell's own fields.
 
-    `items_per_j` is 1 over the energy counted per item (`how` is `counted`); else throughput over the thermal design
-    power: the device draws no more for long, so it is at least that (`how` says so). `items_per_usd` is throughput over
-    the price of an hour, which `rent` names with its day and `rent_source` with who asks it. Limits are those of the
-    throughput.
+    `items_per_j` is 1 over the energy counted per item (`how` is `counted`). Otherwise it is throughput over the
+    thermal design power, a lower bound because the device draws no more for long (`how` says so).
+
+    `items_per_usd` is throughput over the hourly price, which `rent` gives with its date and `rent_source` with its
+    source. Limits (`_low`, `_high`) are those of the throughput.
     """
     rows = []
     for cell in cells:

@@ -1,5 +1,4 @@
-"""The compatibility matrix as people read it: models by hardware, with the cells nobody tested. The rating rule is
-`warehouse/sql/compat_matrix.sql`; how cells changed is `matrix_history.py`."""
+"""Compatibility matrix of models by hardware, untested cells included, rated by `warehouse/sql/compat_matrix.sql`."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from accel_platform.warehouse.matrix_at import filtered_matrix_sql
 from accel_platform.warehouse.reader import Reader
 
 Verdict = Literal["high", "medium", "low", "n/a", "failed", "untested"]
-"""`n/a` works, and no other device measured any shape of that model to hold it against."""
+"""Verdict of a cell. `n/a`: it works, but no other device measured any shape of that model to compare with."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 RATING_RULE = (
@@ -32,11 +31,11 @@ class RatedCell(TypedDict):
     sequence_length: int | None
     device: str | None
     reason: str | None
-    """Why it failed, or what there is that does not count where it is untested."""
+    """Why it failed; for an untested cell, the results that do not count."""
     results_ok: int
     results_failed: int
     provenance: list[str]
-    """Of the results that count."""
+    """Provenances of the results that count."""
     evidence: list[str]
 
 
@@ -47,16 +46,18 @@ class Matrix(TypedDict):
 
 
 class FamilyCell(TypedDict):
-    """All models of a family on one hardware name. Nothing is averaged: `verdict` is that of most of the tested models,
-    the worse of two equally frequent ones."""
+    """All models of a family on one hardware name.
+
+    `verdict` is the most frequent one of the tested models, the worse of equally frequent ones.
+    """
 
     verdict: Verdict
     counts: dict[str, int]
-    """Models by verdict."""
+    """Number of models by verdict."""
     models: dict[str, RatedCell]
 
 
-# Of several devices under one hardware name the best speaks for it; a device that works beats one that failed.
+# The best of several devices represents a hardware name; a device that works beats one that failed.
 _BEST = """
 SELECT model_id, hardware, device_id, state, rating, relative_speed, latency_p50_ms, batch_size, sequence_length,
     coalesce(device_name, device_id) AS device, reason, results_ok, results_failed, evidence
@@ -79,10 +80,10 @@ _COUNTING = ("measured", "imported")
 
 
 def compatibility_matrix(reader: Reader, selection: Selection | None = None, *, mode: str = "inference") -> Matrix:
-    """Every model of the selection against every hardware name of it that has evidence in this mode.
+    """Return the matrix of the selected models and the selected hardware names that have evidence in this mode.
 
-    Its other filters leave evidence out: the verdicts are then those of what remains. Raises WarehouseEmpty before the
-    first publish.
+    The selection's other filters limit the evidence that verdicts are based on. Raises WarehouseEmpty before the first
+    publish.
     """
     selection = selection or Selection()
     matrix, values = matrix_sql(selection)
@@ -101,15 +102,15 @@ def compatibility_matrix(reader: Reader, selection: Selection | None = None, *, 
 
 
 def matrix_sql(selection: Selection) -> tuple[str, dict[str, Any]]:
-    """SQL for `compat_matrix` over the evidence that the selection leaves, and its values.
+    """Return SQL for `compat_matrix` over the selected evidence, and its values.
 
-    Models, devices, modes and plain hardware names leave no evidence out, because a cell is rated against the others:
-    they choose among the rows.
+    Models, devices, modes and plain hardware names do not limit the evidence, because a cell is rated against the
+    others; they filter the rows.
     """
     narrowed = selection.model_copy(update=dict.fromkeys(("model", "hardware"), ()) | {"device": None, "mode": None})
     condition, values = narrowed.where()
     if selection.choices:
-        # What other hardware says stays: it is what a choice is rated against.
+        # Results of other hardware stay, because a choice is rated against them.
         chosen = "list_contains($choices, r.hardware || ':' || r.choice)"
         condition += f" AND (NOT list_contains($with_choices, r.hardware) OR {chosen})"
         names = {name.partition(":")[0] for name in selection.choices} - set(selection.hardware)
@@ -118,7 +119,7 @@ def matrix_sql(selection: Selection) -> tuple[str, dict[str, Any]]:
 
 
 def group_by_family(reader: Reader, matrix: Matrix) -> dict[str, dict[str, FamilyCell]]:
-    """The matrix with a row per family; a model of no known family stands under `unknown`."""
+    """Group the matrix into a row per family; models without a known family are under `unknown`."""
     known = {row["model_id"]: row["family"] for row in reader.rows("SELECT model_id, family FROM models")}
     found: dict[str, dict[str, dict[str, RatedCell]]] = {}
     for model, cells in matrix["models"].items():
@@ -131,7 +132,7 @@ def group_by_family(reader: Reader, matrix: Matrix) -> dict[str, dict[str, Famil
 
 
 def cell_verdict(state: str, rating: str | None) -> Verdict:
-    """The one word of a cell of `compat_matrix`."""
+    """Return the verdict of a cell of `compat_matrix`."""
     if state != "compatible":
         return "failed" if state == "failed" else "untested"
     return next((verdict for verdict in VERDICTS if verdict == rating), "n/a")
@@ -176,7 +177,7 @@ def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
 
 
 def _untested(seen: Seen) -> RatedCell:
-    """What there is and does not count: stand-ins, made-up and doubted figures, or runs of a precision it lacks."""
+    """Build an untested cell, with the count of results that are no evidence: emulated, simulated or suspect."""
     counts: Counter[str] = Counter()
     for device in seen.values():
         counts.update(device)

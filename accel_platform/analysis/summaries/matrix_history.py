@@ -1,4 +1,4 @@
-"""How cells of the compatibility matrix came to be what they are, day by day, from what the log held by then."""
+"""History of the compatibility matrix, day by day, from the events recorded by then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_platform.warehouse.matrix_at import matrix_history_sql
 from accel_platform.warehouse.reader import Reader
 
 MAX_DAYS = 120
-"""So many of the newest days on which something was recorded are replayed."""
+"""Largest number of days replayed, the newest on which something was recorded."""
 
 _OF_MODELS = "(len($models) = 0 OR list_contains($models, r.model_id) OR list_contains($models, r.model_family))"
 _DAYS = f"""
@@ -34,10 +34,10 @@ _KEY = ("model_id", "hardware", "device_id", "mode")
 
 @dataclass(frozen=True)
 class MatrixChange:
-    """One cell of one device whose verdict a day's events changed. `relative_speed`: against the best device."""
+    """Change of one device's verdict by a day's events. `relative_speed` is against the best device."""
 
     day: datetime
-    """In UTC; by its end the verdict was the new one."""
+    """Day in UTC, at whose end the verdict was the new one."""
     model_id: str
     hardware: str
     device: str | None
@@ -55,12 +55,13 @@ class MatrixChange:
 def matrix_history(
     reader: Reader, selection: Selection | None = None, *, mode: str | None = None
 ) -> list[MatrixChange]:
-    """Every change of a verdict, the oldest first, of the selection's models and hardware in one mode or all.
+    """Return every change of a verdict, oldest first, for the selected models and hardware in one mode or all.
 
-    The matrix is computed anew for the end of each day (UTC) on which results, or doubts of results, were recorded:
-    what was imported, suspected or overruled later does not count before. Of more than `MAX_DAYS` such days the newest
-    are told, and what stood before them is where they begin. Other filters are not heeded: all evidence is replayed.
-    Raises WarehouseEmpty, and InvalidInput for hardware with a choice.
+    The matrix is recomputed for the end of each day (UTC) on which results, or doubts about results, were recorded,
+    from what was recorded by then. Of more than `MAX_DAYS` such days the newest are covered, starting from the state
+    before them. Other filters of the selection are ignored.
+
+    Raises WarehouseEmpty before the first publish, and InvalidInput for hardware with a choice.
     """
     selection = selection or Selection()
     reject_choices(selection.hardware)

@@ -1,4 +1,4 @@
-"""What the figures do not cover: results that failed, were set aside or are doubted, and hardware that is not there."""
+"""Gaps in the data: failed, quarantined and suspect results, and unavailable hardware."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ WHERE r.status = 'ok' AND r.provenance IN ('measured', 'emulated') AND r.verifie
 
 
 class MissingData:
-    """Counts at one snapshot, of what a selection leaves; of quarantined records and hardware there is no selection."""
+    """Counts for a selection at one snapshot; quarantined records and absent hardware are not filtered."""
 
     def __init__(self, reader: Reader, selection: Selection) -> None:
         condition, values = selection.where()
 
-        def asked(sql: str) -> list[dict[str, Any]]:
+        def read(sql: str) -> list[dict[str, Any]]:
             return reader.rows(sql.format(condition=condition), values)
 
-        self.failed = asked(_FAILED)
-        self.doubted = asked(_DOUBTED)
-        [self.counts] = asked(_COUNTS)
-        self.by_provenance = asked(_BY_PROVENANCE)
-        [self.unverified] = asked(_UNCOMPARED)
+        self.failed = read(_FAILED)
+        self.doubted = read(_DOUBTED)
+        [self.counts] = read(_COUNTS)
+        self.by_provenance = read(_BY_PROVENANCE)
+        [self.unverified] = read(_UNCOMPARED)
         self.quarantined = reader.rows(_QUARANTINED)
         self.absent = reader.rows(_ABSENT)

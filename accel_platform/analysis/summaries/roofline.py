@@ -1,5 +1,7 @@
-"""The roofline: how long a batch must take at a device's peak rate or at its full bandwidth, and how far the measured
-cells are from that. Peaks are those of the spec sheet, or of what a host observed."""
+"""Roofline model: the least time of a batch at a device's peak rate and bandwidth, compared with measured cells.
+
+Peaks are those of the spec sheet, or derived from what a host observed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from accel_platform.workloads.model_catalog import find_model, sequence_length_f
 
 @dataclass(frozen=True)
 class ItemWork:
-    """What one item costs in float32; None where it is not known."""
+    """Cost of one item in float32; None where it is unknown."""
 
     parameters: float
     flops: float
@@ -25,7 +27,7 @@ class ItemWork:
 
 @dataclass(frozen=True)
 class RooflineLimits:
-    """What a batch needs at full speed, in milliseconds; None where the device's rate is not known."""
+    """Least times of a batch in milliseconds; None where the device's rate is unknown."""
 
     compute_ms: float | None
     memory_ms: float | None
@@ -35,19 +37,19 @@ class RooflineLimits:
 
     @property
     def bound(self) -> str | None:
-        """`compute` or `memory`, whichever takes longer; None where either is not known."""
+        """`compute` or `memory`, whichever takes longer; None if either is unknown."""
         if self.compute_ms is None or self.memory_ms is None:
             return None
         return "compute" if self.compute_ms >= self.memory_ms else "memory"
 
     @property
     def least_ms(self) -> float | None:
-        """The least that the batch can take, by what is known."""
+        """Least time of the batch by the known limits; None if neither is known."""
         return max((ms for ms in (self.compute_ms, self.memory_ms) if ms is not None), default=None)
 
 
 def roofline_limits(work: ItemWork, precision: str | None, batch_size: int, spec: DeviceSpec) -> RooflineLimits | None:
-    """Of one forward pass; None where the precision's width or the activations are not known.
+    """Return the limits of one forward pass; None if the precision's width or the activations are unknown.
 
     compute = FLOPs / peak; memory = (weights once + activations written) / bandwidth (Williams, Waterman and
     Patterson, 2009). The peak is that of matrix units where the precision has 16 bits and the vendor states one.
@@ -77,7 +79,7 @@ _MODELS = """
 SELECT model_id, parameters, flops_per_item, activation_bytes_per_item FROM models
 WHERE parameters IS NOT NULL AND flops_per_item IS NOT NULL
 """
-# Some files say what a model costs at an image size, in millions and (for multiply-adds) thousands of millions.
+# Some files state a model's cost at an image size, in millions and (for multiply-adds) billions.
 _STATED = """
 SELECT r.model_id, r.image_size,
     max(TRY_CAST(e.payload->>'$.original.parameters_millions' AS DOUBLE)) * 1e6 AS parameters,
@@ -90,7 +92,7 @@ GROUP BY r.model_id, r.image_size
 
 
 class Rooflines:
-    """What is known of models' work and devices' rates at one snapshot, to hold cells against."""
+    """Known costs of models and rates of devices at one snapshot, to compare cells with."""
 
     def __init__(self, reader: Reader) -> None:
         self._devices = {(row["device_id"], row["hardware"]): row for row in reader.rows(_DEVICES)}
@@ -106,7 +108,7 @@ class Rooflines:
         self._specs: dict[tuple[Any, ...], DeviceSpec] = {}
 
     def spec_of(self, cell: Mapping[str, Any]) -> DeviceSpec:
-        """What is known of the cell's device."""
+        """Return the known rates of the cell's device."""
         key = (cell["device_id"], cell["hardware"], cell["device_name"])
         if key not in self._specs:
             seen = self._devices.get(key[:2], {})
@@ -116,7 +118,7 @@ class Rooflines:
         return self._specs[key]
 
     def work_of(self, cell: Mapping[str, Any]) -> ItemWork | str:
-        """What one item of the cell costs, or why nobody knows."""
+        """Return the cost of one item of the cell, or the reason why it is unknown."""
         if cell["mode"] != "inference" or (cell["processes"] or 1) > 1:
             return "the roofline is of one forward pass in one process"
         if cell["provenance"] == "emulated":
@@ -133,10 +135,10 @@ class Rooflines:
         return work
 
     def rows(self, cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Each cell with its work, its device's limits and how near it comes; `unavailable` says what is not known.
+        """Return each cell with its roofline limits and its share of them; `unavailable` says what is unknown.
 
         `share` is the least time by the roofline over the measured one; `achieved_flops_per_s` and
-        `intensity_flops_per_byte` place it in the picture.
+        `intensity_flops_per_byte` place it in a roofline plot.
         """
         return [{**cell, **self._held_against(cell)} for cell in cells]
 

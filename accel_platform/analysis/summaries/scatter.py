@@ -1,4 +1,4 @@
-"""The raw samples of the newest processes of the cells that have most of them: what noise looks like."""
+"""Raw samples of the newest processes of the cells with most processes, to show noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accel_platform.warehouse.reader import Reader
 MAX_CELLS = 6
 MAX_PROCESSES_PER_CELL = 12
 MAX_SAMPLES = 200
-"""Kept per process, evenly spaced in order of time."""
+"""Largest number of samples per process, evenly spaced in order of time."""
 
 _IDENTITY = (
     "model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length", "image_size",
@@ -19,7 +19,8 @@ _IDENTITY = (
 _COLUMNS = ", ".join(f"r.{name}" for name in _IDENTITY)
 _WHICH = """r.status = 'ok' AND r.latency_p50_ms IS NOT NULL AND r.provenance IN ('measured', 'emulated')
     AND r.verified IS DISTINCT FROM false AND {condition}"""
-# A hash takes NULLs for equal, as a cell does. Ids of measurements begin with their time: the greatest are the newest.
+# Compared by hash, because a hash treats NULLs as equal, as a cell does. The greatest ids are the newest, because ids
+# of measurements begin with their time.
 _ROWS = f"""
 WITH counted AS (
     SELECT hash({_COLUMNS}) AS cell, count(*) AS members, sum(r.samples) AS total FROM judged_results AS r
@@ -44,9 +45,9 @@ ORDER BY k.cell, k.result_id DESC
 
 
 def read_scatter(reader: Reader, selection: Selection) -> list[dict[str, Any]]:
-    """A row per process: its samples in milliseconds, their median and quartiles; `cells` is how many cells there were.
+    """Return a row per process: its samples in milliseconds, their median and quartiles.
 
-    Only own measurements have samples.
+    `cells` is the number of cells that qualified. Only own measurements have samples.
     """
     condition, values = selection.where()
     rows = reader.rows(_ROWS.format(condition=condition), values)

@@ -1,4 +1,4 @@
-"""How many times as fast as on a processor: each cell over the `cpu` cell that is alike in all but the hardware."""
+"""Speedup of cells over the `cpu` cell that differs in nothing but the hardware."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ BASELINE = "cpu"
 
 
 def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row per cell of other hardware that a processor ran alike, with the cell's own fields.
+    """Return a row per cell of other hardware that has a matching `cpu` cell, with the cell's own fields.
 
-    The baseline is the cell's own device where it is a processor, else the fastest of the processors that ran it alike.
-    `speedup` is the latency there over the latency here; its limits are the extremes over the results of both sides,
-    None where either has one.
+    The baseline is the `cpu` cell of the same device if there is one, else the fastest matching one. `speedup` is the
+    baseline's latency over the cell's. Its limits are the extremes over the results of both sides, None if either side
+    has one result.
     """
     baselines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for cell in cells:

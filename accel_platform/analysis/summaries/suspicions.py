@@ -1,4 +1,4 @@
-"""What is doubted of the imported past: verdicts by rule, with counts and reasons. Who doubts is `migrations`."""
+"""Summary of suspicions about imported results: verdicts by rule, with counts and reasons."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ LIMIT ?
 
 
 def count_by_provenance(reader: Reader) -> dict[str, int]:
-    """Imported results by what counts as their provenance now. Raises WarehouseEmpty before the first publish."""
+    """Count imported results by their current provenance. Raises WarehouseEmpty before the first publish."""
     return {row["provenance"]: row["results"] for row in reader.rows(_PROVENANCE)}
 
 
 def count_by_rule(reader: Reader, *, reasons: int) -> list[dict[str, Any]]:
-    """Per rule and verdict how many results, how sure, how many overruled, and so many of the most frequent reasons."""
+    """Count results and overruled ones per rule and verdict, with mean confidence and the most frequent reasons.
+
+    `reasons` is the largest number of reasons per row.
+    """
     return [
         {**row, "reasons": reader.rows(_REASONS, (row["rule"], row["verdict"], reasons))}
         for row in reader.rows(_VERDICTS)
