@@ -51,7 +51,7 @@ class ApiKey:
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
 
-    def works(self, now: datetime) -> bool:
+    def is_active(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
@@ -64,7 +64,7 @@ class KeyStore:
 
     def __init__(self, settings: Settings) -> None:
         self._path = settings.home / "keys.json"
-        self._seen: tuple[int, int, int] | None = None
+        self._file_version: tuple[int, int, int] | None = None
         self._keys: tuple[ApiKey, ...] = ()
 
     def all(self) -> tuple[ApiKey, ...]:
@@ -76,9 +76,9 @@ class KeyStore:
         except OSError as error:
             said = storage_unavailable(error, f"The file of keys {self._path}")
             raise KeyFileDamaged(str(said or f"The keys at {self._path} cannot be read: {error.strerror}.")) from error
-        seen = (status.st_ino, status.st_mtime_ns, status.st_size)
-        if seen != self._seen:
-            self._keys, self._seen = _load_keys(self._path), seen
+        version = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if version != self._file_version:
+            self._keys, self._file_version = _load_keys(self._path), version
         return self._keys
 
     def check(self, presented: str) -> ApiKey | None:
@@ -88,7 +88,7 @@ class KeyStore:
         for key in self.all():
             if hmac.compare_digest(key.sha256, digest):
                 found = key
-        return found if found is not None and found.works(datetime.now(UTC)) else None
+        return found if found is not None and found.is_active(datetime.now(UTC)) else None
 
     def create(self, name: str, scope: Scope, *, days: int | None = None) -> tuple[ApiKey, str]:
         """Create a key that ends after `days` (None: never); return it and, this once, its secret.
@@ -107,8 +107,8 @@ class KeyStore:
             created_at=now,
             expires_at=None if days is None else now + timedelta(days=days),
         )
-        with self._changing() as keys:
-            if any(key.name == name and key.works(now) for key in keys):
+        with self._edit() as keys:
+            if any(key.name == name and key.is_active(now) for key in keys):
                 raise InvalidInput(f"There is a key {name!r} already: revoke it first, or choose another name.")
             keys.append(made)
         return made, secret
@@ -116,7 +116,7 @@ class KeyStore:
     def revoke(self, which: str) -> ApiKey:
         """Revoke the key of this id, or the active one of this name, at once. Raises NotFound."""
         now = datetime.now(UTC)
-        with self._changing() as keys:
+        with self._edit() as keys:
             for index, key in enumerate(keys):
                 if key.revoked_at is None and which in (key.key_id, key.name):
                     keys[index] = replace(key, revoked_at=now)
@@ -124,7 +124,7 @@ class KeyStore:
         raise NotFound(f"No key in use is called {which!r}: `accel keys list` lists them.")
 
     @contextmanager
-    def _changing(self) -> Iterator[list[ApiKey]]:
+    def _edit(self) -> Iterator[list[ApiKey]]:
         """Yield the keys to change and write them back at the end; one process at a time."""
         try:
             make_directory(self._path.parent)

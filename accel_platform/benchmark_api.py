@@ -44,7 +44,7 @@ class PlannedRun:
     settings: Settings
     inventory: Inventory
     effort: Effort
-    how: RunOptions
+    options: RunOptions
     cells: tuple[Cell, ...]
     """All planned cells."""
     wanted: tuple[Cell, ...]
@@ -85,20 +85,20 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     # Validate before detecting hardware, because detection takes seconds.
     effort = resolve_effort(config)
     since = stale_cutoff(config.older_than, missing=config.missing)
-    how = RunOptions(
+    options = RunOptions(
         config.work,
         fix=config.fix,
         parallel=config.parallel,
         pooled=config.use_resource_pool,
         operators=config.profile,
     )
-    named = resolve_hardware(config)
+    hardware = resolve_hardware(config)
     models, headings = resolve_models(config)
     left_out = _unsupported_lengths(models, config.sequence_lengths or (None,))
-    inventory = detect(named)
-    asked = plan_cells(
+    inventory = detect(hardware)
+    requested_config = plan_cells(
         models,
-        named if config.hardware_types is not None else _available_hardware(config, named, inventory),
+        hardware if config.hardware_types is not None else _available_hardware(config, hardware, inventory),
         config.batch_sizes,
         config.sequence_lengths or (None,),
         [resolve_precision(name) for name in config.precisions or ()] or (None,),
@@ -107,8 +107,8 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     )
     if config.hardware_types is None:
         # Hardware that nobody named and that lacks the mode or the precision is no failure.
-        asked = tuple(cell for cell in asked if unsupported_reason(cell) is None)
-    cells = tuple(cell for cell in asked if (cell.model, cell.sequence_length) not in left_out)
+        requested_config = tuple(cell for cell in requested_config if unsupported_reason(cell) is None)
+    cells = tuple(cell for cell in requested_config if (cell.model, cell.sequence_length) not in left_out)
     log = EventLog.open(settings)
     wanted = (
         missing_cells(cells, done_cells(log, since=since), host_fingerprints(inventory)) if config.missing else cells
@@ -118,7 +118,7 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         settings,
         inventory,
         effort,
-        how,
+        options,
         cells,
         wanted,
         headings,
@@ -134,20 +134,20 @@ def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Plann
     """
     config = resolve_config(config)
     settings = Settings() if home is None else Settings(home=Path(home))
-    left = find_interrupted_run(EventLog.open(settings), settings, host_id())
-    begun = f"Going on with run {left.run_id} of {left.started_at:%Y-%m-%d %H:%M} UTC"
+    interrupted = find_interrupted_run(EventLog.open(settings), settings, host_id())
+    begun = f"Going on with run {interrupted.run_id} of {interrupted.started_at:%Y-%m-%d %H:%M} UTC"
     return PlannedRun(
         config,
         settings,
-        detect(cell.hardware for cell in left.cells),
-        left.effort,
-        left.how,
-        left.cells,
-        left.cells,
+        detect(cell.hardware for cell in interrupted.cells),
+        interrupted.effort,
+        interrupted.options,
+        interrupted.cells,
+        interrupted.cells,
         {},
-        (f"{begun}: {len(left.cells)} cells are left.",),
-        {**left.labels, **add_commit_label(config.labels)},
-        left.run_id,
+        (f"{begun}: {len(interrupted.cells)} cells are left.",),
+        {**interrupted.labels, **add_commit_label(config.labels)},
+        interrupted.run_id,
     )
 
 
@@ -165,8 +165,8 @@ def execute(planned: PlannedRun, *, on_progress: Progress | None = None, always_
         effort=planned.effort,
         on_progress=on_progress,
         inventory=planned.inventory,
-        asked=config.model_dump(mode="json", exclude_defaults=True),
-        how=planned.how,
+        requested_config=config.model_dump(mode="json", exclude_defaults=True),
+        options=planned.options,
         resumes=planned.resumes,
         labels=planned.labels,
     )
@@ -190,9 +190,9 @@ def execute(planned: PlannedRun, *, on_progress: Progress | None = None, always_
     return summary
 
 
-def _available_hardware(config: BenchmarkConfig, named: Sequence[str], inventory: Inventory) -> list[str]:
+def _available_hardware(config: BenchmarkConfig, hardware: Sequence[str], inventory: Inventory) -> list[str]:
     """Return the available hardware of the default names, further devices of a runtime among them."""
-    found = [*named, *(name for name in inventory.names if name not in RUNTIMES and name not in named)]
+    found = [*hardware, *(name for name in inventory.names if name not in RUNTIMES and name not in hardware)]
     # Software stand-ins are measured only on request, because they are slow and represent no hardware.
     devices = {name: inventory.device(name) for name in found}
     return [
@@ -209,14 +209,16 @@ def _unsupported_lengths(
     """Return the lengths that a model cannot take, with a remark. Raises InvalidInput where no length is left."""
     from accel_platform.workloads.inputs import describe_inputs
 
-    asked = dict.fromkeys((model, sequence_length_for(model, length)) for model in models for length in lengths)
+    requested_config = dict.fromkeys(
+        (model, sequence_length_for(model, length)) for model in models for length in lengths
+    )
     refused = {}
-    for model, length in asked:
+    for model, length in requested_config:
         try:
             describe_inputs(model, batch_size=1, sequence_length=length)
         except InvalidInput as error:
             refused[model, length] = f"length {length} is left out: {error}"
-    if len(refused) == len(asked):
+    if len(refused) == len(requested_config):
         raise InvalidInput(f"Nothing is left to measure: {'; '.join(refused.values())}")
     return refused
 

@@ -50,7 +50,7 @@ class Settings(BaseSettings):
         return self.inbox or self.home / "inbox"
 
     @property
-    def own_places(self) -> tuple[Path, ...]:
+    def own_paths(self) -> tuple[Path, ...]:
         """This installation's own folders on this machine: nothing there is imported or cleaned up."""
         return (self.home, *(() if "://" in self.log_location else (Path(self.log_location),)))
 

@@ -78,7 +78,7 @@ def _job(hardware: str, pool: str, accel: Installation) -> dg.JobDefinition:
     )
     def measure(context: dg.OpExecutionContext, config: Requested, accel: Installation) -> None:
         requests = Requests(accel.log)
-        requests.look()
+        requests.refresh()
         request = requests[UUID(config.request_id)]
         if request.closed is not None or request.attempts != config.attempt:
             context.log.warning(f"Nothing to do: the request is {request.state}, at attempt {request.attempts}.")
@@ -102,7 +102,7 @@ def _job(hardware: str, pool: str, accel: Installation) -> dg.JobDefinition:
 def _measure(request: Request, accel: Installation, tell: Callable[[str], None]) -> None:
     log = accel.log
     try:
-        planned = plan_benchmark(request.asked.config, home=accel.settings.home)
+        planned = plan_benchmark(request.payload.config, home=accel.settings.home)
     except (InvalidInput, NotFound) as error:
         close(log, request, "failed", str(error))
         return
@@ -127,7 +127,7 @@ def _outcome(
                 reasons.append(event.payload.reason or event.payload.status)
             elif isinstance(event.payload, ResultRecorded):
                 good += 1
-            elif isinstance(event.payload, VerificationRecorded) and todo.how.work == "verify":
+            elif isinstance(event.payload, VerificationRecorded) and todo.options.work == "verify":
                 good += event.payload.passed
                 reasons += [] if event.payload.passed else [event.payload.reason or "its outputs differ"]
     if good:
@@ -140,13 +140,13 @@ def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition]) -> dg.R
     assert name is not None, "what this host does not offer it does not take"
     job = jobs[name]
     [op] = job.nodes
-    limit_s = request.asked.max_runtime_s
+    limit_s = request.payload.max_runtime_s
     return dg.RunRequest(
         run_key=f"{request.id} {request.attempts}",
         job_name=job.name,
         run_config={"ops": {op.name: {"config": {"request_id": str(request.id), "attempt": request.attempts}}}},
         tags={
-            "dagster/priority": str(request.asked.priority),
+            "dagster/priority": str(request.payload.priority),
             ALIVE_TAG: NOT_YET,
             REQUEST_TAG: str(request.id),
             ATTEMPT_TAG: str(request.attempts),
@@ -180,7 +180,7 @@ def _sensor(jobs: Mapping[str, dg.JobDefinition], pools: Collection[str]) -> dg.
                 taken = take(requests, log, context.instance, hardware=jobs, host=host_name())
                 if taken:
                     return dg.SensorResult(run_requests=[_run_request(request, jobs) for request in taken])
-                while not requests.look():
+                while not requests.refresh():
                     if time.monotonic() >= deadline:
                         waiting = len(requests.unfinished())
                         return dg.SensorResult(skip_reason=f"{waiting} requests are under way or wait for other hosts.")

@@ -64,7 +64,7 @@ def next_step(request: Request, run: AttemptRun | None, *, host: str, now: datet
 def _after(request: Request, run: AttemptRun) -> Step:
     """Return the step after a run that ended without closing its request."""
     attempt = request.attempts
-    limit_s = request.asked.max_runtime_s
+    limit_s = request.payload.max_runtime_s
     if limit_s is not None and run.seconds is not None and run.seconds >= limit_s:
         return Step("close", reason=f"it took longer than {limit_s:g} s, its limit")
     if run.ended == "canceled":
@@ -76,7 +76,7 @@ def _after(request: Request, run: AttemptRun) -> Step:
 
 def offered(request: Request, hardware: Collection[str]) -> str | None:
     """Return the host's hardware name that serves a request: its own, or the plain one for a browser; None if none."""
-    name = request.asked.hardware
+    name = request.payload.hardware
     plain = name.partition(":")[0] if is_web(name) else name
     return next((one for one in (name, plain) if one in hardware), None)
 
@@ -88,7 +88,7 @@ def take(
 
     `hardware` are the names that this host has. Raises LogUnavailable.
     """
-    requests.look()
+    requests.refresh()
     _stop_closed(requests, instance)
     taken = []
     for request in requests.unfinished():
@@ -97,14 +97,14 @@ def take(
         run = _run_of(instance, request) if request.attempts else None
         if run is not None and run.ended != "under way":
             # A run ends its request before it ends itself.
-            requests.look()
+            requests.refresh()
             if requests[request.id] != request:
                 continue
         step = next_step(request, run, host=host, now=datetime.now(UTC))
         if step.do == "close":
             close(log, request, step.status, step.reason)
         elif step.do == "claim" and claim(log, request.id, step.attempt, claimed_by=host):
-            requests.look()
+            requests.refresh()
             taken.append(requests[request.id])
         elif step.do == "start":
             taken.append(request)

@@ -74,7 +74,7 @@ def _started(instance: dg.DagsterInstance, log: EventLog, request_id: str) -> fl
     """When the run of a request started; waits until the request has ended."""
     deadline, requests = time.monotonic() + PATIENCE_S, Requests(log)
     while time.monotonic() < deadline:
-        requests.look()
+        requests.refresh()
         if not requests.unfinished():
             [record] = instance.get_run_records(dg.RunsFilter(tags={REQUEST_TAG: request_id}))
             if record.start_time is not None and record.end_time is not None:

@@ -34,7 +34,7 @@ def measure_and_print(planned: PlannedRun, as_json: bool, *, again: str, always_
         note(f"Stopped. What was measured is kept; {again} goes on from there.")
         raise
     if planned.wanted or as_json:
-        print_summary(summary, planned.how, as_json)
+        print_summary(summary, planned.options, as_json)
     else:
         note(f"All {len(planned.cells)} cells are measured already." if planned.cells else "Nothing is to be measured.")
     if planned.wanted and not summary.ok:
@@ -60,13 +60,13 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
     from accel_platform.bench.plan.time_estimate import estimate_times
     from accel_platform.events import EventLog
 
-    wanted, inventory, how = planned.wanted, planned.inventory, planned.how
+    wanted, inventory, options = planned.wanted, planned.inventory, planned.options
     devices = {cell.hardware: inventory.device(cell.hardware) for cell in wanted}
     present = {name for name, device in devices.items() if device is not None and device.available}
     here = [cell for cell in wanted if cell.hardware in present and unsupported_reason(cell) is None]
     times = {}
     # Verification has no time estimate, because it takes three passes and no samples.
-    if how.work != "verify":
+    if options.work != "verify":
         earlier = valid_results(EventLog.open(planned.settings))
         times = estimate_times(here, earlier, host_fingerprints(inventory), planned.effort.sampling)
     rows: list[dict[str, Any]] = []
@@ -96,7 +96,7 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
         return rows, None
     lanes: dict[str | None, float] = {}
     for cell, time in times.items():
-        lane = physical_device_id(cell.hardware, inventory) if how.parallel else None
+        lane = physical_device_id(cell.hardware, inventory) if options.parallel else None
         lanes[lane] = lanes.get(lane, 0.0) + time.seconds
     known = sum(time.basis == "earlier result" for time in times.values())
     return rows, (
@@ -113,25 +113,25 @@ _FIGURES: dict[str, tuple[str, ...]] = {
 """Columns of a mode's results beside those of all modes."""
 
 
-def print_summary(summary: RunSummary, how: RunOptions, as_json: bool) -> None:
+def print_summary(summary: RunSummary, options: RunOptions, as_json: bool) -> None:
     """Print the results (verifications for a verify-only run), and the operators if profiled."""
     for name, reason in summary.unavailable.items():
         note(f"{name}: unavailable, {reason}")
-    rows = [result_row(entry) for entry in (summary.verifications if how.work == "verify" else summary.results)]
+    rows = [result_row(entry) for entry in (summary.verifications if options.work == "verify" else summary.results)]
     if as_json:
         answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
-        answer |= {"operators": summary.operators} if how.operators else {}
+        answer |= {"operators": summary.operators} if options.operators else {}
         print_json({**answer, "unavailable": summary.unavailable, "files": summary.files, "results": rows})
         return
     # Columns with the same value in all rows are left out.
     shown = [
         "model_id",
         "hardware",
-        *(["precision"] if len({result_row["precision"] for result_row in rows}) > 1 else []),
+        *(["precision"] if len({entry["precision"] for entry in rows}) > 1 else []),
     ]
     shown.append("batch_size")
     shown += ["sequence_length"] if _varies_in_length(rows) else []
-    if how.work == "verify":
+    if options.work == "verify":
         shown += ["precision", "passed", "relative_error", "tolerance", "reason"]
     else:
         modes = dict.fromkeys(entry["mode"] for entry in rows)

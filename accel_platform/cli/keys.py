@@ -80,7 +80,7 @@ def revoke(
 
 def _key_row(key: ApiKey) -> dict[str, Any]:
     now = datetime.now(UTC)
-    state = "revoked" if key.revoked_at else "works" if key.works(now) else "expired"
+    state = "revoked" if key.revoked_at else "works" if key.is_active(now) else "expired"
     return {
         "key_id": key.key_id,
         "name": key.name,

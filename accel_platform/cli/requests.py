@@ -149,7 +149,7 @@ def cancel(
     from accel_platform.events import EventLog
 
     log = EventLog.open(settings_for(home))
-    found = _read_requests(log).beginning(request_id)
+    found = _read_requests(log).find(request_id)
     if found.closed is not None or not close(log, found, "cancelled", "taken back by `accel bench cancel`"):
         raise InvalidInput(f"The request {found.id} has ended already: {_read_requests(log)[found.id].state}.")
     row = _request_row(_read_requests(log)[found.id])
@@ -177,12 +177,12 @@ def _read_requests(log: EventLog) -> Any:
     from accel_platform.bench.requests.lifecycle import Requests
 
     found = Requests(log)
-    found.look()
+    found.refresh()
     return found
 
 
 def _request_row(one: Request) -> dict[str, Any]:
-    closed, asked = one.closed, one.asked
+    closed, asked = one.closed, one.payload
     return {
         "request_id": str(one.id),
         "state": one.state,

@@ -202,7 +202,7 @@ def _config(app: FastAPI | Callable[[], FastAPI], *, factory: bool = False, work
 
 def _require_api_key(settings: Settings, host: str) -> None:
     now = datetime.now(UTC)
-    if not any(key.works(now) for key in KeyStore(settings).all()):
+    if not any(key.is_active(now) for key in KeyStore(settings).all()):
         raise InvalidInput(
             f"Others could connect to {host}, and there is no API key that works: make one first (`accel keys create "
             "NAME --scope read`), or listen on loopback (--host 127.0.0.1)."

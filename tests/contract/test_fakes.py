@@ -59,8 +59,8 @@ class Bench:
             for name, module in MODULES.items()
         ]
         inventory = Inventory("host", host, tuple(devices))
-        options: dict[str, Any] = {"threads": 1, "sampling": SAMPLING, "work": "all", "tell": lambda _: None}
-        self.recording = Recorder(self.log, inventory, self.summary, "run", **options)
+        options: dict[str, Any] = {"threads": 1, "sampling": SAMPLING, "work": "all", "report": lambda _: None}
+        self.recorder = Recorder(self.log, inventory, self.summary, "run", **options)
 
     def measure(self, hardware: str, backend: type | None = None, change: Callable[[Any], None] | None = None) -> Any:
         """What becomes of a cell that this backend measures; `change` is made to what the child says."""
@@ -86,7 +86,7 @@ class Bench:
         assert answer["kind"] == "measured", answer
         if change is not None:
             change(answer)
-        return self.recording.take(MeasuredCell(Cell(SPEC, hardware, *SHAPE), answer, loaded))
+        return self.recorder.record_outcome(MeasuredCell(Cell(SPEC, hardware, *SHAPE), answer, loaded))
 
 
 @pytest.fixture
@@ -96,10 +96,10 @@ def bench(prepared: Artifacts, settings: Settings, monkeypatch: pytest.MonkeyPat
 
 def refused(outcome: CellFailure | None, failure_class: str, words: str) -> None:
     assert outcome is not None
-    assert outcome.why.failure_class == failure_class
-    assert words in outcome.why.reason
+    assert outcome.cause.failure_class == failure_class
+    assert words in outcome.cause.reason
     result = next(payload for payload in outcome.payloads if isinstance(payload, ResultRecorded))
-    assert (result.status, result.failure_class, result.reason) == ("failed", failure_class, outcome.why.reason)
+    assert (result.status, result.failure_class, result.reason) == ("failed", failure_class, outcome.cause.reason)
 
 
 @pytest.mark.parametrize("hardware", MODULES)
@@ -200,8 +200,8 @@ def test_the_same_timings_on_two_hardware_take_both_out_of_use(bench: Bench, set
 
     outcome = bench.measure("openvino", change=copy)
     refused(outcome, "fake", "as on onnxruntime: every one of")
-    bench.recording.give_up(outcome)
-    bench.recording.flush()
+    bench.recorder.record_failure(outcome)
+    bench.recorder.flush()
     assert [result.status for result in bench.summary.results] == ["failed", "failed"]
     assert (bench.summary.ok, bench.summary.failed) == (0, 2)
     refresh(settings)

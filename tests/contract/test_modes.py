@@ -77,7 +77,7 @@ class ModesContract:
     def test_generated_tokens_are_those_of_the_reference(self, prepared: Prepared, spec: ModelSpec) -> None:
         data = self.data(prepared, spec, "generation")
         answer = generation.measure_generation(
-            self.loaded(prepared, spec, "generation"), data, FEW, precision="float32", counted=HERE
+            self.loaded(prepared, spec, "generation"), data, FEW, precision="float32", target=HERE
         )
         assert answer["verdict"]["passed"], answer["verdict"]["reason"]
         assert answer["verdict"]["relative_error"] < 1e-5
@@ -102,7 +102,7 @@ class ModesContract:
         monkeypatch.setattr(generation.GreedyDecoder, "_keep", forget)
         data = self.data(prepared, spec, "generation")
         answer = generation.measure_generation(
-            self.loaded(prepared, spec, "generation"), data, FEW, precision="float32", counted=HERE
+            self.loaded(prepared, spec, "generation"), data, FEW, precision="float32", target=HERE
         )
         assert not answer["verdict"]["passed"]
         assert answer["verdict"]["reason"].startswith("last_logits differs from the reference")
@@ -111,7 +111,7 @@ class ModesContract:
         for spec in (GPT, BERT):
             data = self.data(prepared, spec, "training")
             answer = training.measure_training(
-                self.loaded(prepared, spec, "training"), data, FEW, precision="float32", counted=HERE
+                self.loaded(prepared, spec, "training"), data, FEW, precision="float32", target=HERE
             )
             assert answer["verdict"]["passed"], answer["verdict"]["reason"]
             assert answer["verdict"]["relative_error"] < 1e-5
@@ -125,7 +125,7 @@ class ModesContract:
         # The forward pass is right, and the gradient of one matrix twice what it should be.
         backend.model.transformer.h[0].mlp.c_fc.weight.register_hook(lambda gradient: gradient * 2)
         answer = training.measure_training(
-            backend, self.data(prepared, GPT, "training"), FEW, precision="float32", counted=HERE
+            backend, self.data(prepared, GPT, "training"), FEW, precision="float32", target=HERE
         )
         assert not answer["verdict"]["passed"]
         assert answer["verdict"]["reason"].startswith("gradient_norms differs from the reference")
@@ -138,7 +138,7 @@ class ModesContract:
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
         answer = training.measure_training(
-            backend, self.data(prepared, GPT, "training"), FEW, precision="float32", counted=HERE
+            backend, self.data(prepared, GPT, "training"), FEW, precision="float32", target=HERE
         )
         assert not answer["verdict"]["passed"]
         assert "does not fall" in answer["verdict"]["reason"]

@@ -118,7 +118,7 @@ def test_a_child_that_hangs_times_out_and_the_run_goes_on(world: World) -> None:
 
 def test_a_graph_a_runtime_cannot_read_fails_there_and_only_there(world: World) -> None:
     Artifacts.of(SPEC, world.settings).graph("onnx", 16).write_bytes(b"no graph at all")
-    summary = world.run(plan_cells([SPEC], HARDWARE, [1], [16]), how=RunOptions(fix=False))
+    summary = world.run(plan_cells([SPEC], HARDWARE, [1], [16]), options=RunOptions(fix=False))
     assert (summary.ok, summary.failed) == (1, 2)
     for result in world.events("ResultRecorded"):
         if result.hardware != "cpu":
@@ -136,7 +136,7 @@ def test_a_fast_backend_with_wrong_numbers_is_a_failure(world: World) -> None:
     artifacts = Artifacts.of(SPEC, world.settings)
     other: Any = build_model(impostor)
     other.save_pretrained(str(artifacts.weights))
-    summary = world.run(plan_cells([SPEC], ["cpu"], [1], [16]), how=RunOptions(fix=False))
+    summary = world.run(plan_cells([SPEC], ["cpu"], [1], [16]), options=RunOptions(fix=False))
     assert (summary.ok, summary.failed) == (0, 1)
     (result,), (verification,) = world.events("ResultRecorded"), world.events("VerificationRecorded")
     assert result.status == "failed"

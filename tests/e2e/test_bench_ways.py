@@ -88,7 +88,7 @@ def test_a_process_that_crashes_is_tried_again_and_says_so(world: World) -> None
 
 def test_without_fixes_a_process_that_crashes_ends_its_cell_and_the_run_goes_on(world: World) -> None:
     with strike_first_worker(signal.SIGSEGV):
-        summary = world.run(plan_cells([SPEC], ["cpu", "onnxruntime"], [1], [16]), how=NO_FIX)
+        summary = world.run(plan_cells([SPEC], ["cpu", "onnxruntime"], [1], [16]), options=NO_FIX)
     assert (summary.ok, summary.failed) == (1, 1)
     found = by_hardware(world)
     assert (found["cpu"].failure_class, found["cpu"].remedy) == ("crash", None)
@@ -102,7 +102,7 @@ def test_an_operator_that_a_runtime_has_not_ends_its_cells_unless_another_graph_
     )
     onnx.save(graph, Artifacts.of(SPEC, world.settings).graph("onnx", 16))
     cells = plan_cells([SPEC], ["cpu", "openvino", "onnxruntime"], [1], [16])
-    assert world.run(cells, how=NO_FIX).failed == 2
+    assert world.run(cells, options=NO_FIX).failed == 2
     found = by_hardware(world)
     assert found["cpu"].status == "ok"
     for hardware in ("openvino", "onnxruntime"):
@@ -131,13 +131,13 @@ def test_a_graph_that_openvino_reads_wrongly_is_made_by_its_own_converter(tmp_pa
 
 def test_verifying_alone_records_verdicts_and_times_nothing(world: World) -> None:
     cells = plan_cells([SPEC], ["cpu", "onnxruntime"], [1, 2], [16])
-    summary = world.run(cells, how=RunOptions("verify"))
+    summary = world.run(cells, options=RunOptions("verify"))
     assert (summary.ok, summary.failed, summary.results) == (4, 0, [])
     assert world.events("ResultRecorded") == []
     assert all(v.passed and v.relative_error < 1e-5 for v in world.events("VerificationRecorded"))
     assert done_cells(world.log) == frozenset()
     Artifacts.of(SPEC, world.settings).graph("onnx", 16).write_bytes(b"no graph at all")
-    assert world.run(cells[2:], how=RunOptions("verify", fix=False)).failed == 2
+    assert world.run(cells[2:], options=RunOptions("verify", fix=False)).failed == 2
     broken = world.events("VerificationRecorded")[4:]
     assert [(v.hardware, v.passed, v.relative_error) for v in broken] == [("onnxruntime", False, None)] * 2
     assert all("Protobuf" in v.reason or "model" in v.reason for v in broken)
@@ -176,7 +176,7 @@ def most_workers_at_once(world: World, how: RunOptions) -> int:
     counter = threading.Thread(target=count)
     counter.start()
     try:
-        summary = world.run(plan_cells([SPEC], ["cpu", "openvino", "onnxruntime"], [1], [16]), how=how)
+        summary = world.run(plan_cells([SPEC], ["cpu", "openvino", "onnxruntime"], [1], [16]), options=how)
     finally:
         over.set()
         counter.join()

@@ -199,7 +199,7 @@ def _check_a_request(home: Path, said: Path) -> None:
     requests = Requests(log)
 
     def ended() -> Any:
-        requests.look()
+        requests.refresh()
         return requests[request_id].closed
 
     closed = wait_for("the requested benchmark", 90, ended, said)

@@ -122,7 +122,7 @@ class World:
         return request_id
 
     def request(self, request_id: UUID) -> Request:
-        self.requests.look()
+        self.requests.refresh()
         return self.requests[request_id]
 
     def closed(self, request_id: UUID, seconds: float = 120) -> Request:
@@ -213,7 +213,7 @@ def _no_event_is_lost_or_doubled(world: World, request: Request) -> None:
     assert max(ids.values()) == 1
     assert request.closed is not None
     assert set(request.closed.run_ids) == runs
-    assert list(cells.values()) == [1] * len(request.asked.config["batch_sizes"])
+    assert list(cells.values()) == [1] * len(request.payload.config["batch_sizes"])
 
 
 def test_a_request_goes_to_the_host_that_claims_its_hardware_and_to_no_other(world: World) -> None:

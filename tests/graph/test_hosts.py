@@ -45,7 +45,7 @@ class Host:
 
     def request(self, one: UUID) -> Request:
         requests = Requests(self.log)
-        requests.look()
+        requests.refresh()
         return requests[one]
 
     def tick(self) -> list[dg.RunRequest]:

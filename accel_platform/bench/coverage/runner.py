@@ -104,14 +104,14 @@ class _CoverageRun:
         log: EventLog,
         jobs: int,
         timeout_s: float,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         result: CoverageSummary,
     ) -> None:
-        self.left, self.jobs, self.timeout_s = deque(todo), jobs, timeout_s
-        self.tell, self.result = tell, result
+        self.remaining, self.jobs, self.timeout_s = deque(todo), jobs, timeout_s
+        self.report, self.result = report, result
         self.total = sum(len(names) for _, names in todo)
         self.run_id = result.run_id = str(uuid7())
-        self.outbox = EventBuffer(
+        self.buffer = EventBuffer(
             log, prefix=SEGMENT_PREFIX, source="accel bench coverage", host_id=host_id(), run_id=self.run_id
         )
         self.versions = {name: installed_versions(packages) for name, packages in _PACKAGES.items()}
@@ -119,7 +119,7 @@ class _CoverageRun:
         self.memory_mib = min(_MAX_CHILD_MEMORY_MIB, max(1024, free_mib // jobs))
         self.ok = 0
         self.lock = threading.Lock()
-        self.children: list[Child] = []
+        self.workers: list[Child] = []
         self.stopping = False
 
     def run(self) -> None:
@@ -127,10 +127,10 @@ class _CoverageRun:
         status: Literal["succeeded", "failed", "cancelled"] = "failed"
         reason = None
         plan = {"pairs": self.total, "jobs": self.jobs, "memory_mib": self.memory_mib, "timeout_s": self.timeout_s}
-        self.outbox.record(RunStarted(kind="coverage", plan=plan, software=observe_host().software))
+        self.buffer.record(RunStarted(kind="coverage", plan=plan, software=observe_host().software))
         pool = ThreadPoolExecutor(self.jobs)
         try:
-            for future in as_completed([pool.submit(self.work) for _ in range(self.jobs)]):
+            for future in as_completed([pool.submit(self.run_batches) for _ in range(self.jobs)]):
                 future.result()
             status = "succeeded"
         except BaseException as error:
@@ -140,11 +140,11 @@ class _CoverageRun:
         finally:
             # The thread that waits for a worker ends when that is killed.
             self.stopping = True
-            for child in self.children:
+            for child in self.workers:
                 child.kill()
             pool.shutdown()
             self.result.duration_s = time.monotonic() - started
-            self.outbox.record(
+            self.buffer.record(
                 RunFinished(
                     status=status,
                     reason=reason,
@@ -154,39 +154,39 @@ class _CoverageRun:
                     duration_s=self.result.duration_s,
                 )
             )
-            self.outbox.flush()
+            self.buffer.flush()
 
-    def work(self) -> None:
+    def run_batches(self) -> None:
         """Check batches in worker processes until none is left; runs in each thread."""
         while not self.stopping:
             with self.lock:
                 # Batches shrink towards the end, so that no thread waits long for another.
-                share = max(1, min(MAX_PER_CHILD, len(self.left) // (2 * self.jobs)))
-                batch = deque(self.left.popleft() for _ in range(min(share, len(self.left))))
+                share = max(1, min(MAX_PER_CHILD, len(self.remaining) // (2 * self.jobs)))
+                batch = deque(self.remaining.popleft() for _ in range(min(share, len(self.remaining))))
             if not batch:
                 return
             while batch and not self.stopping:
-                self.check_in_child(batch)
+                self.check_batch(batch)
 
-    def check_in_child(self, batch: deque[tuple[str, list[str]]]) -> None:
+    def check_batch(self, batch: deque[tuple[str, list[str]]]) -> None:
         """Check the pairs of `batch` in one process, removing each as it ends, successful or failed."""
         job = {"model_types": list(batch), "threads": 1, "memory_mib": self.memory_mib}
         with Child(worker.__name__, job, env=child_environment(1)) as child:
-            self.children.append(child)
+            self.workers.append(child)
             try:
                 for answer in child.messages(self.timeout_s):
-                    self.take(batch, {key: value for key, value in answer.items() if key != "kind"})
-                ending = {"status": "failed", "failure_class": "crash", "reason": "the process ended without a word"}
+                    self.record_answer(batch, {key: value for key, value in answer.items() if key != "kind"})
+                failure = {"status": "failed", "failure_class": "crash", "reason": "the process ended without a word"}
             except ChildTimeout as error:
-                ending = {"status": "timeout", "failure_class": "timeout", "reason": str(error)}
+                failure = {"status": "timeout", "failure_class": "timeout", "reason": str(error)}
             except ChildCrashed as error:
-                ending = {"status": "failed", "failure_class": classify_death(str(error)), "reason": str(error)}
-        self.children.remove(child)
+                failure = {"status": "failed", "failure_class": classify_death(str(error)), "reason": str(error)}
+        self.workers.remove(child)
         if batch and not self.stopping:
             model_type, names = batch[0]
-            self.take(batch, {"model_type": model_type, "hardware": names[0], **ending})
+            self.record_answer(batch, {"model_type": model_type, "hardware": names[0], **failure})
 
-    def take(self, batch: deque[tuple[str, list[str]]], answer: Mapping[str, Any]) -> None:
+    def record_answer(self, batch: deque[tuple[str, list[str]]], answer: Mapping[str, Any]) -> None:
         """Record the answer to the first pair of the batch."""
         model_type, names = batch[0]
         assert (model_type, names[0]) == (answer["model_type"], answer["hardware"])
@@ -204,7 +204,7 @@ class _CoverageRun:
             self.result.latest[model_type, names[0]] = check
             self.result.checked += 1
             self.ok += check.status == "ok"
-            self.outbox.record(check)
-            self.outbox.flush(after_s=_FLUSH_S)
+            self.buffer.record(check)
+            self.buffer.flush(after_s=_FLUSH_S)
             outcome = "ok" if check.status == "ok" else f"{check.failure_class}, {check.reason}"
-            self.tell(f"{self.result.checked}/{self.total} {model_type} · {names[0]}: {outcome}"[:200])
+            self.report(f"{self.result.checked}/{self.total} {model_type} · {names[0]}: {outcome}"[:200])

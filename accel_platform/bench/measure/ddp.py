@@ -31,15 +31,15 @@ def run_leader(job: Message, send: Callable[[Message], None]) -> None:
     count = job["processes"]
     threads = max(1, job["threads"] // count)
     environment = {**child_environment(threads), **_loopback_environment()}
-    said: SimpleQueue[tuple[int, Message]] = SimpleQueue()
+    messages: SimpleQueue[tuple[int, Message]] = SimpleQueue()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as replicas:
         for rank in range(count):
-            part = {**job, "rank": rank, "threads": threads, "store": str(Path(folder) / "rendezvous")}
-            child = replicas.enter_context(Child(__name__, part, env=environment))
-            threading.Thread(target=_forward_messages, args=(rank, child, said), daemon=True).start()
+            replica_job = {**job, "rank": rank, "threads": threads, "store": str(Path(folder) / "rendezvous")}
+            child = replicas.enter_context(Child(__name__, replica_job, env=environment))
+            threading.Thread(target=_forward_messages, args=(rank, child, messages), daemon=True).start()
         answers: dict[int, Message] = {}
         while len(answers) < count:
-            rank, message = said.get()
+            rank, message = messages.get()
             if message["kind"] in ("failed", "not_loaded"):
                 send(message)
                 return
@@ -50,15 +50,15 @@ def run_leader(job: Message, send: Callable[[Message], None]) -> None:
         send(_combine_answers([answers[rank] for rank in range(count)], threads))
 
 
-def _forward_messages(rank: int, child: Child, said: SimpleQueue[tuple[int, Message]]) -> None:
+def _forward_messages(rank: int, child: Child, messages: SimpleQueue[tuple[int, Message]]) -> None:
     kind = "not_loaded"
     try:
         for message in child.messages(_NO_TIMEOUT_S):
             kind = "failed" if message["kind"] == "loaded" else kind
-            said.put((rank, message))
+            messages.put((rank, message))
     except ChildCrashed as error:
         reason = f"replica {rank + 1}: {error}"
-        said.put((rank, {"kind": kind, "failure_class": classify_death(reason), "reason": reason}))
+        messages.put((rank, {"kind": kind, "failure_class": classify_death(reason), "reason": reason}))
 
 
 def _combine_answers(answers: list[Message], threads: int) -> Message:
@@ -129,7 +129,7 @@ def _train_replica(backend: Any, job: Message) -> Message:
     # Replicas see different items, as in real training.
     parts = ("input", "other") if rank % 2 == 0 else ("other", "input")
     mine, others = (training.to_device(model, data[part]) for part in parts)
-    first, unlike = training.first_step(model, mine), training.first_step(model, others)
+    first, other_step = training.first_step(model, mine), training.first_step(model, others)
     on_cuda = model.device.type == "cuda"
     # A file, not a port, because no other process can take it or join.
     dist.init_process_group(
@@ -144,43 +144,41 @@ def _train_replica(backend: Any, job: Message) -> Message:
     steps.run()
     observed: Message = {}
     if rank:
-        while agree(going_on=False):
+        while agree(continuing=False):
             steps.run()
     else:
 
         def lead_step() -> None:
-            agree(going_on=True)
+            agree(continuing=True)
             steps.run()
 
         # All replicas descend from the parent, so it is the root. Waiting for the others to begin does not count.
-        observed = observe(
-            lead_step, sampling, lambda: steps.spent_ns, root=os.getppid(), counted=meter_target_for(job)
-        )
-        agree(going_on=False)
-    apart = _weights_differ(model, dist)
+        observed = observe(lead_step, sampling, lambda: steps.spent_ns, root=os.getppid(), target=meter_target_for(job))
+        agree(continuing=False)
+    diverged = _weights_differ(model, dist)
     peak = own_peak_mib()
     if rank:
         device_peak = backend.memory_device_peak_mib()
-        agree(going_on=False)
+        agree(continuing=False)
         return {"memory_peak_mib": peak, "memory_device_peak_mib": device_peak}
-    verdict = training.verify_first_step(first, unlike, data, precision=job["precision"])
+    verdict = training.verify_first_step(first, other_step, data, precision=job["precision"])
     answer = training.build_answer(backend, steps, {**observed, "memory_peak_mib": peak}, verdict)
-    if apart and answer["unfounded"] is None:
+    if diverged and answer["unfounded"] is None:
         answer["unfounded"] = "the replicas' weights differ after training together"
     alone = training.TrainingSteps(model, mine, backend.synchronize)
-    alone_ns = observe(alone.run, sampling, counted=meter_target_for(job))["samples_ns"]
-    agree(going_on=False)
+    alone_ns = observe(alone.run, sampling, target=meter_target_for(job))["samples_ns"]
+    agree(continuing=False)
     answer["figures"]["scaling_efficiency"] = training.scaling_efficiency(alone_ns, observed["samples_ns"])
     answer["notes"]["alone_samples_ns"] = list(alone_ns)
     return answer
 
 
-def _any_continues(group: Any, *, going_on: bool) -> bool:
+def _any_continues(group: Any, *, continuing: bool) -> bool:
     """Return whether any replica continues. All wait here for each other, asleep."""
     import torch
     import torch.distributed as dist
 
-    flag = torch.tensor(int(going_on))
+    flag = torch.tensor(int(continuing))
     dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
     return bool(flag)
 

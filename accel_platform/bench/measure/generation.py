@@ -38,8 +38,8 @@ class GreedyDecoder:
         tensors = {name: torch.from_numpy(array).to(model.device) for name, array in prompt.items()}
         self._prompt = {name: t.to(model.dtype) if t.is_floating_point() else t for name, t in tensors.items()}
         # Like transformers' `generate`, compute only the last of the prompt's logits, where the model can.
-        few = "logits_to_keep" in inspect.signature(model.forward).parameters
-        self._prefill_options: dict[str, Any] = {"logits_to_keep": 1} if few else {}
+        supports_logits_to_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._prefill_options: dict[str, Any] = {"logits_to_keep": 1} if supports_logits_to_keep else {}
         self._cache: Any = None
         self._step_inputs: dict[str, Any] = {}
         self._mask: Any = None
@@ -134,18 +134,16 @@ def compute_reference(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]
     whole[growing] = torch.cat([whole[growing], greedy.tokens[:, :-1]], 1)
     if growing == "input_ids":
         whole["attention_mask"] = torch.ones_like(whole["input_ids"])
-    few = "logits_to_keep" in inspect.signature(model.forward).parameters
+    supports_logits_to_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
     with torch.inference_mode():
-        output = model(**whole, use_cache=False, **({"logits_to_keep": NEW_TOKENS} if few else {}))
+        output = model(**whole, use_cache=False, **({"logits_to_keep": NEW_TOKENS} if supports_logits_to_keep else {}))
         logits = output.logits[:, -NEW_TOKENS:]
         best = logits.topk(2).values
     tokens, margins = greedy.tokens.numpy(), (best[..., 0] - best[..., 1]).numpy()
     chosen, first = logits.argmax(-1).numpy(), logits[:, 0].numpy()
-    doubted = (tokens != chosen) & (margins > _tolerated_margin(first, TOLERANCE["float32"]))
-    if doubted.any():
-        raise AssertionError(
-            f"{doubted.sum()} of {tokens.size} tokens differ between decoding with a cache and without"
-        )
+    wrong = (tokens != chosen) & (margins > _tolerated_margin(first, TOLERANCE["float32"]))
+    if wrong.any():
+        raise AssertionError(f"{wrong.sum()} of {tokens.size} tokens differ between decoding with a cache and without")
     return {
         "reference/first_logits": first,
         "reference/last_logits": logits[:, -1].numpy(),
@@ -155,7 +153,7 @@ def compute_reference(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]
 
 
 def measure_generation(
-    backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: MeterTarget
+    backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, target: MeterTarget
 ) -> dict[str, Any]:
     """Return one cell's answer: samples, figures, and the verdict on logits and tokens."""
     # The other prompt shows whether the logits depend on the prompt; it runs first, so it is also the cold run.
@@ -164,7 +162,7 @@ def measure_generation(
     cold.run()
     other = _logits(cold)
     greedy = GreedyDecoder(backend.model, data["input"], backend.synchronize)
-    observed = observe(greedy.run, sampling, counted=counted)
+    observed = observe(greedy.run, sampling, target=target)
     peak = backend.memory_device_peak_mib()
     rows = greedy.timings_ns[-len(observed["samples_ns"]) :]
     tokens = greedy.tokens.cpu().numpy()

@@ -29,7 +29,7 @@ def observe(
     sampling: Sampling,
     clock: Callable[[], int] = perf_counter_ns,
     *,
-    counted: MeterTarget,
+    target: MeterTarget,
     memory_peak_mib: Callable[[], float | None] | None = None,
     root: int | None = None,
 ) -> dict[str, Any]:
@@ -38,20 +38,20 @@ def observe(
     The peak memory is this process's unless `memory_peak_mib` is given. Processor time is counted for `root` and its
     descendants.
     """
-    meter = meter_for(counted.energy)
-    before = _state(counted.hardware)
+    meter = meter_for(target.energy)
+    before = _state(target.hardware)
     began = read_load_counters(root)
     samples = collect_samples(run, sampling, clock, steady=meter if isinstance(meter, Meter) else None)
-    crowd = measure_contention(began, read_load_counters(root))
+    contention = measure_contention(began, read_load_counters(root))
     return {
         "samples_ns": samples.samples_ns,
         "warmup_count": samples.warmup_count,
         "stopped": samples.stopped,
-        "contention": vars(crowd),
+        "contention": vars(contention),
         "memory_peak_mib": (memory_peak_mib or own_peak_mib)(),
         "energy": described(meter),
         "before": before,
-        "after": _state(counted.hardware),
+        "after": _state(target.hardware),
     }
 
 

@@ -114,25 +114,25 @@ def first_step(model: Any, batch: Mapping[str, Any]) -> dict[str, npt.NDArray[An
 
 
 def measure_training(
-    backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: MeterTarget
+    backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, target: MeterTarget
 ) -> dict[str, Any]:
     """Return one cell's answer: samples, figures, and the verdict on first loss, gradients and the fall of the loss."""
     require_precision(precision)
     freeze_parameters(backend.model, data)
     batch, other = (to_device(backend.model, data[part]) for part in ("input", "other"))
-    first, unlike = first_step(backend.model, batch), first_step(backend.model, other)
-    verdict = verify_first_step(first, unlike, data, precision=precision)
+    first, other_step = first_step(backend.model, batch), first_step(backend.model, other)
+    verdict = verify_first_step(first, other_step, data, precision=precision)
     steps = TrainingSteps(backend.model, batch, backend.synchronize)
     steps.run()
-    observed = observe(steps.run, sampling, counted=counted)
+    observed = observe(steps.run, sampling, target=target)
     return build_answer(backend, steps, observed, verdict)
 
 
 def verify_first_step(
-    first: Any, unlike: Any, data: Mapping[str, Arrays], *, precision: str
+    first: Any, other_step: Any, data: Mapping[str, Arrays], *, precision: str
 ) -> VerificationResult | None:
     """Compare the first step with the reference; None without a reference."""
-    return verify(first, unlike, data["reference"], precision=precision) if "reference" in data else None
+    return verify(first, other_step, data["reference"], precision=precision) if "reference" in data else None
 
 
 def trainable_mask(model: Any) -> dict[str, npt.NDArray[Any]]:

@@ -42,15 +42,15 @@ def measure_job(job: Message, send: Callable[[Message], None]) -> None:
     backend = load_backend(job, send)
     if backend is None:
         return
-    worked = []
+    succeeded = []
     for number, cell in enumerate(job["cells"]):
         try:
             send({"kind": "measured", **_measure_cell(backend, cell, job)})
-            worked.append(number)
+            succeeded.append(number)
         except Exception as error:  # noqa: BLE001 - whatever a runtime throws is this cell's failure
             send(failure_message("failed", error))
     # Profile after all measurements, because a profiler costs time and memory that a process does not return.
-    for number in worked if job["traces"] else ():
+    for number in succeeded if job["traces"] else ():
         send(
             {
                 "kind": "operators",
@@ -66,17 +66,15 @@ def _measure_cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:
     if job["mode"] == "generation":
         from accel_platform.bench.measure import generation
 
-        counted = meter_target_for(job)
+        target = meter_target_for(job)
         return generation.measure_generation(
-            backend, read_data(cell), sampling, precision=job["precision"], counted=counted
+            backend, read_data(cell), sampling, precision=job["precision"], target=target
         )
     if job["mode"] == "training":
         from accel_platform.bench.measure import training
 
-        counted = meter_target_for(job)
-        return training.measure_training(
-            backend, read_data(cell), sampling, precision=job["precision"], counted=counted
-        )
+        target = meter_target_for(job)
+        return training.measure_training(backend, read_data(cell), sampling, precision=job["precision"], target=target)
     if job["work"] == "verify":
         return _verify_inference(backend, Path(cell), job["precision"])
     return _measure_inference(backend, Path(cell), sampling, job)
@@ -102,7 +100,7 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, job: Me
     other = backend.outputs()
     backend.bind(parts["input"])
     peak = remote.memory_peak_mib if remote else None
-    observed = observe(backend.run, sampling, clock, memory_peak_mib=peak, counted=meter_target_for(job))
+    observed = observe(backend.run, sampling, clock, memory_peak_mib=peak, target=meter_target_for(job))
     outputs = backend.outputs()
     return {
         **observed,
@@ -142,8 +140,8 @@ def _verify_outputs(backend: Backend, outputs: Any, other: Any, data: Path, prec
 
     share = backend.precision_share()
     if share is not None and share < MIN_PRECISION_SHARE:
-        told = "none" if share == 0 else f"only {share:.0%}"
-        raise UnsupportedPrecision(f"{told} of the matrix products and convolutions ran in {precision}")
+        share_text = "none" if share == 0 else f"only {share:.0%}"
+        raise UnsupportedPrecision(f"{share_text} of the matrix products and convolutions ran in {precision}")
     with np.load(data) as stored:
         reference = group_by_part(stored, ("reference",))["reference"]
     verdict = verify(outputs, other, reference, precision=precision) if reference else None

@@ -29,18 +29,18 @@ class InterruptedRun:
     started_at: datetime
     cells: tuple[Cell, ...]
     effort: Effort
-    how: RunOptions
+    options: RunOptions
     labels: Mapping[str, str]
 
 
 def describe_plan(
     cells: Sequence[Cell],
     effort: Effort,
-    how: RunOptions,
+    options: RunOptions,
     *,
     threads: int,
     resumes: str | None = None,
-    asked: Mapping[str, Any] | None = None,
+    requested_config: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Build the plan of `RunStarted`: labels for people, `work` for resuming the run, and the configuration it comes
     from."""
@@ -51,12 +51,12 @@ def describe_plan(
     return {
         "cells": [cell.label for cell in cells],
         "effort": asdict(effort),
-        "how": asdict(how),
+        "how": asdict(options),
         "threads": threads,
         "models": [asdict(model) for model in models],
         "work": work,
         **({"resumes": resumes} if resumes is not None else {}),
-        **({"asked": dict(asked)} if asked else {}),
+        **({"asked": dict(requested_config)} if requested_config else {}),
     }
 
 

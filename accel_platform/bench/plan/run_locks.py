@@ -30,7 +30,7 @@ def hold_run_lock(settings: Settings, run_id: str) -> Iterator[None]:
 
 
 @contextmanager
-def lock_devices(settings: Settings, devices: Collection[str], tell: Callable[[str], None]) -> Iterator[None]:
+def lock_devices(settings: Settings, devices: Collection[str], report: Callable[[str], None]) -> Iterator[None]:
     """Hold these devices until the block is left; wait, and report it, while another benchmark has one."""
     folder = settings.home / "devices" / host_id()
     make_directory(folder)
@@ -41,7 +41,7 @@ def lock_devices(settings: Settings, devices: Collection[str], tell: Callable[[s
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                tell(f"another benchmark has {device}: waiting until it ends")
+                report(f"another benchmark has {device}: waiting until it ends")
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -60,8 +60,8 @@ def is_running(settings: Settings, run_id: str) -> bool:
 
 def any_running(settings: Settings) -> bool:
     """Return whether a process on this host holds the lock of any run."""
-    place = settings.home / "under-way"
-    return place.is_dir() and any(is_running(settings, path.name) for path in sorted(place.iterdir()))
+    folder = settings.home / "under-way"
+    return folder.is_dir() and any(is_running(settings, path.name) for path in sorted(folder.iterdir()))
 
 
 def _lock_path(settings: Settings, run_id: str) -> Path:

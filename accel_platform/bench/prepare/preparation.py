@@ -35,14 +35,14 @@ def prepare_models(
     *,
     threads: int,
     timeout_s: float,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     exporter: Exporter = "dynamo",
     reference: bool = True,
-    living: list[Child] | None = None,
+    running: list[Child] | None = None,
 ) -> PreparationFailures:
     """Create the missing artifacts of the cells, and return what could not be made.
 
-    As many models as cores and free memory allow are prepared at once. `living` lists the running processes, so that
+    As many models as cores and free memory allow are prepared at once. `running` lists the running processes, so that
     the caller can kill them.
     """
     pairs = dict.fromkeys((cell.model, cell.mode) for cell in cells)
@@ -53,22 +53,22 @@ def prepare_models(
         return failures
     at_once = min(len(jobs), threads, max(1, int(psutil.virtual_memory().available // _CHILD_MEMORY_BYTES)))
 
-    mine: list[Child] = []
+    children: list[Child] = []
 
-    def one(model: ModelSpec, job: dict[str, Any]) -> tuple[str, PreparationFailures]:
-        registers = [mine] if living is None else [mine, living]
+    def prepare_in_pool(model: ModelSpec, job: dict[str, Any]) -> tuple[str, PreparationFailures]:
+        registers = [children] if running is None else [children, running]
         return _prepare_one(model, {**job, "threads": max(1, threads // at_once)}, timeout_s, registers)
 
     pool = ThreadPoolExecutor(at_once)
     try:
-        for future in as_completed([pool.submit(one, model, job) for model, job in jobs]):
+        for future in as_completed([pool.submit(prepare_in_pool, model, job) for model, job in jobs]):
             line, unprepared = future.result()
             failures |= unprepared
-            tell(line)
+            report(line)
     finally:
         # After Ctrl-C, cancel what has not begun; the thread that waits for a worker ends when that is killed.
         pool.shutdown(wait=False, cancel_futures=True)
-        for child in mine:
+        for child in children:
             child.kill()
         pool.shutdown()
     return failures
@@ -77,9 +77,9 @@ def prepare_models(
 def _make_job(
     model: ModelSpec, mode: Mode, cells: Collection[Cell], artifacts: Artifacts, reference: bool
 ) -> tuple[ModelSpec, dict[str, Any]] | None:
-    mine = [cell for cell in cells if (cell.model, cell.mode) == (model, mode)]
-    kinds = sorted({artifact_kind(cell) for cell in mine})
-    shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in mine))
+    own_cells = [cell for cell in cells if (cell.model, cell.mode) == (model, mode)]
+    kinds = sorted({artifact_kind(cell) for cell in own_cells})
+    shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in own_cells))
     if not artifacts.missing(kinds, shapes, reference=reference):
         return None
     return model, {
@@ -100,7 +100,7 @@ def _prepare_one(
     """Run one worker; return a progress line and what it could not make."""
     started = time.monotonic()
     failures: PreparationFailures = {}
-    drawn: Sequence[str] = ()
+    random_parts: Sequence[str] = ()
     kinds: Sequence[Artifact] = job["kinds"]
     mode: Mode = job["mode"]
     with Child(worker.__name__, job, env=child_environment(job["threads"])) as child:
@@ -113,21 +113,21 @@ def _prepare_one(
                     what = answer["artifact"] if "artifact" in answer else tuple(answer["shape"])
                     failures[model, mode, what] = FailureReason("failed", answer["failure_class"], reason)
                 elif answer["kind"] == "prepared":
-                    drawn = answer["drawn"]
+                    random_parts = answer["drawn"]
         except ChildTimeout as error:
             failures |= {
                 (model, mode, kind): FailureReason("timeout", "timeout", f"preparing it: {error}") for kind in kinds
             }
         except ChildCrashed as error:
-            why = FailureReason("failed", classify_death(str(error)), f"preparing it: {error}")
-            failures |= {(model, mode, kind): why for kind in kinds}
+            cause = FailureReason("failed", classify_death(str(error)), f"preparing it: {error}")
+            failures |= {(model, mode, kind): cause for kind in kinds}
         finally:
             # Forget the worker, because its process id may be reused.
             for register in registers:
                 register.remove(child)
-    lacking = (what if isinstance(what, str) else f"batch {what[0]}" for _, _, what in failures)
-    word = "prepared" if not failures else f"not prepared: {', '.join(lacking)}"
+    failed_items = (what if isinstance(what, str) else f"batch {what[0]}" for _, _, what in failures)
+    word = "prepared" if not failures else f"not prepared: {', '.join(failed_items)}"
     # A checkpoint of one task may lack another task's weights, such as BERT's pooler.
-    random = f"; its weights hold no {', '.join(drawn)}: random ones" if drawn else ""
+    random = f"; its weights hold no {', '.join(random_parts)}: random ones" if random_parts else ""
     named = model.model_id if mode == "inference" else f"{model.model_id} for {mode}"
     return f"{named}: {word}, {time.monotonic() - started:.0f} s{random}", failures

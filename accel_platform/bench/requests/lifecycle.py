@@ -38,7 +38,7 @@ class Request:
     """One request and its state in the log."""
 
     id: UUID
-    asked: BenchmarkRequested
+    payload: BenchmarkRequested
     requested_at: datetime
     attempts: int = 0
     claimed_by: str | None = None
@@ -55,23 +55,23 @@ class Request:
 
 
 class Requests:
-    """The requests of a log, as of the last `look`. Looking again reads only what is new."""
+    """The requests of a log, as of the last `refresh`. Refreshing reads only what is new."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._seen: frozenset[str] = frozenset()
-        self._asked: dict[UUID, Event] = {}
+        self._requested: dict[UUID, Event] = {}
         self._claims: dict[UUID, dict[int, Event]] = {}
         self._closed: dict[UUID, Event] = {}
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """Read the log's new segments; return whether there were any. Raises LogUnavailable."""
         now = self._log.snapshot().beginning(REQUEST_PREFIX).segments
         new = now - self._seen
         for event in self._log.read(Snapshot(new)):
             payload = event.payload
             if isinstance(payload, BenchmarkRequested):
-                self._asked[event.event_id] = event
+                self._requested[event.event_id] = event
             elif isinstance(payload, BenchmarkClaimed):
                 self._claims.setdefault(payload.request_id, {})[payload.attempt] = event
             elif isinstance(payload, BenchmarkClosed):
@@ -82,23 +82,23 @@ class Requests:
     def all(self) -> list[Request]:
         """Return every request, the oldest first."""
         # A UUIDv7 begins with its time, so it sorts by it.
-        return [self._request(request_id) for request_id in sorted(self._asked)]
+        return [self._request(request_id) for request_id in sorted(self._requested)]
 
     def unfinished(self) -> list[Request]:
         """Return the requests without an end, the most urgent first, then the oldest."""
-        found = [self._request(request_id) for request_id in sorted(self._asked.keys() - self._closed.keys())]
-        return sorted(found, key=lambda request: -request.asked.priority)
+        found = [self._request(request_id) for request_id in sorted(self._requested.keys() - self._closed.keys())]
+        return sorted(found, key=lambda request: -request.payload.priority)
 
     def __getitem__(self, request_id: UUID) -> Request:
         """Return the request of this id. Raises NotFound."""
-        if request_id not in self._asked:
+        if request_id not in self._requested:
             raise NotFound(f"The log holds no request {request_id}.")
         return self._request(request_id)
 
-    def beginning(self, text: str) -> Request:
+    def find(self, text: str) -> Request:
         """Return the one request whose id begins or ends with a text. Raises NotFound, InvalidInput for several."""
         wanted = text.strip().casefold()
-        found = [i for i in self._asked if str(i).startswith(wanted) or str(i).endswith(wanted)] if wanted else []
+        found = [i for i in self._requested if str(i).startswith(wanted) or str(i).endswith(wanted)] if wanted else []
         if not found:
             raise NotFound(f"There is no request {text!r}: `accel bench requests` shows them.")
         if len(found) > 1:
@@ -106,9 +106,9 @@ class Requests:
         return self._request(found[0])
 
     def _request(self, request_id: UUID) -> Request:
-        asked = self._asked[request_id]
-        assert isinstance(asked.payload, BenchmarkRequested)
-        request = Request(request_id, asked.payload, asked.recorded_at)
+        requested = self._requested[request_id]
+        assert isinstance(requested.payload, BenchmarkRequested)
+        request = Request(request_id, requested.payload, requested.recorded_at)
         changes: dict[str, Any] = {}
         if claims := self._claims.get(request_id):
             attempt, event = max(claims.items())
@@ -149,15 +149,17 @@ def build_request_events(
 
     Raises as `request_benchmark` does.
     """
-    asked = resolve_config(config)
-    names = _validated_hardware(asked)
+    resolved = resolve_config(config)
+    names = _validated_hardware(resolved)
     # Resolve paths and the commit here, because the measuring host may differ in folder, commit and clock.
-    paths = {name: path.absolute() for name in ("models_file", "report_dir", "csv") if (path := getattr(asked, name))}
-    changes = {**paths, "labels": add_commit_label(asked.labels), "schedule": None}
-    changes |= {"include_web_platforms": None, "browser": None}  # the names say it
+    paths = {
+        name: path.absolute() for name in ("models_file", "report_dir", "csv") if (path := getattr(resolved, name))
+    }
+    changes = {**paths, "labels": add_commit_label(resolved.labels), "schedule": None}
+    changes |= {"include_web_platforms": None, "browser": None}  # part of the names
     events = []
     for name in names:
-        one = asked.model_copy(update={**changes, "hardware_types": (name,)})
+        one = resolved.model_copy(update={**changes, "hardware_types": (name,)})
         payload = BenchmarkRequested(
             requested_by=by,
             hardware=name,

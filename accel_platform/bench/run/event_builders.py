@@ -68,12 +68,12 @@ def measured_result(
         or contention_reason(Contention(**answer["contention"]))
         or disagreement_reason([*earlier_ns, median_ns(samples)])
     )
-    why = rejection_reason(answer)
+    cause = rejection_reason(answer)
     return ResultRecorded(
         **_identity_fields(cell, device, threads),
-        status=why.status if why else "ok",
-        failure_class=why.failure_class if why else None,
-        reason=why.reason if why else None,
+        status=cause.status if cause else "ok",
+        failure_class=cause.failure_class if cause else None,
+        reason=cause.reason if cause else None,
         samples_ns=tuple(samples),
         iterations=len(samples),
         warmup_iterations=answer["warmup_count"],
@@ -171,19 +171,22 @@ def rejection_reason(answer: dict[str, Any]) -> FailureReason | None:
     return None
 
 
-def failed_result(cell: Cell, device: DeviceObserved, why: FailureReason, *, threads: int) -> ResultRecorded:
+def failed_result(cell: Cell, device: DeviceObserved, cause: FailureReason, *, threads: int) -> ResultRecorded:
     """Return the result of a cell without a measurement."""
     return ResultRecorded(
-        **_identity_fields(cell, device, threads), status=why.status, failure_class=why.failure_class, reason=why.reason
+        **_identity_fields(cell, device, threads),
+        status=cause.status,
+        failure_class=cause.failure_class,
+        reason=cause.reason,
     )
 
 
 def _energy_fields(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
-    counted = answer["energy"]
-    if "joules" not in counted:
+    energy = answer["energy"]
+    if "joules" not in energy:
         return {}
     items = len(answer["samples_ns"]) * cell.batch_size * cell.processes
-    return {"energy_j_per_item": counted["joules"] / items, "energy_source": counted["source"]}
+    return {"energy_j_per_item": energy["joules"] / items, "energy_source": energy["source"]}
 
 
 def _placement_fields(placement: dict[str, Any] | None) -> dict[str, Any]:

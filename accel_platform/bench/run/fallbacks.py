@@ -45,13 +45,13 @@ class Fallback:
         return (self.cell.batch_size, self.cell.precision) != (cell.batch_size, cell.precision)
 
 
-def fallbacks_for(cell: Cell, why: FailureReason, taken: Collection[Cell] = ()) -> tuple[Fallback, ...]:
+def fallbacks_for(cell: Cell, cause: FailureReason, taken: Collection[Cell] = ()) -> tuple[Fallback, ...]:
     """Return the fallbacks for the cell, in order. Cells in `taken` are measured anyway: no fallback repeats them."""
     return tuple(
-        remedy
-        for name in _FALLBACKS.get(why.failure_class, ())
-        for remedy in _expand(name, cell, taken)
-        if remedy.cell not in taken or remedy.cell == cell
+        fallback
+        for name in _FALLBACKS.get(cause.failure_class, ())
+        for fallback in _expand(name, cell, taken)
+        if fallback.cell not in taken or fallback.cell == cell
     )
 
 

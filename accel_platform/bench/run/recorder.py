@@ -49,9 +49,9 @@ class RunSummary:
 class AppliedFallback:
     """The fallback under which a cell is tried, and the failure it is for."""
 
-    remedy: FallbackName
+    name: FallbackName
     cell: Cell
-    why: FailureReason
+    cause: FailureReason
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class CellFailure:
     """A failed cell with its events, which are recorded once no fallback is left."""
 
     cell: Cell
-    why: FailureReason
+    cause: FailureReason
     payloads: tuple[ResultRecorded | VerificationRecorded, ...]
 
 
@@ -76,12 +76,12 @@ class Recorder:
         threads: int,
         sampling: Sampling,
         work: Work,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._inventory, self._summary = inventory, summary
-        self._outbox = EventBuffer(log, prefix=SEGMENT_PREFIX, source=SOURCE, host_id=inventory.host_id, run_id=run_id)
+        self._buffer = EventBuffer(log, prefix=SEGMENT_PREFIX, source=SOURCE, host_id=inventory.host_id, run_id=run_id)
         self._run_id = run_id
-        self._threads, self._sampling, self._work, self._tell = threads, sampling, work, tell
+        self._threads, self._sampling, self._work, self._report = threads, sampling, work, report
         self._earlier = previous_medians(log)
         self._fingerprints = host_fingerprints(inventory)
         self._lock = threading.RLock()
@@ -89,25 +89,25 @@ class Recorder:
         """Cells that were recorded, well or badly."""
 
     def record(self, *payloads: Payload) -> None:
-        self._outbox.record(*payloads)
+        self._buffer.record(*payloads)
 
     def observe_hardware(self) -> None:
-        self._outbox.add(self._inventory.events(run_id=self._run_id))
+        self._buffer.add(self._inventory.events(run_id=self._run_id))
 
     def flush(self) -> None:
-        self._outbox.flush()
+        self._buffer.flush()
 
-    def take(
-        self, outcome: MeasuredCell | FailedMeasurement, cure: AppliedFallback | None = None
+    def record_outcome(
+        self, outcome: MeasuredCell | FailedMeasurement, fallback: AppliedFallback | None = None
     ) -> CellFailure | None:
         """Record a successful cell; return a failed one."""
         cell, device = outcome.cell, self.device(outcome.cell)
         with self._lock:
             if isinstance(outcome, FailedMeasurement):
-                return CellFailure(cell, outcome.why, (self._no_result(cell, outcome.why),))
+                return CellFailure(cell, outcome.cause, (self._no_result(cell, outcome.cause),))
             answer = outcome.answer
             payloads: list[ResultRecorded | VerificationRecorded] = []
-            why = event_builders.rejection_reason(answer)
+            cause = event_builders.rejection_reason(answer)
             if self._work != "verify":
                 result = event_builders.measured_result(
                     cell,
@@ -118,29 +118,34 @@ class Recorder:
                     sampling=self._sampling,
                     earlier_ns=self._earlier.get(cell_key(cell, self._fingerprints[cell.hardware]), ()),
                 )
-                if result.status == "ok" and (why := self._copy(result)):
-                    result = _as_failed(result, why)
-                if cure is not None:
-                    of = {"cell": cure.cell.label, "failure_class": cure.why.failure_class, "reason": cure.why.reason}
+                if result.status == "ok" and (cause := self._find_duplicate(result)):
+                    result = _as_failed(result, cause)
+                if fallback is not None:
+                    of = {
+                        "cell": fallback.cell.label,
+                        "failure_class": fallback.cause.failure_class,
+                        "reason": fallback.cause.reason,
+                    }
                     environment = {**result.environment, "remedied": of}
-                    result = result.model_copy(update={"remedy": cure.remedy, "environment": environment})
+                    result = result.model_copy(update={"remedy": fallback.name, "environment": environment})
                 payloads.append(result)
             if answer["verdict"] is not None:
-                verdict = {**answer["verdict"], **({"passed": False, "reason": why.reason} if why else {})}
+                verdict = {**answer["verdict"], **({"passed": False, "reason": cause.reason} if cause else {})}
                 payloads.append(event_builders.verification_event(cell, device, verdict, reference=REFERENCE))
-            if why is not None:
-                return CellFailure(cell, why, tuple(payloads))
-            self._keep(cell, payloads)
-            self._tell(
-                f"{cell.label}: {_progress_line(payloads[0])}{f', by {_display_name(cure.remedy)}' if cure else ''}"
-            )
+            if cause is not None:
+                return CellFailure(cell, cause, tuple(payloads))
+            self._store(cell, payloads)
+            suffix = f", by {_display_name(fallback.name)}" if fallback else ""
+            self._report(f"{cell.label}: {_progress_line(payloads[0])}{suffix}")
             self._summary.ok += 1
             return None
 
-    def give_up(self, failure: CellFailure, tried: Sequence[FallbackName] = (), instead: Cell | None = None) -> None:
+    def record_failure(
+        self, failure: CellFailure, tried: Sequence[FallbackName] = (), instead: Cell | None = None
+    ) -> None:
         """Record a cell that stays failed after its fallbacks; `instead` is the cell that one of them measured in its
         place."""
-        reason = failure.why.reason + (f"; measured instead: {instead.label}" if instead is not None else "")
+        reason = failure.cause.reason + (f"; measured instead: {instead.label}" if instead is not None else "")
         payloads = []
         for payload in failure.payloads:
             changes: dict[str, Any] = {"reason": reason}
@@ -148,8 +153,8 @@ class Recorder:
                 changes["environment"] = {**payload.environment, "remedies_tried": list(dict.fromkeys(tried))}
             payloads.append(payload.model_copy(update=changes))
         with self._lock:
-            self._keep(failure.cell, payloads)
-            self._tell(f"{failure.cell.label}: {failure.why.status}, {reason}")
+            self._store(failure.cell, payloads)
+            self._report(f"{failure.cell.label}: {failure.cause.status}, {reason}")
             self._summary.failed += 1
 
     def device(self, cell: Cell) -> DeviceObserved:
@@ -157,49 +162,51 @@ class Recorder:
         assert device is not None, "measure_cells leaves out cells without a device"
         return device
 
-    def _keep(self, cell: Cell, payloads: Any) -> None:
+    def _store(self, cell: Cell, payloads: Any) -> None:
         self.record(*payloads)
         self.finished.add(cell)
         self._summary.results += [payload for payload in payloads if isinstance(payload, ResultRecorded)]
         self._summary.verifications += [payload for payload in payloads if isinstance(payload, VerificationRecorded)]
 
-    def _no_result(self, cell: Cell, why: FailureReason) -> ResultRecorded | VerificationRecorded:
+    def _no_result(self, cell: Cell, cause: FailureReason) -> ResultRecorded | VerificationRecorded:
         device = self.device(cell)
         if self._work == "verify":
-            return event_builders.failed_verification(cell, device, why.reason, reference=REFERENCE)
-        return event_builders.failed_result(cell, device, why, threads=self._threads)
+            return event_builders.failed_verification(cell, device, cause.reason, reference=REFERENCE)
+        return event_builders.failed_result(cell, device, cause, threads=self._threads)
 
-    def _copy(self, result: ResultRecorded) -> FailureReason | None:
+    def _find_duplicate(self, result: ResultRecorded) -> FailureReason | None:
         """Return a failure where another hardware's result of this run has the same samples. That result is retracted
         too."""
         for number, other in enumerate(self._summary.results):
             if other.status != "ok" or other.hardware == result.hardware or _shape_key(other) != _shape_key(result):
                 continue
             if evidence := authenticity.duplicate_reason(result.samples_ns, other.samples_ns):
-                self._disown(number, FailureReason("failed", "fake", f"as on {result.hardware}: {evidence}"))
+                self._retract(number, FailureReason("failed", "fake", f"as on {result.hardware}: {evidence}"))
                 return FailureReason("failed", "fake", f"as on {other.hardware}: {evidence}")
         return None
 
-    def _disown(self, number: int, why: FailureReason) -> None:
+    def _retract(self, number: int, cause: FailureReason) -> None:
         """Mark a recorded result as failed; a failed verification retracts it in the log."""
         other = self._summary.results[number]
-        self._summary.results[number] = _as_failed(other, why)
+        self._summary.results[number] = _as_failed(other, cause)
         self._summary.ok -= 1
         self._summary.failed += 1
-        self.record(event_builders.retraction(other, why.reason, reference=REFERENCE))
-        self._tell(f"{other.model_id} · {other.hardware}: {why.status}, {why.reason}")
+        self.record(event_builders.retraction(other, cause.reason, reference=REFERENCE))
+        self._report(f"{other.model_id} · {other.hardware}: {cause.status}, {cause.reason}")
 
 
-def _as_failed(result: ResultRecorded, why: FailureReason) -> ResultRecorded:
-    return result.model_copy(update={"status": why.status, "failure_class": why.failure_class, "reason": why.reason})
+def _as_failed(result: ResultRecorded, cause: FailureReason) -> ResultRecorded:
+    return result.model_copy(
+        update={"status": cause.status, "failure_class": cause.failure_class, "reason": cause.reason}
+    )
 
 
 def _shape_key(result: ResultRecorded) -> tuple[Any, ...]:
     return (result.model_id, result.mode, result.precision, result.batch_size, result.sequence_length)
 
 
-def _display_name(remedy: FallbackName) -> str:
-    return remedy.replace("_", " ")
+def _display_name(name: FallbackName) -> str:
+    return name.replace("_", " ")
 
 
 def _progress_line(payload: ResultRecorded | VerificationRecorded) -> str:

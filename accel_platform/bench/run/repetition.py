@@ -35,7 +35,7 @@ def remeasure_cells(
     here = host_fingerprints(inventory)
     keys = {cell_key(cell, here.get(cell.hardware, "")): cell for cell in cells}
     chosen = [cell for key, cell in keys.items() if key in wanted]
-    effort, how = effort_from_plan(plans[-1]), replace(RunOptions(**plans[-1]["how"]), work="all", operators=False)
+    effort, options = effort_from_plan(plans[-1]), replace(RunOptions(**plans[-1]["how"]), work="all", operators=False)
     log, runs = EventLog.open(settings), []
     for _ in range(times if chosen else 0):
         summary = measure_cells(
@@ -43,7 +43,7 @@ def remeasure_cells(
             settings,
             log,
             effort=effort,
-            how=how,
+            options=options,
             on_progress=on_progress,
             inventory=inventory,
             labels=labels,

@@ -46,11 +46,11 @@ def measure_cells(
     log: EventLog,
     *,
     effort: Effort = EFFORTS["standard"],
-    how: RunOptions = DEFAULT_OPTIONS,
+    options: RunOptions = DEFAULT_OPTIONS,
     on_progress: Progress | None = None,
     inventory: Inventory | None = None,
     resumes: str | None = None,
-    asked: Mapping[str, Any] | None = None,
+    requested_config: Mapping[str, Any] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> RunSummary:
     """Measure the cells and append their events, one segment per worker; failures end a cell, never the run.
@@ -65,7 +65,7 @@ def measure_cells(
     ----------
     resumes
         Id of the interrupted run whose remaining cells these are; recorded.
-    asked
+    requested_config
         The configuration that the cells come from; recorded.
     labels
         The run's labels; recorded.
@@ -81,15 +81,15 @@ def measure_cells(
             summary.skipped += 1
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
-        tell = on_progress or (lambda _: None)
-        run = _BenchmarkRun(possible, settings, log, effort, how, tell, inventory, summary)
+        report = on_progress or (lambda _: None)
+        run = _BenchmarkRun(possible, settings, log, effort, options, report, inventory, summary)
         devices = {
             silicon
             for cell in possible
             if (silicon := device_scheduling.physical_device_id(cell.hardware, inventory)) is not None
         }
-        with lock_devices(settings, devices, tell), hold_run_lock(settings, run.run_id):
-            run.run(resumes, asked, labels or {})
+        with lock_devices(settings, devices, report), hold_run_lock(settings, run.run_id):
+            run.run(resumes, requested_config, labels or {})
     return summary
 
 
@@ -98,7 +98,7 @@ class _Recovery:
     """A failed cell with the fallbacks still to try, those tried, and the one that helped."""
 
     failure: CellFailure
-    left: list[Fallback]
+    remaining: list[Fallback]
     tried: list[FallbackName] = field(default_factory=list)
     helped: Fallback | None = None
 
@@ -112,47 +112,52 @@ class _BenchmarkRun:
         settings: Settings,
         log: EventLog,
         effort: Effort,
-        how: RunOptions,
-        tell: Progress,
+        options: RunOptions,
+        report: Progress,
         inventory: Inventory,
         summary: RunSummary,
     ) -> None:
-        self.cells, self.settings, self.effort, self.how = cells, settings, effort, how
-        self.tell, self.inventory, self.summary = tell, inventory, summary
+        self.cells, self.settings, self.effort, self.options = cells, settings, effort, options
+        self.report, self.inventory, self.summary = report, inventory, summary
         self.threads = usable_cores()
         self.run_id = summary.run_id = str(uuid7())
-        self.children = WorkerPool(self.threads, effort.timeout_s)
-        self.recording = Recorder(
+        self.workers = WorkerPool(self.threads, effort.timeout_s)
+        self.recorder = Recorder(
             log,
             inventory,
             summary,
             self.run_id,
             threads=self.threads,
             sampling=effort.sampling,
-            work=how.work,
-            tell=tell,
+            work=options.work,
+            report=report,
         )
-        self.taken = set(cells)
-        self.unprepared: PreparationFailures = {}
+        self.planned_cells = set(cells)
+        self.preparation_failures: PreparationFailures = {}
 
-    def run(self, resumes: str | None, asked: Mapping[str, Any] | None, labels: Mapping[str, str]) -> None:
+    def run(self, resumes: str | None, requested_config: Mapping[str, Any] | None, labels: Mapping[str, str]) -> None:
         started = time.monotonic()
         status: Literal["succeeded", "failed", "cancelled"] = "failed"
         reason = None
         plan = resume.describe_plan(
-            self.cells, self.effort, self.how, threads=self.threads, resumes=resumes, asked=asked
+            self.cells,
+            self.effort,
+            self.options,
+            threads=self.threads,
+            resumes=resumes,
+            requested_config=requested_config,
         )
         software = self.inventory.host.software
-        self.recording.record(RunStarted(kind="benchmark", plan=plan, software=software, labels=dict(labels)))
-        self.recording.observe_hardware()
+        self.recorder.record(RunStarted(kind="benchmark", plan=plan, software=software, labels=dict(labels)))
+        self.recorder.observe_hardware()
         try:
-            cells = self.refuse()
-            self.describe(cells)
-            self.recording.flush()
-            self.unprepared = self.prepare(cells, "dynamo")
-            found = group_by_process(cells) if self.how.pooled else [(cell,) for cell in cells]
-            side_by_side = device_scheduling.assign_lanes(found, self.inventory) if self.how.parallel else [found]
-            device_scheduling.run_lanes(side_by_side, self.measure, self.children.stop)
+            cells = self.reject_unsupported()
+            self.record_models(cells)
+            self.recorder.flush()
+            self.preparation_failures = self.prepare(cells, "dynamo")
+            found = group_by_process(cells) if self.options.pooled else [(cell,) for cell in cells]
+            side_by_side = device_scheduling.assign_lanes(found, self.inventory) if self.options.parallel else [found]
+            device_scheduling.run_lanes(side_by_side, self.measure, self.workers.stop)
             status = "succeeded" if self.summary.ok else "failed"
             reason = None if self.summary.ok else "no cell could be measured"
         except BaseException as error:
@@ -161,9 +166,9 @@ class _BenchmarkRun:
             reason = f"{type(error).__name__}: {error}".rstrip(": ")
             raise
         finally:
-            self.summary.skipped += len(set(self.cells) - self.recording.finished)
+            self.summary.skipped += len(set(self.cells) - self.recorder.finished)
             self.summary.duration_s = time.monotonic() - started
-            self.recording.record(
+            self.recorder.record(
                 RunFinished(
                     status=status,
                     reason=reason,
@@ -173,99 +178,110 @@ class _BenchmarkRun:
                     duration_s=self.summary.duration_s,
                 )
             )
-            self.recording.flush()
+            self.recorder.flush()
 
-    def refuse(self) -> list[Cell]:
+    def reject_unsupported(self) -> list[Cell]:
         """Record unsupported cells as failed; return the others."""
         possible = []
         for cell in self.cells:
-            why = unsupported_reason(cell)
-            failure = self.recording.take(FailedMeasurement(cell, why)) if why else None
+            cause = unsupported_reason(cell)
+            failure = self.recorder.record_outcome(FailedMeasurement(cell, cause)) if cause else None
             if failure is None:
                 possible.append(cell)
             else:
-                self.recording.give_up(failure)
+                self.recorder.record_failure(failure)
         return possible
 
-    def describe(self, cells: Sequence[Cell]) -> None:
+    def record_models(self, cells: Sequence[Cell]) -> None:
         """Record each model, with its cost where that can be traced. A model whose work depends on values cannot be
         traced."""
         for model in dict.fromkeys(cell.model for cell in cells):
             try:
-                self.recording.record(event_builders.describe_model(model))
+                self.recorder.record(event_builders.describe_model(model))
             except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
-                self.recording.record(event_builders.identify_model(model))
-                self.tell(f"{model.model_id}: its cost is unknown, {classify(error)[1]}")
+                self.recorder.record(event_builders.identify_model(model))
+                self.report(f"{model.model_id}: its cost is unknown, {classify(error)[1]}")
 
     def prepare(self, cells: Sequence[Cell], exporter: Exporter) -> PreparationFailures:
-        self.children.check()
-        unprepared = prepare_models(
+        self.workers.check()
+        preparation_failures = prepare_models(
             cells,
             self.settings,
             threads=self.threads,
             timeout_s=self.effort.prepare_timeout_s,
-            tell=self.tell,
+            report=self.report,
             exporter=exporter,
-            reference=self.how.work != "measure",
-            living=self.children.preparing,
+            reference=self.options.work != "measure",
+            running=self.workers.preparing,
         )
-        self.children.check()
-        return unprepared
+        self.workers.check()
+        return preparation_failures
 
     def measure(self, group: Sequence[Cell]) -> None:
         """Measure a group, then try fallbacks for its failed cells."""
-        failures = self.attempt(group, self.unprepared)
-        self.recording.flush()
-        for case in self.treated(failures):
-            if case.helped is None or case.helped.changes(case.failure.cell):
-                self.recording.give_up(case.failure, case.tried, case.helped.cell if case.helped else None)
-        self.recording.flush()
+        failures = self.attempt(group, self.preparation_failures)
+        self.recorder.flush()
+        for recovery in self.apply_fallbacks(failures):
+            if recovery.helped is None or recovery.helped.changes(recovery.failure.cell):
+                self.recorder.record_failure(
+                    recovery.failure, recovery.tried, recovery.helped.cell if recovery.helped else None
+                )
+        self.recorder.flush()
 
-    def treated(self, failures: Sequence[CellFailure]) -> list[_Recovery]:
+    def apply_fallbacks(self, failures: Sequence[CellFailure]) -> list[_Recovery]:
         """Try fallbacks for failed cells, one kind at a time, until one helps or none is left."""
-        cases = [_Recovery(f, list(fallbacks_for(f.cell, f.why, self.taken)) if self.how.fix else []) for f in failures]
-        while open_ := [case for case in cases if case.left]:
-            name = open_[0].left[0].name
-            now = [(case, case.left.pop(0)) for case in open_ if case.left[0].name == name]
-            self.taken |= {remedy.cell for _, remedy in now}
+        recoveries = [
+            _Recovery(f, list(fallbacks_for(f.cell, f.cause, self.planned_cells)) if self.options.fix else [])
+            for f in failures
+        ]
+        while unresolved := [recovery for recovery in recoveries if recovery.remaining]:
+            name = unresolved[0].remaining[0].name
+            now = [
+                (recovery, recovery.remaining.pop(0)) for recovery in unresolved if recovery.remaining[0].name == name
+            ]
+            self.planned_cells |= {fallback.cell for _, fallback in now}
             # Cells that shared a worker share the next one.
-            for group in group_by_process(dict.fromkeys(remedy.cell for _, remedy in now)):
-                mine = [(case, remedy) for case, remedy in now if remedy.cell in group]
+            for group in group_by_process(dict.fromkeys(fallback.cell for _, fallback in now)):
+                mine = [(recovery, fallback) for recovery, fallback in now if fallback.cell in group]
                 exporter = mine[0][1].exporter
-                self.tell(f"{', '.join(case.failure.cell.label for case, _ in mine)}: trying {name.replace('_', ' ')}")
-                cures = {r.cell: AppliedFallback(name, case.failure.cell, case.failure.why) for case, r in mine}
-                lost = {f.cell for f in self.attempt(group, self.prepare(group, exporter), exporter, cures)}
-                self.recording.flush()
-                for case, remedy in mine:
-                    case.tried.append(name)
-                    if remedy.cell not in lost:
-                        case.helped, case.left = remedy, []
-        return cases
+                self.report(
+                    f"{', '.join(recovery.failure.cell.label for recovery, _ in mine)}: trying {name.replace('_', ' ')}"
+                )
+                applied = {
+                    r.cell: AppliedFallback(name, recovery.failure.cell, recovery.failure.cause) for recovery, r in mine
+                }
+                failed = {f.cell for f in self.attempt(group, self.prepare(group, exporter), exporter, applied)}
+                self.recorder.flush()
+                for recovery, fallback in mine:
+                    recovery.tried.append(name)
+                    if fallback.cell not in failed:
+                        recovery.helped, recovery.remaining = fallback, []
+        return recoveries
 
     def attempt(
         self,
         group: Sequence[Cell],
-        unprepared: PreparationFailures,
+        preparation_failures: PreparationFailures,
         exporter: Exporter = "dynamo",
-        cures: Mapping[Cell, AppliedFallback] | None = None,
+        applied: Mapping[Cell, AppliedFallback] | None = None,
     ) -> list[CellFailure]:
         """Measure a group in one worker, or several where one dies; record what succeeded and return what failed."""
-        first, reads = group[0], artifact_kind(group[0])
+        first, kind = group[0], artifact_kind(group[0])
         artifacts = Artifacts.of(first.model, self.settings, exporter, first.mode)
-        reference = self.how.work != "measure"
+        reference = self.options.work != "measure"
         failures: list[CellFailure | None] = []
         ready: dict[Cell, Path] = {}
         for cell in group:
             shape = (cell.batch_size, cell.sequence_length)
             # A preparing worker that died may have made all that this cell needs.
-            if not artifacts.missing([reads], [shape], reference=reference):
+            if not artifacts.missing([kind], [shape], reference=reference):
                 ready[cell] = artifacts.data(shape) if reference else artifacts.inputs(shape)
                 continue
-            lacking = (unprepared.get((cell.model, cell.mode, what)) for what in (reads, shape))
-            why = next(filter(None, lacking), None)
+            lacking = (preparation_failures.get((cell.model, cell.mode, what)) for what in (kind, shape))
+            cause = next(filter(None, lacking), None)
             failures.append(
-                self.recording.take(
-                    FailedMeasurement(cell, why or FailureReason("failed", "error", "it was not prepared"))
+                self.recorder.record_outcome(
+                    FailedMeasurement(cell, cause or FailureReason("failed", "error", "it was not prepared"))
                 )
             )
         job = {
@@ -275,19 +291,19 @@ class _BenchmarkRun:
             "processes": first.processes,
             "precision": first.precision,
             "threads": self.threads,
-            "energy": counted_by(self.recording.device(first)),
-            "artifact": str(artifacts.artifact(reads, first.sequence_length)),
+            "energy": counted_by(self.recorder.device(first)),
+            "artifact": str(artifacts.artifact(kind, first.sequence_length)),
             "sampling": asdict(self.effort.sampling),
-            "work": self.how.work,
+            "work": self.options.work,
         }
-        for outcome in self.children.measure(ready, job, self.trace if self.how.operators else None):
+        for outcome in self.workers.measure(ready, job, self.trace_path if self.options.operators else None):
             if isinstance(outcome, OperatorProfile):
-                self.summary.operators[outcome.cell.label] = outcome.told
+                self.summary.operators[outcome.cell.label] = outcome.message
             else:
-                failures.append(self.recording.take(outcome, (cures or {}).get(outcome.cell)))
+                failures.append(self.recorder.record_outcome(outcome, (applied or {}).get(outcome.cell)))
         return [failure for failure in failures if failure is not None]
 
-    def trace(self, cell: Cell) -> Path:
+    def trace_path(self, cell: Cell) -> Path:
         """Return the path for the Chrome trace of a cell's operators."""
         name = re.sub(r"[^a-z0-9.]+", "-", cell.label.casefold()).strip("-")
         return self.settings.home.absolute() / "traces" / self.run_id / f"{name}.json"

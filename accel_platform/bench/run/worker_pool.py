@@ -34,7 +34,7 @@ class FailedMeasurement:
     """A cell that did not run, and the reason."""
 
     cell: Cell
-    why: FailureReason
+    cause: FailureReason
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class OperatorProfile:
     """The operators found by the runtime's profiler, or the reason for none."""
 
     cell: Cell
-    told: Message
+    message: Message
 
 
 Outcome = MeasuredCell | FailedMeasurement | OperatorProfile
@@ -55,7 +55,7 @@ class WorkerPool:
     threads: int
     timeout_s: float
     """Timeout of loading, and of each cell."""
-    _living: set[Child] = field(default_factory=set)
+    _workers: set[Child] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: bool = False
 
@@ -65,7 +65,7 @@ class WorkerPool:
     def stop(self) -> None:
         with self._lock:
             self._stopped = True
-            for child in (*self._living, *self.preparing):
+            for child in (*self._workers, *self.preparing):
                 child.kill()
 
     def check(self) -> None:
@@ -87,55 +87,55 @@ class WorkerPool:
         trace
             Path of each cell's operator trace; without it no operator is profiled.
         """
-        left = list(data)
-        while left:
-            mine = {
-                "cells": [str(data[cell]) for cell in left],
-                "traces": [str(trace(c)) for c in left] if trace else [],
+        remaining = list(data)
+        while remaining:
+            cell_paths = {
+                "cells": [str(data[cell]) for cell in remaining],
+                "traces": [str(trace(c)) for c in remaining] if trace else [],
             }
-            yield from self._in_child(left, {**job, **mine})
+            yield from self._measure_in_worker(remaining, {**job, **cell_paths})
 
-    def _in_child(self, left: list[Cell], job: dict[str, Any]) -> Iterator[Outcome]:
+    def _measure_in_worker(self, remaining: list[Cell], job: dict[str, Any]) -> Iterator[Outcome]:
         """Measure the cells of `left` in one process, removing each as it ends, successful or failed."""
-        here = tuple(left)
+        planned = tuple(remaining)
         loaded: Message = {}
-        with self._child(job) as child:
+        with self._start_worker(job) as child:
             try:
                 for answer in child.messages(self.timeout_s):
                     if answer["kind"] == "loaded":
                         loaded = answer
                     elif answer["kind"] == "measured":
-                        yield MeasuredCell(left.pop(0), answer, loaded)
+                        yield MeasuredCell(remaining.pop(0), answer, loaded)
                     elif answer["kind"] == "operators":
-                        yield OperatorProfile(here[answer.pop("cell")], answer)
+                        yield OperatorProfile(planned[answer.pop("cell")], answer)
                     elif answer["kind"] == "failed":
                         yield FailedMeasurement(
-                            left.pop(0), FailureReason("failed", answer["failure_class"], answer["reason"])
+                            remaining.pop(0), FailureReason("failed", answer["failure_class"], answer["reason"])
                         )
                     else:
-                        why = FailureReason("failed", answer["failure_class"], answer["reason"])
-                        yield from (FailedMeasurement(cell, why) for cell in left)
-                        left.clear()
-                why = FailureReason("failed", "crash", "the process ended without measuring it")
+                        cause = FailureReason("failed", answer["failure_class"], answer["reason"])
+                        yield from (FailedMeasurement(cell, cause) for cell in remaining)
+                        remaining.clear()
+                cause = FailureReason("failed", "crash", "the process ended without measuring it")
             except ChildTimeout as error:
-                why = FailureReason("timeout", "timeout", str(error))
+                cause = FailureReason("timeout", "timeout", str(error))
             except ChildCrashed as error:
-                why = FailureReason("failed", classify_death(str(error)), str(error))
+                cause = FailureReason("failed", classify_death(str(error)), str(error))
             self.check()
-        if left:
+        if remaining:
             # A fault before the model was loaded fails all cells, because each would meet it.
-            struck = left[:1] if loaded else left[:]
-            del left[: len(struck)]
-            yield from (FailedMeasurement(cell, why) for cell in struck)
+            affected = remaining[:1] if loaded else remaining[:]
+            del remaining[: len(affected)]
+            yield from (FailedMeasurement(cell, cause) for cell in affected)
 
     @contextmanager
-    def _child(self, job: dict[str, Any]) -> Iterator[Child]:
+    def _start_worker(self, job: dict[str, Any]) -> Iterator[Child]:
         with Child(WORKER, job, env=child_environment(self.threads)) as child:
             with self._lock:
                 self.check()
-                self._living.add(child)
+                self._workers.add(child)
             try:
                 yield child
             finally:
                 with self._lock:
-                    self._living.discard(child)
+                    self._workers.discard(child)

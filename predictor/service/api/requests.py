@@ -85,7 +85,7 @@ class BenchmarkRequest(BaseModel):
 
     @classmethod
     def of(cls, entry: Asked) -> Self:
-        query, closed = entry.asked, entry.closed
+        query, closed = entry.payload, entry.closed
         return cls(
             request_id=entry.id,
             state=entry.state,
@@ -133,13 +133,13 @@ class RequestLookup:
     def all(self) -> list[Asked]:
         """Return all requests, the newest first."""
         with self._lock:
-            self._requests.look()
+            self._requests.refresh()
             return self._requests.all()[::-1]
 
     def get(self, request_id: UUID) -> Asked:
         """Return one request. Raises NotFound."""
         with self._lock:
-            self._requests.look()
+            self._requests.refresh()
             return self._requests[request_id]
 
 
@@ -163,7 +163,7 @@ def router(log: EventLog, log_for: LogFor, request_update: Callable[[], None]) -
             for entry in lookup.all()
             if (before is None or entry.id < before)
             and query.state in (None, entry.state)
-            and query.hardware in (None, entry.asked.hardware)
+            and query.hardware in (None, entry.payload.hardware)
         ]
         page = [BenchmarkRequest.of(entry) for entry in found[: query.limit]]
         more = str(page[-1].request_id) if len(found) > query.limit else None

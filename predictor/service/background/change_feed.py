@@ -94,7 +94,7 @@ class ChangeFeed:
         self._latest_snapshot = self._append("snapshot", {"snapshot_id": now.snapshot_id, **counts, "new_results": new})
 
     def _poll_requests(self) -> None:
-        if not self._requests.look() and self._polled:
+        if not self._requests.refresh() and self._polled:
             return
         first, self._polled = not self._polled, True
         for request in self._requests.all():
@@ -103,7 +103,7 @@ class ChangeFeed:
             self._states[request.id] = request.state
             if not first:
                 closed = request.closed.reason if request.closed else None
-                about = {"request_id": str(request.id), "state": request.state, "hardware": request.asked.hardware}
+                about = {"request_id": str(request.id), "state": request.state, "hardware": request.payload.hardware}
                 self._append("request", {**about, "claimed_by": request.claimed_by, "reason": closed})
 
     def _append(self, kind: str, data: dict[str, Any]) -> ChangeNotice:

@@ -38,7 +38,7 @@ ASKED: dict[str, Any] = {"models": ["bert-tiny"], "hardware_types": ["cpu"], "ba
 
 def _looked(log: EventLog) -> Requests:
     requests = Requests(log)
-    requests.look()
+    requests.refresh()
     return requests
 
 
@@ -46,19 +46,19 @@ def test_each_hardware_name_is_a_request_of_its_own_with_what_differs_from_the_u
     asked = {**ASKED, "hardware_types": ["cuda", "wasm"], "browser": "firefox", "report_dir": "out"}
     ids = request_benchmark(asked, log, priority=3, max_runtime_s=60)
     found = _looked(log)
-    assert [found[one].asked.hardware for one in ids] == ["cuda", "wasm:firefox"]
+    assert [found[one].payload.hardware for one in ids] == ["cuda", "wasm:firefox"]
     for one in ids:
         request = found[one]
-        assert (request.state, request.attempts, request.asked.priority) == ("open", 0, 3)
-        config = request.asked.config
-        assert config.pop("hardware_types") == [request.asked.hardware]
+        assert (request.state, request.attempts, request.payload.priority) == ("open", 0, 3)
+        config = request.payload.config
+        assert config.pop("hardware_types") == [request.payload.hardware]
         assert config == {"models": ["bert-tiny"], "batch_sizes": [1], "report_dir": str(Path("out").absolute())}
 
 
 def test_the_commit_is_the_one_that_who_asks_has(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCEL_COMMIT", "abc")
     [one] = request_benchmark(ASKED, log)
-    assert _looked(log)[one].asked.config["labels"] == {"commit": "abc"}
+    assert _looked(log)[one].payload.config["labels"] == {"commit": "abc"}
 
 
 @pytest.mark.parametrize(
@@ -115,17 +115,17 @@ def test_the_runs_of_a_request_are_those_that_name_it(log: EventLog) -> None:
 
 def test_looking_again_reads_what_is_new_and_the_urgent_come_first(log: EventLog) -> None:
     requests = Requests(log)
-    assert not requests.look()
+    assert not requests.refresh()
     [first], [second], [urgent] = (request_benchmark(ASKED, log, priority=p) for p in (0, 0, 1))
-    assert requests.look()
-    assert not requests.look()
+    assert requests.refresh()
+    assert not requests.refresh()
     assert [request.id for request in requests.unfinished()] == [urgent, first, second]
     assert [request.id for request in requests.all()] == [first, second, urgent]
-    assert requests.beginning(str(second)[-12:]).id == second
+    assert requests.find(str(second)[-12:]).id == second
     with pytest.raises(NotFound):
-        requests.beginning("zzz")
+        requests.find("zzz")
     with pytest.raises(InvalidInput):
-        requests.beginning(str(first)[:4])
+        requests.find(str(first)[:4])
 
 
 NOW = datetime.now(UTC)
@@ -167,7 +167,7 @@ def test_what_is_done_next(request_: Request, run: AttemptRun | None, do: str, a
     [("cpu", "cpu"), ("wasm:firefox", "wasm"), ("openvino:gpu", None), ("cuda", None), ("of-the-future", None)],
 )
 def test_which_hardware_of_a_host_serves_a_request(asked: str, served: str | None) -> None:
-    request = replace(_request(0), asked=BenchmarkRequested(requested_by="cli", hardware=asked))
+    request = replace(_request(0), payload=BenchmarkRequested(requested_by="cli", hardware=asked))
     assert offered(request, {"cpu", "openvino", "wasm"}) == served
 
 

@@ -126,7 +126,7 @@ def test_a_run_goes_on_with_what_it_had_left_in_its_own_ways(log: EventLog, sett
     left = find_interrupted_run(log, settings, "host-test")
     assert (left.run_id, left.cells) == ("a", cells[3:])
     assert left.effort == EFFORTS["quick"]
-    assert left.how == RunOptions(fix=False, parallel=True)
+    assert left.options == RunOptions(fix=False, parallel=True)
     end(log, "a", "cancelled")
     assert find_interrupted_run(log, settings, "host-test").cells == cells[3:], "a run stopped by Ctrl-C is one too"
 

@@ -61,7 +61,7 @@ def test_revoked_and_expired_keys_work_no_more(settings: Settings, monkeypatch: 
     with pytest.raises(NotFound, match="accel keys list"):
         other.revoke("first")
     later = datetime.now(UTC) + timedelta(days=2, seconds=1)
-    assert not serving.all()[1].works(later)
+    assert not serving.all()[1].is_active(later)
     assert serving.all()[0].key_id == ended.key_id, "kept, for who had access once"
     other.create("first", Scope.admin)
 
