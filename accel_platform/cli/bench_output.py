@@ -31,7 +31,7 @@ def measure_and_print(planned: PlannedRun, as_json: bool, *, again: str, always_
     try:
         summary = execute(planned, on_progress=note, always_report=always_report)
     except KeyboardInterrupt:
-        note(f"Stopped. What was measured is kept; {again} goes on from there.")
+        note(f"Stopped. Results so far are kept; {again} continues.")
         raise
     if planned.wanted or as_json:
         print_summary(summary, planned.options, as_json)

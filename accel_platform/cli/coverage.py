@@ -49,7 +49,7 @@ def coverage(
                 selected, names, log, jobs=jobs, retry=retry, timeout_s=timeout, on_progress=note
             )
         except KeyboardInterrupt:
-            note("Stopped. What was checked is kept; the same command goes on from there.")
+            note("Stopped. Checks so far are kept; the same command continues.")
             raise
         note(f"{result.checked} checked in {result.duration_s:.0f} s, {result.skipped} were on record.")
         latest = result.latest

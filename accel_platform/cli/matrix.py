@@ -111,7 +111,7 @@ def _history(reader: Reader, filters: Selection, mode: str, to: tuple[AnyFormat,
     write_answer(
         changes, kind, output, title="How the matrix changed", short=_display_change, empty="No cell ever changed."
     )
-    note("Each day's matrix is made of what the log held at its end (UTC).")
+    note("Each day's matrix is built from the log at the end of the day (UTC).")
 
 
 def _display_change(change: Mapping[str, Any]) -> dict[str, Any]:

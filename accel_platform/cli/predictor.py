@@ -117,7 +117,7 @@ def show(
     manifest = find_manifest(settings_for(home), predictor_id)
     document = manifest.model_dump(mode="json")
     kind = choose_format(as_json, format_, output)
-    write_answer(metric_rows(manifest.metrics), kind, output, title="Errors on what was held out", document=document)
+    write_answer(metric_rows(manifest.metrics), kind, output, title="Errors on held-out results", document=document)
     note(f"{manifest.rows} samples of {len(manifest.families)} families at snapshot {manifest.snapshot_id[:12]}")
 
 

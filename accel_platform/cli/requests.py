@@ -182,22 +182,22 @@ def _read_requests(log: EventLog) -> Any:
 
 
 def _request_row(one: Request) -> dict[str, Any]:
-    closed, asked = one.closed, one.payload
+    closed, payload = one.closed, one.payload
     return {
         "request_id": str(one.id),
         "state": one.state,
-        "hardware": asked.hardware,
-        "requested_by": asked.requested_by,
+        "hardware": payload.hardware,
+        "requested_by": payload.requested_by,
         "requested_at": one.requested_at,
-        "priority": asked.priority,
-        "max_runtime_s": asked.max_runtime_s,
+        "priority": payload.priority,
+        "max_runtime_s": payload.max_runtime_s,
         "attempts": one.attempts,
         "claimed_by": one.claimed_by,
         "claimed_at": one.claimed_at,
         "closed_at": one.closed_at,
         "reason": closed.reason if closed else None,
         "run_ids": list(closed.run_ids) if closed else [],
-        "config": asked.config,
+        "config": payload.config,
     }
 
 

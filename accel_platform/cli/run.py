@@ -70,7 +70,7 @@ def run(
         with _own_stderr() as say:
             outcome = run_full_pipeline(settings, {"measurements": config}, stages=stages, say=say)
     except KeyboardInterrupt:
-        note("Stopped. What was measured is kept; the same command goes on from there.")
+        note("Stopped. Results so far are kept; the same command continues.")
         raise
     if outcome.failures:
         reasons = "; ".join(f"{step}: {reason}" for step, reason in outcome.failures.items())
@@ -126,7 +126,7 @@ def ui(
         while True:
             for name, process in processes.items():
                 if process.poll() is not None:
-                    raise AccelError(f"{name} ended with exit code {process.returncode}; what it said is above.")
+                    raise AccelError(f"{name} ended with exit code {process.returncode}; its output is above.")
             if not answering and all(map(_answers, (ui_port, port))):
                 answering = True
                 pages_url, service_url = f"http://{HOST}:{ui_port}", f"http://{HOST}:{port}"

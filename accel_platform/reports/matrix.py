@@ -142,7 +142,7 @@ def _family(cell: FamilyCell | None) -> str:
 
 
 def _list(cell: RatedCell) -> str:
-    told = {
+    details = {
         "device": cell["device"],
         "batch size": cell["batch_size"],
         "sequence length": cell["sequence_length"],
@@ -152,5 +152,5 @@ def _list(cell: RatedCell) -> str:
         "reason": cell["reason"],
         "evidence (result ids)": ", ".join(cell["evidence"]) or None,
     }
-    known = {name: value for name, value in told.items() if value is not None}
+    known = {name: value for name, value in details.items() if value is not None}
     return "<dl>" + "".join(f"<dt>{n}</dt><dd>{html.escape(display_text(v))}</dd>" for n, v in known.items()) + "</dl>"

@@ -56,11 +56,11 @@ def junit(checked: Check) -> str:
     for decision in checked.decisions:
         series = decision.series
         name, classname = quoteattr(_clean(cell(series))), quoteattr(_clean(f"{series.model_id}.{series.hardware}"))
-        told = _clean(describe_decision(decision))
+        message = _clean(describe_decision(decision))
         inside = {
-            "regressed": f"<failure message={quoteattr(told)} type={quoteattr('regression')}/>",
-            "insufficient_data": f"<skipped message={quoteattr(told)}/>",
-        }.get(decision.state, f"<system-out>{escape(f'{_words(decision.state)}: {told}')}</system-out>")
+            "regressed": f"<failure message={quoteattr(message)} type={quoteattr('regression')}/>",
+            "insufficient_data": f"<skipped message={quoteattr(message)}/>",
+        }.get(decision.state, f"<system-out>{escape(f'{_words(decision.state)}: {message}')}</system-out>")
         cases.append(f"    <testcase classname={classname} name={name}>{inside}</testcase>")
     counts = (
         f"tests={quoteattr(str(len(cases)))} failures={quoteattr(str(checked.count('regressed')))}"

@@ -245,5 +245,5 @@ def _is_number(kind: pa.DataType) -> bool:
 def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    told = json_text(value, indent=None)
-    return told.strip('"') if told.startswith('"') else told
+    encoded = json_text(value, indent=None)
+    return encoded.strip('"') if encoded.startswith('"') else encoded

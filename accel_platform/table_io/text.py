@@ -42,8 +42,8 @@ class Table:
 def table_of(rows: Rows) -> Table:
     """Return a table of rows in memory. Its columns are the union over all rows."""
     columns = columns_of(rows)
-    told = {name: [row[name] for row in rows if row.get(name) is not None] for name in columns}
-    return Table(columns, tuple(bool(told[c]) and all(map(_is_number, told[c])) for c in columns), (rows,))
+    known = {name: [row[name] for row in rows if row.get(name) is not None] for name in columns}
+    return Table(columns, tuple(bool(known[c]) and all(map(_is_number, known[c])) for c in columns), (rows,))
 
 
 def columns_of(rows: Rows) -> tuple[str, ...]:

@@ -197,7 +197,7 @@ def test_a_stopped_suite_keeps_what_it_has_and_says_how_to_go_on(tmp_path: Path)
     _, progress = process.communicate(timeout=30)
     assert left_over, progress
     assert process.returncode == 130
-    assert "the same command with --missing goes on from there" in progress
+    assert "the same command with --missing continues" in progress
     assert "Traceback" not in progress
     assert psutil.wait_procs(left_over, timeout=10)[1] == []
 

@@ -55,7 +55,7 @@ def test_stopped_half_way_it_goes_on_serves_and_the_next_run_measures_nothing(tm
         assert len(started) > 1
         _, alive = psutil.wait_procs(started[1:], timeout=5)
         assert alive == []
-    assert "the same command goes on from there" in log.read_text()
+    assert "the same command continues" in log.read_text()
     kept = len(_measured(log))
     assert 1 <= kept < CELLS
 

@@ -57,8 +57,8 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         best.setdefault(panel[0]["model_family"], panel)
     shown = sorted(list(best.values())[:_ROWS], key=lambda panel: str(panel[0]["model_family"]))
     columns = group_rows([cell for panel in shown for cell in panel], lambda cell: grouping_key(cell, where))
-    kept = sorted(columns.values(), key=lambda column: -len(column))[:_COLUMNS]
-    keys = [grouping_key(column[0], where) for column in kept]
+    selected = sorted(columns.values(), key=lambda column: -len(column))[:_COLUMNS]
+    keys = [grouping_key(column[0], where) for column in selected]
     drawn = [cell for panel in shown for cell in panel if grouping_key(cell, where) in keys]
     apart = differing_fields(drawn, where) or ["hardware"]
     titled = differing_fields([panel[0] for panel in shown], SHAPE)
@@ -108,10 +108,10 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         drawn,
         columns=1,
         common=describe_shared(drawn, (*where, *SHAPE)),
-        said=[
+        remarks=[
             "One model and shape for each family, the one that most places ran; nothing is averaged. Empty: not run.",
             describe_omitted(len(shown), len(best), "families", "--model"),
-            describe_omitted(len(kept), len(columns), "places", "--hardware or --device"),
+            describe_omitted(len(selected), len(columns), "places", "--hardware or --device"),
             *about,
         ],
     )
@@ -180,7 +180,7 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         drawn,
         columns=1,
         common=describe_shared(drawn, (*PLACE, "precision", "mode")),
-        said=[
+        remarks=[
             "Roof: FLOPs at the peak rate, or bytes (weights once, activations written) at full bandwidth.",
             f"{len(without)} points have no roof: {without[0]['unavailable']}." if without else "",
             f"{len(rows) - len(known):,} cells cannot be placed: {reasons[0]}." if len(rows) > len(known) else "",
@@ -220,7 +220,7 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     panels = dict(sorted(every.items(), key=lambda item: -len(item[1]))[:_SCATTERED])
     devices = sorted(group_rows(rows, lambda row: row["device_name"]).items(), key=lambda item: -len(item[1]))[:LINES]
     names = sorted(str(name) for name, _ in devices)
-    kept = [row for row in rows if row["device_name"] in names]
+    selected = [row for row in rows if row["device_name"] in names]
     parts = []
     for (mode, lacking), all_of in panels.items():
         there = [row for row in all_of if row["device_name"] in names]
@@ -251,17 +251,17 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
                 .encode(x=x, y=y, color=color_encoding(names), **tooltip_encoding())
             ).properties(width=300, height=280, title=panel_title(title))
         )
-    said = [
-        f"{len(kept):,} cells, each held out of learning with what it is taken to lack; on the line the two agree.",
-        f"At most {_POINTS:,} evenly chosen cells are drawn." if len(kept) > _POINTS else "",
+    remarks = [
+        f"{len(selected):,} cells, each held out of learning with what it is taken to lack; on the line the two agree.",
+        f"At most {_POINTS:,} evenly chosen cells are drawn." if len(selected) > _POINTS else "",
         describe_omitted(len(panels), len(every), "panels", "--mode"),
         describe_omitted(len(names), len({row["device_name"] for row in rows}), "devices", "--device"),
         *about,
     ]
-    told = subtitle(said)
+    subtitle_lines = subtitle(remarks)
     chart: alt.ConcatChart = alt.concat(*parts, columns=2).properties(
-        title=alt.TitleParams("Predicted against measured", subtitle=told),
-        description=" ".join(["Predicted against measured.", *told]),
+        title=alt.TitleParams("Predicted against measured", subtitle=subtitle_lines),
+        description=" ".join(["Predicted against measured.", *subtitle_lines]),
     )
     apart: alt.ConcatChart = chart.resolve_scale(color="shared", x="independent", y="independent")
     return apart

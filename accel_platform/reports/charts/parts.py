@@ -65,8 +65,8 @@ def field_text(field: str, value: Any) -> str | None:
 def label(row: Row, fields: Iterable[str]) -> str:
     """Describe the fields in words."""
     hardware = f"{row['hardware']}:{row['choice']}" if row.get("choice") else row.get("hardware")
-    said = (field_text(field, hardware if field == "hardware" else row.get(field)) for field in fields)
-    return ", ".join(filter(None, said))
+    texts = (field_text(field, hardware if field == "hardware" else row.get(field)) for field in fields)
+    return ", ".join(filter(None, texts))
 
 
 def differing_fields(rows: Rows, fields: Iterable[str]) -> list[str]:
@@ -188,12 +188,12 @@ def combine_panels(
     *,
     columns: int,
     common: str,
-    said: Sequence[str],
+    remarks: Sequence[str],
 ) -> alt.ConcatChart:
     """Combine panels under a title and a subtitle: shared fields, evidence and omissions."""
-    told = subtitle([f"Alike in all: {common}." if common else "", describe_basis(rows), *said])
+    subtitle_lines = subtitle([f"Alike in all: {common}." if common else "", describe_basis(rows), *remarks])
     chart = alt.concat(*panels, columns=min(columns, len(panels))).properties(
-        title=alt.TitleParams(title, subtitle=told), description=" ".join([title + ".", *told])
+        title=alt.TitleParams(title, subtitle=subtitle_lines), description=" ".join([title + ".", *subtitle_lines])
     )
     resolved: alt.ConcatChart = chart.resolve_scale(color="shared", shape="shared")
     return resolved

@@ -49,7 +49,7 @@ def hardware(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         "Hardware compared",
         ("latency of a batch (ms)", "ms"),
         named=_WHERE,
-        said=[describe_omitted(len(chosen), of, "models", "--model"), *about],
+        remarks=[describe_omitted(len(chosen), of, "models", "--model"), *about],
     )
 
 
@@ -69,7 +69,7 @@ def family(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         "Models of a family compared",
         ("latency of a batch (ms)", "ms"),
         named=("model_id", "verified"),
-        said=[describe_omitted(len(chosen), len(several), "panels", "--model FAMILY or --hardware"), *about],
+        remarks=[describe_omitted(len(chosen), len(several), "panels", "--model FAMILY or --hardware"), *about],
     )
 
 
@@ -122,7 +122,7 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
                 ],
             )
         ),
-        said=[
+        remarks=[
             "Bars: slowest over fastest result of either side." if any(m["low"] for m in marks) else "",
             describe_omitted(len(chosen), of, "models", "--model"),
             *about,
@@ -172,7 +172,7 @@ def efficiency(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         drawn,
         columns=2,
         common=describe_shared(drawn, (*_WHERE, *_WITHIN[1:])),
-        said=[
+        remarks=[
             "Energy is counted where a counter was read; else at least what the thermal design power allows.",
             *about,
         ],
@@ -218,7 +218,7 @@ def category(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         drawn,
         columns=2,
         common=describe_shared(drawn, within),
-        said=[
+        remarks=[
             "One mark per model and input length; models differ in size, so marks are not averaged.",
             describe_omitted(len(chosen), len(panels), "panels", "--hardware or --batch-size"),
             *about,
@@ -232,7 +232,7 @@ def _side_by_side(
     axis: tuple[str, str],
     *,
     named: Sequence[str],
-    said: Sequence[str],
+    remarks: Sequence[str],
 ) -> alt.ConcatChart:
     drawn = [cell for _, panel in panels for cell in panel]
     every = [figure_with_spread(cell, "latency") for cell in drawn]
@@ -247,7 +247,7 @@ def _side_by_side(
     common = describe_shared(
         drawn, [*(field for field in _WHERE if field not in named or field != named[0]), *_WITHIN[1:]]
     )
-    return combine_panels(parts, title, drawn, columns=2, common=common, said=[describe_spreads(every), *said])
+    return combine_panels(parts, title, drawn, columns=2, common=common, remarks=[describe_spreads(every), *remarks])
 
 
 def _bars(
@@ -255,12 +255,12 @@ def _bars(
 ) -> alt.LayerChart:
     """Draw a dot with its spread for each row, best first."""
     best = sorted(marks, key=lambda mark: -mark["value"] if most else mark["value"])
-    kept, names = best[:_BARS], [mark["name"] for mark in best[:_BARS]]
+    top_marks, names = best[:_BARS], [mark["name"] for mark in best[:_BARS]]
     if len(best) > _BARS:
         title = f"{title}, the best {_BARS} of {len(best)}"
-    limits = [row[name] for row in kept for name in ("low", "value", "high")] + ([reference] if reference else [])
+    limits = [row[name] for row in top_marks for name in ("low", "value", "high")] + ([reference] if reference else [])
     x = quantity_axis("value", axis, limits, alt.X)
-    base = alt.Chart(alt.InlineData(kept)).encode(
+    base = alt.Chart(alt.InlineData(top_marks)).encode(
         y=alt.Y("name:N", title=None, sort=names).axis(
             labelLimit=300,
             labelExpr="split(datum.label, '\\n')",

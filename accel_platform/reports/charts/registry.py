@@ -128,17 +128,17 @@ def select_drawable(cells: Sequence[Row], selection: Selection) -> Drawable:
     Suspect and simulated figures are drawn only if the selection asks for them. Wrong outputs, and figures without a
     device, are never drawn.
     """
-    kept: list[Row] = []
+    selected: list[Row] = []
     left: Counter[str] = Counter()
     for cell in cells:
         reason = _unfit(cell, selection)
         if reason is None:
             unchecked = cell["verified"] is None and cell["provenance"] in ("measured", "emulated")
-            kept.append({**cell, "checked": "outputs not compared" if unchecked else None})
+            selected.append({**cell, "checked": "outputs not compared" if unchecked else None})
         else:
             left[reason] += cell["results"]
-    told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(left.items()))
-    return kept, [f"Left out results: {told}."] if told else []
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(left.items()))
+    return selected, [f"Left out results: {reasons}."] if reasons else []
 
 
 def chart(
@@ -174,7 +174,7 @@ def _unfit(cell: Row, selection: Selection) -> str | None:
 
 def _filters(selection: Selection) -> str:
     given = selection.model_dump(exclude_defaults=True, mode="json")
-    told = (
+    filters = (
         f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in given.items()
     )
-    return f"; only {'; '.join(told)}" if given else ""
+    return f"; only {'; '.join(filters)}" if given else ""

@@ -91,7 +91,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         drawn,
         columns=2,
         common=describe_shared(drawn, ("hardware", "device_name", *SHAPE)),
-        said=[
+        remarks=[
             "Rules: where the series shifted, by how much and at which commit. Dashed: the median of each level.",
             "Bars: one standard deviation of a run's samples to either side. No axis begins at 0.",
             describe_omitted(
@@ -161,7 +161,7 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         drawn,
         columns=2,
         common=describe_shared(drawn, ("hardware", "device_name", *SHAPE)),
-        said=[
+        remarks=[
             "A line per process, newest first: samples as ticks (200 at most), middle half as bar, median as point.",
             describe_omitted(len(chosen), rows[0]["cells"], "cells", "--model, --hardware or --batch-size"),
             *about,

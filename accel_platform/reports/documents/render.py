@@ -98,10 +98,10 @@ def markdown(document: ReportDocument) -> Iterator[str]:
             if isinstance(part, Text):
                 yield text.escape_markdown(part.words)
             elif isinstance(part, Picture):
-                said = (
+                sentence = (
                     f"Chart: `accel chart {part.name} -o {part.name}.png`" if part.chart else f"No chart: {part.reason}"
                 )
-                yield said if part.chart else text.escape_markdown(said)
+                yield sentence if part.chart else text.escape_markdown(sentence)
             else:
                 yield from (f"### {text.escape_markdown(part.title)}", "")
                 yield from text.markdown(text.table_of(part.first)) if part.rows else (part.empty,)

@@ -78,8 +78,8 @@ class ReportSource:
 
     def rows_of_matrix(self) -> Selection:
         """Filter rows of the matrix by the selection's model and hardware; other filters act on evidence."""
-        kept = self.selection.model_dump(include={"model", "device", "mode"})
-        return Selection(**kept, hardware=tuple(self.selection.hardware_names))
+        matrix_filters = self.selection.model_dump(include={"model", "device", "mode"})
+        return Selection(**matrix_filters, hardware=tuple(self.selection.hardware_names))
 
     def command(self, text: str) -> str:
         """Return a command with the filters that every command takes."""
@@ -115,5 +115,5 @@ def figures(cell: Row) -> Row:
 def describe_provenance(cell: Row) -> str:
     """Describe the provenance and its caveats."""
     unchecked = cell["verified"] is None and cell["provenance"] in ("measured", "emulated")
-    more = [word for word, said in (("not verified", unchecked), ("noisy", cell["noisy"])) if said]
+    more = [word for word, applies in (("not verified", unchecked), ("noisy", cell["noisy"])) if applies]
     return ", ".join([cell["provenance"], *more])

@@ -1,4 +1,4 @@
-// What pages are more comfortable with: the theme's button, ages beside times, short addresses, copying. None needs it.
+// Optional comfort: theme button, ages beside times, short URLs, copy buttons. Pages work without it.
 const root = document.documentElement;
 const dark = () => getComputedStyle(root).colorScheme === "dark" ||
   (!root.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
@@ -26,7 +26,7 @@ for (const time of document.querySelectorAll("time[datetime]")) {
   else time.title = `UTC, ${age}`;
 }
 
-// A field left empty asks nothing and need not stand in the address.
+// Empty fields are left out of the URL, because they filter nothing.
 for (const form of document.querySelectorAll("form[method=get]")) {
   form.addEventListener("submit", () => {
     for (const field of form.elements) if (field.name && !field.value) field.disabled = true;
