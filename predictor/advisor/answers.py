@@ -85,7 +85,7 @@ def build_answer(
         )
         for absent in query.absent
     ]
-    kept: list[Figures] = []
+    remaining: list[Figures] = []
     for candidate, result in zip(query.candidates, results, strict=True):
         if result.figures is None:
             excluded += filter(None, [result.excluded])
@@ -93,13 +93,13 @@ def build_answer(
         violated = violations(constraints, result.figures, candidate.spec) if constraints else None
         if violated is None:
             warnings += result.cautions
-            kept.append(result.figures)
+            remaining.append(result.figures)
         else:
             excluded.append(_excluded(evidence, query, candidate, Abstention("constraint", violated)))
     key = ranking(objective)
     # The faster goes first where the objective tells none apart, as where no price is known.
     latency_key = ranking("latency")
-    ranked = sorted(kept, key=lambda r: (key(r), latency_key(r), r.hardware, r.device_id or r.device or ""))
+    ranked = sorted(remaining, key=lambda r: (key(r), latency_key(r), r.hardware, r.device_id or r.device or ""))
     for figures in ranked:
         if (missing := missing_figure(objective, figures)) is not None:
             warnings.append(f"{figures.hardware}{f' ({figures.device})' if figures.device else ''}: {missing}.")

@@ -47,17 +47,19 @@ def predict_many(state: ServingState, queries: Sequence[PredictQuery]) -> BatchA
             resolved.append(resolve_query(state, query, [query.hardware]))
         except AccelError as error:
             resolved.append(error)
-    cells = [(one, candidate) for one in resolved if isinstance(one, ResolvedQuery) for candidate in one.candidates]
-    found = iter(estimate_all(state, cells))
+    cells = [(item, candidate) for item in resolved if isinstance(item, ResolvedQuery) for candidate in item.candidates]
+    estimates = iter(estimate_all(state, cells))
     answers: list[PredictAnswer | Unanswered] = []
-    for query, one in zip(queries, resolved, strict=True):
+    for query, item in zip(queries, resolved, strict=True):
         try:
-            if isinstance(one, AccelError):
-                raise one
-            results = [candidate_result(state.evidence, one, candidate, next(found)) for candidate in one.candidates]
-            answers.append(_best(state, query, one, results))
+            if isinstance(item, AccelError):
+                raise item
+            results = [
+                candidate_result(state.evidence, item, candidate, next(estimates)) for candidate in item.candidates
+            ]
+            answers.append(_best(state, query, item, results))
         except AccelError as error:
-            answers.append(_unanswered(query, one, error))
+            answers.append(_unanswered(query, item, error))
     return BatchAnswer(answers=answers, snapshot_id=state.evidence.snapshot_id, predictor_id=state.predictor_id)
 
 

@@ -120,7 +120,7 @@ def router(advisor: Advisor, past: PastTables) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             found = trends(tables, _selection(query), query.metric, min_change_percent=query.min_change_percent)
             found.sort(key=lambda trend: -len(trend.points))
-            documents = [one.document() for one in found[: query.limit]]
+            documents = [series.document() for series in found[: query.limit]]
             return {"trends": documents, "series": len(found), "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)

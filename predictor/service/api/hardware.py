@@ -166,7 +166,7 @@ def router(advisor: Advisor) -> APIRouter:
 def _names(tables: Reader, name: str | None = None) -> dict[str, dict[str, Any]]:
     """Return all hardware names with their counts, or one."""
     counted = {row["hardware"]: row for row in tables.rows(_RESULTS, {"name": name})}
-    answering = {row["hardware"] for row in tables.rows(_SEEN, {"name": name}) if row["available"]}
+    available = {row["hardware"] for row in tables.rows(_SEEN, {"name": name}) if row["available"]}
     known = [known for known in RUNTIMES if name in (None, known)]
     none = {"results": 0, "models": 0, "devices": 0}
     return {
@@ -175,7 +175,7 @@ def _names(tables: Reader, name: str | None = None) -> dict[str, dict[str, Any]]
             **counted.get(each, {}),
             "hardware": each,
             "backend": RUNTIMES[each].backend if each in RUNTIMES else None,
-            "available": each in answering,
+            "available": each in available,
         }
         for each in [*known, *sorted(counted.keys() - set(known))]
     }

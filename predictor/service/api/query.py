@@ -70,7 +70,7 @@ def router(sandbox: Sandbox) -> APIRouter:
             **problem_responses(400, 413, 422, 503),
         },
     )
-    async def query(query_: SqlQuery, request: Request) -> Response:
+    async def query(statement: SqlQuery, request: Request) -> Response:
         """Run one SELECT in a process of its own: no files, no network, 10 s, 512 MiB.
 
         `Accept` chooses JSON, Arrow or CSV; for the latter two the header `X-Truncated` is true where there were more
@@ -80,7 +80,9 @@ def router(sandbox: Sandbox) -> APIRouter:
             raise Busy("Many queries wait already: ask again in a few seconds.")
         disconnected = threading.Event()
         watcher = create_task(_watch_disconnect(request, disconnected))
-        run = partial(sandbox.query, query_.sql, query_.parameters, max_rows=query_.max_rows, cancelled=disconnected)
+        run = partial(
+            sandbox.query, statement.sql, statement.parameters, max_rows=statement.max_rows, cancelled=disconnected
+        )
         try:
             result = await run_sync(run, limiter=threads)
         finally:

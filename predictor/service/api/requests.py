@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
 from accel_platform.bench.requests.lifecycle import REQUEST_PREFIX, Requests, State, build_request_events, close
-from accel_platform.bench.requests.lifecycle import Request as Asked
+from accel_platform.bench.requests.lifecycle import Request as QueuedRequest
 from accel_platform.errors import Conflict, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import Mode
@@ -84,23 +84,23 @@ class BenchmarkRequest(BaseModel):
     config: dict[str, Any]
 
     @classmethod
-    def of(cls, entry: Asked) -> Self:
-        query, closed = entry.payload, entry.closed
+    def of(cls, entry: QueuedRequest) -> Self:
+        requested, closed = entry.payload, entry.closed
         return cls(
             request_id=entry.id,
             state=entry.state,
-            hardware=query.hardware,
-            requested_by=query.requested_by,
+            hardware=requested.hardware,
+            requested_by=requested.requested_by,
             requested_at=entry.requested_at,
-            priority=query.priority,
-            max_runtime_s=query.max_runtime_s,
+            priority=requested.priority,
+            max_runtime_s=requested.max_runtime_s,
             attempts=entry.attempts,
             claimed_by=entry.claimed_by,
             claimed_at=entry.claimed_at,
             closed_at=entry.closed_at,
             reason=closed.reason if closed else None,
             run_ids=list(closed.run_ids) if closed else [],
-            config=query.config,
+            config=requested.config,
         )
 
 
@@ -130,13 +130,13 @@ class RequestLookup:
         self._requests = Requests(log)
         self._lock = threading.Lock()
 
-    def all(self) -> list[Asked]:
+    def all(self) -> list[QueuedRequest]:
         """Return all requests, the newest first."""
         with self._lock:
             self._requests.refresh()
             return self._requests.all()[::-1]
 
-    def get(self, request_id: UUID) -> Asked:
+    def get(self, request_id: UUID) -> QueuedRequest:
         """Return one request. Raises NotFound."""
         with self._lock:
             self._requests.refresh()
@@ -181,16 +181,16 @@ def router(log: EventLog, log_for: LogFor, request_update: Callable[[], None]) -
         dependencies=[require_strict_body(Benchmark)],
     )
     def benchmark(
-        request: Request, response: Response, query: Benchmark, idempotency_key: Key = None
+        request: Request, response: Response, body: Benchmark, idempotency_key: Key = None
     ) -> BenchmarkRequests:
         """Request a benchmark on whichever host has the hardware; it is measured while that host is at work."""
-        config = query.model_dump(exclude={"priority", "max_runtime_s"}, exclude_none=True)
+        config = body.model_dump(exclude={"priority", "max_runtime_s"}, exclude_none=True)
         events = build_request_events(
             config,
             by="api",
-            priority=query.priority,
-            max_runtime_s=query.max_runtime_s,
-            causation_id=request_id(request.url.path, query),
+            priority=body.priority,
+            max_runtime_s=body.max_runtime_s,
+            causation_id=request_id(request.url.path, body),
         )
         stored = store_once(log_for(request), events, key=idempotency_key, prefix=REQUEST_PREFIX)
         if stored.replayed:
