@@ -11,7 +11,7 @@ from assets import metadata_previews
 from assets.partitions import legacy_sources, place_of, state_of
 from assets.resources import REPOSITORY, Installation
 from migrations.pipeline.importer import OVERDUE_CHECK, DocumentReport, migrate
-from migrations.suspicion.summary import verdicts
+from migrations.suspicion.summary import summarize_verdicts
 
 STATE = "source_state"
 """Metadata: the state of the source when its reading began."""
@@ -72,7 +72,7 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
 
     report = migrate([place], accel.log, on_progress=progress)
     outcomes: dict[str, int] = dict(Counter(document.outcome for document in report.documents))
-    judged = verdicts(accel.log, place)
+    judged = summarize_verdicts(accel.log, place)
     context.log.info(f"{_listed(outcomes) or 'no files'}; {report.records} new records")
     if report.overdue_check:
         context.log.info(f"{OVERDUE_CHECK} New suspicions: {report.suspected_across}")

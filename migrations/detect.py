@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from migrations.formats import Format, all_formats
-from migrations.normalize.collections_within import documents_within, holds_documents
+from migrations.normalize.collections_within import contains_documents, iter_documents
 from migrations.sources.documents import Document
 
-SURE_ENOUGH = 0.5
-"""Below this no reader is given the document: a wrong reading is worse than a quarantine."""
+MIN_CONFIDENCE = 0.5
+"""Minimum confidence for parsing, because a wrong reading is worse than a quarantine."""
 
-SURE_INSIDE = 0.9
-"""Inside a document that nobody knows only what is beyond doubt is taken for a document of its own."""
+MIN_EMBEDDED_CONFIDENCE = 0.9
+"""Minimum confidence for a document embedded in an unknown one."""
 COLLECTION = "collection"
 
-_KEYS_SHOWN = 24
+_MAX_KEYS = 24
 
 
 def detect_format(document: Document, formats: Iterable[Format] | None = None) -> Format | None:
@@ -27,34 +27,34 @@ def detect_format(document: Document, formats: Iterable[Format] | None = None) -
     if document.kind == "unreadable":
         return None
     candidates = all_formats() if formats is None else tuple(formats)
-    best, confidence = _surest(document, candidates)
-    if confidence >= SURE_ENOUGH:
+    best, confidence = _best_match(document, candidates)
+    if confidence >= MIN_CONFIDENCE:
         return best
     if document.kind != "json":
         return None
 
     def known(value: Any) -> bool:
-        found, sure = _surest(Document(document.content, "json", value), candidates)
-        return found is not None and found.not_results is None and sure >= SURE_INSIDE
+        best, confidence = _best_match(Document(document.content, "json", value), candidates)
+        return best is not None and best.not_results is None and confidence >= MIN_EMBEDDED_CONFIDENCE
 
-    if not holds_documents(document, known):
+    if not contains_documents(document, known):
         return None
-    return Format(COLLECTION, lambda _: SURE_ENOUGH, lambda whole: documents_within(whole, known))
+    return Format(COLLECTION, lambda _: MIN_CONFIDENCE, lambda whole: iter_documents(whole, known))
 
 
-def _surest(document: Document, formats: Iterable[Format]) -> tuple[Format | None, float]:
-    best, confidence = None, 0.0
+def _best_match(document: Document, formats: Iterable[Format]) -> tuple[Format | None, float]:
+    best, highest = None, 0.0
     for candidate in formats:
-        sure = candidate.detect(document)
-        if sure > confidence:
-            best, confidence = candidate, sure
-    return best, confidence
+        confidence = candidate.detect(document)
+        if confidence > highest:
+            best, highest = candidate, confidence
+    return best, highest
 
 
 def describe(document: Document) -> str:
     """Return the keys of a document two levels deep, or its columns, as a hint for a new reader."""
     if document.kind in ("csv", "rows"):
-        return f"{'CSV' if document.kind == 'csv' else 'Parquet'} with columns {_some(document.columns)}"
+        return f"{'CSV' if document.kind == 'csv' else 'Parquet'} with columns {_truncated(document.columns)}"
     if document.kind == "tables":
         return f"a database with the tables {_shape(document.value, 1)}"
     if document.kind == "text":
@@ -68,13 +68,13 @@ def _shape(value: Any, depth: int) -> str:
     if isinstance(value, dict):
         if depth == 0:
             return "{…}"
-        return "{" + _some(f"{key}: {_shape(member, depth - 1)}" for key, member in value.items()) + "}"
+        return "{" + _truncated(f"{key}: {_shape(member, depth - 1)}" for key, member in value.items()) + "}"
     if isinstance(value, list):
         return f"[{len(value)} x {_shape(value[0], depth)}]" if value else "[]"
     return {str: "text", bool: "true/false", int: "number", float: "number"}.get(type(value), "null")
 
 
-def _some(parts: Iterable[str]) -> str:
+def _truncated(parts: Iterable[str]) -> str:
     every = list(parts)
-    rest = len(every) - _KEYS_SHOWN
-    return ", ".join(every[:_KEYS_SHOWN]) + (f", and {rest} more" if rest > 0 else "")
+    rest = len(every) - _MAX_KEYS
+    return ", ".join(every[:_MAX_KEYS]) + (f", and {rest} more" if rest > 0 else "")

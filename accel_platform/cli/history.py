@@ -115,7 +115,7 @@ def clean(
     age, settings = parse_age(older_than), settings_for(home)
     log = EventLog.open(settings)
     try:
-        report = run(paths, log, older_than=age, spare=settings.own_paths, dry_run=dry_run)
+        report = run(paths, log, older_than=age, exclude=settings.own_paths, dry_run=dry_run)
     except KeyboardInterrupt:
         note("Stopped. What was deleted is accounted for in the log; the same command goes on from there.")
         raise

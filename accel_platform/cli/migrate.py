@@ -45,7 +45,9 @@ def migrate(
     elif paths:
         from migrations.pipeline.importer import migrate as run
 
-        report = run(_existing(paths), log, spare=settings.own_paths, dry_run=dry_run, jobs=jobs, on_progress=progress)
+        report = run(
+            _existing(paths), log, exclude=settings.own_paths, dry_run=dry_run, jobs=jobs, on_progress=progress
+        )
     else:
         raise InvalidInput("Name files or directories to import, or --retry-quarantine.")
     if wants_json(json_, format_):

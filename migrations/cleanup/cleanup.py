@@ -1,6 +1,6 @@
-"""Source files that the log has no more need of: proven (`read_back_check.py`), accounted for, deleted.
+"""Deletion of source files whose content is proven to be in the log.
 
-On any doubt a file stays, with the reason.
+A file stays, with the reason, on any doubt. The deletion is recorded before the file goes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from uuid import NAMESPACE_URL, uuid5
 
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import SourceDeleted
-from migrations.cleanup.read_back_check import DocumentClaim, UnprovenFile, claims, difference, entry_of, held
+from migrations.cleanup.read_back_check import (
+    DocumentClaim,
+    UnprovenFile,
+    difference,
+    document_claims,
+    entry_of,
+    stored_digests,
+)
 from migrations.pipeline.ledger import Ledger
 from migrations.sources.documents import find_files, load
 
@@ -63,26 +70,26 @@ class _Candidate:
 
 
 def clean(
-    paths: Iterable[Path], log: EventLog, *, older_than: timedelta, spare: Sequence[Path] = (), dry_run: bool = False
+    paths: Iterable[Path], log: EventLog, *, older_than: timedelta, exclude: Sequence[Path] = (), dry_run: bool = False
 ) -> CleanReport:
     """Delete the files under the paths that are older (by modification) and proven to be in the log.
 
-    All are verified before the first goes, for readers may look at a file's neighbours. Nothing under `spare` is
+    All are verified before the first goes, for readers may look at a file's neighbours. Nothing under `exclude` is
     touched. Killed at any moment it leaves files whole or gone, and every one that is gone accounted for. Raises
     NotFound for a path that is not there, LogUnavailable where the log cannot be read or written.
     """
     ledger = Ledger(log)
     newest = datetime.now(UTC) - older_than
-    spared = tuple(path.resolve() for path in spare)
+    excluded = tuple(path.resolve() for path in exclude)
     files = list(find_files(paths))
     candidates: dict[Path, _Candidate] = {}
     reports: dict[Path, FileReport] = {}
     for path in files:
         try:
-            candidates[path] = _candidate(path, ledger, newest, spared)
+            candidates[path] = _candidate(path, ledger, newest, excluded)
         except UnprovenFile as doubt:
             reports[path] = FileReport(str(path), _size(path), "kept", str(doubt))
-    stored = held(log, (claim.ledger_id for candidate in candidates.values() for claim in candidate.claims))
+    stored = stored_digests(log, (claim.ledger_id for candidate in candidates.values() for claim in candidate.claims))
     proven = []
     for path, candidate in candidates.items():
         if (differs := difference(candidate.claims, stored)) is not None:
@@ -103,9 +110,9 @@ def clean(
     )
 
 
-def _candidate(path: Path, ledger: Ledger, newest: datetime, spared: tuple[Path, ...]) -> _Candidate:
+def _candidate(path: Path, ledger: Ledger, newest: datetime, excluded: tuple[Path, ...]) -> _Candidate:
     """Return the file as it is now, with the claims of its documents. Raises UnprovenFile."""
-    if any(path.resolve().is_relative_to(own) for own in spared):
+    if any(path.resolve().is_relative_to(place) for place in excluded):
         raise UnprovenFile("it belongs to this installation")
     state = _state(path)
     modified = datetime.fromtimestamp(path.lstat().st_mtime, UTC)
@@ -121,27 +128,27 @@ def _candidate(path: Path, ledger: Ledger, newest: datetime, spared: tuple[Path,
         size_bytes=content.origin.size_bytes,
         ledger_id=entry.event.event_id,
     )
-    return _Candidate(path, state, source, tuple(claims(content, ledger)))
+    return _Candidate(path, state, source, tuple(document_claims(content, ledger)))
 
 
 def _delete(batch: Sequence[_Candidate], log: EventLog, dry_run: bool) -> Iterator[tuple[_Candidate, Action, str]]:
     """Account for these files in one append, then delete them."""
     going = []
     for candidate in batch:
-        if (changed := _changed(candidate)) is None:
+        if (changed := _change_reason(candidate)) is None:
             going.append(candidate)
         else:
             yield candidate, "kept", changed
     if going and not dry_run:
-        log.append([_deletion(candidate) for candidate in going])
+        log.append([_deletion_event(candidate) for candidate in going])
     for candidate in going:
         yield candidate, *_unlink(candidate, dry_run)
 
 
 def _unlink(candidate: _Candidate, dry_run: bool) -> tuple[Action, str]:
-    if (changed := _changed(candidate)) is not None:
+    if (changed := _change_reason(candidate)) is not None:
         return "kept", changed
-    events = sum(claim.said.events for claim in candidate.claims)
+    events = sum(claim.digest.events for claim in candidate.claims)
     reason = f"the log has all it says, in {events} event{'s' if events > 1 else ''}"
     if dry_run:
         return "deletable", reason
@@ -152,14 +159,14 @@ def _unlink(candidate: _Candidate, dry_run: bool) -> tuple[Action, str]:
     return "deleted", reason
 
 
-def _deletion(candidate: _Candidate) -> Event:
+def _deletion_event(candidate: _Candidate) -> Event:
     """Return the event of one deletion; a repeated one, after a crash, is the same event."""
     source = candidate.source
     same = uuid5(NAMESPACE_URL, json.dumps([source.source_path, source.content_sha256, candidate.state]))
     return Event.of(source, source=SOURCE, causation_id=source.ledger_id, event_id=same)
 
 
-def _changed(candidate: _Candidate) -> str | None:
+def _change_reason(candidate: _Candidate) -> str | None:
     """Return why a file is no longer the verified one; None if it is."""
     try:
         return None if _state(candidate.path) == candidate.state else "it changed while it was verified"

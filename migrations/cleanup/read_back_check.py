@@ -30,7 +30,7 @@ class UnprovenFile(Exception):
 
 @dataclass
 class EventDigest:
-    """Some events in any order, by what they say: how many, and the sum of their digests."""
+    """Number of some events and the sum of their content digests, independent of order."""
 
     events: int = 0
     total: int = 0
@@ -45,16 +45,16 @@ class DocumentClaim:
     """Content of one document, to be found as the events of this ledger entry."""
 
     ledger_id: UUID
-    said: EventDigest
+    digest: EventDigest
 
 
 @dataclass
 class _Document:
-    """A document that has begun, and what it said so far."""
+    """A document that has begun, and the digest of its events so far."""
 
     origin: Origin
     inside_a_copy: bool
-    said: EventDigest = field(default_factory=EventDigest)
+    digest: EventDigest = field(default_factory=EventDigest)
     is_whole: bool = False
     """Whether its quarantine gives its very bytes back: no byte order mark lost, nothing cut."""
     has_parts: bool = False
@@ -70,17 +70,17 @@ def entry_of(origin: Origin, ledger: Ledger) -> Entry:
     return own
 
 
-def claims(content: Content, ledger: Ledger) -> Iterator[DocumentClaim]:
-    """Yield what a file, and every document inside it, must find in the log. Raises UnprovenFile."""
+def document_claims(content: Content, ledger: Ledger) -> Iterator[DocumentClaim]:
+    """Yield the claims of a file and of every document inside it on the log. Raises UnprovenFile."""
     begun: list[_Document] = []
     for step in iter_steps(content, lambda _: False):
         if isinstance(step, DocumentStart):
-            begun.append(_Document(step.origin, bool(begun) and _is_copy(begun[-1], ledger)))
+            begun.append(_Document(step.origin, bool(begun) and _is_duplicate(begun[-1], ledger)))
         elif isinstance(step, DocumentRows):
             document = begun[-1]
             for row in step.rows:
-                document.said.add(row)
-                document.is_whole = document.is_whole or _gives_back(row, document.origin)
+                document.digest.add(row)
+                document.is_whole = document.is_whole or _holds_original(row, document.origin)
         else:
             document = begun.pop()
             if begun:
@@ -94,7 +94,7 @@ def claims(content: Content, ledger: Ledger) -> Iterator[DocumentClaim]:
                 raise UnprovenFile(f"{inside}: {doubt}" if inside else str(doubt)) from None
 
 
-def held(log: EventLog, entries: Iterable[UUID]) -> dict[UUID, EventDigest]:
+def stored_digests(log: EventLog, entries: Iterable[UUID]) -> dict[UUID, EventDigest]:
     """Return digests of the events caused by each of these ledger entries; repeated events count once."""
     wanted = set(entries)
     found: dict[UUID, EventDigest] = defaultdict(EventDigest)
@@ -111,13 +111,13 @@ def difference(claims: Iterable[DocumentClaim], stored: dict[UUID, EventDigest])
     """Return in words how a fresh reading and the log differ; None where they are equal."""
     for claim in claims:
         there = stored.get(claim.ledger_id, EventDigest())
-        if there != claim.said:
-            differ = ", and they differ" if there.events == claim.said.events else ""
-            return f"read today it gives {claim.said.events} events, the log holds {there.events}{differ}"
+        if there != claim.digest:
+            differ = ", and they differ" if there.events == claim.digest.events else ""
+            return f"read today it gives {claim.digest.events} events, the log holds {there.events}{differ}"
     return None
 
 
-def _is_copy(outer: _Document, ledger: Ledger) -> bool:
+def _is_duplicate(outer: _Document, ledger: Ledger) -> bool:
     """Return whether the import recorded a document as a duplicate, and so nothing inside it."""
     return outer.inside_a_copy or entry_of(outer.origin, ledger).document.outcome == "duplicate"
 
@@ -131,17 +131,19 @@ def _claim(document: _Document, today: DocumentImported, ledger: Ledger) -> Docu
         raise UnprovenFile("the log lacks the document that it is a duplicate of")
     outcome = entry.document.outcome
     if today.outcome != outcome:
-        raise UnprovenFile(f"read today it is {_named(today)}, in the ledger {_named(entry.document)}")
+        raise UnprovenFile(
+            f"read today it is {_describe_outcome(today)}, in the ledger {_describe_outcome(entry.document)}"
+        )
     if outcome == "not_results":
         raise UnprovenFile("it holds no results, so the log has nothing of it but the ledger entry")
     if outcome == "quarantined" and not document.is_whole:
         raise UnprovenFile("quarantined, and the log does not hold it byte for byte")
-    if not document.said.events and not document.has_parts:
+    if not document.digest.events and not document.has_parts:
         raise UnprovenFile("the log has nothing of it but the ledger entry")
-    return DocumentClaim(entry.event.event_id, document.said)
+    return DocumentClaim(entry.event.event_id, document.digest)
 
 
-def _gives_back(row: Row, origin: Origin) -> bool:
+def _holds_original(row: Row, origin: Origin) -> bool:
     """Return whether a quarantined row holds the whole document, byte for byte."""
     if row[_TYPE] != "RecordQuarantined":
         return False
@@ -149,14 +151,14 @@ def _gives_back(row: Row, origin: Origin) -> bool:
     return any(hashlib.sha256(raw).hexdigest() == origin.sha256 for raw in bytes_of(text))
 
 
-def _named(entry: DocumentImported) -> str:
+def _describe_outcome(entry: DocumentImported) -> str:
     return entry.outcome.replace("_", " ") + (f" ({entry.reason})" if entry.reason else "")
 
 
 def _digest(row: Row) -> int:
     """Return a digest of an event's content, without ids, clock and path of the envelope."""
-    said = json.loads(row[_PAYLOAD])
-    said.pop("source_path", None)
+    payload = json.loads(row[_PAYLOAD])
+    payload.pop("source_path", None)
     happened = row[_OCCURRED_AT] if row[_TYPE] == "ResultRecorded" else None
-    told = [row[_TYPE], row[_VERSION], said, row[_SAMPLES], row[_HOST_ID], happened and happened.isoformat()]
-    return int.from_bytes(hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest(), "big")
+    content = [row[_TYPE], row[_VERSION], payload, row[_SAMPLES], row[_HOST_ID], happened and happened.isoformat()]
+    return int.from_bytes(hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest(), "big")

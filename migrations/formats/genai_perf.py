@@ -17,8 +17,7 @@ from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import NoResult, Part
 from migrations.normalize.row_access import object_of, pick, text_of
 from migrations.normalize.units import MS_PER_S, count, quantity, scaled
-from migrations.sources.documents import Document
-from migrations.sources.encodings import decoded
+from migrations.sources.documents import Document, decode_text
 
 _HEADER = "metric,avg,min,max,p99,"
 _TO_MS = {"ms": 1.0, "s": MS_PER_S, "sec": MS_PER_S, "us": 1e-3, "ns": 1e-6}
@@ -47,7 +46,7 @@ def parse(document: Document) -> Iterator[Part]:
     if document.kind == "json":
         metrics, pointer = {str(name): object_of(metric) for name, metric in document.value.items()}, ""
     else:
-        metrics, pointer = _table(decoded(document.content.raw)), "/0"
+        metrics, pointer = _table(decode_text(document.content.raw)), "/0"
     if not metrics:
         yield NoResult(pointer, "a table of no metric")
         return

@@ -9,24 +9,24 @@ from typing import Any
 from migrations.normalize.records import Embedded, Part, child, refuse
 from migrations.sources.documents import Document
 
-_DEPTH = 3
-_TRIED = 64
+_MAX_DEPTH = 3
+_MAX_MEMBERS_TRIED = 64
 """So many members are looked at before a document counts as holding none."""
-_LEAST_MEMBERS = 2
+_MIN_MEMBERS = 2
 
 Known = Callable[[Any], bool]
 
 
-def holds_documents(document: Document, known: Known) -> bool:
+def contains_documents(document: Document, known: Known) -> bool:
     """Return whether a member, at most three levels down, is a known document."""
-    members = islice(_members(document.value), _TRIED)
+    members = islice(_members(document.value), _MAX_MEMBERS_TRIED)
     return any(_is_candidate(value) and known(value) for value in members)
 
 
-def documents_within(document: Document, known: Known) -> Iterator[Part]:
+def iter_documents(document: Document, known: Known) -> Iterator[Part]:
     """Yield each known document, and the content beside them that holds none."""
     beside: list[str] = []
-    yield from _walk(document.value, "", known, beside, _DEPTH)
+    yield from _walk(document.value, "", known, beside, _MAX_DEPTH)
     if beside:
         reason = f"{len(beside)} members beside the documents are of no known shape: {', '.join(beside[:8])}"
         yield refuse("", "beside_documents", reason, {p: _at(document.value, p) for p in beside})
@@ -47,10 +47,10 @@ def _walk(value: Any, pointer: str, known: Known, beside: list[str], depth: int)
             beside.append(at)
 
 
-def _members(value: Any, depth: int = _DEPTH) -> Iterator[Any]:
+def _members(value: Any, depth: int = _MAX_DEPTH) -> Iterator[Any]:
     """Yield objects and lists inside, breadth first."""
     members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    inside = [member for member in islice(members, _TRIED) if isinstance(member, dict | list)]
+    inside = [member for member in islice(members, _MAX_MEMBERS_TRIED) if isinstance(member, dict | list)]
     yield from inside
     for member in inside if depth > 1 else ():
         yield from _members(member, depth - 1)
@@ -60,7 +60,7 @@ def _is_candidate(value: Any) -> bool:
     """Return whether the value is an object, or list of objects, large enough to detect a format."""
     if isinstance(value, list):
         return bool(value) and all(isinstance(member, dict) for member in value[:20])
-    return isinstance(value, dict) and len(value) >= _LEAST_MEMBERS
+    return isinstance(value, dict) and len(value) >= _MIN_MEMBERS
 
 
 def _at(value: Any, pointer: str) -> Any:

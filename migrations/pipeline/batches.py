@@ -1,4 +1,4 @@
-"""Events gathered into few large segments: they compress far better, and cost one wait for the disk, not hundreds."""
+"""Batching of imported events into few large segments, which compress better and need fewer disk syncs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from accel_platform.events.codec import COLUMN, Row
 
 SEGMENT_PREFIX = "import-"
 """Names of the segments that hold imported documents begin with it."""
-MOST_EVENTS = 100_000
-MOST_BYTES = 16 << 20
+MAX_EVENTS = 100_000
+MAX_BYTES = 16 << 20
 """Of payload, before compression."""
-SECONDS = 5.0
-"""So much work a kill may cost: the next run does it again."""
+MAX_AGE_S = 5.0
+"""Oldest batch in seconds; a killed import repeats at most this much work."""
 
 _ID, _TYPE, _PAYLOAD, _SAMPLES = (COLUMN[name] for name in ("event_id", "type", "payload", "samples_ns"))
-_BYTES_OF_A_SAMPLE = 8
+_SAMPLE_BYTES = 8
 
 
-class Batches:
-    """The rows of one run on their way into the log. Nothing is kept in a dry run."""
+class EventBatcher:
+    """Buffer of one run's rows before they are appended to the log. A dry run stores nothing."""
 
     def __init__(self, log: EventLog, *, dry_run: bool) -> None:
         self._log = log
@@ -38,19 +38,21 @@ class Batches:
         """Names of the segments stored so far."""
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Take these rows; stores what has gathered when it is much, or old. Raises LogUnavailable."""
+        """Add rows; store the batch when it is large or old. Raises LogUnavailable."""
         if self._dry_run:
             return
         if not self._rows:
             self._since = time.monotonic()
         self._rows += rows
-        self._bytes += sum(len(row[_PAYLOAD]) + _BYTES_OF_A_SAMPLE * len(row[_SAMPLES] or ()) for row in rows)
-        if len(self._rows) >= MOST_EVENTS or self._bytes >= MOST_BYTES or time.monotonic() - self._since >= SECONDS:
+        self._bytes += sum(len(row[_PAYLOAD]) + _SAMPLE_BYTES * len(row[_SAMPLES] or ()) for row in rows)
+        if len(self._rows) >= MAX_EVENTS or self._bytes >= MAX_BYTES or time.monotonic() - self._since >= MAX_AGE_S:
             self.flush()
 
     def flush(self) -> None:
-        """Store what has gathered, as a segment named after the ids in it, which follow from content: the same batch
-        stored again, or by another process, is the same segment. Raises LogUnavailable."""
+        """Store the batch as a segment named after its event ids. Raises LogUnavailable.
+
+        Ids follow from content, so a batch stored again, or by another process, is the same segment.
+        """
         if not self._rows:
             return
         # Rows of one type lie together, ledger entries first: the next run reads them alone.

@@ -1,5 +1,4 @@
-"""Suspicions that no single document shows: figures repeated over all documents ever imported. Rules of one document
-are in `rules.py`.
+"""Suspicion rules across documents: figures repeated over all documents ever imported.
 
 Both rules compare stated figures exactly, on one device and configuration; samples are never compared.
 """
@@ -20,40 +19,40 @@ from accel_platform.events.types import ImportsChecked, ResultSuspected
 from migrations.normalize.canonical_names import MICROBENCHMARK
 from migrations.pipeline.batches import SEGMENT_PREFIX
 from migrations.pipeline.document_reader import SOURCE
-from migrations.pipeline.ids import numbered_id
-from migrations.suspicion.rules import CHANCE
+from migrations.pipeline.ledger import numbered_id
+from migrations.suspicion.rules import MIN_MODEL_SHARE
 
 RULES_VERSION = 1
 """Raise it when a rule of this module changes, because every log is then to be checked once more."""
-_TEXTS = ("model_id", "hardware", "backend", "device_name", "precision", "mode")
-_NUMBERS = ("batch_size", "sequence_length", "latency_mean_ms", "throughput_items_per_s", "memory_peak_mib")
-_PARTS = json.dumps(
+_TEXT_FIELDS = ("model_id", "hardware", "backend", "device_name", "precision", "mode")
+_NUMBER_FIELDS = ("batch_size", "sequence_length", "latency_mean_ms", "throughput_items_per_s", "memory_peak_mib")
+_PAYLOAD_SHAPE = json.dumps(
     {
-        **dict.fromkeys((*_TEXTS, "status", "model_family"), "VARCHAR"),
-        **dict.fromkeys(_NUMBERS, "DOUBLE"),
+        **dict.fromkeys((*_TEXT_FIELDS, "status", "model_family"), "VARCHAR"),
+        **dict.fromkeys(_NUMBER_FIELDS, "DOUBLE"),
         "original": {"derived_claim": "VARCHAR"},
     }
 )
 _MEMORY_MB = 140
-"""What needs more goes through files; where DuckDB cannot do that, it gets more."""
-_MOST_MEMORY_MB = 8_000
-_MODELS = 3
+"""DuckDB spills beyond this limit to files; an operation that cannot spill is retried with twice the memory."""
+_MAX_MEMORY_MB = 8_000
+_MIN_MODELS = 3
 """Two models of one origin may share a figure by chance, three hardly do."""
 
 _BRIEF = f"""
 CREATE TEMP TABLE brief AS
 WITH imported AS (
-    SELECT event_id, causation_id, json_transform(payload, '{_PARTS}') AS said FROM stored
+    SELECT event_id, causation_id, json_transform(payload, '{_PAYLOAD_SHAPE}') AS result FROM stored
     WHERE type = 'ResultRecorded' AND source = 'migrate' AND samples_ns IS NULL
 )
-SELECT event_id, causation_id AS document, said.hardware, hash(said.model_id) AS model,
-    hash({", ".join(f"said.{name}" for name in ("precision", "mode", *_NUMBERS))}) AS figures
+SELECT event_id, causation_id AS document, result.hardware, hash(result.model_id) AS model,
+    hash({", ".join(f"result.{name}" for name in ("precision", "mode", *_NUMBER_FIELDS))}) AS figures
 FROM imported
-WHERE said.status = 'ok' AND said.original.derived_claim IS NULL
-    AND said.model_family <> '{MICROBENCHMARK}' -- the empty ones all take no time
-    AND coalesce(said.latency_mean_ms, said.throughput_items_per_s) > 0
+WHERE result.status = 'ok' AND result.original.derived_claim IS NULL
+    AND result.model_family <> '{MICROBENCHMARK}' -- the empty ones all take no time
+    AND coalesce(result.latency_mean_ms, result.throughput_items_per_s) > 0
 """
-"""What is compared, at some bytes a result: few figures are in more than one document, and only those are looked at."""
+"""A few bytes per result, because only figures repeated in several documents are compared in full."""
 _DOCUMENTS = """
 CREATE TEMP TABLE documents AS
 SELECT event_id AS document, CASE WHEN format LIKE 'skill%' THEN 'skill' ELSE format END AS format
@@ -69,19 +68,20 @@ WITH several AS (
     SELECT event_id, document FROM brief
     SEMI JOIN (SELECT figures FROM brief GROUP BY figures HAVING min(document) <> max(document)) USING (figures)
 ),
-told AS (
-    SELECT event_id, document, json_transform(payload, '{_PARTS}') AS said FROM several JOIN stored USING (event_id)
+parsed AS (
+    SELECT event_id, document, json_transform(payload, '{_PAYLOAD_SHAPE}') AS result
+    FROM several JOIN stored USING (event_id)
 ),
 named AS (
-    SELECT event_id, document, format, {", ".join(f"said.{name}" for name in (*_TEXTS, *_NUMBERS))}
-    FROM told JOIN documents USING (document)
+    SELECT event_id, document, format, {", ".join(f"result.{name}" for name in (*_TEXT_FIELDS, *_NUMBER_FIELDS))}
+    FROM parsed JOIN documents USING (document)
 )
 SELECT *,
     (latency_mean_ms IS NOT NULL)::INT + (throughput_items_per_s IS NOT NULL)::INT + (memory_peak_mib IS NOT NULL)::INT
         AS known,
     concat_ws(', ', 'latency ' || printf('%.6g', latency_mean_ms) || ' ms',
         'throughput ' || printf('%.6g', throughput_items_per_s) || ' items/s',
-        'memory ' || printf('%.6g', memory_peak_mib) || ' MiB') AS said
+        'memory ' || printf('%.6g', memory_peak_mib) || ' MiB') AS stated
 FROM named
 """
 _CONSTANT = """
@@ -93,7 +93,7 @@ WITH repeated AS (
         latency_mean_ms, throughput_items_per_s, memory_peak_mib)
 )
 SELECT event_id, 'constant_over_archive' AS rule, CASE WHEN known > 1 THEN 'simulated' ELSE 'suspect' END,
-    said || ' for ' || array_to_string(r.models[:8], ', ') || ' in ' || documents || ' documents',
+    stated || ' for ' || array_to_string(r.models[:8], ', ') || ' in ' || documents || ' documents',
     CASE WHEN known > 1 THEN 0.9 ELSE 0.6 END
 FROM repeated AS r JOIN common AS c USING (format, hardware)
 WHERE documents > 1 AND len(r.models) >= $models AND len(r.models) >= $chance * c.models
@@ -107,7 +107,7 @@ WITH repeated AS (
     WINDOW same AS (PARTITION BY format, model_id, precision, mode, batch_size, sequence_length,
         latency_mean_ms, throughput_items_per_s, memory_peak_mib)
 )
-SELECT event_id, 'identical_over_archive' AS rule, 'simulated', said || ' on ' || array_to_string(names, ', '), 0.95
+SELECT event_id, 'identical_over_archive' AS rule, 'simulated', stated || ' on ' || array_to_string(names, ', '), 0.95
 FROM repeated
 WHERE documents > 1 AND len(names) > 1
 """
@@ -156,7 +156,7 @@ class CrossCheck:
         return appended.events if appended.new else 0
 
 
-def suspect_across(log: EventLog, snapshot: Snapshot | None = None) -> list[Event]:
+def find_cross_document_suspicions(log: EventLog, snapshot: Snapshot | None = None) -> list[Event]:
     """Return the suspicions over a snapshot (default: now) that it does not hold yet, in a stable order."""
     import duckdb  # a run that finds nothing new has no need of it
 
@@ -164,9 +164,9 @@ def suspect_across(log: EventLog, snapshot: Snapshot | None = None) -> list[Even
     memory_mb = _MEMORY_MB
     while sources:
         try:
-            found = _repeated(sources, memory_mb)
+            found = _find_repeated(sources, memory_mb)
         except duckdb.OutOfMemoryException:
-            if memory_mb > _MOST_MEMORY_MB:
+            if memory_mb > _MAX_MEMORY_MB:
                 raise
             memory_mb *= 2
         else:
@@ -174,7 +174,7 @@ def suspect_across(log: EventLog, snapshot: Snapshot | None = None) -> list[Even
     return []
 
 
-def _repeated(sources: Sequence[SegmentSource], memory_mb: int) -> list[tuple[Any, ...]]:
+def _find_repeated(sources: Sequence[SegmentSource], memory_mb: int) -> list[tuple[Any, ...]]:
     """Return result, rule, verdict, evidence and confidence of every new suspicion, by result and rule."""
     import duckdb
 
@@ -184,7 +184,7 @@ def _repeated(sources: Sequence[SegmentSource], memory_mb: int) -> list[tuple[An
         con.execute(f"CREATE TEMP VIEW stored AS {_stored(sources)}")
         for step in (_BRIEF, _DOCUMENTS, _COMMON, _FIGURES):
             con.execute(step)
-        constant = con.execute(_CONSTANT, {"models": _MODELS, "chance": CHANCE}).fetchall()
+        constant = con.execute(_CONSTANT, {"models": _MIN_MODELS, "chance": MIN_MODEL_SHARE}).fetchall()
         identical = con.execute(_IDENTICAL).fetchall()
         known = con.execute(_KNOWN).fetchall()
     found = {(row[0], row[1]): row for row in (*constant, *identical)}
@@ -203,13 +203,13 @@ def _event(
 def _stored(sources: Sequence[SegmentSource]) -> str:
     columns = "event_id, causation_id, type, source, payload, samples_ns"
     whole = [str(source.path) for source in sources if source.segments is None]
-    scans = [f"SELECT {columns} FROM read_parquet([{_texts(whole)}])"] if whole else []
+    scans = [f"SELECT {columns} FROM read_parquet([{_sql_strings(whole)}])"] if whole else []
     for source in sources:
         if source.segments is not None:
-            pack, chosen = _texts([str(source.path)]), _texts(sorted(source.segments))
+            pack, chosen = _sql_strings([str(source.path)]), _sql_strings(sorted(source.segments))
             scans.append(f"SELECT {columns} FROM read_parquet([{pack}]) WHERE segment IN ({chosen})")
     return " UNION ALL ".join(scans)
 
 
-def _texts(values: Sequence[str]) -> str:
+def _sql_strings(values: Sequence[str]) -> str:
     return ", ".join("'" + value.replace("'", "''") + "'" for value in values)

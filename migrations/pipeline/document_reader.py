@@ -14,19 +14,18 @@ from accel_platform.events.types import DocumentImported, Payload, RecordQuarant
 from migrations.detect import describe, detect_format
 from migrations.formats import Format
 from migrations.normalize.records import Embedded, NoResult, Part, Record, RefusedCell
-from migrations.pipeline.ids import numbered_id
-from migrations.pipeline.ledger import key_of
+from migrations.pipeline.ledger import key_of, numbered_id
 from migrations.sources.documents import Content, Document, Origin, holds_figures
 from migrations.sources.json_text import Note
-from migrations.suspicion.claims import NOTHING_CLAIMED, Claims, claims_of
-from migrations.suspicion.rules import suspicions_of
+from migrations.suspicion.claims import NO_CLAIMS, Claims, claims_of
+from migrations.suspicion.rules import apply_rules
 
 SOURCE = "migrate"
-KEPT_WHOLE_CHARACTERS = 1_000_000
+MAX_QUARANTINE_CHARACTERS = 1_000_000
 """A quarantined document up to this size is kept whole in the log; of a larger one the beginning, and the reason says
 that the rest is in the file alone."""
 
-_TELLING = ("other_lines", "unreadable_rest")
+_NOTES_WITH_REASON = ("other_lines", "unreadable_rest")
 """Notes whose reason says more than their rule."""
 
 Outcome = Literal["imported", "duplicate", "not_results", "quarantined"]
@@ -40,33 +39,33 @@ class Reading:
     entry: DocumentImported
     events: list[Event]
     embedded: tuple[Embedded, ...] = ()
-    claims: Claims = NOTHING_CLAIMED
+    claims: Claims = NO_CLAIMS
 
 
-def read(document: Document, around: Claims, supersedes: UUID | None = None) -> Reading:
+def read_document(document: Document, outer_claims: Claims, supersedes: UUID | None = None) -> Reading:
     """Detect, parse and check a document. Never raises for its content: unreadable ones are quarantined.
 
-    `around` are the claims of the document around it, `supersedes` the ledger entry that this reading replaces.
+    `outer_claims` are the claims of the document around it, `supersedes` the ledger entry that this reading replaces.
     """
-    account = DocumentBuilder(document.content.origin, supersedes)
+    builder = DocumentBuilder(document.content.origin, supersedes)
     if document.kind == "unreadable":
-        return quarantine(document.content, "unreadable", document.problem or "unreadable", account)
+        return quarantine(document.content, "unreadable", document.problem or "unreadable", builder)
     try:
         found = detect_format(document)
         if found is None:
-            return _unknown(document, account)
-        account.format = found.name
+            return _unknown(document, builder)
+        builder.format = found.name
         if found.not_results is not None:
-            return account.close("not_results", found.not_results)
-        claims = claims_of(document).within(around)
-        parts = account.add(document, found, claims)
+            return builder.close("not_results", found.not_results)
+        claims = claims_of(document).within(outer_claims)
+        parts = builder.add(document, found, claims)
     except Exception as error:  # noqa: BLE001  # a reader that trips over one file must not stop the rest
-        reason = f"the reader {account.format} failed: {type(error).__name__}: {error}"
+        reason = f"the reader {builder.format} failed: {type(error).__name__}: {error}"
         return quarantine(
-            document.content, "reader_failed", reason, DocumentBuilder(account.origin, supersedes, account.format)
+            document.content, "reader_failed", reason, DocumentBuilder(builder.origin, supersedes, builder.format)
         )
     embedded = tuple(part for part in parts if isinstance(part, Embedded))
-    return account.close(embedded=embedded, claims=claims)
+    return builder.close(embedded=embedded, claims=claims)
 
 
 def embedded_document(outer: Content, part: Embedded) -> Document:
@@ -77,7 +76,7 @@ def embedded_document(outer: Content, part: Embedded) -> Document:
 
 @dataclass
 class DocumentBuilder:
-    """Sum of the pieces of one document, with its events that were not handed over yet."""
+    """Builder of the ledger entry and events of one document from its chunks."""
 
     origin: Origin
     supersedes: UUID | None = None
@@ -100,15 +99,15 @@ class DocumentBuilder:
         self.entry_id = numbered_id(" ".join(["ledger", self.origin.source_path, *own]))
 
     def add(self, document: Document, format_: Format, claims: Claims, *, first: int = 0) -> list[Part]:
-        """Read and judge one piece, whose first row is the document's row `first`; the parts it holds."""
+        """Parse and check one chunk, whose first row is the document's row `first`; return its parts."""
         parts = list(format_.parse(document))
-        records = suspicions_of([part for part in parts if isinstance(part, Record)], claims)
+        records = apply_rules([part for part in parts if isinstance(part, Record)], claims)
         for record in records:
             self._store(record.result, record.occurred_at, record.host_id)
         for part in parts:
             if isinstance(part, RefusedCell):
                 self._refused[f"{part.rule}: {part.reason}"] += 1
-                self._keep(part.rule, part.reason, part.content, moved(part.pointer, first))
+                self._keep(part.rule, part.reason, part.content, shift_pointer(part.pointer, first))
             elif isinstance(part, NoResult):
                 self._without[part.reason] += 1
         for note in document.notes:
@@ -121,15 +120,15 @@ class DocumentBuilder:
 
     def note(self, note: Note) -> None:
         """Keep something that stands beside the records."""
-        self._notes[note.reason if note.rule in _TELLING else note.rule.replace("_", " ")] += 1
+        self._notes[note.reason if note.rule in _NOTES_WITH_REASON else note.rule.replace("_", " ")] += 1
         self._keep(note.rule, note.reason, note.content)
 
     def quarantine(self, rule: str, reason: str, content: str) -> None:
         """Keep the whole document, or its beginning."""
         self._keep(rule, reason, content)
 
-    def give(self) -> list[Event]:
-        """Return the events so far, handing them over."""
+    def take_events(self) -> list[Event]:
+        """Return the pending events and remove them from the builder."""
         events, self.events = self.events, []
         return events
 
@@ -139,7 +138,7 @@ class DocumentBuilder:
         reason: str | None = None,
         *,
         embedded: tuple[Embedded, ...] = (),
-        claims: Claims = NOTHING_CLAIMED,
+        claims: Claims = NO_CLAIMS,
     ) -> Reading:
         """Return the ledger entry, by default from what was added, and the remaining events."""
         entry = ledger_entry(
@@ -152,7 +151,7 @@ class DocumentBuilder:
             reason=reason if outcome else self._reason(),
             supersedes=self.supersedes,
         )
-        return Reading(entry, [self.event(entry, self.entry_id), *self.give()], embedded, claims)
+        return Reading(entry, [self.event(entry, self.entry_id), *self.take_events()], embedded, claims)
 
     def event(
         self,
@@ -181,7 +180,7 @@ class DocumentBuilder:
         self.events.append(self.event(payload, event_id, cause=self.entry_id, occurred_at=occurred_at, host_id=host_id))
 
     def _keep(self, rule: str, reason: str, content: str, pointer: str | None = None) -> None:
-        kept = RecordQuarantined(
+        quarantined = RecordQuarantined(
             source_path=self.origin.source_path,
             content_sha256=self.origin.sha256 or None,
             pointer=pointer,
@@ -189,7 +188,7 @@ class DocumentBuilder:
             reason=reason,
             content=content,
         )
-        self._store(kept, "now", None)
+        self._store(quarantined, "now", None)
 
     def _outcome(self) -> Outcome:
         if self.records or self._embedded:
@@ -197,9 +196,9 @@ class DocumentBuilder:
         return "quarantined" if self._refused else "not_results"
 
     def _reason(self) -> str | None:
-        parts = [_several(self._refused, "cell refused", "cells refused")] if self._refused else []
+        parts = [_summarize_reasons(self._refused, "cell refused", "cells refused")] if self._refused else []
         if self._without:
-            parts.append(_several(self._without, "part without a result", "parts without a result"))
+            parts.append(_summarize_reasons(self._without, "part without a result", "parts without a result"))
         if self._embedded:
             parts.append(f"{self._embedded} documents inside" if self._embedded > 1 else "1 document inside")
         if not parts and not self.records:
@@ -208,15 +207,15 @@ class DocumentBuilder:
         return "; ".join([*parts, *noted]) or None
 
 
-def quarantine(content: Content, rule: str, reason: str, account: DocumentBuilder | None = None) -> Reading:
+def quarantine(content: Content, rule: str, reason: str, builder: DocumentBuilder | None = None) -> Reading:
     """Quarantine a document whole, or its beginning, as the reason then says."""
     text = content.text()
-    if len(text) > KEPT_WHOLE_CHARACTERS or content.large_bytes:
-        text = text[:KEPT_WHOLE_CHARACTERS]
+    if len(text) > MAX_QUARANTINE_CHARACTERS or content.large_bytes:
+        text = text[:MAX_QUARANTINE_CHARACTERS]
         reason += f" (only its first {len(text):,} characters are kept here, the rest is in the file)"
-    account = account or DocumentBuilder(content.origin)
-    account.quarantine(rule, reason, text)
-    return account.close("quarantined", reason)
+    builder = builder or DocumentBuilder(content.origin)
+    builder.quarantine(rule, reason, text)
+    return builder.close("quarantined", reason)
 
 
 def ledger_entry(origin: Origin, format_: str, outcome: Outcome, **more: Any) -> DocumentImported:
@@ -231,25 +230,25 @@ def ledger_entry(origin: Origin, format_: str, outcome: Outcome, **more: Any) ->
     )
 
 
-def _unknown(document: Document, account: DocumentBuilder) -> Reading:
+def _unknown(document: Document, builder: DocumentBuilder) -> Reading:
     """Quarantine an unknown document whole, unless it is prose without figures."""
     if document.kind != "text":
         reason = f"no reader knows this shape: {describe(document)}"
-        return quarantine(document.content, "unknown_shape", reason, account)
+        return quarantine(document.content, "unknown_shape", reason, builder)
     if holds_figures(document):
-        return quarantine(document.content, "unreadable", "plain text that holds figures", account)
-    account.format = "text"
-    return account.close("not_results", "plain text without figures")
+        return quarantine(document.content, "unreadable", "plain text that holds figures", builder)
+    builder.format = "text"
+    return builder.close("not_results", "plain text without figures")
 
 
-def _several(reasons: Counter[str], one: str, many: str) -> str:
+def _summarize_reasons(reasons: Counter[str], one: str, many: str) -> str:
     """Return count and most frequent reason, as `3 cells refused, RULE: REASON (2 of them)`."""
     (most, times), *others = reasons.most_common()
     number = f"1 {one}" if reasons.total() == 1 else f"{reasons.total()} {many}"
     return f"{number}, {most}" + (f" ({times} of them)" if others else "")
 
 
-def moved(pointer: str, first: int) -> str:
-    """Return the pointer into a piece as one into the whole document."""
+def shift_pointer(pointer: str, first: int) -> str:
+    """Return a pointer into a chunk as a pointer into the whole document."""
     number, _, rest = pointer.removeprefix("/").partition("/")
     return f"/{int(number) + first}{'/' + rest if rest else ''}" if first and number.isdigit() else pointer

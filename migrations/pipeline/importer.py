@@ -1,4 +1,4 @@
-"""Import of files into the event log, with an account of each.
+"""Import of files into the event log, with a report of each.
 
 A content is read once: under the same path it is known, under another it is a duplicate. Event ids follow from content
 and events are appended in batches, so a killed import resumes after its last batch and doubles nothing. A comparison
@@ -19,8 +19,8 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.codec import to_rows
 from accel_platform.events.types import DocumentImported
-from migrations.pipeline.batches import Batches
-from migrations.pipeline.cross_document_rules import CrossCheck, suspect_across
+from migrations.pipeline.batches import EventBatcher
+from migrations.pipeline.cross_document_rules import CrossCheck, find_cross_document_suspicions
 from migrations.pipeline.document_reader import DocumentBuilder, Outcome
 from migrations.pipeline.ledger import Ledger
 from migrations.pipeline.unpack import DocumentEnd, DocumentStart, Step, iter_steps
@@ -30,7 +30,7 @@ OVERDUE_CHECK = "Earlier imports were not on record as compared across files; th
 """What a run with `ImportReport.overdue_check` says."""
 
 Progress = Callable[[int, int, "DocumentReport"], None]
-"""Called after each document with its number, the number of files, and what became of it."""
+"""Called after each document with its number, the number of files, and its report."""
 
 
 @dataclass(frozen=True)
@@ -83,20 +83,20 @@ def migrate(
     paths: Iterable[Path],
     log: EventLog,
     *,
-    spare: Sequence[Path] = (),
+    exclude: Sequence[Path] = (),
     dry_run: bool = False,
     jobs: int = 1,
     on_progress: Progress | None = None,
 ) -> ImportReport:
-    """Import every file under the paths but none under `spare`, read by so many processes. With `dry_run` everything is
-    read and judged, and nothing written. Order and report do not depend on `jobs`.
+    """Import every file under the paths but none under `exclude`, by `jobs` processes. With `dry_run` everything is
+    read and checked, and nothing written. Order and report do not depend on `jobs`.
 
     Raises NotFound for a path that is not there, InvalidInput for fewer than one job, LogUnavailable where the log
     cannot be written. `records`, `failures` and `suspects` of the report count what this run brought in.
     """
     if jobs < 1:
         raise InvalidInput(f"At least one process must read, not {jobs}.")
-    files = list(find_files(paths, spare))
+    files = list(find_files(paths, exclude))
     run = Import(log, dry_run)
     if jobs == 1:
         return run.report(len(files), (iter_steps(load(path), run.ledger.knows) for path in files), on_progress)
@@ -107,13 +107,13 @@ def migrate(
 
 
 class Import:
-    """One run: what the log knew at its start and what was met since."""
+    """One import run: the ledger at its start and the documents read since."""
 
     def __init__(self, log: EventLog, dry_run: bool) -> None:
         self.ledger = Ledger(log)
         self._log = log
         self._dry_run = dry_run
-        self._batches = Batches(log, dry_run=dry_run)
+        self._batches = EventBatcher(log, dry_run=dry_run)
         self._before = CrossCheck(log.snapshot())
 
     def report(
@@ -125,9 +125,9 @@ class Import:
         """
         reports = []
         try:
-            with _collecting_rarely():
+            with _infrequent_gc():
                 for number, steps in enumerate(documents, start=1):
-                    reports.append(self._document(_origin(steps), steps, again=again))
+                    reports.append(self._document(_first_origin(steps), steps, again=again))
                     if on_progress is not None:
                         on_progress(number, found, reports[-1])
         finally:
@@ -158,7 +158,7 @@ class Import:
                 if known is None:
                     inside.append(self._document(step.origin, steps))
                 else:
-                    _pass_over(steps)
+                    _skip_document(steps)
             elif isinstance(step, DocumentEnd):
                 if step.entry is None and known is None:  # read again, it stays as it is
                     return replace(_report(self.ledger.require(origin), already=True), embedded=tuple(inside))
@@ -173,8 +173,8 @@ class Import:
             return _report(own.document, already=True)
         if (first := self.ledger.first(origin)) is None:
             return None
-        account = DocumentBuilder(origin, format="duplicate")
-        return self._enter(account.close("duplicate", f"the same content as {first.document.source_path}").events[0])
+        builder = DocumentBuilder(origin, format="duplicate")
+        return self._enter(builder.close("duplicate", f"the same content as {first.document.source_path}").events[0])
 
     def _enter(self, event: Event | None, inside: Iterable[DocumentReport] = ()) -> DocumentReport:
         assert event is not None
@@ -194,12 +194,12 @@ class Import:
             return 0, 0
         added = check.covers.segments - self._before.covers.segments
         unchanged = not (self._before.due or new_results) and added <= self._batches.segments
-        found = [] if unchanged else suspect_across(self._log, check.snapshot)
+        found = [] if unchanged else find_cross_document_suspicions(self._log, check.snapshot)
         return len(found), check.store(self._log, found)
 
 
 @contextmanager
-def _collecting_rarely() -> Iterator[None]:
+def _infrequent_gc() -> Iterator[None]:
     """Make garbage collection rare: rows come by the ten thousand without cycles, and it took a third of an import."""
     before = gc.get_threshold()
     gc.set_threshold(200_000, 20, 20)
@@ -209,13 +209,13 @@ def _collecting_rarely() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _origin(steps: Iterator[Step]) -> Origin:
-    begun = next(steps)
-    assert isinstance(begun, DocumentStart)
-    return begun.origin
+def _first_origin(steps: Iterator[Step]) -> Origin:
+    start = next(steps)
+    assert isinstance(start, DocumentStart)
+    return start.origin
 
 
-def _pass_over(steps: Iterator[Step]) -> None:
+def _skip_document(steps: Iterator[Step]) -> None:
     """Leave out a document that has begun, and all inside it."""
     depth = 1
     while depth:

@@ -1,15 +1,20 @@
-"""Ledger of imported documents, read once from the log: contents, their paths and outcomes."""
+"""Ledger of imported documents, read once from the log, and event ids that follow from content."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from uuid import UUID
 
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DocumentImported
 from migrations.pipeline.batches import SEGMENT_PREFIX
 from migrations.sources.documents import Origin
+
+_NUMBER_BITS = 36
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class Entry:
 
 
 class Ledger:
-    """The newest entry of every content and path. What a run adds is known from then on."""
+    """The newest entry of every content and path. Entries added during a run are included."""
 
     def __init__(self, log: EventLog) -> None:
         self._by_content: dict[str, dict[str, Entry]] = defaultdict(dict)
@@ -65,3 +70,18 @@ class Ledger:
 def key_of(origin: Origin) -> str:
     """Return the content hash, or the name of a file that cannot be opened."""
     return origin.sha256 or f"unopened {origin.source_path}"
+
+
+def numbered_id(of: str, number: int = 0) -> UUID:
+    """Return the id of the numbered event of something: a UUID version 8 (RFC 9562).
+
+    The same document gives the same events, however often it is imported, and the warehouse counts an id once.
+    It holds 86 bits of the SHA-256 of `of` and, last, the number below 2^36, so ids of one document compress well.
+    """
+    return UUID(int=_base(of) | number)
+
+
+@lru_cache(maxsize=64)
+def _base(of: str) -> int:
+    digest = int.from_bytes(hashlib.sha256(of.encode()).digest()[:16], "big")
+    return digest >> _NUMBER_BITS << _NUMBER_BITS & ~(0xF << 76) & ~(0x3 << 62) | 8 << 76 | 2 << 62

@@ -37,23 +37,23 @@ def retry_quarantine(
         for entry in run.ledger.quarantined()
         if not prefixes or any(_is_under(entry.document.source_path, prefix) for prefix in prefixes)
     ]
-    copies = _copies(log, {entry.event.event_id for entry in entries})
-    flows = (_again(entry, copies[entry.event.event_id], run) for entry in entries)
+    copies = _logged_copies(log, {entry.event.event_id for entry in entries})
+    flows = (_retry_steps(entry, copies[entry.event.event_id], run) for entry in entries)
     return run.report(len(entries), flows, on_progress, again=True)
 
 
-def _again(entry: Entry, copies: list[bytes], run: Import) -> Iterator[Step]:
+def _retry_steps(entry: Entry, copies: list[bytes], run: Import) -> Iterator[Step]:
     """Yield the steps of one document read again; only its known start if nothing changed."""
     for content in _contents(entry, copies):
         itself = content.origin
         known: Known = lambda other, itself=itself: other != itself and run.ledger.knows(other)  # type: ignore[misc]  # noqa: E731
-        yield from _if_changed(entry, iter_steps(content, known, supersedes=entry.event.event_id))
+        yield from _steps_if_changed(entry, iter_steps(content, known, supersedes=entry.event.event_id))
         return
     origin = Origin(entry.document.source_path, entry.document.content_sha256, entry.document.size_bytes)
     yield from (DocumentStart(origin), DocumentEnd(None))
 
 
-def _if_changed(entry: Entry, steps: Iterator[Step]) -> Iterator[Step]:
+def _steps_if_changed(entry: Entry, steps: Iterator[Step]) -> Iterator[Step]:
     """Yield the steps, except those that only say that the document stays in quarantine."""
     held: list[Step] = []
     depth = 0
@@ -65,12 +65,16 @@ def _if_changed(entry: Entry, steps: Iterator[Step]) -> Iterator[Step]:
                 yield from held
                 held = []
         elif depth == 0 and isinstance(step, DocumentEnd) and step.entry is not None:
-            yield from (DocumentEnd(None),) if _says(step.entry) == _says(entry.event) else (*held, step)
+            yield from (
+                (DocumentEnd(None),)
+                if _outcome_and_reason(step.entry) == _outcome_and_reason(entry.event)
+                else (*held, step)
+            )
         else:
             yield step
 
 
-def _says(event: Event) -> tuple[str, str | None]:
+def _outcome_and_reason(event: Event) -> tuple[str, str | None]:
     assert isinstance(event.payload, DocumentImported)
     return event.payload.outcome, event.payload.reason
 
@@ -99,7 +103,7 @@ def _members_named(content: Content, names: list[str]) -> Iterator[Content]:
                 yield from _members_named(member, names[1:])
 
 
-def _copies(log: EventLog, entries: set[UUID]) -> dict[UUID, list[bytes]]:
+def _logged_copies(log: EventLog, entries: set[UUID]) -> dict[UUID, list[bytes]]:
     """Return the log's copies of these documents, as their original bytes."""
     found: dict[UUID, list[bytes]] = defaultdict(list)
     for event in log.read(log.snapshot().beginning(SEGMENT_PREFIX), types={"RecordQuarantined"}):

@@ -15,12 +15,19 @@ from accel_platform.events.codec import Row, to_rows
 from migrations.detect import detect_format
 from migrations.formats import Format
 from migrations.normalize.records import Embedded
-from migrations.pipeline.document_reader import DocumentBuilder, Reading, embedded_document, moved, quarantine, read
-from migrations.sources.archives import DEEPEST, Kind, archive_kind, members
-from migrations.sources.chunked_reader import pieces
+from migrations.pipeline.document_reader import (
+    DocumentBuilder,
+    Reading,
+    embedded_document,
+    quarantine,
+    read_document,
+    shift_pointer,
+)
+from migrations.sources.archives import MAX_DEPTH, ArchiveKind, archive_kind, members
+from migrations.sources.chunked_reader import iter_chunks
 from migrations.sources.documents import Content, Document, Origin, parse
 from migrations.sources.json_text import Note
-from migrations.suspicion.claims import NOTHING_CLAIMED, Claims, claims_of
+from migrations.suspicion.claims import NO_CLAIMS, Claims, claims_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ def iter_steps(
     known: Known,
     *,
     document: Document | None = None,
-    around: Claims = NOTHING_CLAIMED,
+    outer_claims: Claims = NO_CLAIMS,
     supersedes: UUID | None = None,
     depth: int = 0,
 ) -> Iterator[Step]:
@@ -65,63 +72,65 @@ def iter_steps(
         return
     try:
         if document is None and (kind := archive_kind(content)) is not None:
-            yield from _archive(content, kind, known, supersedes, depth)
+            yield from _archive_steps(content, kind, known, supersedes, depth)
         elif content.large_bytes:
-            yield from _large(content, known, supersedes)
+            yield from _large_document_steps(content, known, supersedes)
         else:
-            yield from _whole(content, document or parse(content), known, around, supersedes)
+            yield from _document_steps(content, document or parse(content), known, outer_claims, supersedes)
     except Exception as error:  # noqa: BLE001  # whatever one file does to its parser, the others are to be read
         reason = f"reading it failed: {type(error).__name__}: {error}"
-        yield from finish(quarantine(content, "unreadable", reason, DocumentBuilder(content.origin, supersedes)))
+        yield from closing_steps(quarantine(content, "unreadable", reason, DocumentBuilder(content.origin, supersedes)))
 
 
-def _whole(
-    content: Content, document: Document, known: Known, around: Claims, supersedes: UUID | None
+def _document_steps(
+    content: Content, document: Document, known: Known, outer_claims: Claims, supersedes: UUID | None
 ) -> Iterator[Step]:
-    reading = read(document, around, supersedes)
+    reading = read_document(document, outer_claims, supersedes)
     for part in reading.embedded:
         inside = embedded_document(content, part)
-        yield from iter_steps(inside.content, known, document=inside, around=reading.claims)
-    yield from finish(reading)
+        yield from iter_steps(inside.content, known, document=inside, outer_claims=reading.claims)
+    yield from closing_steps(reading)
 
 
-def _large(content: Content, known: Known, supersedes: UUID | None) -> Iterator[Step]:
-    """Yield the steps of a document too large for memory, detected by its first piece and read piece by piece.
+def _large_document_steps(content: Content, known: Known, supersedes: UUID | None) -> Iterator[Step]:
+    """Yield the steps of a document too large for memory, detected by its first chunk and read chunk by chunk.
 
-    It has one ledger entry. Rules that compare results see those of one piece.
+    It has one ledger entry. Rules that compare results see one chunk at a time.
     """
-    account = DocumentBuilder(content.origin, supersedes)
+    builder = DocumentBuilder(content.origin, supersedes)
     found: Format | None = None
     try:
-        for piece in pieces(content):
-            document = piece.document
+        for chunk in iter_chunks(content):
+            document = chunk.document
             if found is None:
                 found = detect_format(document) if document.kind != "unreadable" else None
                 if found is None or found.not_results is not None:
-                    yield from finish(read(document, NOTHING_CLAIMED, supersedes))
+                    yield from closing_steps(read_document(document, NO_CLAIMS, supersedes))
                     return
-                account.format = found.name
+                builder.format = found.name
             claims = claims_of(document)
-            for part in account.add(document, found, claims, first=piece.first):
+            for part in builder.add(document, found, claims, first=chunk.first):
                 if isinstance(part, Embedded):
-                    inside = embedded_document(content, replace(part, pointer=moved(part.pointer, piece.first)))
-                    yield from iter_steps(inside.content, known, document=inside, around=claims)
-            yield DocumentRows(to_rows(account.give()))
+                    inside = embedded_document(content, replace(part, pointer=shift_pointer(part.pointer, chunk.first)))
+                    yield from iter_steps(inside.content, known, document=inside, outer_claims=claims)
+            yield DocumentRows(to_rows(builder.take_events()))
     except Exception as error:  # noqa: BLE001  # what was read before stays
-        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        message = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         if found is None:
-            yield from finish(quarantine(content, "unreadable", said, account))
+            yield from closing_steps(quarantine(content, "unreadable", message, builder))
             return
-        reason = f"the rest cannot be read: {said}"
-        account.note(Note("unreadable_rest", reason, f"after {account.records:,} records"))
-    yield from finish(account.close())
+        reason = f"the rest cannot be read: {message}"
+        builder.note(Note("unreadable_rest", reason, f"after {builder.records:,} records"))
+    yield from closing_steps(builder.close())
 
 
-def _archive(content: Content, kind: Kind, known: Known, supersedes: UUID | None, depth: int) -> Iterator[Step]:
+def _archive_steps(
+    content: Content, kind: ArchiveKind, known: Known, supersedes: UUID | None, depth: int
+) -> Iterator[Step]:
     """Yield the steps of every member, and the archive's own entry with their number."""
-    account = DocumentBuilder(content.origin, supersedes, kind)
-    if depth >= DEEPEST:
-        yield from finish(quarantine(content, "archive", f"archives inside archives, {depth} deep", account))
+    builder = DocumentBuilder(content.origin, supersedes, kind)
+    if depth >= MAX_DEPTH:
+        yield from closing_steps(quarantine(content, "archive", f"archives inside archives, {depth} deep", builder))
         return
     count = 0
     try:
@@ -129,12 +138,14 @@ def _archive(content: Content, kind: Kind, known: Known, supersedes: UUID | None
             yield from iter_steps(member, known, depth=depth + 1)
     except ValueError as error:
         rest = f", after {count} members" if count else ""
-        yield from finish(quarantine(content, "archive", f"{error}{rest}", account))
+        yield from closing_steps(quarantine(content, "archive", f"{error}{rest}", builder))
         return
-    yield from finish(account.close("imported", f"an archive of {count} {'member' if count == 1 else 'members'}"))
+    yield from closing_steps(
+        builder.close("imported", f"an archive of {count} {'member' if count == 1 else 'members'}")
+    )
 
 
-def finish(reading: Reading) -> Iterator[Step]:
+def closing_steps(reading: Reading) -> Iterator[Step]:
     """Yield the last steps of a document: its events and its end."""
     entry, *others = reading.events
     if others:

@@ -1,4 +1,4 @@
-"""Files read by several processes at once. What they find comes back file by file, in the order of the files.
+"""Parallel reading of files by worker processes. Steps come back file by file, in the order of the files.
 
 A worker that dies costs the file it was reading, which is quarantined with the reason; another takes its place. Where
 none can start, the import ends.
@@ -20,15 +20,15 @@ from accel_platform.errors import AccelError
 from accel_platform.signals import block_sigint
 from migrations.pipeline.document_reader import DocumentBuilder, quarantine
 from migrations.pipeline.ledger import key_of
-from migrations.pipeline.unpack import DocumentEnd, DocumentRows, DocumentStart, Step, finish, iter_steps
+from migrations.pipeline.unpack import DocumentEnd, DocumentRows, DocumentStart, Step, closing_steps, iter_steps
 from migrations.sources.documents import Content, Origin, load
 
-MOST_ROWS_AHEAD = 200_000
-"""Held of files whose turn has not come; their workers wait beyond that."""
-_ROWS_AT_ONCE = 2_000
-_AFTER_ALL = 1 << 35
+MAX_ROWS_AHEAD = 200_000
+"""Rows buffered for later files; their workers wait beyond that."""
+_ROWS_PER_MESSAGE = 2_000
+_FIRST_NUMBER_AFTER_CRASH = 1 << 35
 
-_Sent = list[Step] | None
+_Message = list[Step] | None
 """Steps of a file; None at its end."""
 
 
@@ -76,8 +76,8 @@ class Workers:
 
     def _start(self) -> None:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_work, args=(theirs, self._known), daemon=True)
-        with block_sigint():  # we are told, and end them
+        process = self._context.Process(target=_run_worker, args=(theirs, self._known), daemon=True)
+        with block_sigint():  # the parent receives the signal and ends the workers
             process.start()
         theirs.close()
         self._workers[ours] = (process, None)
@@ -100,30 +100,30 @@ class Workers:
     def _receive(self, now: int) -> None:
         """Take what the workers have sent, the file whose turn it is first."""
         busy = {pipe: number for pipe, (_, number) in self._workers.items() if number is not None}
-        asked = [pipe for pipe, number in busy.items() if number == now or self._ahead < MOST_ROWS_AHEAD]
-        for ready in wait(asked):
+        polled = [pipe for pipe, number in busy.items() if number == now or self._ahead < MAX_ROWS_AHEAD]
+        for ready in wait(polled):
             pipe = cast("Connection", ready)
             try:
-                sent: _Sent = pipe.recv()
+                message: _Message = pipe.recv()
             except (EOFError, ConnectionResetError):
                 self._died(pipe, busy[pipe], now)
                 continue
             self._ready.add(pipe)
-            self._keep(busy[pipe], sent, now)
-            if sent is None:
+            self._buffer(busy[pipe], message, now)
+            if message is None:
                 self._assign(pipe)
 
-    def _keep(self, number: int, sent: _Sent, now: int) -> None:
-        for step in sent or ():
+    def _buffer(self, number: int, message: _Message, now: int) -> None:
+        for step in message or ():
             if isinstance(step, DocumentStart):
                 self._open[number].append(step.origin)
             elif isinstance(step, DocumentEnd):
                 self._open[number].pop()
                 if not self._open[number]:
                     self._whole.add(number)
-        self._found[number].extend(sent if sent is not None else [None])
+        self._found[number].extend(message if message is not None else [None])
         if number != now:
-            self._ahead += sum(map(_size, sent or ()))
+            self._ahead += sum(map(_size, message or ()))
 
     def _died(self, pipe: Connection, number: int, now: int) -> None:
         """Close the documents that a dead worker left open, and start another worker."""
@@ -134,14 +134,14 @@ class Workers:
         if pipe not in self._ready:
             raise AccelError(f"The processes that read cannot start (exit code {code}): import with one job.")
         if number not in self._whole:
-            self._keep(number, self._end_of(number, code), now)
-        self._keep(number, None, now)
+            self._buffer(number, self._closing_steps_of(number, code), now)
+        self._buffer(number, None, now)
         self._start()
 
-    def _end_of(self, number: int, code: int) -> list[Step]:
+    def _closing_steps_of(self, number: int, code: int) -> list[Step]:
         """Return the steps that close the open documents of a file, or the file if none had started."""
-        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        reason = f"the process that read it ended {how}: it may need more memory than there is"
+        cause = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        reason = f"the process that read it ended {cause}: it may need more memory than there is"
         content = load(self._files[number])
         steps: list[Step] = []
         if not self._open[number]:
@@ -151,13 +151,13 @@ class Workers:
             opened = list(self._open[number])
         for origin in reversed(opened):
             whole = content if origin == content.origin else Content(origin.source_path, origin.sha256, b"")
-            # What it sent before stands, under lower numbers.
-            account = DocumentBuilder(origin, numbered=_AFTER_ALL)
-            steps += finish(quarantine(whole, "process_died", reason, account))
+            # Events that it sent before stay, under lower numbers.
+            builder = DocumentBuilder(origin, numbered=_FIRST_NUMBER_AFTER_CRASH)
+            steps += closing_steps(quarantine(whole, "process_died", reason, builder))
         return steps
 
 
-def _work(pipe: Connection, known: frozenset[str]) -> None:
+def _run_worker(pipe: Connection, known: frozenset[str]) -> None:
     """Receive paths and send steps until the parent is gone."""
     is_known: Callable[[Origin], bool] = lambda origin: key_of(origin) in known  # noqa: E731
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -168,7 +168,7 @@ def _work(pipe: Connection, known: frozenset[str]) -> None:
             for step in iter_steps(load(pipe.recv()), is_known):
                 steps.append(step)
                 size += 1 + _size(step)
-                if size >= _ROWS_AT_ONCE:
+                if size >= _ROWS_PER_MESSAGE:
                     pipe.send(steps)
                     steps, size = [], 0
             pipe.send(steps)

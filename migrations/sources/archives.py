@@ -19,20 +19,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import BinaryIO, Literal, cast
 
-from migrations.sources.documents import WHOLE_BYTES, Content, large
+from migrations.sources.documents import MAX_IN_MEMORY_BYTES, Content, large_content
 
-DEEPEST = 3
-"""An archive in an archive is opened up to this depth."""
-MOST_MEMBERS = 100_000
-MEMBER_BYTES = 4 << 30
-ARCHIVE_BYTES = 16 << 30
-RATIO = 200
-RATIO_FROM_BYTES = 64 << 20
-"""Results shrink to a tenth, seldom to a fiftieth; what unfolds to more than this, and to so many times its size, is
-made to fill a disk."""
+MAX_DEPTH = 3
+"""Deepest nesting of archives that is opened."""
+MAX_MEMBERS = 100_000
+MAX_MEMBER_BYTES = 4 << 30
+MAX_ARCHIVE_BYTES = 16 << 30
+MAX_RATIO = 200
+RATIO_CHECKED_FROM_BYTES = 64 << 20
+"""Results compress ten times, rarely fifty times; more than MAX_RATIO beyond this size is an archive bomb."""
 _CHUNK = 1 << 20
 
-Kind = Literal["zip", "tar", "tar.gz", "tar.bz2", "tar.xz"]
+ArchiveKind = Literal["zip", "tar", "tar.gz", "tar.bz2", "tar.xz"]
 _UNREADABLE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError,
                RuntimeError, ValueError)  # fmt: skip
 
@@ -41,14 +40,14 @@ class ArchiveBombError(ValueError):
     """The archive unfolds to more than results do."""
 
 
-def archive_kind(content: Content) -> Kind | None:
+def archive_kind(content: Content) -> ArchiveKind | None:
     """Return the kind of archive by its first bytes, None for other content."""
     raw = content.raw
     if raw.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return "zip"
     if _is_tar(raw):
         return "tar"
-    for magic, unfold, kind in _FOLDED:
+    for magic, unfold, kind in _COMPRESSIONS:
         if raw.startswith(magic):
             try:
                 with unfold(io.BytesIO(raw)) as file:
@@ -58,7 +57,7 @@ def archive_kind(content: Content) -> Kind | None:
     return None
 
 
-def members(content: Content, kind: Kind) -> Iterator[Content]:
+def members(content: Content, kind: ArchiveKind) -> Iterator[Content]:
     """Yield the members in order; use each before the next is requested.
 
     Raises ArchiveBombError beyond the limits, ValueError where the archive is damaged.
@@ -66,7 +65,7 @@ def members(content: Content, kind: Kind) -> Iterator[Content]:
     budget = _Budget(content.origin.size_bytes)
     try:
         with content.open() as file:
-            found = _of_zip(file, budget) if kind == "zip" else _of_tar(file, kind, budget)
+            found = _zip_members(file, budget) if kind == "zip" else _tar_members(file, kind, budget)
             for name, member in found:
                 budget.count_member()
                 source_path = f"{content.source_path}!{_printable(name)}"
@@ -91,19 +90,19 @@ class _Budget:
     def count_member(self) -> None:
         """Count one member. Raises ArchiveBombError."""
         self._members += 1
-        if self._members > MOST_MEMBERS:
-            raise ArchiveBombError(f"it has more than {MOST_MEMBERS:,} members")
+        if self._members > MAX_MEMBERS:
+            raise ArchiveBombError(f"it has more than {MAX_MEMBERS:,} members")
 
     def spend(self, count: int) -> None:
         """Count bytes. Raises ArchiveBombError."""
         self._unfolded += count
-        if self._unfolded > ARCHIVE_BYTES:
-            raise ArchiveBombError(f"it unfolds to more than {ARCHIVE_BYTES >> 30} GiB")
-        if self._unfolded > RATIO_FROM_BYTES and self._unfolded > RATIO * self._folded:
-            raise ArchiveBombError(f"it unfolds to more than {RATIO} times its size")
+        if self._unfolded > MAX_ARCHIVE_BYTES:
+            raise ArchiveBombError(f"it unfolds to more than {MAX_ARCHIVE_BYTES >> 30} GiB")
+        if self._unfolded > RATIO_CHECKED_FROM_BYTES and self._unfolded > MAX_RATIO * self._folded:
+            raise ArchiveBombError(f"it unfolds to more than {MAX_RATIO} times its size")
 
 
-class _Counted(io.RawIOBase):
+class _CountingReader(io.RawIOBase):
     """A stream whose bytes are counted as they are read."""
 
     def __init__(self, file: BinaryIO, budget: _Budget) -> None:
@@ -119,7 +118,7 @@ class _Counted(io.RawIOBase):
         return data
 
 
-def _of_zip(file: BinaryIO, budget: _Budget) -> Iterator[tuple[str, BinaryIO | str]]:
+def _zip_members(file: BinaryIO, budget: _Budget) -> Iterator[tuple[str, BinaryIO | str]]:
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             if info.is_dir():
@@ -129,16 +128,16 @@ def _of_zip(file: BinaryIO, budget: _Budget) -> Iterator[tuple[str, BinaryIO | s
                 continue
             try:
                 with archive.open(info) as member:
-                    yield info.filename, cast("BinaryIO", _Counted(cast("BinaryIO", member), budget))
+                    yield info.filename, cast("BinaryIO", _CountingReader(cast("BinaryIO", member), budget))
             except _UNREADABLE as error:
                 if isinstance(error, ArchiveBombError):
                     raise
                 yield info.filename, f"cannot be opened: {error}"
 
 
-def _of_tar(file: BinaryIO, kind: Kind, budget: _Budget) -> Iterator[tuple[str, BinaryIO | str]]:
-    unfold = next((unfold for _, unfold, folded in _FOLDED if folded == kind), None)
-    counted = cast("BinaryIO", _Counted(unfold(file), budget)) if unfold else file
+def _tar_members(file: BinaryIO, kind: ArchiveKind, budget: _Budget) -> Iterator[tuple[str, BinaryIO | str]]:
+    unfold = next((unfold for _, unfold, folded in _COMPRESSIONS if folded == kind), None)
+    counted = cast("BinaryIO", _CountingReader(unfold(file), budget)) if unfold else file
     # As a stream: going back would unfold everything again.
     with tarfile.open(fileobj=counted, mode="r|") as archive:
         for info in archive:
@@ -155,29 +154,29 @@ def _of_tar(file: BinaryIO, kind: Kind, budget: _Budget) -> Iterator[tuple[str, 
 def _content(member: BinaryIO, source_path: str) -> Iterator[Content]:
     """Yield one member, in memory or, where large, in an unnamed temporary file."""
     try:
-        raw = member.read(WHOLE_BYTES + 1)
-        if len(raw) <= WHOLE_BYTES:
+        raw = member.read(MAX_IN_MEMORY_BYTES + 1)
+        if len(raw) <= MAX_IN_MEMORY_BYTES:
             yield Content.of(raw, source_path)
             return
-        with tempfile.TemporaryFile() as kept:
-            kept.write(raw)
+        with tempfile.TemporaryFile() as copy:
+            copy.write(raw)
             while chunk := member.read(_CHUNK):
-                if kept.tell() > MEMBER_BYTES:
+                if copy.tell() > MAX_MEMBER_BYTES:
                     yield Content(
-                        source_path, "", b"", f"cannot be opened: it unfolds to more than {MEMBER_BYTES >> 30} GiB"
+                        source_path, "", b"", f"cannot be opened: it unfolds to more than {MAX_MEMBER_BYTES >> 30} GiB"
                     )
                     return
-                kept.write(chunk)
-            kept.flush()
-            kept.seek(0)
-            yield large(partial(_again, kept.fileno()), cast("BinaryIO", kept), source_path)
+                copy.write(chunk)
+            copy.flush()
+            copy.seek(0)
+            yield large_content(partial(_reopen, copy.fileno()), cast("BinaryIO", copy), source_path)
     except ArchiveBombError:
         raise
     except _UNREADABLE as error:
         yield Content(source_path, "", b"", f"cannot be opened: {error or type(error).__name__}")
 
 
-def _again(descriptor: int) -> BinaryIO:
+def _reopen(descriptor: int) -> BinaryIO:
     file = os.fdopen(os.dup(descriptor), "rb")
     file.seek(0)
     return file
@@ -192,7 +191,7 @@ def _printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
-_FOLDED: tuple[tuple[bytes, Callable[[BinaryIO], BinaryIO], Kind], ...] = (
+_COMPRESSIONS: tuple[tuple[bytes, Callable[[BinaryIO], BinaryIO], ArchiveKind], ...] = (
     (b"\x1f\x8b", cast("Callable[[BinaryIO], BinaryIO]", gzip.open), "tar.gz"),
     (b"BZh", cast("Callable[[BinaryIO], BinaryIO]", bz2.open), "tar.bz2"),
     (b"\xfd7zXZ\x00", cast("Callable[[BinaryIO], BinaryIO]", lzma.open), "tar.xz"),

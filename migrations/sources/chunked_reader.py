@@ -1,6 +1,6 @@
-"""A document too large to hold, as a series of documents that are not: lines, members of a list, rows of tables.
+"""Reading of large documents in chunks: lines, members of a list, or rows of tables.
 
-What can only be read at once is, up to a limit. The bytes are read a second time here; their hash is known by then.
+A document that has no chunks is read whole, up to a limit. The bytes are read a second time, after hashing.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any, Literal, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from migrations.sources.csv_text import Header, NoTable, find_header, find_table, split, table
+from migrations.sources.csv_text import Header, InvalidTable, build_table, find_header, find_table, split_cells
 from migrations.sources.databases import is_parquet, plain_rows
-from migrations.sources.documents import Content, Document, Kind, parse
-from migrations.sources.json_text import Found, NoJson, Note, find_json
+from migrations.sources.documents import Content, Document, DocumentKind, parse
+from migrations.sources.json_text import JsonNotFound, JsonValues, Note, find_json
 
-PIECE_CHARACTERS = 1 << 19
-PIECE_CELLS = 200_000
-LARGEST_AT_ONCE = 128 << 20
+CHUNK_CHARACTERS = 1 << 19
+CHUNK_CELLS = 200_000
+MAX_WHOLE_BYTES = 128 << 20
 """A document that is one value (a JSON object, a database) or one line is read up to this size: its values take some
 ten times as much memory."""
 
-_BETWEEN = " \t\r\n,"
-_NOTHING = re.compile(r"[\s,]*")
+_SEPARATOR_CHARACTERS = " \t\r\n,"
+_SEPARATORS = re.compile(r"[\s,]*")
 _DECODER = json.JSONDecoder()
 
 
@@ -39,26 +39,26 @@ class DocumentTooLarge(ValueError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what} can only be read at once, and the limit is {LARGEST_AT_ONCE >> 20} MiB: split it, or write it as "
+            f"{what} can only be read at once, and the limit is {MAX_WHOLE_BYTES >> 20} MiB: split it, or write it as "
             "JSON Lines, CSV or Parquet, which are read in pieces"
         )
 
 
 @dataclass(frozen=True)
-class Piece:
+class Chunk:
     """Some rows of a document; `first` is the number of the first one in the whole."""
 
     document: Document
     first: int = 0
 
 
-def pieces(content: Content) -> Iterator[Piece]:
-    """Yield the document in pieces; one piece where it must be read at once.
+def iter_chunks(content: Content) -> Iterator[Chunk]:
+    """Yield the document in chunks; a single chunk where it must be read whole.
 
-    Raises DocumentTooLarge, and ValueError (UnicodeDecodeError, NoTable) where the bytes cannot be read.
+    Raises DocumentTooLarge, and ValueError (UnicodeDecodeError, InvalidTable) where the bytes cannot be read.
     """
     if is_parquet(content.raw):
-        yield from _of_parquet(content)
+        yield from _parquet_chunks(content)
         return
     encoding = "utf-16" if content.raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     try:
@@ -68,65 +68,65 @@ def pieces(content: Content) -> Iterator[Piece]:
     head = head[: head.rfind("\n") + 1] or head
     begins = head.lstrip()[:1]
     if "\0" in head or not begins:
-        yield Piece(_at_once(content))
+        yield Chunk(_parse_whole(content))
     elif begins == "[" and not _is_json(head.lstrip().partition("\n")[0]):
-        yield from _of_json(content, encoding, "json", partial(_whole_members, True))
+        yield from _json_chunks(content, encoding, "json", partial(_whole_members, True))
     elif begins == "{" and not _is_json(head.lstrip().partition("\n")[0]):
-        yield from _of_documents(content, encoding)
+        yield from _multiline_json_chunks(content, encoding)
     elif parse(Content(content.source_path, content.sha256, head.encode())).kind in ("json", "json_lines"):
-        yield from _of_json(content, encoding, "json_lines", _whole_lines)
+        yield from _json_chunks(content, encoding, "json_lines", _whole_lines)
     elif (header := _header(head)) is not None:
-        yield from _of_rows(content, encoding, header)
+        yield from _csv_chunks(content, encoding, header)
     else:
-        yield Piece(_at_once(content))
+        yield Chunk(_parse_whole(content))
 
 
-def _at_once(content: Content) -> Document:
-    if content.large_bytes > LARGEST_AT_ONCE:
+def _parse_whole(content: Content) -> Document:
+    if content.large_bytes > MAX_WHOLE_BYTES:
         raise DocumentTooLarge(
             f"it can only be read at once, and of {content.large_bytes >> 20:,} MiB that is too much: the limit is "
-            f"{LARGEST_AT_ONCE >> 20} MiB: JSON Lines, CSV and Parquet are read in pieces"
+            f"{MAX_WHOLE_BYTES >> 20} MiB: JSON Lines, CSV and Parquet are read in pieces"
         )
     with content.open() as file:
         return parse(Content(content.source_path, content.sha256, file.read()))
 
 
-def _of_documents(content: Content, encoding: str) -> Iterator[Piece]:
-    """Yield pieces of JSON documents in a row, each over several lines, or the one document."""
+def _multiline_json_chunks(content: Content, encoding: str) -> Iterator[Chunk]:
+    """Yield chunks of JSON documents in a row, each over several lines, or the one document."""
     with _text(content, encoding) as file:
         first, *others = itertools.islice(_whole_members(False, file), 2)
     if others:
-        yield from _of_json(content, encoding, "json_lines", partial(_whole_members, False))
+        yield from _json_chunks(content, encoding, "json_lines", partial(_whole_members, False))
     else:
-        yield Piece(parse(Content(content.source_path, content.sha256, first.encode())))
+        yield Chunk(parse(Content(content.source_path, content.sha256, first.encode())))
 
 
-def _of_json(
+def _json_chunks(
     content: Content, encoding: str, kind: Literal["json", "json_lines"], texts: Callable[[TextIO], Iterator[str]]
-) -> Iterator[Piece]:
-    """Yield pieces of the values in each of the texts that the file is cut into."""
+) -> Iterator[Chunk]:
+    """Yield chunks of the values in each of the texts that the file is cut into."""
     first = 0
     with _text(content, encoding) as file:
         for text in texts(file):
             try:
                 found = find_json(text)
-            except NoJson:
+            except JsonNotFound:
                 lines = text.count("\n") + 1
-                found = Found([], notes=(Note("other_lines", f"{lines} lines that are no JSON", text),))
+                found = JsonValues([], notes=(Note("other_lines", f"{lines} lines that are no JSON", text),))
             values = found.value if isinstance(found.value, list) else [found.value]
-            yield Piece(_document(content, text, kind, values, notes=found.notes), first)
+            yield Chunk(_document(content, text, kind, values, notes=found.notes), first)
             first += len(values)
 
 
 def _whole_lines(file: TextIO) -> Iterator[str]:
     """Yield texts of whole lines; lines of other programs may stand between the JSON."""
     rest = ""
-    while chunk := file.read(PIECE_CHARACTERS):
+    while chunk := file.read(CHUNK_CHARACTERS):
         text = rest + chunk
         end = text.rfind("\n") + 1
         if end:
             yield text[:end]
-        elif len(text) > LARGEST_AT_ONCE:
+        elif len(text) > MAX_WHOLE_BYTES:
             raise DocumentTooLarge("a line of it")
         rest = text[end:]
     if rest.strip():
@@ -138,15 +138,15 @@ def _whole_members(is_list: bool, file: TextIO) -> Iterator[str]:
     opening, closing = ("[", "]") if is_list else ("", "")
     rest: str | None = None
     # A member is decoded again when more of it is there, so what is read at once grows with it.
-    while chunk := file.read(max(PIECE_CHARACTERS, len(rest or ""))):
+    while chunk := file.read(max(CHUNK_CHARACTERS, len(rest or ""))):
         text = chunk.lstrip().removeprefix(opening) if rest is None else rest + chunk
         end = _end_of_members(text)
         if end:
-            yield opening + text[:end].strip(_BETWEEN) + closing
-        elif len(text) > LARGEST_AT_ONCE:
+            yield opening + text[:end].strip(_SEPARATOR_CHARACTERS) + closing
+        elif len(text) > MAX_WHOLE_BYTES:
             raise DocumentTooLarge("one value of it")
         rest = text[end:]
-    if rest and rest.strip(_BETWEEN + "]"):
+    if rest and rest.strip(_SEPARATOR_CHARACTERS + "]"):
         yield rest
 
 
@@ -154,7 +154,7 @@ def _end_of_members(text: str) -> int:
     """Return the end of the last value that is certainly whole."""
     end = 0
     while True:
-        start = _NOTHING.match(text, end).end()  # type: ignore[union-attr]  # it matches the empty text too
+        start = _SEPARATORS.match(text, end).end()  # type: ignore[union-attr]  # it matches the empty text too
         try:
             _, after = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
@@ -164,29 +164,29 @@ def _end_of_members(text: str) -> int:
         end = after
 
 
-def _of_rows(content: Content, encoding: str, header: Header) -> Iterator[Piece]:
-    """Yield pieces of the rows of a table in text."""
-    many = max(1, PIECE_CELLS // len(header.columns))
+def _csv_chunks(content: Content, encoding: str, header: Header) -> Iterator[Chunk]:
+    """Yield chunks of the rows of a table in text."""
+    many = max(1, CHUNK_CELLS // len(header.columns))
     first = 0
     with _text(content, encoding) as file:
-        lines = split(file, header)
+        lines = split_cells(file, header)
         next(lines)
         while some := list(itertools.islice(lines, many)):
-            found = table(header, some, first=first + 1)
+            found = build_table(header, some, first=first + 1)
             text = "\n".join(map(header.delimiter.join, some))
-            yield Piece(_document(content, text, "csv", found.rows, found.columns, found.notes), first)
+            yield Chunk(_document(content, text, "csv", found.rows, found.columns, found.notes), first)
             first += len(some)
 
 
-def _of_parquet(content: Content) -> Iterator[Piece]:
+def _parquet_chunks(content: Content) -> Iterator[Chunk]:
     first = 0
     try:
         with content.open() as binary:
             file = pq.ParquetFile(binary)
             columns = tuple(map(str, file.schema_arrow.names))
-            for batch in file.iter_batches(max(1, PIECE_CELLS // max(1, len(columns)))):
+            for batch in file.iter_batches(max(1, CHUNK_CELLS // max(1, len(columns)))):
                 rows = plain_rows(batch.to_pylist())
-                yield Piece(_document(content, "", "rows", rows, columns), first)
+                yield Chunk(_document(content, "", "rows", rows, columns), first)
                 first += len(rows)
     except pa.ArrowException as error:
         raise ValueError(f"a Parquet file that cannot be read: {error}") from error
@@ -195,12 +195,12 @@ def _of_parquet(content: Content) -> Iterator[Piece]:
 def _document(
     content: Content,
     text: str,
-    kind: Kind,
+    kind: DocumentKind,
     rows: list[Any],
     columns: tuple[str, ...] = (),
     notes: tuple[Note, ...] = (),
 ) -> Document:
-    """Return a piece under the name and hash of the whole."""
+    """Return a chunk under the name and hash of the whole."""
     part = Content(content.source_path, content.sha256, text.encode(), large_bytes=content.large_bytes)
     return Document(part, kind, rows, columns, notes=notes)
 
@@ -221,5 +221,5 @@ def _header(head: str) -> Header | None:
     """Return the header of the table at the beginning of a text; None without one."""
     try:
         return find_header(head) if find_table(head) is not None else None
-    except NoTable:
+    except InvalidTable:
         return None

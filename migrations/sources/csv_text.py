@@ -1,4 +1,4 @@
-"""Tables as tools really write them: any of three delimiters, rows of another length, a comma too many. No files."""
+"""Tables in text, as tools write them: three delimiters, ragged rows, trailing commas, lines of other text around."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ from migrations.sources.json_text import Note
 DELIMITERS = ",\t;"
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 _RAGGED_SHARE = 0.8
+_COLUMN_NAME = re.compile(r"\s*\"?(?=[^\"]*[A-Za-z])\w[\w .()/%:\[\]@&+-]{0,79}\"?\s*")
+"""A column name is a word, neither a number nor a sentence."""
+_MIN_COLUMNS = 3
+_MAX_HEADER_LINES = 400
+_MIN_TABLE_SHARE = 0.5
 
 
-class NoTable(ValueError):
-    """The text begins like a table and is none that can be read."""
+class InvalidTable(ValueError):
+    """A text begins like a table but cannot be read as one."""
 
 
 @dataclass(frozen=True)
@@ -39,32 +44,32 @@ class CsvTable:
 
 
 def find_table(text: str) -> CsvTable | None:
-    """Return the text as a table if its first line names columns, else None. Raises NoTable."""
+    """Return the text as a table if its first line names columns, else None. Raises InvalidTable."""
     header = find_header(text)
     if header is None:
         return None
-    lines = list(split(io.StringIO(text, newline=""), header))[1:]
+    lines = list(split_cells(io.StringIO(text, newline=""), header))[1:]
     fitting = sum(len(line) == len(header.columns) for line in lines) + 1
     if fitting < _RAGGED_SHARE * (len(lines) + 1) or (not lines and header.delimiter == ","):
         return None
-    return table(header, lines)
+    return build_table(header, lines)
 
 
 def find_header(text: str) -> Header | None:
-    """Return the header in the first line; None if it names no columns. Raises NoTable."""
+    """Return the header in the first line; None if it names no columns. Raises InvalidTable."""
     first = text.lstrip("\r\n").splitlines()[0]
     delimiter = max(DELIMITERS, key=first.count)
     if delimiter not in first or '{"' in first:
         return None  # no table, or objects behind a mark on each line
-    named = next(split(io.StringIO(text, newline=""), Header(delimiter, ())), [])
+    named = next(split_cells(io.StringIO(text, newline=""), Header(delimiter, ())), [])
     columns = tuple(name.strip() for name in named)
     if sum(_NUMBER.fullmatch(name) is not None for name in columns) > 1:
         return None  # values, and no names: some tools write no header
     return Header(delimiter, columns)
 
 
-def split(lines: Iterable[str], header: Header) -> Iterator[list[str]]:
-    """Yield the cells of every line, the header's first, without empty lines. Raises NoTable."""
+def split_cells(lines: Iterable[str], header: Header) -> Iterator[list[str]]:
+    """Yield the cells of every line, the header's first, without empty lines. Raises InvalidTable."""
     width = len(header.columns)
     try:
         for line in csv.reader(lines, delimiter=header.delimiter, strict=True):
@@ -72,14 +77,14 @@ def split(lines: Iterable[str], header: Header) -> Iterator[list[str]]:
                 # Some tools end every row, but not the header, with a comma.
                 yield line[:-1] if len(line) == width + 1 and not line[-1].strip() else line
     except csv.Error as error:
-        raise NoTable(f"invalid CSV: {error}") from error
+        raise InvalidTable(f"invalid CSV: {error}") from error
 
 
-def table(header: Header, lines: Sequence[list[str]], *, first: int = 1) -> CsvTable:
-    """Return the lines as rows by column name; `first` is the number of the first one in the file. Raises NoTable."""
+def build_table(header: Header, lines: Sequence[list[str]], *, first: int = 1) -> CsvTable:
+    """Return the lines as rows by column name; `first` is the file's number of the first. Raises InvalidTable."""
     columns = header.columns
     if len(set(columns)) < len(columns):
-        raise NoTable("a table with two columns of one name")
+        raise InvalidTable("a table with two columns of one name")
     notes = tuple(
         Note(
             "ragged_row",
@@ -90,3 +95,29 @@ def table(header: Header, lines: Sequence[list[str]], *, first: int = 1) -> CsvT
         if len(line) != len(columns)
     )
     return CsvTable(columns, [dict(zip(columns, line)) for line in lines if len(line) == len(columns)], notes)  # noqa: B905  # equal
+
+
+def find_embedded_table(text: str, delimiters: str) -> tuple[str, str] | None:
+    """Return the lines of the table and all others; None without a header and rows of as many cells.
+
+    The table must be most of the text, because a log that happens to list something is no table.
+    """
+    lines = text.splitlines()
+    filled = sum(1 for line in lines if line.strip())
+    for start, delimiter in _candidate_headers(lines, delimiters):
+        cells = lines[start].count(delimiter)
+        end = start + 1
+        while end < len(lines) and lines[end].count(delimiter) >= cells:
+            end += 1
+        if end - start > 1 and end - start >= _MIN_TABLE_SHARE * filled:
+            others = [line for line in (*lines[:start], *lines[end:]) if line.strip()]
+            return "\n".join(lines[start:end]), "\n".join(others)
+    return None
+
+
+def _candidate_headers(lines: list[str], delimiters: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(lines[:_MAX_HEADER_LINES]):
+        delimiter = max(delimiters, key=line.count)
+        names = line.split(delimiter)
+        if len(names) >= _MIN_COLUMNS and all(_COLUMN_NAME.fullmatch(name) or not name.strip() for name in names):
+            yield number, delimiter

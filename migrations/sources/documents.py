@@ -19,19 +19,17 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from accel_platform.errors import NotFound
-from migrations.sources.csv_text import DELIMITERS, NoTable, find_table
+from migrations.sources.csv_text import DELIMITERS, InvalidTable, find_embedded_table, find_table
 from migrations.sources.databases import database_tables, is_duckdb, is_parquet, is_sqlite, parquet_rows
-from migrations.sources.embedded_table import table_within
-from migrations.sources.encodings import decoded
-from migrations.sources.json_text import NoJson, Note, find_json
+from migrations.sources.json_text import JsonNotFound, Note, find_json
 
 _BASE64 = "base64:"
-Kind = Literal["json", "json_lines", "csv", "rows", "tables", "text", "unreadable"]
+DocumentKind = Literal["json", "json_lines", "csv", "rows", "tables", "text", "unreadable"]
 
-WHOLE_BYTES = 8 << 20
-"""Up to this size a file is read at once; a larger one in pieces (`chunked_reader.py`)."""
+MAX_IN_MEMORY_BYTES = 8 << 20
+"""Up to this size a file is read at once; a larger one in chunks (`chunked_reader.py`)."""
 HEAD_BYTES = 1 << 20
-"""What is held of a larger one."""
+"""Bytes of a larger file held in memory."""
 
 _FIGURE_IN_TEXT = re.compile(
     r"(latency|throughput|duration|fps|per second|tokens/s|items/s|inference.time|_ms|ttft|tpot|qps)\W{0,20}\d"
@@ -45,6 +43,12 @@ _FIGURE_COLUMN = re.compile(
 _JSON_BEGINS = re.compile(r'.{0,200}[{\[]|\s*(?:\S+|"[^\n]*")\s*\Z', re.DOTALL)
 _JSON_LINE = re.compile(r"\n\s*[{\[]")
 """Without either there is no JSON to look for: it begins behind few stray characters, begins a line, or is one word."""
+_SNIFFED_BYTES = 65_536
+_MIN_ASCII_SHARE = 0.9
+_MIN_NUL_SHARE = 0.9
+_PRINTABLE = bytes((*range(32, 127), 9, 10, 13))
+_UNDEFINED = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
+"""Bytes that Windows-1252 has no character for."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Content:
-    """The bytes of one file, or why they could not be had. Hashing comes first: what is known need not be parsed.
+    """Bytes of one file, or the reason why they could not be read, with their hash.
 
     `raw` is the whole content, or of a large one its beginning; `reopen` then gives the whole, from its first byte.
     """
@@ -109,7 +113,7 @@ class Document:
     """
 
     content: Content
-    kind: Kind
+    kind: DocumentKind
     value: Any = None
     columns: tuple[str, ...] = ()
     problem: str | None = None
@@ -120,19 +124,19 @@ class Document:
         return self.content.source_path
 
 
-def find_files(paths: Iterable[Path], spare: Sequence[Path] = ()) -> Iterator[Path]:
-    """Yield every file under the paths, absolute, once, in a stable order, except under `spare`.
+def find_files(paths: Iterable[Path], exclude: Sequence[Path] = ()) -> Iterator[Path]:
+    """Yield every file under the paths, absolute, once, in a stable order, except under `exclude`.
 
     Raises NotFound for a missing path.
     """
-    spared = tuple(Path(os.path.abspath(path)) for path in spare)
+    excluded = tuple(Path(os.path.abspath(path)) for path in exclude)
     seen: set[Path] = set()
     for path in paths:
         if not path.exists():
             raise NotFound(f"There is no file or directory {path}: check the path.")
         for found in sorted(_walk(path)) if path.is_dir() else [path]:
             absolute = Path(os.path.abspath(found))
-            if absolute not in seen and not any(absolute.is_relative_to(own) for own in spared):
+            if absolute not in seen and not any(absolute.is_relative_to(place) for place in excluded):
                 seen.add(absolute)
                 yield absolute
 
@@ -154,15 +158,15 @@ def load(path: Path) -> Content:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             return Content(name, "", b"", "cannot be opened: not a regular file")
-        if found.st_size <= WHOLE_BYTES:
+        if found.st_size <= MAX_IN_MEMORY_BYTES:
             return Content.of(path.read_bytes(), name)
         with path.open("rb") as file:
-            return large(lambda: path.open("rb"), file, name)
+            return large_content(lambda: path.open("rb"), file, name)
     except OSError as error:
         return Content(name, "", b"", f"cannot be opened: {error.strerror or error}")
 
 
-def large(reopen: Callable[[], BinaryIO], file: BinaryIO, source_path: str) -> Content:
+def large_content(reopen: Callable[[], BinaryIO], file: BinaryIO, source_path: str) -> Content:
     """Return the content of a file too large for memory, hashed while reading. Raises OSError."""
     sha256 = hashlib.file_digest(cast("io.BufferedReader", file), "sha256").hexdigest()
     size = file.tell()
@@ -183,7 +187,7 @@ def parse(content: Content) -> Document:
         return database
     if problem is None:
         try:
-            text = decoded(content.raw)
+            text = decode_text(content.raw)
         except UnicodeDecodeError as error:
             problem = f"not text: {error.reason} at byte {error.start}"
         else:
@@ -223,7 +227,7 @@ def _json(content: Content, text: str) -> Document | None:
         return None
     try:
         found = find_json(text)
-    except NoJson as problem:
+    except JsonNotFound as problem:
         return Document(content, "unreadable", problem=str(problem)) if problem.broken else None
     return Document(content, "json_lines" if found.several else "json", found.value, notes=found.notes)
 
@@ -231,13 +235,13 @@ def _json(content: Content, text: str) -> Document | None:
 def _table(content: Content, text: str) -> Document | None:
     try:
         found = find_table(text)
-    except NoTable as problem:
+    except InvalidTable as problem:
         return Document(content, "unreadable", problem=str(problem))
     return None if found is None else Document(content, "csv", found.rows, found.columns, notes=found.notes)
 
 
 def _table_within(content: Content, text: str) -> Document | None:
-    found = table_within(text, DELIMITERS)
+    found = find_embedded_table(text, DELIMITERS)
     table = _table(content, found[0]) if found else None
     if found is None or table is None or table.kind != "csv":
         return None
@@ -248,3 +252,37 @@ def _table_within(content: Content, text: str) -> Document | None:
 
 def _text(content: Content, text: str) -> Document:
     return Document(content, "text", text.splitlines())
+
+
+def decode_text(raw: bytes) -> str:
+    """Return the text with normalized line ends. Raises UnicodeDecodeError."""
+    text = raw.decode(_encoding(raw) or "utf-8-sig")
+    return text if "\n" in text else text.replace("\r", "\n")
+
+
+def _encoding(raw: bytes) -> str | None:
+    """Return the encoding to decode by; None where none fits.
+
+    UTF-16 has a mark, or a NUL in every other byte, as Windows tools write it. Other bytes, nearly all ASCII, are
+    Windows-1252: usually a name with an accent or a trade mark (`Xeon®`).
+    """
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    begin = raw[:_SNIFFED_BYTES]
+    if b"\0" in raw:
+        return _encoding_with_nul(begin)
+    try:
+        raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        mostly_ascii = len(begin.translate(None, _PRINTABLE)) <= (1 - _MIN_ASCII_SHARE) * len(begin)
+        return "cp1252" if mostly_ascii and not _UNDEFINED.intersection(raw) else None
+    return "utf-8-sig"
+
+
+def _encoding_with_nul(begin: bytes) -> str | None:
+    half = len(begin) / 2
+    if begin[1::2].count(0) >= _MIN_NUL_SHARE * half and begin[::2].count(0) == 0:
+        return "utf-16-le"
+    if begin[::2].count(0) >= _MIN_NUL_SHARE * half and begin[1::2].count(0) == 0:
+        return "utf-16-be"
+    return "utf-8-sig"

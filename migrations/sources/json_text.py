@@ -20,7 +20,7 @@ _PREFIX = 200
 """Stray characters before a document are looked through this far."""
 
 
-class NoJson(ValueError):
+class JsonNotFound(ValueError):
     """The text holds no JSON document. `broken` where it begins like one."""
 
     def __init__(self, problem: str, *, broken: bool) -> None:
@@ -38,7 +38,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Found:
+class JsonValues:
     """The JSON of a text: the one value, or the objects of several documents in their order."""
 
     value: Any
@@ -46,7 +46,7 @@ class Found:
     notes: tuple[Note, ...] = ()
 
 
-def find_json(text: str) -> Found:
+def find_json(text: str) -> JsonValues:
     """Find all JSON in a text, tolerating NaN and Infinity. Raises NoJson.
 
     Of a repeated key the last value counts and all are noted; lists among several documents are joined. Truncated
@@ -54,21 +54,21 @@ def find_json(text: str) -> Found:
     """
     reader = _Reader()
     try:
-        return Found(_storable(reader.whole(text), text), notes=reader.duplicates())
+        return JsonValues(_storable(reader.whole(text), text), notes=reader.duplicates())
     except RecursionError:
-        raise NoJson("JSON nested too deeply to parse", broken=True) from None
+        raise JsonNotFound("JSON nested too deeply to parse", broken=True) from None
     except ValueError as error:
         problem = f"invalid JSON: {error}"
     reader.scan(text)
     if not reader.values:
         reader.behind_stray_characters(text)
     if not reader.values:
-        raise NoJson(problem, broken=text.lstrip()[:1] in ("{", "[") and _LOG_MARK.match(text) is None)
+        raise JsonNotFound(problem, broken=text.lstrip()[:1] in ("{", "[") and _LOG_MARK.match(text) is None)
     notes = (*reader.duplicates(), *reader.other_lines())
     if len(reader.values) == 1:
-        return Found(_storable(reader.values[0], text), notes=notes)
+        return JsonValues(_storable(reader.values[0], text), notes=notes)
     joined = [member for value in reader.values for member in (value if isinstance(value, list) else [value])]
-    return Found(_storable(joined, text), several=True, notes=notes)
+    return JsonValues(_storable(joined, text), several=True, notes=notes)
 
 
 @dataclass

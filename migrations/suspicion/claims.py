@@ -14,7 +14,7 @@ from migrations.sources.documents import Document
 _FLAGS = {"is_simulation", "is_simulated", "simulated", "simulation", "emulated", "is_mock", "mock", "mocked",
           "using_mocks", "transformers_mocked"}  # fmt: skip
 _MOCK_TEXT = re.compile(r"(?<!not )(?<!non-)(?<!no )\b(mock(ed)?|simulat(ed|ion))\b", re.IGNORECASE)
-_WORDS_OF_LABELS = (b"mock", b"simulat", b"emulated")
+_LABEL_WORDS = (b"mock", b"simulat", b"emulated")
 """One of them is in every flag and in every text that is a label."""
 _NOT_LABELS = {"error", "traceback", "stderr", "reason", "warnings", "simulated_hardware", "command"}
 """Messages that may speak of mocks without being a label, and the blanket labels, which are read on their own."""
@@ -23,7 +23,7 @@ _HOST_SECTIONS = (
     ("hardware",), ("hardware", "capabilities"), ("metadata",), ("results", "metadata"), ("json_result", "metadata"),
 )  # fmt: skip
 _NAMES_HARDWARE = ("platform", "hardware", "hardware_type")
-_QUOTED = 80
+_QUOTE_CHARACTERS = 80
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Claims:
         return Claims(self.labels, self.blanket or around.blanket, {**around.host_has, **self.host_has})
 
 
-NOTHING_CLAIMED = Claims()
+NO_CLAIMS = Claims()
 
 
 def claims_of(document: Document) -> Claims:
@@ -74,7 +74,7 @@ def _may_be_labelled(document: Document) -> bool:
     if document.kind in ("rows", "tables") or b"\0" in document.content.raw:
         return True  # compressed, or of two bytes a character
     raw = document.content.raw.lower()
-    return any(word in raw for word in _WORDS_OF_LABELS)
+    return any(word in raw for word in _LABEL_WORDS)
 
 
 def _labels(value: Any, pointer: str) -> Iterator[Label]:
@@ -99,8 +99,8 @@ def _labels(value: Any, pointer: str) -> Iterator[Label]:
             elif name in _FLAGS and (member is True or str(member).strip().casefold() == "true"):
                 yield Label(where, f"{key}: true", is_flag=True, hardware=hardware)
             elif isinstance(member, str) and not member.startswith("Error") and (said := _MOCK_TEXT.search(member)):
-                start = max(0, said.start() - _QUOTED // 2)
-                evidence = f"{key}: {member[start : start + _QUOTED]!r}"
+                start = max(0, said.start() - _QUOTE_CHARACTERS // 2)
+                evidence = f"{key}: {member[start : start + _QUOTE_CHARACTERS]!r}"
                 yield Label(where, evidence, is_flag=False, hardware=hardware)
 
 

@@ -1,7 +1,7 @@
 """Suspicion rules over the results of one document and its claims about itself.
 
 A rule never changes a figure. It marks results with its name, evidence, a verdict (`simulated`: invented; `suspect`:
-contradicted) and a confidence. `suspicions_of` sets the provenance from the marks.
+contradicted) and a confidence. `apply_rules` sets the provenance from the marks.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from migrations.normalize.records import Record
 from migrations.normalize.units import count, quantity
 from migrations.suspicion.claims import Claims
 from migrations.suspicion.statistics import (
-    apart,
-    as_text,
+    describe_figures,
     equal_figures,
     has_other_figure,
+    indexes_with_figures,
     latency_ms,
     median_ms,
-    ratio,
-    spread,
-    stated,
-    with_figures,
+    median_ratio,
+    relative_standard_error,
+    stated_figures,
+    symmetric_ratio,
 )
 
-CONTRADICTION = 1.25
+CONTRADICTION_RATIO = 1.25
 """Throughput may differ from batch / latency by this factor: runners that divide by the total time include pauses
 between passes (within 1.1 in the real archive)."""
-AGREEMENT = 1.10
+AGREEMENT_RATIO = 1.10
 """Medians of two hardware on one host closer than this are as alike as two runs on one CPU; OpenVINO and ONNX Runtime
 proper are about twice as fast as PyTorch on the same cores."""
-AGREEING_SHARE = 0.75
-CHANCE = 0.1
-LOOSE_AGREEMENT = 1.3
-MANY_PAIRS = 6
+MIN_AGREEING_SHARE = 0.75
+MIN_MODEL_SHARE = 0.1
+LOOSE_AGREEMENT_RATIO = 1.3
+MIN_LOOSE_PAIRS = 6
 """So many cells of another processor whose median ratio is 1 and of which most lie within 30 % are the CPU's as well:
 no accelerator keeps the CPU's time from the smallest batch to the largest, while a shared host is as noisy as that."""
 CPU_RUNTIMES = ("openvino", "onnxruntime")
@@ -52,20 +52,20 @@ Mark = tuple[int, Suspicion]
 Rule = Callable[[Sequence[Record], Claims], Iterator[Mark]]
 
 
-def suspicions_of(records: Sequence[Record], claims: Claims) -> list[Record]:
+def apply_rules(records: Sequence[Record], claims: Claims) -> list[Record]:
     """Return the records with all suspicions and the resulting provenance; `simulated` outweighs `suspect`."""
     marks: dict[int, list[Suspicion]] = defaultdict(list)
     for rule in RULES:
         for index, suspicion in rule(records, claims):
             marks[index].append(suspicion)
-    judged = list(records)
+    marked = list(records)
     for index, found in marks.items():
         simulated = any(s.verdict == "simulated" for s in found)
         found.sort(key=lambda s: (s.rule, s.evidence))
         update = {"provenance": "simulated" if simulated else "suspect", "suspicions": tuple(found)}
         result = records[index].result.model_copy(update=update)
-        judged[index] = replace(records[index], result=result)
-    return judged
+        marked[index] = replace(records[index], result=result)
+    return marked
 
 
 def simulation_label(records: Sequence[Record], claims: Claims) -> Iterator[Mark]:
@@ -94,7 +94,7 @@ def blanket_label(records: Sequence[Record], claims: Claims) -> Iterator[Mark]:
     """
     if claims.blanket is None:
         return
-    for index in with_figures(records):
+    for index in indexes_with_figures(records):
         hardware = records[index].result.hardware
         if hardware in claims.blanket.hardware:
             when = f", verified {claims.blanket.verified}" if claims.blanket.verified else ""
@@ -108,27 +108,27 @@ def constant_over_models(records: Sequence[Record], _claims: Claims) -> Iterator
     They must be a tenth of the models there, because among a thousand some agree by chance.
     """
     models_on = defaultdict(set)
-    for index in with_figures(records):
+    for index in indexes_with_figures(records):
         models_on[records[index].result.hardware].add(records[index].result.model_id)
     for group in equal_figures(records, lambda r: (r.hardware, r.batch_size, r.sequence_length)):
         first = records[group[0]].result
         models = {records[i].result.model_id for i in group}
-        if len(models) > 1 and len(models) >= CHANCE * len(models_on[first.hardware]):
-            evidence = f"{as_text(first)} for {_listed(models)}"
+        if len(models) > 1 and len(models) >= MIN_MODEL_SHARE * len(models_on[first.hardware]):
+            evidence = f"{describe_figures(first)} for {_join_sorted(models)}"
             yield from _mark(group, "constant_over_models", "simulated", evidence, 0.7 if len(models) == 2 else 0.9)
 
 
 def constant_over_batches(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
     """Mark a model on one hardware whose latency is exactly equal at every batch size."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
-    for index in with_figures(records):
+    for index in indexes_with_figures(records):
         r = records[index].result
         if (latency := latency_ms(r)) is not None and r.batch_size is not None:
             groups[r.model_id, r.hardware, r.precision, r.sequence_length, latency].append(index)
     for group in groups.values():
         batches = {records[i].result.batch_size for i in group}
         if len(batches) > 1:
-            evidence = f"latency {latency_ms(records[group[0]].result):g} ms at batch sizes {_listed(batches)}"
+            evidence = f"latency {latency_ms(records[group[0]].result):g} ms at batch sizes {_join_sorted(batches)}"
             yield from _mark(group, "constant_over_batches", "suspect", evidence, 0.8)
 
 
@@ -137,19 +137,19 @@ def identical_across_hardware(records: Sequence[Record], _claims: Claims) -> Ite
     for group in equal_figures(records, lambda r: (r.model_id, r.batch_size, r.sequence_length, r.precision)):
         hardware = {records[i].result.hardware for i in group}
         if len(hardware) > 1:
-            evidence = f"{as_text(records[group[0]].result)} on {_listed(hardware)}"
+            evidence = f"{describe_figures(records[group[0]].result)} on {_join_sorted(hardware)}"
             yield from _mark(group, "identical_across_hardware", "simulated", evidence, 0.95)
 
 
 def round_figures(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
     """Mark a document whose latencies, throughputs and memory are all whole numbers without samples."""
-    known = with_figures(records)
-    figures = [stated(records[i].result) for i in known]
+    known = indexes_with_figures(records)
+    figures = [stated_figures(records[i].result) for i in known]
     if not figures or sum(len(f) for f in figures) < 6:
         return
     if all(len(f) == 3 and all(v == int(v) for v in f.values()) for f in figures):
         for index in known:
-            evidence = f"{as_text(records[index].result)}: no clock gives only whole numbers"
+            evidence = f"{describe_figures(records[index].result)}: no clock gives only whole numbers"
             yield from _mark([index], "round_figures", "suspect", evidence, 0.85)
 
 
@@ -158,14 +158,14 @@ def throughput_contradiction(records: Sequence[Record], _claims: Claims) -> Iter
 
     Requests at a rate of their own are skipped, because there nothing follows from the latency.
     """
-    for index in with_figures(records):
+    for index in indexes_with_figures(records):
         r = records[index].result
         latency, throughput = latency_ms(r), r.throughput_items_per_s
         in_flight = count(r.original.get("concurrency", 1), at_least=1)
         if not latency or not throughput or r.batch_size is None or in_flight is None or "request_rate" in r.original:
             continue
         expected = r.batch_size * in_flight * 1000 / latency
-        if apart(throughput / expected) > CONTRADICTION:
+        if symmetric_ratio(throughput / expected) > CONTRADICTION_RATIO:
             claimed = f"the file says {throughput:.4g}"
             batches = f"batch {r.batch_size}" if in_flight == 1 else f"{in_flight} x batch {r.batch_size}"
             evidence = f"{batches} in {latency:.4g} ms is {expected:.4g} items/s, {claimed}"
@@ -174,7 +174,7 @@ def throughput_contradiction(records: Sequence[Record], _claims: Claims) -> Iter
 
 def total_time_contradiction(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
     """Mark a total time over iterations that is not near the latency."""
-    for index in with_figures(records):
+    for index in indexes_with_figures(records):
         r = records[index].result
         statements = r.original.get("stated")
         total_s = quantity(statements.get("total_time_seconds")) if isinstance(statements, dict) else None
@@ -182,7 +182,7 @@ def total_time_contradiction(records: Sequence[Record], _claims: Claims) -> Iter
         if not total_s or not r.iterations or not latency:
             continue
         each_ms = total_s * 1000 / r.iterations
-        if apart(each_ms / latency) > CONTRADICTION:
+        if symmetric_ratio(each_ms / latency) > CONTRADICTION_RATIO:
             evidence = f"{r.iterations} iterations in {total_s:.4g} s are {each_ms:.4g} ms each, not {latency:.4g} ms"
             yield from _mark([index], "total_time_contradiction", "suspect", evidence, 0.85)
 
@@ -192,7 +192,7 @@ def round_time(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
 
     Old scripts wrote clock values there, so 0.05 was typed. Other tools round, so their keys are skipped.
     """
-    for index in with_figures(records):
+    for index in indexes_with_figures(records):
         r = records[index].result
         units, latency = r.original.get("units"), r.latency_mean_ms
         clocked = isinstance(units, dict) and any(u == "s" and str(key).endswith("_time") for key, u in units.items())
@@ -203,7 +203,7 @@ def round_time(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
 
 def stand_in_model(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
     """Mark a small stand-in made for a test, whose speed is not that of its namesake."""
-    for index in with_figures(records):
+    for index in indexes_with_figures(records):
         name = records[index].result.original.get("model")
         if isinstance(name, str) and _STAND_IN.search(name):
             yield from _mark([index], "stand_in_model", "suspect", f"the model is {name!r}", 0.8)
@@ -226,7 +226,7 @@ def success_without_figures(records: Sequence[Record], _claims: Claims) -> Itera
 
 def absent_device(records: Sequence[Record], claims: Claims) -> Iterator[Mark]:
     """Mark figures for hardware that the same file says its host did not have."""
-    for index in with_figures(records):
+    for index in indexes_with_figures(records):
         hardware = records[index].result.hardware
         if claims.host_has.get(hardware) is False:
             evidence = f"the file says its host had no {hardware}"
@@ -239,7 +239,7 @@ def relabelled_cpu(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]
     All cells of the hardware are marked, paired or not; the CPU's own cells are not.
     """
     cells: dict[str, dict[Hashable, ResultRecorded]] = defaultdict(dict)
-    for index in with_figures(records):
+    for index in indexes_with_figures(records):
         r = records[index].result
         if median_ms(r):
             host = records[index].host_id
@@ -249,13 +249,15 @@ def relabelled_cpu(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]
         pairs = [(result, cpu[key]) for key, result in own.items() if key in cpu]
         if len(pairs) < (3 if hardware in CPU_RUNTIMES else 1):
             continue
-        at_least = LOOSE_AGREEMENT if hardware not in CPU_RUNTIMES and len(pairs) >= MANY_PAIRS else AGREEMENT
-        ratios = [ratio(a, b) for a, b in pairs]
-        agreeing = sum(_alike(how, a, b, at_least) for how, (a, b) in zip(ratios, pairs, strict=True))
+        at_least = (
+            LOOSE_AGREEMENT_RATIO if hardware not in CPU_RUNTIMES and len(pairs) >= MIN_LOOSE_PAIRS else AGREEMENT_RATIO
+        )
+        ratios = [median_ratio(a, b) for a, b in pairs]
+        agreeing = sum(_agrees(how, a, b, at_least) for how, (a, b) in zip(ratios, pairs, strict=True))
         middle = median(ratios)
-        if apart(middle) <= AGREEMENT and agreeing >= AGREEING_SHARE * len(pairs):
+        if symmetric_ratio(middle) <= AGREEMENT_RATIO and agreeing >= MIN_AGREEING_SHARE * len(pairs):
             evidence = f"{len(pairs)} cells beside the CPU's, median ratio {middle:.3f}, {agreeing} within noise"
-            every = [i for i in with_figures(records) if records[i].result.hardware == hardware]
+            every = [i for i in indexes_with_figures(records) if records[i].result.hardware == hardware]
             yield from _mark(every, "relabelled_cpu", "suspect", evidence, 0.6 if len(pairs) < 3 else 0.95)
 
 
@@ -277,9 +279,11 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _alike(ratio_: float, a: ResultRecorded, b: ResultRecorded, at_least: float) -> bool:
+def _agrees(ratio_: float, a: ResultRecorded, b: ResultRecorded, at_least: float) -> bool:
     """Return whether the ratio is within this factor, or explained by the spread of samples (up to 30 %)."""
-    return apart(ratio_) <= at_least or apart(ratio_) <= 1 + min(0.3, 2 * max(spread(a), spread(b)))
+    return symmetric_ratio(ratio_) <= at_least or symmetric_ratio(ratio_) <= 1 + min(
+        0.3, 2 * max(relative_standard_error(a), relative_standard_error(b))
+    )
 
 
 def _significant_digits(value: float) -> int:
@@ -293,7 +297,7 @@ def _within(pointer: str, scope: str) -> bool:
     return pointer == scope or pointer.startswith(f"{scope}/") or (pointer != "" and scope.startswith(f"{pointer}/"))
 
 
-def _listed(values: Iterable[object]) -> str:
+def _join_sorted(values: Iterable[object]) -> str:
     return ", ".join(sorted(str(value) for value in values))
 
 

@@ -1,4 +1,4 @@
-"""Figures of results compared with one another: typical latency, spread, likeness, equality. No verdicts here."""
+"""Statistics over results for the suspicion rules: typical latency, spread, ratios and equality."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def median_ms(result: ResultRecorded) -> float | None:
     return result.latency_p50_ms if result.latency_p50_ms is not None else result.latency_mean_ms
 
 
-def ratio(a: ResultRecorded, b: ResultRecorded) -> float:
+def median_ratio(a: ResultRecorded, b: ResultRecorded) -> float:
     """Return median of `a` over median of `b`; NaN where one is unknown or zero."""
     return (median_ms(a) or math.nan) / (median_ms(b) or math.nan)
 
 
-def apart(ratio_: float) -> float:
+def symmetric_ratio(ratio_: float) -> float:
     """Return a ratio as a factor of at least 1; infinity for zero."""
     return max(ratio_, 1 / ratio_) if ratio_ else math.inf
 
 
-def spread(result: ResultRecorded) -> float:
+def relative_standard_error(result: ResultRecorded) -> float:
     """Return the relative standard error of the mean; 0 without samples."""
     samples = result.samples_ns
     mean = fmean(samples) if len(samples) > 1 else 0.0
@@ -48,7 +48,7 @@ def spread(result: ResultRecorded) -> float:
     return math.sqrt(math.fsum((sample - mean) ** 2 for sample in samples)) / len(samples) / mean
 
 
-def stated(result: ResultRecorded) -> dict[str, float]:
+def stated_figures(result: ResultRecorded) -> dict[str, float]:
     """Return latency, throughput and memory that the file states without samples."""
     if result.samples_ns:
         return {}
@@ -75,7 +75,7 @@ def has_other_figure(result: ResultRecorded) -> bool:
     return any(known)
 
 
-def with_figures(records: Sequence[Record]) -> list[int]:
+def indexes_with_figures(records: Sequence[Record]) -> list[int]:
     """Return the positions of the successes with a latency or a throughput."""
     return [
         index
@@ -92,16 +92,16 @@ def _has_latency(result: ResultRecorded) -> bool:
 def equal_figures(records: Sequence[Record], key: Callable[[ResultRecorded], Hashable]) -> Iterator[list[int]]:
     """Yield groups of at least two results with equal key and at least two exactly equal figures."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
-    for index in with_figures(records):
+    for index in indexes_with_figures(records):
         result = records[index].result
-        figures: tuple[object, ...] = result.samples_ns or tuple(stated(result).items())
+        figures: tuple[object, ...] = result.samples_ns or tuple(stated_figures(result).items())
         if len(figures) > 1:
             groups[key(result), figures].append(index)
     yield from (group for group in groups.values() if len(group) > 1)
 
 
-def as_text(result: ResultRecorded) -> str:
+def describe_figures(result: ResultRecorded) -> str:
     """Return the figures in words, for evidence."""
     if result.samples_ns:
         return f"the same {len(result.samples_ns)} samples"
-    return ", ".join(f"{name} {value:g} {_UNITS[name]}" for name, value in stated(result).items())
+    return ", ".join(f"{name} {value:g} {_UNITS[name]}" for name, value in stated_figures(result).items())

@@ -13,7 +13,7 @@ import duckdb
 from accel_platform.events import EventLog
 from accel_platform.warehouse.build_layer import stored_events
 
-_JUDGED = """
+_MARKS = """
 CREATE TEMP TABLE marks AS
 WITH stored AS (SELECT event_id, type, source, payload FROM {stored}),
 results AS (
@@ -22,7 +22,7 @@ results AS (
     WHERE type = 'ResultRecorded' AND source = 'migrate'
         AND (path = $place OR (starts_with(path, $place) AND path[len($place) + 1] IN ('/', '#', '!')))
 ),
-said AS (
+verdicts AS (
     SELECT event_id, unnest(from_json(payload->'$.suspicions', '[{{"rule": "VARCHAR", "verdict": "VARCHAR"}}]')) AS s
     FROM results
     UNION ALL
@@ -31,7 +31,7 @@ said AS (
     FROM stored
     WHERE type = 'ResultSuspected'
 )
-SELECT DISTINCT event_id, s.rule AS rule, s.verdict AS verdict FROM results LEFT JOIN said USING (event_id)
+SELECT DISTINCT event_id, s.rule AS rule, s.verdict AS verdict FROM results LEFT JOIN verdicts USING (event_id)
 """
 _PROVENANCE = """
 SELECT provenance, count(*) FROM (
@@ -46,18 +46,18 @@ SELECT rule, verdict, count(*) FROM marks WHERE rule IS NOT NULL GROUP BY rule, 
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class VerdictSummary:
     """`provenance` counts each result once; `rules` are (rule, verdict, results), the most frequent first."""
 
     provenance: dict[str, int]
     rules: tuple[tuple[str, str, int], ...]
 
 
-def verdicts(log: EventLog, place: Path) -> Verdicts:
+def summarize_verdicts(log: EventLog, place: Path) -> VerdictSummary:
     """Return the verdicts on every result imported from this file or folder."""
     with duckdb.connect(":memory:") as con:
         con.execute("SET arrow_lossless_conversion = true; SET TimeZone = 'UTC'")
         stored = stored_events(con, log, log.snapshot().segments)
-        con.execute(_JUDGED.format(stored=stored), {"place": str(place)})
+        con.execute(_MARKS.format(stored=stored), {"place": str(place)})
         provenance = dict(con.execute(_PROVENANCE).fetchall())
-        return Verdicts(provenance, tuple(con.execute(_RULES).fetchall()))
+        return VerdictSummary(provenance, tuple(con.execute(_RULES).fetchall()))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from migrations.detect import SURE_ENOUGH, detect_format
+from migrations.detect import MIN_CONFIDENCE, detect_format
 from migrations.formats import Format, all_formats
 from migrations.normalize.records import Embedded, NoResult, Part, Record, RefusedCell
 from migrations.sources.documents import Content, Document, parse
@@ -63,7 +63,7 @@ class TestFormatContract:
     def test_recognises_no_other(self, format_: Format) -> None:
         for other in all_formats():
             if other is not format_:
-                assert format_.detect(fixture_of(other.name)) < SURE_ENOUGH, other.name
+                assert format_.detect(fixture_of(other.name)) < MIN_CONFIDENCE, other.name
 
     def test_is_recognised_by_content_whatever_its_name(self, format_: Format) -> None:
         content = fixture_of(format_.name).content
@@ -137,7 +137,7 @@ class TestFormatContract:
             document = Document(whole.content, "tables", {**whole.value, name: rows})
         else:
             document = Document(whole.content, "json", mangled(whole.value, data))
-        if format_.detect(document) >= SURE_ENOUGH:
+        if format_.detect(document) >= MIN_CONFIDENCE:
             for cell in format_.parse(document):
                 assert isinstance(cell, Part)
                 pointed_at(document.value, cell.pointer)

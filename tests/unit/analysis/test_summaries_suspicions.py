@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accel_platform.events import EventLog
 from migrations.pipeline.importer import migrate
-from migrations.suspicion.summary import verdicts
+from migrations.suspicion.summary import summarize_verdicts
 
 
 def web(path: Path, model: str, latency_ms: float, **more: object) -> None:
@@ -26,16 +26,16 @@ def test_each_place_is_judged_by_its_own_results_and_by_what_was_found_across_pl
     for number, model in enumerate(("gpt2", "t5-small", "vit-base")):
         web(tmp_path / "lab3" / f"{number}.json", model, 62.5)
     migrate([tmp_path], log)
-    lab, lab2, lab3 = (verdicts(log, tmp_path / name) for name in ("lab", "lab2", "lab3"))
+    lab, lab2, lab3 = (summarize_verdicts(log, tmp_path / name) for name in ("lab", "lab2", "lab3"))
     assert lab.provenance == {"imported": 1, "simulated": 1}
     assert ("simulation_label", "simulated", 1) in lab.rules
     assert lab2.provenance == {"imported": 1}
     assert lab2.rules == ()
     assert lab3.provenance == {"simulated": 3}
     assert lab3.rules == (("constant_over_archive", "simulated", 3),)
-    assert verdicts(log, tmp_path / "lab" / "a.json").provenance == {"imported": 1}
-    assert sum(verdicts(log, tmp_path).provenance.values()) == 6
+    assert summarize_verdicts(log, tmp_path / "lab" / "a.json").provenance == {"imported": 1}
+    assert sum(summarize_verdicts(log, tmp_path).provenance.values()) == 6
 
 
 def test_an_empty_log_judges_nothing(tmp_path: Path, log: EventLog) -> None:
-    assert verdicts(log, tmp_path).provenance == {}
+    assert summarize_verdicts(log, tmp_path).provenance == {}

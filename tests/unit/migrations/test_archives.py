@@ -85,7 +85,7 @@ def test_a_member_that_lies_beside_it_too_is_a_duplicate(tmp_path: Path, log: Ev
 
 def test_archives_inside_archives_are_opened_to_a_stated_depth(tmp_path: Path, log: EventLog) -> None:
     raw = card("deep")
-    for level in range(archives.DEEPEST + 1):
+    for level in range(archives.MAX_DEPTH + 1):
         raw = zipped({f"{level}": raw})
     (tmp_path / "a.zip").write_bytes(raw)
     migrate([tmp_path], log)
@@ -109,7 +109,7 @@ def test_no_name_in_an_archive_leads_anywhere(tmp_path: Path, log: EventLog) -> 
 
 
 def test_a_bomb_is_refused_and_says_why(tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "RATIO_FROM_BYTES", 1 << 20)
+    monkeypatch.setattr(archives, "RATIO_CHECKED_FROM_BYTES", 1 << 20)
     zeros = b" " * (4 << 20)
     (tmp_path / "a.zip").write_bytes(zipped({"first.json": card(1), "bomb": zeros, "later.json": card(2)}))
     (tmp_path / "b.tar.xz").write_bytes(lzma.compress(tarred({"bomb": zeros})))

@@ -14,7 +14,7 @@ from accel_platform.events.types import DocumentImported, RecordQuarantined, Res
 from accel_platform.settings import Settings
 from migrations.pipeline.importer import migrate
 from migrations.sources import chunked_reader, documents
-from migrations.sources.chunked_reader import pieces as pieces_of
+from migrations.sources.chunked_reader import iter_chunks as pieces_of
 from migrations.sources.documents import load
 
 FIXTURES = Path(__file__).parents[2] / "data" / "formats"
@@ -23,10 +23,10 @@ FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 @pytest.fixture(autouse=True)
 def _small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of some kilobytes are large here, and pieces are small."""
-    monkeypatch.setattr(documents, "WHOLE_BYTES", 2_000)
+    monkeypatch.setattr(documents, "MAX_IN_MEMORY_BYTES", 2_000)
     monkeypatch.setattr(documents, "HEAD_BYTES", 4_000)
-    monkeypatch.setattr(chunked_reader, "PIECE_CHARACTERS", 3_000)
-    monkeypatch.setattr(chunked_reader, "PIECE_CELLS", 300)
+    monkeypatch.setattr(chunked_reader, "CHUNK_CHARACTERS", 3_000)
+    monkeypatch.setattr(chunked_reader, "CHUNK_CELLS", 300)
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def same_as_at_once(path: Path, log: EventLog, tmp_path: Path, monkeypatch: pyte
     """Import a file in pieces and, elsewhere, at once: the same results under the same ids."""
     assert len(list(pieces_of(load(path)))) > 2
     report = migrate([path], log)
-    monkeypatch.setattr(documents, "WHOLE_BYTES", 1 << 30)
+    monkeypatch.setattr(documents, "MAX_IN_MEMORY_BYTES", 1 << 30)
     other = EventLog.open(Settings(home=tmp_path / "at-once"))
     whole = migrate([path], other)
     assert (report.outcomes, report.records, report.failures) == (whole.outcomes, whole.records, whole.failures)
@@ -129,7 +129,7 @@ def test_what_can_only_be_read_at_once_is(log: EventLog, tmp_path: Path) -> None
 def test_beyond_the_limit_it_is_quarantined_with_what_to_do(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunked_reader, "LARGEST_AT_ONCE", 10_000)
+    monkeypatch.setattr(chunked_reader, "MAX_WHOLE_BYTES", 10_000)
     (tmp_path / "card.json").write_text(json.dumps({"pad": "x" * 20_000}, indent=1))
     (tmp_path / "line.json").write_text(json.dumps({"pad": "x" * 20_000}))
     (tmp_path / "notes.txt").write_text("no figures here\n" * 2_000)

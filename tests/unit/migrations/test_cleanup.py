@@ -225,10 +225,10 @@ def test_an_archive_goes_when_every_member_could(tmp_path: Path, log: EventLog) 
 def test_a_file_too_large_to_hold_is_proven_piece_by_piece(
     tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(documents, "MAX_IN_MEMORY_BYTES", 1000)
     monkeypatch.setattr(documents, "HEAD_BYTES", 500)
-    monkeypatch.setattr(chunked_reader, "PIECE_CHARACTERS", 800)
-    monkeypatch.setattr(document_reader, "KEPT_WHOLE_CHARACTERS", 1000)
+    monkeypatch.setattr(chunked_reader, "CHUNK_CHARACTERS", 800)
+    monkeypatch.setattr(document_reader, "MAX_QUARANTINE_CHARACTERS", 1000)
     lines = (FIXTURES / "serving_benchmark.H100.Llama-2-7b.jsonl").read_text().splitlines()
     path = put(tmp_path / "serving.H100.Llama-2-7b.jsonl", "\n".join(lines * 4) + "\n")
     unknown = put(tmp_path / "unknown.json", {"experiment": "x" * 2000})
@@ -243,7 +243,7 @@ def test_a_file_too_large_to_hold_is_proven_piece_by_piece(
 def test_what_is_quarantined_goes_only_where_the_log_gives_its_bytes_back(
     tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(document_reader, "KEPT_WHOLE_CHARACTERS", 400)
+    monkeypatch.setattr(document_reader, "MAX_QUARANTINE_CHARACTERS", 400)
     whole = put(tmp_path / "whole.json", {"experiment": "x", "timings": [1, 2]})
     binary = put(tmp_path / "image.png", b"\x89PNG\r\n\x1a\n")
     marked = put(tmp_path / "marked.json", b'\xef\xbb\xbf{"experiment": "y", "timings": [1]}')
@@ -279,7 +279,7 @@ def test_links_and_the_installation_itself_are_left_alone(tmp_path: Path, settin
     own = put(settings.home / "card.json", card(6.5))
     migrate([real, link, own], log)
     os.utime(link, (0, 0), follow_symlinks=False)
-    report = clean([link, own], log, older_than=MONTH, spare=[settings.home])
+    report = clean([link, own], log, older_than=MONTH, exclude=[settings.home])
     assert outcome(report, link) == ("kept", "a symbolic link")
     assert outcome(report, own) == ("kept", "it belongs to this installation")
     assert real.exists()

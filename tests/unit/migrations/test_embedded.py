@@ -87,7 +87,7 @@ def test_an_import_killed_between_the_two_is_taken_up(
         appended.append(key)
         return append(rows, key=key)
 
-    monkeypatch.setattr(batches, "SECONDS", 0.0)
+    monkeypatch.setattr(batches, "MAX_AGE_S", 0.0)
     monkeypatch.setattr(log, "append_rows", killed_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         migrate([path], log)

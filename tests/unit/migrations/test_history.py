@@ -21,7 +21,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from migrations.pipeline import batches, cross_document_rules, importer
-from migrations.pipeline.cross_document_rules import suspect_across
+from migrations.pipeline.cross_document_rules import find_cross_document_suspicions
 from migrations.pipeline.importer import OVERDUE_CHECK, migrate
 
 
@@ -80,7 +80,7 @@ class TestArchive:
         assert migrate([old], log).suspected_across == 3
         write(old, web("openai/whisper-tiny", **CONSTANT))
         assert migrate([old], log).suspected_across == 1
-        assert (migrate([old], log).events, suspect_across(log)) == (0, [])
+        assert (migrate([old], log).events, find_cross_document_suspicions(log)) == (0, [])
 
     def test_copies_over_hardware_in_several_files(self, tmp_path: Path, log: EventLog) -> None:
         migrate([write(tmp_path / "old", web("gpt2", **CONSTANT), web("gpt2", "webnn", **CONSTANT))], log)
@@ -117,7 +117,7 @@ class TestInterruptedImports:
     def test_cut_at_any_append_the_next_import_finds_the_same(
         self, tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(batches, "MOST_EVENTS", 2)
+        monkeypatch.setattr(batches, "MAX_EVENTS", 2)
         whole = cut_log(tmp_path / "whole")
         report = migrate([old], whole)
         wanted = sorted(marks(whole), key=str)
@@ -158,7 +158,7 @@ class TestInterruptedImports:
         with pytest.raises(LogUnavailable):
             migrate([old], log)
         log.last = 10**6
-        log.append(suspect_across(log), key="import-0123456789abcdef0123456789abcdef")
+        log.append(find_cross_document_suspicions(log), key="import-0123456789abcdef0123456789abcdef")
         first, second = migrate([other], log), migrate([other], log)
         assert (first.suspected_across, first.overdue_check) == (0, True)
         assert (second.events, second.overdue_check) == (0, False)
@@ -170,15 +170,15 @@ class TestInterruptedImports:
         home = tmp_path / "home"
         with pytest.raises(LogUnavailable):
             migrate([old], cut_log(home, last=1))
-        look = cross_document_rules.suspect_across
+        look = cross_document_rules.find_cross_document_suspicions
 
         def overtaken(log: EventLog, snapshot: Snapshot) -> list[Event]:
             found = look(log, snapshot)
-            monkeypatch.setattr(importer, "suspect_across", look)
+            monkeypatch.setattr(importer, "find_cross_document_suspicions", look)
             assert migrate([old], cut_log(home)).suspected_across == 5
             return found
 
-        monkeypatch.setattr(importer, "suspect_across", overtaken)
+        monkeypatch.setattr(importer, "find_cross_document_suspicions", overtaken)
         assert migrate([old], cut_log(home)).events == 0
         assert len(marks(cut_log(home))) == 5
 
@@ -201,7 +201,7 @@ class TestInterruptedImports:
         def look(*_: object) -> list[Event]:
             raise AssertionError("The whole log was looked at.")
 
-        monkeypatch.setattr(importer, "suspect_across", look)
+        monkeypatch.setattr(importer, "find_cross_document_suspicions", look)
         (old / "notes.txt").write_text("Measured on a Tuesday.")
         assert migrate([old], log).found == 6
         assert migrate([old], log).events == 0

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_platform.events.types import RecordQuarantined, ResultRecorded
-from migrations.pipeline.document_reader import Reading, read
+from migrations.pipeline.document_reader import Reading, read_document
 from migrations.sources.documents import Content, Document, parse
-from migrations.suspicion.claims import NOTHING_CLAIMED
+from migrations.suspicion.claims import NO_CLAIMS
 
 FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 TEXTS = sorted(path for path in FIXTURES.iterdir() if path.suffix != ".sqlite")
@@ -42,7 +42,7 @@ anything = st.recursive(
 
 
 def take(raw: bytes, path: str) -> Reading:
-    return read(parse(Content.of(raw, path)), NOTHING_CLAIMED)
+    return read_document(parse(Content.of(raw, path)), NO_CLAIMS)
 
 
 def assert_accounted(reading: Reading) -> None:
@@ -147,7 +147,7 @@ def test_anything_in_any_place_is_accounted_for(path: Path, data: st.DataObject)
     raw = json.dumps(value).encode()
     assert_accounted(take(raw, f"/old/{path.name}"))
     several = json.dumps([value, value]).encode()
-    assert_accounted(read(parse(Content.of(several, "/old/list.json")), NOTHING_CLAIMED))
+    assert_accounted(read_document(parse(Content.of(several, "/old/list.json")), NO_CLAIMS))
 
 
 def _places(value: Any, steps: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -159,5 +159,5 @@ def _places(value: Any, steps: tuple[str | int, ...] = ()) -> Iterator[tuple[str
 
 def test_a_perf_file_that_refers_to_itself_is_not_expanded() -> None:
     lines = ["models: &a", "- performance_metrics:", "  - again: *a"]
-    reading = read(Document(Content.of(b"x", "/x"), "text", lines), NOTHING_CLAIMED)
+    reading = read_document(Document(Content.of(b"x", "/x"), "text", lines), NO_CLAIMS)
     assert reading.entry.records == 0

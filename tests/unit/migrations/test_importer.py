@@ -30,10 +30,10 @@ from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from migrations.formats import all_formats
 from migrations.pipeline import document_reader
-from migrations.pipeline.document_reader import read
+from migrations.pipeline.document_reader import read_document
 from migrations.pipeline.importer import ImportReport, migrate
 from migrations.sources.documents import load, parse
-from migrations.suspicion.claims import NOTHING_CLAIMED
+from migrations.suspicion.claims import NO_CLAIMS
 from migrations.suspicion.statistics import has_other_figure
 
 REPOSITORY = Path(__file__).parents[3]
@@ -184,7 +184,7 @@ def test_text_that_no_table_can_hold_is_stored_escaped(tmp_path: Path, log: Even
 def test_a_large_unknown_document_keeps_its_beginning_and_says_so(
     tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(document_reader, "KEPT_WHOLE_CHARACTERS", 20)
+    monkeypatch.setattr(document_reader, "MAX_QUARANTINE_CHARACTERS", 20)
     (tmp_path / "big.json").write_text(json.dumps({"x": "y" * 100}))
     migrate([tmp_path / "big.json"], log)
     (kept,) = payloads(log, RecordQuarantined)
@@ -231,7 +231,7 @@ def test_a_reader_that_fails_costs_its_document_only(
     def broken(*_: object) -> list[object]:
         raise KeyError("rule")
 
-    monkeypatch.setattr(document_reader, "judge", broken)
+    monkeypatch.setattr(document_reader, "apply_rules", broken)
     report = migrate([FIXTURES / "suite_csv.csv", FIXTURES / "suite_config.json"], log)
     check_accounts(report, log, 2)
     assert report.outcomes == {"quarantined": 1, "not_results": 1}
@@ -276,9 +276,9 @@ def test_killed_half_way_or_twice_at_once_nothing_is_lost_and_nothing_doubled(tm
         from pathlib import Path
         from accel_platform.events import EventLog
         from accel_platform.settings import Settings
-        from migrations import batches
+        from migrations.pipeline import batches
         from migrations.pipeline.importer import migrate
-        batches.SECONDS, batches.MOST_EVENTS = 0.05, int(sys.argv[1])
+        batches.MAX_AGE_S, batches.MAX_EVENTS = 0.05, int(sys.argv[1])
         log = EventLog.open(Settings(home=Path({str(tmp_path / "home")!r})))
         migrate([Path({str(old)!r})], log, on_progress=lambda n, total, document: print(n, flush=True))
     """
@@ -310,7 +310,7 @@ def test_a_log_of_one_segment_per_document_is_known(log: EventLog, tmp_path: Pat
     """As earlier versions of this platform wrote it: random ids, segments named after the content."""
     (tmp_path / "a.csv").write_bytes((FIXTURES / "suite_csv.csv").read_bytes())
     (tmp_path / "b.csv").write_bytes((FIXTURES / "suite_csv.csv").read_bytes())
-    found = read(parse(load(tmp_path / "a.csv")), NOTHING_CLAIMED)
+    found = read_document(parse(load(tmp_path / "a.csv")), NO_CLAIMS)
     ids = {event.event_id: uuid7() for event in found.events}
     renamed = [
         event.model_copy(update={"event_id": ids[event.event_id], "causation_id": ids.get(event.causation_id)})

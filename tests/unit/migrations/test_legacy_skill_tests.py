@@ -12,7 +12,7 @@ from migrations.normalize.records import NoResult, Part, Record, RefusedCell
 from migrations.normalize.timings import timing_in
 from migrations.sources.documents import Content, parse
 from migrations.suspicion.claims import claims_of
-from migrations.suspicion.rules import suspicions_of
+from migrations.suspicion.rules import apply_rules
 
 
 def parts(value: Any, path: str = "/old/hf_bert_test_results.json") -> list[Part]:
@@ -109,7 +109,7 @@ def test_a_mock_of_one_hardware_says_nothing_of_another() -> None:
     document = parse(Content.of(json.dumps(value).encode(), "/old/hf_bert_test_results.json"))
     found = detect_format(document)
     assert found is not None
-    records = suspicions_of([p for p in found.parse(document) if isinstance(p, Record)], claims_of(document))
+    records = apply_rules([p for p in found.parse(document) if isinstance(p, Record)], claims_of(document))
     assert {r.result.hardware: r.result.provenance for r in records} == {"cpu": "imported", "qnn": "simulated"}
 
 

@@ -15,7 +15,7 @@ from migrations.detect import detect_format
 from migrations.normalize.records import Record
 from migrations.sources.documents import Content, parse
 from migrations.suspicion.claims import claims_of
-from migrations.suspicion.rules import RULES, suspicions_of
+from migrations.suspicion.rules import RULES, apply_rules
 
 
 def judged(value: dict[str, Any]) -> list[ResultRecorded]:
@@ -24,7 +24,7 @@ def judged(value: dict[str, Any]) -> list[ResultRecorded]:
     found = detect_format(document)
     assert found is not None
     records = [cell for cell in found.parse(document) if isinstance(cell, Record)]
-    return [record.result for record in suspicions_of(records, claims_of(document))]
+    return [record.result for record in apply_rules(records, claims_of(document))]
 
 
 def rules_of(result: ResultRecorded) -> set[str]:

@@ -14,7 +14,7 @@ from migrations.detect import detect_format
 from migrations.normalize.records import Record, RefusedCell
 from migrations.sources.documents import Content, Document, parse
 from migrations.suspicion.claims import claims_of
-from migrations.suspicion.rules import suspicions_of
+from migrations.suspicion.rules import apply_rules
 
 FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 
@@ -291,7 +291,7 @@ class TestRuntimes:
         assert (found["/1"].hardware, found["/2"].status) == ("cpu", "failed")
         format_ = detect_format(given)
         assert format_ is not None
-        judged = suspicions_of([cell for cell in format_.parse(given) if isinstance(cell, Record)], claims_of(given))
+        judged = apply_rules([cell for cell in format_.parse(given) if isinstance(cell, Record)], claims_of(given))
         assert [record.result.provenance for record in judged] == ["imported"] * 3, "16 in flight explain the rate"
 
     def test_perf_analyzer_with_a_comma_after_every_row(self) -> None:

@@ -16,14 +16,14 @@ from migrations.detect import detect_format
 from migrations.normalize.canonical_names import model_named
 from migrations.normalize.field_aliases import batch_in, length_in, named_figures
 from migrations.normalize.units import RecordedTime, moment
-from migrations.pipeline.document_reader import Reading, read
+from migrations.pipeline.document_reader import Reading, read_document
 from migrations.sources.documents import Content, parse
-from migrations.suspicion.claims import NOTHING_CLAIMED
+from migrations.suspicion.claims import NO_CLAIMS
 
 
 def reading(value: Any, path: str = "/old/made.json") -> Reading:
     text = value if isinstance(value, str) else json.dumps(value)
-    return read(parse(Content.of(text.encode(), path)), NOTHING_CLAIMED)
+    return read_document(parse(Content.of(text.encode(), path)), NO_CLAIMS)
 
 
 def results(value: Any, path: str = "/old/made.json") -> list[ResultRecorded]:

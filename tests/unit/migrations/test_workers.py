@@ -49,7 +49,7 @@ class TestJobs:
         self, tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Killed, as the kernel does when memory is short."""
-        monkeypatch.setattr(workers, "MOST_ROWS_AHEAD", 10)  # so that none can be done with all before the other begins
+        monkeypatch.setattr(workers, "MAX_ROWS_AHEAD", 10)  # so that none can be done with all before the other begins
         for i in range(300):
             (tmp_path / f"{i:03}.json").write_text(json.dumps({**CARD, "note": i}))
 
@@ -124,7 +124,7 @@ class TestRetry:
         def fails(*_: object) -> list[object]:
             raise KeyError("not yet")
 
-        monkeypatch.setattr(document_reader, "judge", fails)
+        monkeypatch.setattr(document_reader, "apply_rules", fails)
         return monkeypatch
 
     def ledger(self, settings: Settings) -> list[dict[str, Any]]:
