@@ -1,6 +1,6 @@
 """Names as old files write them, brought to the platform's own: models, hardware, precisions, hosts and devices.
 
-Every original text stays with the row; a name nobody knows keeps a slug of itself. Units and times are in `values.py`.
+Every original text stays with the row; a name nobody knows keeps a slug of itself. Add new spellings here.
 """
 
 from __future__ import annotations

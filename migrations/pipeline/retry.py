@@ -55,20 +55,20 @@ def _retry_steps(entry: Entry, copies: list[bytes], run: Import) -> Iterator[Ste
 
 def _steps_if_changed(entry: Entry, steps: Iterator[Step]) -> Iterator[Step]:
     """Yield the steps, except those that only say that the document stays in quarantine."""
-    held: list[Step] = []
+    pending: list[Step] = []
     depth = 0
     for step in steps:
         depth += isinstance(step, DocumentStart) - isinstance(step, DocumentEnd)
         if depth == 1 and isinstance(step, DocumentRows):
-            held.append(step)
+            pending.append(step)
             if any(row[_TYPE] != "RecordQuarantined" for row in step.rows):
-                yield from held
-                held = []
+                yield from pending
+                pending = []
         elif depth == 0 and isinstance(step, DocumentEnd) and step.entry is not None:
             yield from (
                 (DocumentEnd(None),)
                 if _outcome_and_reason(step.entry) == _outcome_and_reason(entry.event)
-                else (*held, step)
+                else (*pending, step)
             )
         else:
             yield step

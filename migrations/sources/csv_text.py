@@ -35,8 +35,7 @@ class Header:
 
 @dataclass(frozen=True)
 class CsvTable:
-    """Rows by column name, all text; rows of another length are notes: nobody knows which names their values belong
-    under."""
+    """Rows by column name, all text; rows of another length are notes, because their columns are unknown."""
 
     columns: tuple[str, ...]
     rows: list[dict[str, Any]]
