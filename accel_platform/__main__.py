@@ -36,12 +36,12 @@ def main() -> None:
     except Exception as error:
         from accel_platform.errors import AccelError, InvalidInput, storage_unavailable
 
-        told = error if isinstance(error, AccelError) else isinstance(error, OSError) and storage_unavailable(error)
-        if told:
+        message = error if isinstance(error, AccelError) else isinstance(error, OSError) and storage_unavailable(error)
+        if message:
             from accel_platform.cli.output import note
 
-            note(f"accel: {told}")
-            sys.exit(2 if isinstance(told, InvalidInput) else 1)
+            note(f"accel: {message}")
+            sys.exit(2 if isinstance(message, InvalidInput) else 1)
         # A library that is interrupted during its import may raise ImportError instead.
         if interrupted:
             sys.exit(INTERRUPTED)

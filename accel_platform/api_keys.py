@@ -74,8 +74,10 @@ class KeyStore:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            said = storage_unavailable(error, f"The file of keys {self._path}")
-            raise KeyFileDamaged(str(said or f"The keys at {self._path} cannot be read: {error.strerror}.")) from error
+            unavailable = storage_unavailable(error, f"The file of keys {self._path}")
+            raise KeyFileDamaged(
+                str(unavailable or f"The keys at {self._path} cannot be read: {error.strerror}.")
+            ) from error
         version = (status.st_ino, status.st_mtime_ns, status.st_size)
         if version != self._file_version:
             self._keys, self._file_version = _load_keys(self._path), version
@@ -136,8 +138,8 @@ class KeyStore:
                     self._path, json.dumps([asdict(k) for k in keys], indent=1, default=_json_default), mode=0o600
                 )
         except OSError as error:
-            said = storage_unavailable(error, f"The file of keys {self._path}")
-            raise said or AccelError(f"The keys at {self._path} cannot be written: {error.strerror}.") from error
+            unavailable = storage_unavailable(error, f"The file of keys {self._path}")
+            raise unavailable or AccelError(f"The keys at {self._path} cannot be written: {error.strerror}.") from error
 
 
 def _digest(secret: str) -> str:

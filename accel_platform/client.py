@@ -178,25 +178,25 @@ class Client:
         """`GET /matrix`: cells of the compatibility matrix."""
         return self._rows("/matrix", "cells", filters)
 
-    def matrix_history(self, **asked: Any) -> list[JsonObject]:
+    def matrix_history(self, **filters: Any) -> list[JsonObject]:
         """`GET /matrix/history`: how verdicts changed, the oldest first."""
-        return list(self._json("GET", "/matrix/history", params=asked)["changes"])
+        return list(self._json("GET", "/matrix/history", params=filters)["changes"])
 
     def coverage(self, **filters: Any) -> Iterator[JsonObject]:
         """`GET /coverage`."""
         return self._rows("/coverage", "coverage", filters)
 
-    def compare(self, **asked: Any) -> JsonObject:
+    def compare(self, **filters: Any) -> JsonObject:
         """`GET /compare`: equal shapes side by side."""
-        return self._json("GET", "/compare", params=asked)
+        return self._json("GET", "/compare", params=filters)
 
-    def changes(self, **asked: Any) -> JsonObject:
+    def changes(self, **filters: Any) -> JsonObject:
         """`GET /changes`: what moved between two snapshots."""
-        return self._json("GET", "/changes", params=asked)
+        return self._json("GET", "/changes", params=filters)
 
-    def trend(self, **asked: Any) -> JsonObject:
+    def trend(self, **filters: Any) -> JsonObject:
         """`GET /trend`: a figure over time."""
-        return self._json("GET", "/trend", params=asked)
+        return self._json("GET", "/trend", params=filters)
 
     def charts(self) -> list[JsonObject]:
         """`GET /charts`: the kinds that `chart` draws."""
@@ -240,7 +240,7 @@ class Client:
     def progress(self, *, for_s: float = 3600.0, after: str | None = None) -> Iterator[ServerEvent]:
         """`GET /progress`: what happens, as it happens; `after` is the id of the last thing that was told."""
         headers = {"Last-Event-ID": after} if after is not None else {}
-        told: dict[str, str] = {}
+        fields: dict[str, str] = {}
         timeout = httpx.Timeout(self._http.timeout.connect, read=60.0)
         try:
             with self._http.stream(
@@ -252,10 +252,10 @@ class Client:
                 for line in response.iter_lines():
                     name, _, value = line.partition(": ")
                     if name:
-                        told[name] = value
-                    elif "data" in told:
-                        yield ServerEvent(told["id"], told["event"], json.loads(told["data"]))
-                        told = {}
+                        fields[name] = value
+                    elif "data" in fields:
+                        yield ServerEvent(fields["id"], fields["event"], json.loads(fields["data"]))
+                        fields = {}
         except httpx.TransportError as error:
             raise Unreachable(f"The service broke off: {error}.") from error
 

@@ -44,12 +44,12 @@ class HostRunLauncher(DefaultRunLauncher):
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
         """Answer Dagster's run monitoring, which ends a run that is neither running nor has succeeded."""
-        said = run.tags.get(ALIVE_TAG)
-        if said is None:
+        alive = run.tags.get(ALIVE_TAG)
+        if alive is None:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
-        before, silent = self._heard.get(run.run_id, (said, -1))
-        silent = silent + 1 if before == said else 0
-        self._heard[run.run_id] = said, silent
+        before, silent = self._heard.get(run.run_id, (alive, -1))
+        silent = silent + 1 if before == alive else 0
+        self._heard[run.run_id] = alive, silent
         if silent < SILENT_CHECKS:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         del self._heard[run.run_id]

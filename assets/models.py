@@ -39,8 +39,8 @@ def predictor(
     errors = metric_rows(report.metrics)
     by_family = [
         {"mode": mode, "family": family, "median_error": error}
-        for mode, lacks in report.metrics["latency"].items()
-        for family, error in lacks.get("family", {}).get("median_ape_by_group", {}).items()
+        for mode, by_regime in report.metrics["latency"].items()
+        for family, error in by_regime.get("family", {}).get("median_ape_by_group", {}).items()
     ]
     skipped = [{"cells": count, "left out because": reason} for reason, count in report.skipped.items()]
     yield dg.MaterializeResult(
@@ -54,9 +54,9 @@ def predictor(
             "promoted": report.promoted,
             "why": report.reason,
             **{
-                f"median_error/{mode}/{lack}": found["median_ape"]
-                for mode, lacks in report.metrics["latency"].items()
-                for lack, found in lacks.items()
+                f"median_error/{mode}/{regime}": found["median_ape"]
+                for mode, by_regime in report.metrics["latency"].items()
+                for regime, found in by_regime.items()
             },
             **{f"compared/{mode}": dg.MetadataValue.json(found) for mode, found in report.metrics["compared"].items()},
             "skipped": metadata_previews.table(skipped, empty="Every cell was learned from."),

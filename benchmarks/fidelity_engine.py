@@ -58,10 +58,10 @@ class Measured:
 
 
 def prepare(home: Path, threads: int) -> Prepared:
-    """Write the model's artefacts under `home`, unless they are there."""
+    """Write the model's artifacts under `home`, unless they are there."""
     settings = Settings(home=home)
     cells = plan_cells([resolve_model(MODEL)], HARDWARE, [1])
-    failures = prepare_models(cells, settings, threads=threads, timeout_s=600, tell=lambda _: None)
+    failures = prepare_models(cells, settings, threads=threads, timeout_s=600, report=lambda _: None)
     if failures:
         raise SystemExit(f"{MODEL} cannot be prepared: {failures}")
     return Prepared(Artifacts.of(cells[0].model, settings), cells[0].sequence_length)

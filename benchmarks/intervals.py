@@ -18,7 +18,7 @@ from accel_platform.errors import WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.calibration.conformal import calibrate
-from predictor.calibration.cross_validation import cross_validate
+from predictor.calibration.cross_validation import Regime, cross_validate
 from predictor.data.dataset import load_training_set
 
 FAMILIES = (4, 6, 8, 10, 12, 15, 20)
@@ -46,7 +46,7 @@ def main() -> None:
     except WarehouseEmpty as error:
         print(f"unavailable: {error}")
         return
-    held = cross_validate([case for case in book.measured if case.mode == asked.mode])["family"]
+    held = cross_validate([case for case in book.measured if case.mode == asked.mode])[Regime.UNSEEN_FAMILY]
     errors, families = np.abs(held.errors), np.array([case.family for case in held.samples])
     names = np.unique(families)
     ways: dict[str, Callable[[np.ndarray, list[str]], float]] = {

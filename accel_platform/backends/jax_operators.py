@@ -230,8 +230,8 @@ def _index(x: Array, indices: Sequence[Array | None]) -> Array:
 def _gather(x: Array, dim: int, index: Array) -> Array:
     # ATen lets the index be shorter than x in the other dimensions; NumPy would broadcast.
     dim %= x.ndim
-    kept = tuple(slice(None) if axis == dim else slice(length) for axis, length in enumerate(index.shape))
-    return jnp.take_along_axis(x[kept], index, dim)
+    slices = tuple(slice(None) if axis == dim else slice(length) for axis, length in enumerate(index.shape))
+    return jnp.take_along_axis(x[slices], index, dim)
 
 
 @_translates("index_select.default")

@@ -143,21 +143,21 @@ def openvino_facts(core: Any, device: str) -> dict[str, Any]:
     """Describe a GPU or NPU by OpenVINO; what its plugin does not report stays unknown."""
     tells = core.get_property(device, "SUPPORTED_PROPERTIES")
 
-    def told(name: str) -> Any:
+    def property_of(name: str) -> Any:
         return core.get_property(device, name) if name in tells else None
 
-    name = str(told("FULL_DEVICE_NAME"))
-    memory = told("GPU_DEVICE_TOTAL_MEM_SIZE") or told("NPU_DEVICE_TOTAL_MEM_SIZE")
-    driver = told("NPU_DRIVER_VERSION")
-    decisive = {"name": name, "architecture": told("DEVICE_ARCHITECTURE"), "memory": memory}
+    name = str(property_of("FULL_DEVICE_NAME"))
+    memory = property_of("GPU_DEVICE_TOTAL_MEM_SIZE") or property_of("NPU_DEVICE_TOTAL_MEM_SIZE")
+    driver = property_of("NPU_DRIVER_VERSION")
+    decisive = {"name": name, "architecture": property_of("DEVICE_ARCHITECTURE"), "memory": memory}
     return {
         "device_id": _device_id(device.partition(".")[0].casefold(), name, decisive),
         "name": name,
         "vendor": "Intel" if "intel" in name.casefold() else None,
         "driver": None if driver is None else str(driver),
         "memory_mib": memory / 2**20 if memory else None,
-        "cores": told("GPU_EXECUTION_UNITS_COUNT"),
-        "architecture": told("DEVICE_ARCHITECTURE"),
+        "cores": property_of("GPU_EXECUTION_UNITS_COUNT"),
+        "architecture": property_of("DEVICE_ARCHITECTURE"),
     }
 
 

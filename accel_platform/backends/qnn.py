@@ -96,12 +96,12 @@ class QnnBackend(plain.OnnxRuntimeBackend):
         for symbol, size in sizes.items():
             options.add_free_dimension_override_by_name(symbol, size)
         options.add_provider_for_devices([device], provider_options(device))
-        with _native_log() as said:
+        with _native_log() as log_lines:
             self._session = onnxruntime.InferenceSession(self._artifact, options)
         self._names = [output.name for output in self._session.get_outputs()]
         placed = self.placement()
         if placed.accelerated == 0:
-            words = "; ".join(line for line in said if "fail" in line.casefold()) or "it does not say why"
+            words = "; ".join(line for line in log_lines if "fail" in line.casefold()) or "it does not say why"
             names = ", ".join(placed.elsewhere)
             raise Unsupported(
                 f"The model is not supported by QNN, which takes none of its operators ({names}): {words}"
@@ -121,14 +121,14 @@ def _native_log() -> Iterator[list[str]]:
     ONNX Runtime reports nowhere else why a provider refuses an operator.
     """
     lines: list[str] = []
-    kept = os.dup(2)
+    original_stderr = os.dup(2)
     with tempfile.TemporaryFile() as log:
         os.dup2(log.fileno(), 2)
         try:
             yield lines
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(original_stderr, 2)
+            os.close(original_stderr)
             log.seek(0)
             text = log.read()
             os.write(2, text)

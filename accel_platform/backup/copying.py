@@ -99,8 +99,8 @@ def _into_archive(settings: Settings, log: EventLog, target: Path, say: Progress
             finally:
                 shutil.rmtree(work)
     except OSError as error:
-        said = storage_unavailable(error, f"The back-up {target}")
-        raise said or AccelError(f"The back-up {target} cannot be written: {error.strerror}.") from error
+        unavailable = storage_unavailable(error, f"The back-up {target}")
+        raise unavailable or AccelError(f"The back-up {target} cannot be written: {error.strerror}.") from error
     return replace(done, path=str(target))
 
 
@@ -281,8 +281,8 @@ def _locked(location: str) -> Iterator[None]:
         make_directory(Path(location))
         lock = (Path(location) / ".lock").open("w")
     except OSError as error:
-        said = storage_unavailable(error, f"The back-up at {location}")
-        raise said or AccelError(f"The back-up at {location} cannot be written: {error.strerror}.") from error
+        unavailable = storage_unavailable(error, f"The back-up at {location}")
+        raise unavailable or AccelError(f"The back-up at {location} cannot be written: {error.strerror}.") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -96,8 +96,8 @@ class Place:
         if self._store.keys(_OWNER) or self._store.keys(_GENERATIONS) or self._holds_first_format():
             return
         # Back-ups of earlier versions kept files under their own names, as a log does.
-        left = {name.removesuffix(".parquet") for name in self._store.keys("segments")}
-        if self._store.keys("installation") or self._store.keys("checksums") or not left <= set(segments):
+        unnamed = {name.removesuffix(".parquet") for name in self._store.keys("segments")}
+        if self._store.keys("installation") or self._store.keys("checksums") or not unnamed <= set(segments):
             raise InvalidInput(f"{self.location} holds an event log and no back-up: name an empty or a new place.")
 
     def claim(self, installation_id: str) -> None:

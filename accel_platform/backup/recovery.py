@@ -96,8 +96,8 @@ def restore(
                     make_directory(aim.parent)
                     write_durably(aim, content)
                 except OSError as error:
-                    said = storage_unavailable(error, aim)
-                    raise said or AccelError(f"{aim} cannot be written: {error.strerror}.") from error
+                    unavailable = storage_unavailable(error, aim)
+                    raise unavailable or AccelError(f"{aim} cannot be written: {error.strerror}.") from error
     if log.snapshot().id != chosen.snapshot_id or log.count_events(chosen.segments) != chosen.events:
         raise BackupDamaged(
             f"The log at {log.location} is not what the back-up holds: something wrote to it meanwhile."

@@ -180,10 +180,10 @@ class EventLog:
 
         Events adopted from another log count from when they were recorded there.
         """
-        kept: set[str] = set()
+        names: set[str] = set()
         for source in self.sources(self.snapshot().segments):
-            kept |= {name for name, newest in _recorded(source) if newest <= moment}
-        return Snapshot(frozenset(kept))
+            names |= {name for name, newest in _recorded(source) if newest <= moment}
+        return Snapshot(frozenset(names))
 
     def sources(self, segments: Collection[str]) -> list[SegmentSource]:
         """Return local files that together hold exactly these segments. Raises NotFound if one is in no file."""

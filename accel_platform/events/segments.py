@@ -143,9 +143,11 @@ class DirectoryStore:
             raise self._unavailable("written", error) from error
 
     def _unavailable(self, what: str, error: OSError) -> LogUnavailable:
-        said = storage_unavailable(error, f"The {self._called} at {self._root}")
+        unavailable = storage_unavailable(error, f"The {self._called} at {self._root}")
         return LogUnavailable(
-            str(said) if said else f"The {self._called} at {self._root} cannot be {what}: {error.strerror}."
+            str(unavailable)
+            if unavailable
+            else f"The {self._called} at {self._root} cannot be {what}: {error.strerror}."
         )
 
 

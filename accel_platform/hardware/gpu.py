@@ -41,13 +41,13 @@ def state() -> dict[str, float]:
     """Return the present clock, temperature and load of an NVIDIA or AMD GPU."""
     import torch
 
-    asked = {
+    readers = {
         "gpu_clock_mhz": torch.cuda.clock_rate,
         "gpu_temperature_c": torch.cuda.temperature,
         "gpu_load_percent": torch.cuda.utilization,
     }
     seen = {}
-    for key, ask in asked.items():
+    for key, ask in readers.items():
         try:
             seen[key] = float(ask())
         except (ImportError, RuntimeError, _errors()):

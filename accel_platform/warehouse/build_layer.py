@@ -166,11 +166,11 @@ def count_kept_layers(below: Sequence[Layer], arriving: int) -> int:
     A layer stays while it is at least four times as large as everything above it. So there are about log4(n) layers,
     and each event is written about log4(n) times, as in a size-tiered LSM tree.
     """
-    kept = len(below)
-    while kept and below[kept - 1].events < 4 * arriving:
-        arriving += below[kept - 1].events
-        kept -= 1
-    return kept
+    count = len(below)
+    while count and below[count - 1].events < 4 * arriving:
+        arriving += below[count - 1].events
+        count -= 1
+    return count
 
 
 def _drop_doubles(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> None:

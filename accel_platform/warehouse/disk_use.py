@@ -52,8 +52,8 @@ def measure_disk_use(settings: Settings) -> list[DiskUse]:
     used.append(_use("predictors", "trained, the one in service and those to go back to", settings.models_dir))
     used.append(_use("cache", "can be made again: delete it when you like", settings.cache_dir))
     used.append(_use("dagster", "runs and their logs", settings.home / "dagster"))
-    left = list(find_leftovers(settings, older_than_s=0))
-    used.append(_sum("unfinished", "being written, or left by killed processes", left))
+    leftovers = list(find_leftovers(settings, older_than_s=0))
+    used.append(_sum("unfinished", "being written, or left by killed processes", leftovers))
     return [use for use in used if use.files]
 
 

@@ -181,10 +181,10 @@ def _layers_below(
 
     The number of new events decides how many layers stay; the new layer holds everything above them.
     """
-    kept = _lowest_layers(below, build_layer.count_kept_layers(below.layers, log.count_events(new))) if below else None
-    if kept is None:
+    lower = _lowest_layers(below, build_layer.count_kept_layers(below.layers, log.count_events(new))) if below else None
+    if lower is None:
         return None, snapshot.segments
-    return kept, new if kept == below else snapshot.segments - log.load_snapshot(kept.snapshot_id).segments
+    return lower, new if lower == below else snapshot.segments - log.load_snapshot(lower.snapshot_id).segments
 
 
 def check(staged: StagedProjection, *, by_expectations: bool = False) -> list[CheckResult]:

@@ -128,13 +128,13 @@ def _read_rows(con: duckdb.DuckDBPyConnection, request: dict[str, Any], *, most_
     batches: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in reader:
-        kept = batch.slice(0, most_rows - rows)
-        while size + kept.nbytes > most_bytes and kept.num_rows:
-            kept = kept.slice(0, kept.num_rows // 2)
-        batches.append(kept)
-        rows += kept.num_rows
-        size += kept.nbytes
-        if kept.num_rows < batch.num_rows:
+        part = batch.slice(0, most_rows - rows)
+        while size + part.nbytes > most_bytes and part.num_rows:
+            part = part.slice(0, part.num_rows // 2)
+        batches.append(part)
+        rows += part.num_rows
+        size += part.nbytes
+        if part.num_rows < batch.num_rows:
             return pa.Table.from_batches(batches, reader.schema), True
     return pa.Table.from_batches(batches, reader.schema), False
 

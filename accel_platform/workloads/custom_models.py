@@ -69,8 +69,8 @@ def _spec(key: str, entry: CustomModel, folder: Path) -> ModelSpec:
     if known is not None and not entry.architecture:
         # A model of the catalogue keeps its family and modality: its results join those that are filed under them.
         length = known.sequence_length and (entry.sequence_length or known.sequence_length)
-        kept = replace(known, size=entry.size, sequence_length=length)
-        return with_weights(kept, weights) if weights else kept
+        spec = replace(known, size=entry.size, sequence_length=length)
+        return with_weights(spec, weights) if weights else spec
     architecture, config, found = entry.architecture, entry.config, None
     if weights:
         found = find_weights(weights)

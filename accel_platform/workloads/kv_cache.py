@@ -93,15 +93,15 @@ def _remembered(config: Any, count: int) -> tuple[float, float, float, float] | 
     """
     in_all, in_window, window, states = 0.0, 0.0, 0.0, 0.0
     for kind, layer in _layers(config, count):
-        kept = _keys_and_values(layer) if kind in _KEEP_ALL | _KEEP_A_WINDOW else 0.0
+        numbers = _keys_and_values(layer) if kind in _KEEP_ALL | _KEEP_A_WINDOW else 0.0
         state = _state(layer) if kind in _KEEP_A_STATE else 0.0
         if kind in _KEEP_A_WINDOW:
             window = _first(layer, "sliding_window", "attention_chunk_size", "attention_window_size") or 0.0
         unknown = kind not in _KEEP_ALL | _KEEP_A_WINDOW | _KEEP_A_STATE | _KEEP_NOTHING
-        if unknown or kept is None or state is None or (kind in _KEEP_A_WINDOW and not window):
+        if unknown or numbers is None or state is None or (kind in _KEEP_A_WINDOW and not window):
             return None
-        in_all += 0.0 if kind in _KEEP_A_WINDOW else kept
-        in_window += kept if kind in _KEEP_A_WINDOW else 0.0
+        in_all += 0.0 if kind in _KEEP_A_WINDOW else numbers
+        in_window += numbers if kind in _KEEP_A_WINDOW else 0.0
         states += state
     return (in_all, in_window, window, states) if in_all or in_window or states else None
 
@@ -133,8 +133,8 @@ def _keys_and_values(layer: Any) -> float | None:
     heads, hidden = _first(layer, "num_attention_heads"), _first(layer, "hidden_size")
     if heads is None or hidden is None:
         return None
-    kept = _first(layer, "num_key_value_heads") or heads
-    return 2 * kept * (_first(layer, "head_dim", "d_kv") or hidden / heads)
+    kv_heads = _first(layer, "num_key_value_heads") or heads
+    return 2 * kv_heads * (_first(layer, "head_dim", "d_kv") or hidden / heads)
 
 
 def _state(layer: Any) -> float | None:

@@ -42,9 +42,9 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         family=value.get("model_category"),
     )
     if not value["batch_sizes"]:
-        said = value.get("success", value.get("compatible", False))
-        status = "failed" if value.get("error") else status_of(said)
-        reason = reason_unless_ok(status, value, said)
+        flags = value.get("success", value.get("compatible", False))
+        status = "failed" if value.get("error") else status_of(flags)
+        reason = reason_unless_ok(status, value, flags)
         yield CellDraft(document.source_path, "/batch_sizes", named, (value.get("timestamp"),)).result(
             status, {}, reason=reason
         )
@@ -61,8 +61,8 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             "memory_peak_mib": quantity(content.get("memory_usage_mb")),
         }
         figures = completed(figures, content, seconds=False)
-        said = (content.get("success"), content.get("status"))
-        status = outcome(*said, figures=figures, error=content.get("error"))
+        flags = (content.get("success"), content.get("status"))
+        status = outcome(*flags, figures=figures, error=content.get("error"))
         yield CellDraft(document.source_path, pointer, named, times, original=original).result(
             status,
             {"batch_size": batch_size, **(figures if status == "ok" else {})},

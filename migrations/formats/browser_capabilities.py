@@ -16,5 +16,5 @@ def detect(document: Document) -> float:
     value = document.value
     if not isinstance(value, dict) or {"metrics", "results", "benchmarks"} & value.keys():
         return 0.0
-    told = [key for key in value.keys() & _FEATURES if isinstance(value[key], dict) and "supported" in value[key]]
-    return 0.9 if len(told) >= 2 or (told and "browser" in value) else 0.0
+    features = [key for key in value.keys() & _FEATURES if isinstance(value[key], dict) and "supported" in value[key]]
+    return 0.9 if len(features) >= 2 or (features and "browser" in value) else 0.0

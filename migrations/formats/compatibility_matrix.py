@@ -50,8 +50,8 @@ def _hardware(document: Document, where: str, family: str, hardware: str, claim:
         yield refuse(where, "unexpected_shape", "an object with a list of results was expected", claim)
         return
     if not results:
-        said = f"compatible: {str(claim.get('compatible')).casefold()}"
-        yield NoResult(where, f"{said} without a result, of no model: failed or never tried")
+        status = f"compatible: {str(claim.get('compatible')).casefold()}"
+        yield NoResult(where, f"{status} without a result, of no model: failed or never tried")
     for index, entry in enumerate(results):
         at = child(child(where, "benchmark_results"), index)
         if not isinstance(entry, dict):

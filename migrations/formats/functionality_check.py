@@ -35,14 +35,14 @@ def parse(document: Document) -> Iterator[Part]:
     value = document.value
     stats = value["stats"] if isinstance(value.get("stats"), dict) else {}
     when = (stats.get("timestamp"), value.get("timestamp"))
-    told = set()
+    recorded = set()
     details = value.get("detailed_results")
     for index, entry in enumerate(details if isinstance(details, list) else ()):
         where = child("/detailed_results", index)
         if not isinstance(entry, dict):
             yield refuse(where, "unexpected_shape", "an object was expected", entry)
             continue
-        told.add((str(entry.get("model")), str(entry.get("hardware"))))
+        recorded.add((str(entry.get("model")), str(entry.get("hardware"))))
         yield _record(document, where, entry.get("model"), entry.get("hardware"), entry, when)
     results = value.get("model_results")
     for model, by_hardware in results.items() if isinstance(results, dict) else ():
@@ -51,24 +51,24 @@ def parse(document: Document) -> Iterator[Part]:
             yield refuse(at, "unexpected_shape", "an object was expected", by_hardware)
             continue
         for hardware, success in by_hardware.items():
-            if (model, hardware) not in told:
+            if (model, hardware) not in recorded:
                 where = child(at, hardware)
                 entry = success if isinstance(success, dict) else {"success": success}
                 yield _record(document, where, model, hardware, entry, when)
-    if not told and not results:
+    if not recorded and not results:
         yield NoResult("", "a functionality check of no model")
 
 
 def _record(
     document: Document, where: str, model: Any, hardware: Any, entry: dict[str, Any], when: tuple[Any, ...]
 ) -> Part:
-    kept = ("return_code", "stdout", "stderr", "command", "elapsed_time", "error_type")
+    fields = ("return_code", "stdout", "stderr", "command", "elapsed_time", "error_type")
     cell = CellDraft(
         document.source_path,
         where,
         NamesInFile((model,), hardware),
         times=(entry.get("timestamp"), *when),
-        original={key: entry.get(key) for key in kept},
+        original={key: entry.get(key) for key in fields},
     )
     if entry.get("success") is True:
         return cell.result("ok", {})

@@ -111,13 +111,13 @@ def _cell(document: Document, pointer: str, metrics: Mapping[str, dict[str, Any]
     model = _model(config, endpoint)
     place = hardware_part(path)
     hardware = hardware_named(spaced(place)) if place else None
-    said = {"model": None if model else model_part(path), "hardware": place}
+    hints = {"model": None if model else model_part(path), "hardware": place}
     name = device_in(place)
     return CellDraft(
         path,
         pointer,
         NamesInFile(
-            (model or said["model"],),
+            (model or hints["model"],),
             spaced(place) if place else NOT_STATED,
             runtime=text_of(pick(endpoint, "backend") or config.get("backend")) or "unknown",
         ),
@@ -125,7 +125,7 @@ def _cell(document: Document, pointer: str, metrics: Mapping[str, dict[str, Any]
         machine=Machine(device_names={hardware: name} if hardware and name else {}),
         original={
             "hardware": place or NOT_STATED,
-            "said_by_path": {key: value for key, value in said.items() if value},
+            "said_by_path": {key: value for key, value in hints.items() if value},
             "concurrency": count(
                 pick(config, "concurrency") or stimulus.get("concurrency") or load.get("concurrency"), at_least=1
             ),

@@ -29,7 +29,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
     rates = {column: found for column in document.columns if (found := _RATE.fullmatch(column))}
     for pointer, row in rows_of(document):
         device = text_of(row.get("hardware"))
-        about = {kept: row.get(name) for name, kept in _ABOUT.items()}
+        about = {field_name: row.get(name) for name, field_name in _ABOUT.items()}
         for column in rates:
             rate = quantity(pick(row, column))
             cell = CellDraft(

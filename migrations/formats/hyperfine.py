@@ -49,7 +49,9 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             },
         )
         samples = samples_ns(row.get("times"), ns_per_unit=NS_PER_S)
-        figures: dict[str, Any] = {kept: scaled(row.get(name), MS_PER_S) for name, kept in _STATISTICS.items()}
+        figures: dict[str, Any] = {
+            field_name: scaled(row.get(name), MS_PER_S) for name, field_name in _STATISTICS.items()
+        }
         if samples:
             figures = {"samples_ns": samples}
         if not any(figures.values()):

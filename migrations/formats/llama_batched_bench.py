@@ -88,19 +88,19 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], notes: str) ->
     text = backend["name"] if backend else spaced(place) if place else NOT_STATED
     hardware = hardware_named(text)
     name = device["name"].strip() if device else device_in(place)
-    said = None if stem else model_part(source_path)
+    model_hint = None if stem else model_part(source_path)
     return CellDraft(
         source_path,
         pointer,
-        NamesInFile((stem or said,), text, precision=quantized[1] if quantized else None, runtime="llama.cpp"),
+        NamesInFile((stem or model_hint,), text, precision=quantized[1] if quantized else None, runtime="llama.cpp"),
         machine=Machine(
             device_names={hardware: name} if hardware and name else {},
             threads=count(row.get("n_threads"), at_least=1),
             settings={key: row.get(key) for key in _SETTINGS if pick(row, key) is not None},
         ),
         original={
-            "model": file or said,
-            "said_by_path": {"model": said, "hardware": place} if said or place else None,
+            "model": file or model_hint,
+            "said_by_path": {"model": model_hint, "hardware": place} if model_hint or place else None,
             "stated": {
                 f"{key}_tokens_per_s": rate
                 for key in ("speed_pp", "speed_tg", "speed")

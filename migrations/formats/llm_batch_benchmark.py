@@ -92,13 +92,13 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
     device = stated or (spaced(place) if place else None)
     hardware = hardware_named(device)
     name = device_in(place) if place else device
-    said = {"model": None if model else model_part(source_path) or text_of(row.get("run_name")), "hardware": place}
+    hints = {"model": None if model else model_part(source_path) or text_of(row.get("run_name")), "hardware": place}
     runtime = "sglang" if any(kind <= row.keys() for kind in _ONE_BATCH) else "vllm"
     numbers = {key: value for key, value in row.items() if "throughput" in key or key.endswith("_per_second")}
     return CellDraft(
         source_path,
         pointer,
-        NamesInFile((model or said["model"],), device or NOT_STATED, precision=pick(row, "dtype"), runtime=runtime),
+        NamesInFile((model or hints["model"],), device or NOT_STATED, precision=pick(row, "dtype"), runtime=runtime),
         machine=Machine(
             device_names={hardware: name} if hardware and name else {},
             settings={"tensor_parallel_size": pick(row, "tensor_parallel_size", "tp_size")},
@@ -106,7 +106,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
         original={
             "hardware": stated or place or NOT_STATED,
             "run": row.get("run_name"),
-            "said_by_path": {key: value for key, value in said.items() if value},
+            "said_by_path": {key: value for key, value in hints.items() if value},
             "stated": {key: value for key, value in numbers.items() if quantity(value) is not None},
             "total_tokens": row.get("total_num_tokens"),
         },

@@ -59,8 +59,8 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         per_minute = quantity(found.get("results_num_completed_requests_per_min"))
         figures: dict[str, Any] = {
             **{
-                f"latency_{kept}_ms": scaled(found.get(f"{_WHOLE}_{said}"), MS_PER_S)
-                for said, kept in _STATISTICS.items()
+                f"latency_{field_name}_ms": scaled(found.get(f"{_WHOLE}_{statistic}"), MS_PER_S)
+                for statistic, field_name in _STATISTICS.items()
             },
             "time_to_first_token_ms": _centre(found, _FIRST),
             "time_per_output_token_ms": _centre(found, _EACH),

@@ -96,8 +96,14 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
     place = None if device or system else hardware_part(source_path)
     # A platform's name may tell of an accelerator that the list leaves out.
     platform = spaced(str(pick(row, "Platform") or ""))
-    told = platform if accelerator is None and hardware_named(platform) not in (None, "cpu") else None
-    texts = (accelerator, told, processor if accelerator is None else None, system, spaced(place) if place else None)
+    runtime_text = platform if accelerator is None and hardware_named(platform) not in (None, "cpu") else None
+    texts = (
+        accelerator,
+        runtime_text,
+        processor if accelerator is None else None,
+        system,
+        spaced(place) if place else None,
+    )
     hardware_text = next((text for text in texts if text and hardware_named(text)), None)
     hardware = hardware_named(hardware_text)
     per_node, nodes = (
@@ -105,7 +111,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
         count(pick(row, "number_of_nodes", "Nodes"), at_least=1),
     )
     devices = (per_node or 1) * (nodes or 1) if accelerator else None
-    device = told or device
+    device = runtime_text or device
     name = f"{devices} x {device}" if device and devices and devices > 1 else device
     model = text_of(pick(row, *_MODEL))
     return CellDraft(
@@ -125,7 +131,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
         original={
             **{name_: pick(row, name_) for name_ in (*_ABOUT, *(key for key in row if _TESTS.fullmatch(str(key))))},
             "model": model,
-            "hardware": accelerator or told or processor or system or place or NOT_STATED,
+            "hardware": accelerator or runtime_text or processor or system or place or NOT_STATED,
             "scenario": pick(row, *_SCENARIO),
             "devices": devices,
         },

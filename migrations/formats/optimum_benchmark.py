@@ -100,7 +100,7 @@ def _figures(phase: Any) -> dict[str, Any]:
     memory = {key: scaled(member, MIB_PER_MB) for key, member in object_of(found.get("memory")).items()}
     figures: dict[str, Any] = {"samples_ns": samples} if samples else {}
     if not samples:
-        figures = {kept: scaled(times[key], MS_PER_S) for key, kept in _STATISTICS.items() if key in times}
+        figures = {field_name: scaled(times[key], MS_PER_S) for key, field_name in _STATISTICS.items() if key in times}
     per_item = "token" not in unit and "step" not in unit
     return {
         **figures,

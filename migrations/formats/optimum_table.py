@@ -103,7 +103,9 @@ def _record(
     mode = "training" if last in _TRAINING else _MODES[last]
     size = _size(config, document)
     tokens = size.pop("new_tokens")
-    found: dict[str, Any] = {kept: _ms(figures, name) for name, kept in _STATISTICS.items() if name in figures}
+    found: dict[str, Any] = {
+        field_name: _ms(figures, name) for name, field_name in _STATISTICS.items() if name in figures
+    }
     rate, unit, _ = figures.get("throughput.value", (None, "", ""))
     stated: dict[str, Any] = {
         f"{what} ({unit})": quantity(value) for what, (value, unit, _) in figures.items() if what not in _READ
@@ -132,9 +134,9 @@ def _record(
         if rate_value is not None and "iter" in unit and size["batch_size"]:
             # Old tables count calls, not items.
             found["throughput_items_per_s"] = rate_value * size["batch_size"]
-    for name, kept in _MEMORY.items():
-        if found.get(kept) is None and name in figures:
-            found[kept] = scaled(figures[name][0], MIB_PER_MB) or None
+    for name, field_name in _MEMORY.items():
+        if found.get(field_name) is None and name in figures:
+            found[field_name] = scaled(figures[name][0], MIB_PER_MB) or None
     cell = cell_of(document, pointer, config, phase)
     if hardware_named(cell.named.hardware) == "cpu" and found.get("memory_peak_mib") is None:
         # The same columns are of the process where there is no accelerator.

@@ -104,15 +104,15 @@ def _cell(document: Document, pointer: str, context: str, model: str | None) -> 
     hardware = _PROVIDERS.get(name or "", name) or (spaced(place) if place else None)
     onnx = _MODEL.search(arguments)
     model = model or (onnx["name"].rpartition("/")[2] if onnx else None)
-    said = None if model else model_part(path) or next(iter(parts(path)), None)
+    model_hint = None if model else model_part(path) or next(iter(parts(path)), None)
     named = hardware_named(hardware)
     return CellDraft(
         path,
         pointer,
-        NamesInFile((model or said,), hardware if named else NOT_STATED, runtime="onnxruntime"),
+        NamesInFile((model or model_hint,), hardware if named else NOT_STATED, runtime="onnxruntime"),
         machine=Machine(settings={"provider": name, "arguments": arguments.strip() or None}),
         original={
             "hardware": (provider["name"] if provider else place) or NOT_STATED,
-            "said_by_path": {"model": said, "hardware": place},
+            "said_by_path": {"model": model_hint, "hardware": place},
         },
     )

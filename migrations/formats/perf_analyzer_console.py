@@ -59,16 +59,16 @@ def _load(path: str, start: int, lines: list[str], model: str | None, batch: int
         elif found := _COUNT.match(line):
             figures.setdefault("iterations", count(found["value"]))
     place = hardware_part(path)
-    said = None if model else model_part(path)
+    model_hint = None if model else model_part(path)
     cell = CellDraft(
         path,
         f"/{start}",
-        NamesInFile((model or said,), spaced(place) if place else NOT_STATED, runtime="triton"),
+        NamesInFile((model or model_hint,), spaced(place) if place else NOT_STATED, runtime="triton"),
         original={
             "hardware": place or NOT_STATED,
             "concurrency": None if is_rate else count(value, at_least=1),
             "request_rate": quantity(value) if is_rate else None,
-            "said_by_path": {"model": said, "hardware": place} if said or place else None,
+            "said_by_path": {"model": model_hint, "hardware": place} if model_hint or place else None,
         },
     )
     if not any(value for name, value in figures.items() if name.startswith(("latency", "throughput"))):

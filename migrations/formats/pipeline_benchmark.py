@@ -65,8 +65,8 @@ def _cell(
 ) -> Part:
     hardware = outcome.get("device") or key
     method = key.removesuffix(f"_{hardware}")
-    said = {_plain(name, method): v for name, v in outcome.items()}
-    both = {**said, **times}
+    fields = {_plain(name, method): v for name, v in outcome.items()}
+    both = {**fields, **times}
     cell = CellDraft(
         document.source_path,
         where,
@@ -86,7 +86,7 @@ def _cell(
             },
         },
     )
-    reason = _failure(said)
+    reason = _failure(fields)
     if reason is not None:
         return cell.result("failed", {}, reason=reason)
     figures = {
@@ -105,14 +105,14 @@ def _plain(name: str, method: str) -> str:
     return name.removeprefix(f"{method}_")
 
 
-def _failure(said: Mapping[str, Any]) -> str | None:
+def _failure(outcome: Mapping[str, Any]) -> str | None:
     """Return the file's own message; a missing dependency is one too."""
-    if said.get("success") is True:
+    if outcome.get("success") is True:
         return None
-    message = said.get("error") or (said.get("test") if said.get("missing_deps") else None)
+    message = outcome.get("error") or (outcome.get("test") if outcome.get("missing_deps") else None)
     if message:
         return str(message)
-    return "the file says it failed and gives no reason" if said.get("success") is False else None
+    return "the file says it failed and gives no reason" if outcome.get("success") is False else None
 
 
 def _first_ms(values: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:

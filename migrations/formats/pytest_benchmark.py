@@ -72,4 +72,4 @@ def _figures(stats: dict[str, Any]) -> dict[str, Any]:
     samples = samples_ns(stats.get("data"), ns_per_unit=NS_PER_S)
     if samples and min(samples) >= _MANY_SAMPLES_FROM_NS:
         return {"samples_ns": samples}
-    return {kept: scaled(stats.get(key), MS_PER_S) for key, kept in _STATISTICS.items()}
+    return {field_name: scaled(stats.get(key), MS_PER_S) for key, field_name in _STATISTICS.items()}

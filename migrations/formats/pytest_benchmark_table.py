@@ -29,7 +29,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         others = {name: row[name] for name in row if name.startswith("param:") or name in ("group", "ops", "iqr")}
         name = pick(row, "fullname", "name")
         cell = microbenchmark.cell(document.source_path, pointer, name, tool="pytest-benchmark", original=others)
-        figures = {kept: scaled(row.get(said), MS_PER_S) for said, kept in _STATISTICS.items()}
+        figures = {field_name: scaled(row.get(statistic), MS_PER_S) for statistic, field_name in _STATISTICS.items()}
         if not any(figures.values()):
             yield cell.result("failed", {}, reason="the row holds no time")
         else:

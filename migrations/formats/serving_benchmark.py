@@ -107,10 +107,10 @@ def _figures(row: Mapping[str, Any], completed: int | None) -> dict[str, Any]:
         "sequence_length": count(pick(row, "random_input_len", "random_input"), at_least=1),
         "output_tokens": count(pick(row, "random_output_len", "random_output"), at_least=1),
     }
-    for said, kept in _WHOLE.items():
-        time = quantity(pick(row, f"{said}_e2el_ms", f"{said}_e2e_latency_ms", f"{said}_latency_ms"))
+    for statistic, field_name in _WHOLE.items():
+        time = quantity(pick(row, f"{statistic}_e2el_ms", f"{statistic}_e2e_latency_ms", f"{statistic}_latency_ms"))
         if time is not None:
-            figures[f"latency_{kept}_ms"] = time
+            figures[f"latency_{field_name}_ms"] = time
     return figures
 
 
@@ -125,13 +125,13 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int
     backend = text_of(pick(row, "backend", "endpoint_type", "framework"))
     runtime = backend if backend and not backend.startswith("openai") else "unknown"
     version = text_of(pick(row, "vllm_version", "sglang_version", "version") or server.get("version"))
-    said = {"model": None if model else model_part(source_path), "hardware": place}
-    kept = {key: value for key, value in row.items() if key not in _LISTS and _is_figure(key, value)}
+    hints = {"model": None if model else model_part(source_path), "hardware": place}
+    stated = {key: value for key, value in row.items() if key not in _LISTS and _is_figure(key, value)}
     return CellDraft(
         source_path,
         pointer,
         NamesInFile(
-            (model or said["model"],),
+            (model or hints["model"],),
             device or NOT_STATED,
             precision=pick(row, "dtype", "quantization"),
             runtime=runtime,
@@ -147,8 +147,8 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int
             "backend": backend,
             "concurrency": count(pick(row, "max_concurrency"), at_least=1),
             "request_rate": str(row["request_rate"]) if row.get("request_rate") is not None else None,
-            "said_by_path": {key: value for key, value in said.items() if value},
-            "stated": kept,
+            "said_by_path": {key: value for key, value in hints.items() if value},
+            "stated": stated,
             "duration_ms": scaled(row.get("duration"), MS_PER_S),
             "failed_requests": _failed(row, completed),
         },
@@ -161,9 +161,9 @@ def _is_figure(key: str, value: Any) -> bool:
 
 
 def _failed(row: Mapping[str, Any], completed: int | None) -> int | None:
-    asked = count(row.get("num_prompts"))
+    requested = count(row.get("num_prompts"))
     failed = count(row.get("failed"))
-    return failed if failed is not None else asked - completed if asked and completed is not None else None
+    return failed if failed is not None else requested - completed if requested and completed is not None else None
 
 
 def _first_error(row: Mapping[str, Any]) -> Any:

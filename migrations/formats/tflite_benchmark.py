@@ -54,22 +54,26 @@ def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell
     graph = flags.get("graph")
     name = re.sub(r"\.(?:tflite|lite)$", "", graph.rpartition("/")[2]) if graph else None
     place = None if graph else hardware_part(source_path)
-    delegate = next((kept for flag, kept in _DELEGATES if flags.get(flag, "").casefold() in ("1", "true")), None)
-    said = None if name else model_part(source_path)
+    delegate = next(
+        (delegate_name for flag, delegate_name in _DELEGATES if flags.get(flag, "").casefold() in ("1", "true")), None
+    )
+    model_hint = None if name else model_part(source_path)
     cell = CellDraft(
         source_path,
         f"/{start}",
         NamesInFile(
-            (name or said,), delegate or (spaced(place) if place else "cpu" if graph else NOT_STATED), runtime="tflite"
+            (name or model_hint,),
+            delegate or (spaced(place) if place else "cpu" if graph else NOT_STATED),
+            runtime="tflite",
         ),
         machine=Machine(
             threads=count(flags.get("num threads") or flags.get("#threads used for cpu inference"), at_least=1),
             settings={flag: flags[flag] for flag in sorted(flags) if flag.startswith("use ")},
         ),
         original={
-            "model": graph or said,
+            "model": graph or model_hint,
             "hardware": delegate or place or ("CPU, no delegate asked for" if graph else NOT_STATED),
-            "said_by_path": {"model": said, "hardware": place} if said or place else None,
+            "said_by_path": {"model": model_hint, "hardware": place} if model_hint or place else None,
         },
     )
     if averages is None:

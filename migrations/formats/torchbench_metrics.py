@@ -62,7 +62,7 @@ def _record(document: Document, metrics: Mapping[str, tuple[str, Any]]) -> Recor
         "latency_mean_ms": next((q for name in _LATENCIES if (q := quantity(values.get(name)))), None),
         "throughput_items_per_s": next((q for name in _RATES if (q := quantity(values.get(name)))), None),
         "first_ms": quantity(values.get("ttfb")),
-        **{kept: scaled(values.get(name), MIB_PER_GB) or None for name, kept in _FIELDS.items()},
+        **{field_name: scaled(values.get(name), MIB_PER_GB) or None for name, field_name in _FIELDS.items()},
     }
     cell = CellDraft(
         document.source_path,
@@ -86,6 +86,6 @@ def _record(document: Document, metrics: Mapping[str, tuple[str, Any]]) -> Recor
         "batch_size": count(about.get("bs"), at_least=1),
     }
     if not any(figures.values()):
-        said = next((value for value in values.values() if isinstance(value, str)), None)
-        return cell.result("failed", size, reason=said or "the metrics hold no figure")
+        error = next((value for value in values.values() if isinstance(value, str)), None)
+        return cell.result("failed", size, reason=error or "the metrics hold no figure")
     return cell.result("ok", {**size, **figures}, units={"latencies": "ms", "*_peak_mem": "GB"})

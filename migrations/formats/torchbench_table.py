@@ -28,8 +28,10 @@ _PRECISIONS = ("amp", "amp_bf16", "amp_fp16", "float32", "bfloat16", "float16", 
 def detect(document: Document) -> float:
     """Return high confidence where rows name a device, a model, and how fast or right it was."""
     named = share_of_rows(document, "dev", "name")
-    told = any(share_of_rows(document, column) for column in ("speedup", "abs_latency", "accuracy", "latency_ms"))
-    return 0.95 * named if told else 0.0
+    has_figures = any(
+        share_of_rows(document, column) for column in ("speedup", "abs_latency", "accuracy", "latency_ms")
+    )
+    return 0.95 * named if has_figures else 0.0
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:

@@ -78,15 +78,15 @@ def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell
     rate = quantity(found.get("rate"))
     path = _MODEL.search(command)
     name = re.sub(r"\.(?:onnx|engine|plan|trt|uff|prototxt)$", "", path["path"].rpartition("/")[2]) if path else None
-    said = None if name else model_part(source_path)
+    model_hint = None if name else model_part(source_path)
     device = found.get("device")
     cell = CellDraft(
         source_path,
         f"/{start}",
         NamesInFile(
-            (name or said,),
+            (name or model_hint,),
             "cuda",
-            precision=next((kept for flag, kept in _PRECISIONS if flag in command), None),
+            precision=next((precision_name for flag, precision_name in _PRECISIONS if flag in command), None),
             runtime="tensorrt",
         ),
         times=(_when(lines),),
@@ -97,7 +97,7 @@ def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell
         ),
         original={
             "hardware": device or "TensorRT",
-            "said_by_path": {"model": said} if said else None,
+            "said_by_path": {"model": model_hint} if model_hint else None,
             "concurrency": "copies overlap with computing",
             "stated": {"throughput_queries_per_s": rate},
         },

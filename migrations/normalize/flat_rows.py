@@ -83,9 +83,11 @@ def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_
         machine=machine,
         original={"stated": others},
     )
-    said = next((row[key] for key in ("status", "success", "is_compatible") if row.get(key) not in (None, "")), True)
+    outcome_word = next(
+        (row[key] for key in ("status", "success", "is_compatible") if row.get(key) not in (None, "")), True
+    )
     error = next((str(row[key]) for key in _ERRORS if str(row.get(key) or "").strip()), None)
-    works = {"1": True, "0": False}.get(str(said), said)  # SQLite has no booleans
+    works = {"1": True, "0": False}.get(str(outcome_word), outcome_word)  # SQLite has no booleans
     status: Status = "failed" if error and works is True else status_of(works)
     size = {
         "batch_size": count(row.get("batch_size"), at_least=1),
@@ -94,7 +96,7 @@ def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_
     figures, units = _figures(row, size["batch_size"])
     if samples_ns:
         figures = {k: v for k, v in figures.items() if not k.startswith("latency_")} | {"samples_ns": samples_ns}
-    reason = reason_unless_ok(status, error, row.get("compatibility_notes"), said)
+    reason = reason_unless_ok(status, error, row.get("compatibility_notes"), outcome_word)
     return cell.result(status, {**size, **(figures if status == "ok" else {})}, reason=reason, units=units)
 
 

@@ -168,7 +168,7 @@ class CellDraft:
         """Return the file's own words, with its time only where it could not be parsed."""
         names = [text for text in self.named.models if isinstance(text, str) and text.strip()]
         times = [time for time in self.times if time not in (None, "")]
-        kept = {
+        content = {
             "model": names[0] if names else None,
             "hardware": self.named.hardware,
             "precision": self.named.precision,
@@ -177,9 +177,9 @@ class CellDraft:
             "units": dict(units or {}),
             **self.original,
         }
-        if isinstance(kept.get("stated"), Mapping):
-            kept["stated"] = _known(kept["stated"])
-        return _known(kept)
+        if isinstance(content.get("stated"), Mapping):
+            content["stated"] = _known(content["stated"])
+        return _known(content)
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,9 +95,9 @@ def _batch_size(value: Mapping[str, Any], levels: list[Mapping[str, Any]]) -> in
     for level in levels:
         if (stated := count(level.get("batch_size"), at_least=1)) is not None:
             return stated
-    said = _BATCH_OF.search(value["input"]) if isinstance(value.get("input"), str) else None
-    if said:
-        return count(said["size"], at_least=1)
+    match = _BATCH_OF.search(value["input"]) if isinstance(value.get("input"), str) else None
+    if match:
+        return count(match["size"], at_least=1)
     for level in levels:
         for key in ("embedding_shape", "output_shape"):
             shape = level.get(key)

@@ -117,8 +117,8 @@ class _Reader:
 
     def duplicates(self) -> tuple[Note, ...]:
         return tuple(
-            Note("duplicate_key", "a key given twice in one object: the last value counts", _dump(kept))
-            for kept in self._twice
+            Note("duplicate_key", "a key given twice in one object: the last value counts", _dump(pairs))
+            for pairs in self._twice
         )
 
     def other_lines(self) -> tuple[Note, ...]:

@@ -98,8 +98,8 @@ def _labels(value: Any, pointer: str) -> Iterator[Label]:
                 stack.append((child(where, key), member, hardware))
             elif name in _FLAGS and (member is True or str(member).strip().casefold() == "true"):
                 yield Label(where, f"{key}: true", is_flag=True, hardware=hardware)
-            elif isinstance(member, str) and not member.startswith("Error") and (said := _MOCK_TEXT.search(member)):
-                start = max(0, said.start() - _QUOTE_CHARACTERS // 2)
+            elif isinstance(member, str) and not member.startswith("Error") and (match := _MOCK_TEXT.search(member)):
+                start = max(0, match.start() - _QUOTE_CHARACTERS // 2)
                 evidence = f"{key}: {member[start : start + _QUOTE_CHARACTERS]!r}"
                 yield Label(where, evidence, is_flag=False, hardware=hardware)
 

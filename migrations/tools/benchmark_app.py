@@ -60,12 +60,12 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: An
         if model
         else None
     )
-    said = None if short else model_part(source_path)
+    model_hint = None if short else model_part(source_path)
     cell = CellDraft(
         source_path,
         pointer,
         NamesInFile(
-            (short or said,),
+            (short or model_hint,),
             _hardware(device),
             precision=pick(found, "precision", "infer precision", "ip"),
             runtime="openvino",
@@ -83,8 +83,8 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: An
             },
         ),
         original={
-            "model": model or said,
-            "said_by_path": {"model": said},
+            "model": model or model_hint,
+            "said_by_path": {"model": model_hint},
             "hardware": device or NOT_STATED,
             "concurrency": count(pick(found, *_REQUESTS), at_least=1),
             "duration_ms": quantity(pick(found, "total execution time", "execution time", "duration")),

@@ -59,7 +59,9 @@ class GoogleBenchmarkRun:
         aggregates = {_aggregate(row): row for _, row in rows if row.get("run_type") == "aggregate"}
         pointer, first = (singles or rows)[0]
         figures = _repetitions(singles) or {
-            kept: _ms(aggregates[key], "real_time") for key, kept in _STATISTICS.items() if key in aggregates
+            field_name: _ms(aggregates[key], "real_time")
+            for key, field_name in _STATISTICS.items()
+            if key in aggregates
         }
         if not figures and first.get("aggregate_unit") != "percentage":
             figures = {"latency_mean_ms": _ms(first, "real_time")}

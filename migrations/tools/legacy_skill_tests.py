@@ -173,18 +173,18 @@ class _Hardware:
 def _example(cell: CellDraft, spoken: Any, example: Mapping[str, Any]) -> Part | None:
     """Return the result of one call; None for one that is neither timed nor failed."""
     output = example.get("output")
-    said = output if isinstance(output, str) else _first_text(output) if isinstance(output, dict) else None
+    text = output if isinstance(output, str) else _first_text(output) if isinstance(output, dict) else None
     hardware = spoken if hardware_named(spoken) else hardware_of_key(spoken)
     original = {
         **cell.original,
         "test_type": example.get("test_type"),
         "implementation_type": example.get("implementation_type") or example.get("implementation"),
-        "said": said,
+        "said": text,
     }
     times = (example.get("timestamp"), *cell.times)
     cell = replace(cell, named=replace(cell.named, hardware=hardware), times=times, original=original)
     timing = timing_in(example)
-    error = said.strip() if said is not None and _FAILURE.match(said) else example.get("error")
+    error = text.strip() if text is not None and _FAILURE.match(text) else example.get("error")
     if error:
         # How long it took to fail is no latency.
         took = {} if timing is None else {**timing.stated, timing.key: example.get(timing.key)}

@@ -44,11 +44,12 @@ def latencies(found: Mapping[str, Any], scenario: str | None, name: Mapping[str,
     """
     if scenario == "offline":
         return {}
-    whole = {kept: scaled(found.get(name[kept]), 1 / NS_PER_MS) for kept in ("mean", "min", "max")}
+    whole = {field_name: scaled(found.get(name[field_name]), 1 / NS_PER_MS) for field_name in ("mean", "min", "max")}
     parts_ = {
-        kept: scaled(found.get(name["percentile"].format(said)), 1 / NS_PER_MS) for said, kept in _PERCENTILES.items()
+        field_name: scaled(found.get(name["percentile"].format(percentile)), 1 / NS_PER_MS)
+        for percentile, field_name in _PERCENTILES.items()
     }
-    return {f"latency_{kept}_ms": value for kept, value in {**whole, **parts_}.items()}
+    return {f"latency_{field_name}_ms": value for field_name, value in {**whole, **parts_}.items()}
 
 
 def rate_of(found: Mapping[str, Any], names: tuple[str, ...]) -> float | None:

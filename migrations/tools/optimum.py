@@ -90,11 +90,11 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
     framework = framework or next(
         (part for part in parts(path) if part in ("pytorch", "onnxruntime", "openvino")), None
     )
-    said = {
+    hints = {
         "model": None if model else model_part(experiment or "") or model_part(path),
         "hardware": None if device else hardware_part(path),
     }
-    place = said["hardware"]
+    place = hints["hardware"]
     hardware_text = device or (spaced(place) if place else NOT_STATED)
     gpus = listed or list(_names(config.get("environment.gpu")))
     runs_on_cpu = hardware_named(hardware_text) == "cpu"
@@ -108,7 +108,7 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
         path,
         pointer,
         NamesInFile(
-            (model or said["model"],),
+            (model or hints["model"],),
             hardware_text,
             precision=_precision(config, path),
             runtime=framework or "unknown",
@@ -138,7 +138,7 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
             "experiment": experiment,
             "task": pick(config, "backend.task", "task"),
             "library": pick(config, "backend.library"),
-            "said_by_path": {key: value for key, value in said.items() if value},
+            "said_by_path": {key: value for key, value in hints.items() if value},
             "devices": len(gpus) if len(gpus) > 1 else None,
         },
     )

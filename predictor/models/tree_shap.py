@@ -151,10 +151,10 @@ def _iter_leaves(tree: dict[str, list[str]]) -> Iterator[_Leaf]:
         feature, threshold, rule = features[node], thresholds[node], nan_rules[node]
         low, high, nan, share = path.get(feature, (-math.inf, math.inf, True, 1.0))
         nan_left = threshold >= 0.0 if rule is None else rule
-        for left, child in zip((True, False), (children[0][node], children[1][node]), strict=True):
+        for is_left, child in zip((True, False), (children[0][node], children[1][node]), strict=True):
             child_share = share * rows[child] / rows[node]
-            bounds = (low, min(high, threshold)) if left else (max(low, threshold), high)
-            stack.append((child, {**path, feature: (*bounds, nan and nan_left == left, child_share)}))
+            bounds = (low, min(high, threshold)) if is_left else (max(low, threshold), high)
+            stack.append((child, {**path, feature: (*bounds, nan and nan_left == is_left, child_share)}))
 
 
 def _batched_by_length(paths: Sequence[tuple[_Condition, ...]]) -> Iterator[list[tuple[_Condition, ...]]]:

@@ -152,8 +152,8 @@ def metric_rows(metrics: dict[str, Any]) -> list[dict[str, Any]]:
             "coverage": percent(found["coverage"]),
             "aimed at": percent(found["coverage_aimed_at"]),
         }
-        for mode, lacks in metrics["latency"].items()
-        for regime, found in lacks.items()
+        for mode, by_regime in metrics["latency"].items()
+        for regime, found in by_regime.items()
     ]
     memory = metrics.get("memory")
     if memory is not None:

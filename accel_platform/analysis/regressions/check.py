@@ -70,8 +70,8 @@ def check(
         else _decide_one_sided(cell, alike[_without_device(cell.series)], devices)
         for cell in cells
     ]
-    told = sorted((decision for decision in decisions if decision is not None), key=_order)
-    return Check(baseline, candidate, tuple(told), snapshot_id)
+    ordered = sorted((decision for decision in decisions if decision is not None), key=_order)
+    return Check(baseline, candidate, tuple(ordered), snapshot_id)
 
 
 def suspicious_cells(checked: Check) -> tuple[Decision, ...]:
@@ -156,14 +156,14 @@ def _decide_two_sided(cell: _Cell, accepted: Sequence[UUID], min_change_percent:
 
 def _decide_one_sided(cell: _Cell, alike: Sequence[_Cell], devices: ObservedDevices) -> Decision | None:
     """Decide a cell of one side only; return None if an incomparable cell of the other side already reports it."""
-    told = decide(cell.series, cell.before, cell.after, ())
+    decision = decide(cell.series, cell.before, cell.after, ())
     if not cell.before:
-        return None if any(other.before and not other.after for other in alike) else told
+        return None if any(other.before and not other.after for other in alike) else decision
     unlike = next((other for other in alike if other.after and not other.before), None)
     if unlike is None:
-        return told
+        return decision
     what = _differences(cell.before[-1], unlike.after[-1], cell.series, unlike.series, devices)
-    return replace(told, processes_after=len(unlike.after), reason=f"not comparable: {what}")
+    return replace(decision, processes_after=len(unlike.after), reason=f"not comparable: {what}")
 
 
 def _differences(
@@ -174,10 +174,10 @@ def _differences(
         {**devices.get((p.run_id, s.hardware, s.choice), {}), "device": s.device_id, "threads": p.threads}
         for p, s in ((before, series), (after, other))
     )
-    told = [
+    lines = [
         f"{name} {was.get(name, 'unknown')} before, {now.get(name, 'unknown')} now" for name in differing_keys(was, now)
     ]
-    return "; ".join(told) or f"fingerprint {series.fingerprint} before, {other.fingerprint} now"
+    return "; ".join(lines) or f"fingerprint {series.fingerprint} before, {other.fingerprint} now"
 
 
 def _without_device(series: MeasuredSeries) -> MeasuredSeries:

@@ -145,8 +145,8 @@ def record_check(log: EventLog, checked: Check | None, payload: CommitChecked, *
 
 
 def _last(rows: Sequence[dict[str, object]], label: str) -> str | None:
-    said = [str(row[label]) for row in rows if row[label]]
-    return said[-1] if said else None
+    labels = [str(row[label]) for row in rows if row[label]]
+    return labels[-1] if labels else None
 
 
 def _same(name: str, other: str) -> bool:

@@ -162,14 +162,14 @@ def _trend(
         for row in dated
     )
     changes = {change.index: change for change in find_changes([p.value for p in points], min_change_percent=least)}
-    told = {index for index, point in enumerate(points) if point.result_id in known}
+    indexes = {index for index, point in enumerate(points) if point.result_id in known}
     return Trend(
         {name: rows[0][name] for name in (*IDENTITY, "device_name")},
         metric,
         points,
         tuple(
             _shift(points, index, changes.get(index), known.get(points[index].result_id, {}), metric)
-            for index in sorted({*changes, *told})
+            for index in sorted({*changes, *indexes})
         ),
         len(rows) - len(dated),
     )

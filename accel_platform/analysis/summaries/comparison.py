@@ -77,13 +77,13 @@ def compare_side_by_side(
     )
 
 
-def _names(cells: Sequence[Mapping[str, Any]], asked: Sequence[str], by: By) -> tuple[str, ...]:
+def _names(cells: Sequence[Mapping[str, Any]], requested: Sequence[str], by: By) -> tuple[str, ...]:
     """Return the requested names, a family replaced by its measured models; all measured names if none is requested."""
     measured = sorted({cell[by] for cell in cells}, key=lambda name: (name != "cpu", name))
-    if not asked or by == "hardware":
-        return tuple(dict.fromkeys(asked)) or tuple(measured)
+    if not requested or by == "hardware":
+        return tuple(dict.fromkeys(requested)) or tuple(measured)
     families = {cell["model_id"]: cell["model_family"] for cell in cells}
-    members = [[one for one in measured if families[one] == name] or [canonical_model_id(name)] for name in asked]
+    members = [[one for one in measured if families[one] == name] or [canonical_model_id(name)] for name in requested]
     return tuple(dict.fromkeys(model for found in members for model in found))
 
 

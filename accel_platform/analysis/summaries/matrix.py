@@ -142,8 +142,8 @@ def _family_cell(members: dict[str, RatedCell]) -> FamilyCell:
     counts = Counter(cell["verdict"] for cell in members.values())
     tested: list[Verdict] = [verdict for verdict in VERDICTS if counts[verdict] and verdict != "untested"]
     most: Verdict = max(tested, key=lambda verdict: (counts[verdict], VERDICTS.index(verdict)), default="untested")
-    told: dict[str, int] = {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
-    return FamilyCell(verdict=most, counts=told, models=members)
+    by_verdict: dict[str, int] = {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
+    return FamilyCell(verdict=most, counts=by_verdict, models=members)
 
 
 Seen = dict[str | None, dict[str, int]]
@@ -181,8 +181,8 @@ def _untested(seen: Seen) -> RatedCell:
     counts: Counter[str] = Counter()
     for device in seen.values():
         counts.update(device)
-    told = ", ".join(f"{count} {provenance}" for provenance, count in sorted(counts.items()))
+    by_provenance = ", ".join(f"{count} {provenance}" for provenance, count in sorted(counts.items()))
     return RatedCell(verdict="untested", state="untested", rating=None, relative_speed=None, latency_p50_ms=None,
                 batch_size=None, sequence_length=None, device=None,
-                reason=f"results that do not count here: {told}" if told else None,
+                reason=f"results that do not count here: {by_provenance}" if by_provenance else None,
                 results_ok=0, results_failed=0, provenance=[], evidence=[])  # fmt: skip

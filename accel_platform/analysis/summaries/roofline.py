@@ -143,7 +143,7 @@ class Rooflines:
         return [{**cell, **self._held_against(cell)} for cell in cells]
 
     def _held_against(self, cell: Mapping[str, Any]) -> dict[str, Any]:
-        told: dict[str, Any] = dict.fromkeys(
+        fields: dict[str, Any] = dict.fromkeys(
             (
                 "achieved_flops_per_s",
                 "intensity_flops_per_byte",
@@ -159,13 +159,13 @@ class Rooflines:
         )
         work = self.work_of(cell)
         if isinstance(work, str):
-            return told | {"unavailable": work}
+            return fields | {"unavailable": work}
         if not cell["latency_ms"] or not cell["batch_size"]:
-            return told | {"unavailable": "the cell has no latency or no batch size"}
+            return fields | {"unavailable": "the cell has no latency or no batch size"}
         spec = self.spec_of(cell)
         limits = roofline_limits(work, cell["precision"], cell["batch_size"], spec)
         if limits is None:
-            return told | {
+            return fields | {
                 "unavailable": f"how many bytes {cell['precision'] or 'an unstated precision'} moves is not known"
             }
         least = limits.least_ms
@@ -175,7 +175,7 @@ class Rooflines:
             if rate is None
         ]
         device = cell["device_name"] or cell["device_id"] or cell["hardware"]
-        return told | {
+        return fields | {
             "achieved_flops_per_s": 1e3 * work.flops * cell["batch_size"] / cell["latency_ms"],
             "intensity_flops_per_byte": work.flops * cell["batch_size"] / limits.bytes_moved,
             "peak_flops_per_s": limits.peak_flops_per_s,

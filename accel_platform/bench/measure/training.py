@@ -142,8 +142,8 @@ def trainable_mask(model: Any) -> dict[str, npt.NDArray[Any]]:
 
 def freeze_parameters(model: Any, data: Mapping[str, Arrays]) -> None:
     """Freeze the fixed parameters, because loading loses that mark (Whisper's encoder positions)."""
-    for parameter, learned in zip(model.parameters(), data["parameters"]["trainable"], strict=True):
-        parameter.requires_grad_(bool(learned))
+    for parameter, trainable in zip(model.parameters(), data["parameters"]["trainable"], strict=True):
+        parameter.requires_grad_(bool(trainable))
 
 
 def require_precision(precision: str) -> None:

@@ -129,15 +129,15 @@ def select_drawable(cells: Sequence[Row], selection: Selection) -> Drawable:
     device, are never drawn.
     """
     selected: list[Row] = []
-    left: Counter[str] = Counter()
+    omitted: Counter[str] = Counter()
     for cell in cells:
         reason = _unfit(cell, selection)
         if reason is None:
             unchecked = cell["verified"] is None and cell["provenance"] in ("measured", "emulated")
             selected.append({**cell, "checked": "outputs not compared" if unchecked else None})
         else:
-            left[reason] += cell["results"]
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(left.items()))
+            omitted[reason] += cell["results"]
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(omitted.items()))
     return selected, [f"Left out results: {reasons}."] if reasons else []
 
 
@@ -157,8 +157,8 @@ def chart(
     if kind.read is None:
         rows = (outside or {})[name]()
         return kind.draw(rows, [f"Of the predictor in service{_filters(selection)}."])
-    fit, left = drawable or select_drawable(read_cells(reader, selection, evidence=False), selection)
-    about = [*left, f"Snapshot {reader.snapshot_id[:12]}{_filters(selection)}."]
+    fit, omitted = drawable or select_drawable(read_cells(reader, selection, evidence=False), selection)
+    about = [*omitted, f"Snapshot {reader.snapshot_id[:12]}{_filters(selection)}."]
     return kind.draw(kind.read(reader, selection, fit), about)
 
 
