@@ -183,9 +183,7 @@ def _problem(log: EventLog, segment: str) -> str | None:
 def _leftovers(settings: Settings) -> Iterator[Finding]:
     found = [str(path) for path in find_leftovers(settings)]
     if found:
-        yield Finding(
-            "find_leftovers", len(found), f"{summarize(found, _EXAMPLES)}, of writers that were killed", "delete"
-        )
+        yield Finding("left_overs", len(found), f"{summarize(found, _EXAMPLES)}, of writers that were killed", "delete")
 
 
 def _read_all(con: duckdb.DuckDBPyConnection, directory: Path) -> None:
@@ -257,7 +255,7 @@ def _repair(
 ) -> Iterator[str]:
     """Make the repairs, and yield a sentence for each one done."""
     names = {finding.name for finding in findings}
-    if "find_leftovers" in names:
+    if "left_overs" in names:
         for path in remove_leftovers(settings):
             yield f"left_overs: deleted {path}, which no writer ever finished"
     repaired = list(_repair_log(settings, copy, damaged="segments_damaged" in names))

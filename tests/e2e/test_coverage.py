@@ -92,7 +92,7 @@ def test_a_killed_process_takes_one_architecture_with_it(tmp_path: Path) -> None
         if not struck:
             assert line.startswith("1/6 bert · cpu: ok")
             for child in psutil.Process().children(recursive=True):
-                if "coverage_worker" in " ".join(child.cmdline()):
+                if "accel_platform.bench.coverage.worker" in " ".join(child.cmdline()):
                     struck.append(child.pid)
                     child.send_signal(signal.SIGKILL)
 

@@ -146,12 +146,12 @@ def test_kill_9_of_a_builder_leaves_the_tables_in_service(settings: Settings, lo
     code = (
         "import os, signal\n"
         "from accel_platform.settings import Settings\n"
-        "from accel_platform.warehouse import project, publish\n"
-        "fill = project.fill_layer\n"
+        "from accel_platform.warehouse import build_layer, publish\n"
+        "fill = build_layer.fill_layer\n"
         "def killed(*arguments):\n"
         "    fill(*arguments)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "project.fill_layer = killed\n"
+        "build_layer.fill_layer = killed\n"
         f"publish.stage(Settings(home={str(settings.home)!r}))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
