@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from accel_platform.backends.base import Arrays, Confirmation, Unsupported, UnsupportedPrecision
+from accel_platform.backends.base import Arrays, Confirmation, Unsupported, UnsupportedPrecision, share
 from accel_platform.backends.profiling import OperatorTime
 
 if TYPE_CHECKING:
@@ -82,8 +84,6 @@ class PyTorchBackend:
         """Return None: eager execution has no graph."""
 
     def precision_share(self) -> float | None:
-        from accel_platform.backends.pytorch_op_precision import precision_share
-
         return precision_share(lambda: self.model(**self._inputs), self._precision)
 
     def confirm(self, results: Sequence[torch.Tensor] | None = None) -> Confirmation:
@@ -149,3 +149,44 @@ def _quantized(model: Any) -> Any:
         warnings.filterwarnings("ignore", category=UserWarning, message=".*[Tt]yped[Ss]torage|.*quantiz")
         quantize: Any = torch.ao.quantization.quantize_dynamic
         return quantize(model, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)
+
+
+_PRODUCTS = frozenset(
+    (
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "linear",
+        "matmul",
+        "convolution",
+        "_convolution",
+        "mkldnn_linear",
+        "_grouped_mm",
+        "_int_mm",
+    )
+)
+_ATTENTION = "_scaled_dot_product"
+
+
+def precision_share(forward: Callable[[], Any], precision: str) -> float | None:
+    """Return the share of products in one call of `forward` whose operands have the precision; int8 ones are
+    quantized.
+    """
+    counts: Counter[bool] = Counter()
+
+    class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            namespace, _, name = func.name().partition("::")
+            name = name.partition(".")[0]
+            if namespace == "quantized" and name.startswith(("linear", "conv", "matmul")):
+                counts[precision == "int8"] += 1
+            elif namespace == "aten" and (name in _PRODUCTS or name.startswith(_ATTENTION)):
+                operand = next(value for value in args if isinstance(value, torch.Tensor))
+                counts[str(operand.dtype) == f"torch.{precision}"] += 1
+            return func(*args, **(kwargs or {}))
+
+    # Under inference_mode composite operators would come whole, products and all.
+    with torch.no_grad(), Products():  # type: ignore[no-untyped-call]
+        forward()
+    return share(counts)

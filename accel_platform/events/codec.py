@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from accel_platform.errors import AccelError
 from accel_platform.events import seal
 from accel_platform.events.types import PAYLOADS, Event
-from accel_platform.events.upcast import upcast
 
 SCHEMA = pa.schema(
     [
@@ -162,3 +162,40 @@ def _moments(column: pa.Array) -> list[datetime | None]:
 
 def _uuid(value: UUID | bytes) -> UUID:
     return value if isinstance(value, UUID) else UUID(bytes=value)
+
+
+Json = dict[str, Any]
+_MIB_PER_MB = 1_000_000 / 1_048_576
+
+
+def _result_recorded_1(old: Json) -> Json:
+    """Convert version 1, which has samples in float milliseconds and memory in decimal megabytes."""
+    new = dict(old)
+    samples_ms = new.pop("latency_samples_ms", None)
+    if samples_ms:
+        new["samples_ns"] = [round(ms * 1_000_000) for ms in samples_ms]
+    memory_mb = new.pop("memory_peak_mb", None)
+    if memory_mb is not None:
+        new["memory_peak_mib"] = memory_mb * _MIB_PER_MB
+    return new
+
+
+UPCASTERS: dict[tuple[str, int], Callable[[Json], Json]] = {("ResultRecorded", 1): _result_recorded_1}
+"""Step from (type, version) to version + 1."""
+
+
+def upcast(type_: str, version: int, payload: Json) -> Json:
+    """Lift a stored payload to the current version of its type.
+
+    Raises AccelError for a type or version that this program does not know, because a newer one wrote it.
+    """
+    if type_ not in PAYLOADS:
+        raise AccelError(f"The log holds an event of unknown type {type_!r}: upgrade accel-platform to read it.")
+    current = PAYLOADS[type_].VERSION
+    if version > current:
+        raise AccelError(
+            f"The log holds {type_} version {version}, this program knows {current}: upgrade accel-platform to read it."
+        )
+    for step in range(version, current):
+        payload = UPCASTERS[type_, step](payload)
+    return payload

@@ -14,7 +14,7 @@ from dagster._core.launcher import WorkerStatus
 from accel_platform.bench.requests.lifecycle import Request, Requests, claim, close, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from assets.heartbeat import ALIVE_TAG, SILENT_CHECKS, HostRunLauncher
+from assets.hosts import ALIVE_TAG, SILENT_CHECKS, HostRunLauncher
 from assets.resources import Installation
 
 POOLS = {"cpu": "host-1/cpu-a", "openvino": "host-1/cpu-a", "openvino:gpu": "host-1/gpu-b"}

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from accel_platform.backends.op_precision import integer_share
-from accel_platform.backends.pytorch_op_precision import precision_share
+from accel_platform.backends.pytorch import precision_share
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.events import EventLog, Snapshot, codec
+from accel_platform.events.codec import UPCASTERS, upcast
 from accel_platform.events.compaction import compact
 from accel_platform.events.types import PAYLOADS, HostObserved, RecordQuarantined, ResultRecorded, Suspicion
-from accel_platform.events.upcast import UPCASTERS, upcast
 from accel_platform.settings import Settings
 from factories import event, result
 

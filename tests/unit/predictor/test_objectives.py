@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.kv_cache import Decoder
-from predictor.advisor.bound import generation_bound, roofline_bound
+from predictor.advisor.answers import generation_bound, roofline_bound
 from predictor.advisor.objectives import (
     cost_per_items,
     energy_per_item,
