@@ -3,7 +3,8 @@
 FROM python:3.12-slim-trixie AS build
 RUN python -m venv /opt/accel
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE workspace.yaml dagster.yaml ./
+COPY samples samples
 COPY accel_platform accel_platform
 COPY assets assets
 COPY migrations migrations
@@ -16,7 +17,6 @@ FROM python:3.12-slim-trixie
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin accel \
     && install -d -o accel -g accel -m 700 /data
 COPY --from=build /opt/accel /opt/accel
-COPY workspace.yaml dagster.yaml /opt/accel/share/
 ENV PATH=/opt/accel/bin:$PATH ACCEL_HOME=/data PYTHONUNBUFFERED=1
 USER accel
 WORKDIR /data

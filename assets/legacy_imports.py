@@ -9,7 +9,7 @@ from pydantic import Field
 
 from assets import metadata_previews
 from assets.partitions import legacy_sources, place_of, state_of
-from assets.resources import REPOSITORY, Installation
+from assets.resources import DATA_DIR, Installation
 from migrations.pipeline.importer import OVERDUE_CHECK, DocumentReport, migrate
 from migrations.suspicion.summary import summarize_verdicts
 
@@ -21,8 +21,8 @@ class CampaignConfig(dg.Config):
     """Campaigns to start from."""
 
     paths: list[str] = Field(
-        default=[str(path) for path in sorted((REPOSITORY / "samples" / "reference").glob("*.parquet"))],
-        description="Files that `accel bench export` wrote; by default the reference campaign of this repository.",
+        default=[str(path) for path in sorted((DATA_DIR / "samples" / "reference").glob("*.parquet"))],
+        description="Files that `accel bench export` wrote; by default the platform's reference campaigns.",
     )
 
 

@@ -1,6 +1,6 @@
 """Sources of old results, one partition of `legacy_history` each, and their states.
 
-A source is the sample files of this repository, or one file or folder in the inbox.
+A source is the sample files that come with the platform, or one file or folder in the inbox.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import dagster as dg
 from dagster._core.definitions.partitions.utils.base import INVALID_PARTITION_SUBSTRINGS
 
 from accel_platform.settings import Settings
-from assets.resources import REPOSITORY
+from assets.resources import DATA_DIR
 
 legacy_sources = dg.DynamicPartitionsDefinition(name="legacy_sources")
 
@@ -37,7 +37,7 @@ def place_of(source: str, settings: Settings) -> Path:
     """Return the folder of a source's files."""
     if source.startswith(_INBOX):
         return settings.inbox_dir.resolve() / source.removeprefix(_INBOX)
-    return REPOSITORY / source
+    return DATA_DIR / source
 
 
 def in_inbox(settings: Settings) -> dict[str, Path]:

@@ -10,8 +10,9 @@ from pydantic import Field
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-"""Where `workspace.yaml`, `dagster.yaml` and the sample files lie."""
+_PACKAGE_DATA = Path(__file__).resolve().with_name("data")
+DATA_DIR = _PACKAGE_DATA if _PACKAGE_DATA.is_dir() else _PACKAGE_DATA.parents[1]
+"""Folder of `workspace.yaml`, `dagster.yaml` and `samples`: package data of a wheel, else the root of the clone."""
 
 
 class Installation(dg.ConfigurableResource[None]):

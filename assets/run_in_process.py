@@ -24,7 +24,7 @@ from accel_platform.settings import Settings
 from assets.definitions import build_defs
 from assets.jobs import full_pipeline
 from assets.partitions import SAMPLES, legacy_sources
-from assets.resources import REPOSITORY, Installation
+from assets.resources import DATA_DIR, Installation
 
 Say = Callable[[str], None]
 
@@ -42,7 +42,7 @@ storage:
     postgres_url:
       env: ACCEL_POSTGRES_URL
 """
-"""What a `dagster.yaml` says beside the repository's, where PostgreSQL keeps what Dagster knows."""
+"""What a `dagster.yaml` says beside the platform's, where PostgreSQL keeps what Dagster knows."""
 
 _PROCESS = "accel/process"
 """Tag of a run: the process that works on it."""
@@ -61,15 +61,13 @@ class Outcome:
 
 
 def dagster_home(settings: Settings) -> Path:
-    """Prepare DAGSTER_HOME of an installation: a folder whose `dagster.yaml` links to the repository's.
+    """Prepare DAGSTER_HOME of an installation: a folder whose `dagster.yaml` links to the platform's.
 
-    A `dagster.yaml` of the user stays. ACCEL_POSTGRES_URL selects another folder, for an instance shared by machines;
-    the variable is set for this process and its children.
+    A link to another place, such as a removed installation, is replaced; a file of the user stays. ACCEL_POSTGRES_URL
+    selects another folder, for an instance shared by machines; the variable is set for this process and its children.
     """
     home = settings.home.resolve() / ("dagster" if settings.postgres_url is None else "dagster-postgres")
-    source, link = REPOSITORY / "dagster.yaml", home / "dagster.yaml"
-    if not source.is_file():
-        raise AccelError(f"There is no {source}: the asset graph runs from a clone, installed with `pip install -e .`.")
+    source, link = DATA_DIR / "dagster.yaml", home / "dagster.yaml"
     make_directory(home)
     if settings.postgres_url is not None:
         if find_spec("dagster_postgres") is None:
@@ -80,9 +78,12 @@ def dagster_home(settings: Settings) -> Path:
         os.environ["ACCEL_POSTGRES_URL"] = f"{driver}{separator}{rest}"
         write_durably(link, source.read_text() + _POSTGRES)
         return home
-    if not link.exists():
-        link.unlink(missing_ok=True)
-        link.symlink_to(source)
+    if not link.exists() or (link.is_symlink() and link.resolve() != source):
+        # Renamed into place, because another process may read the link or make it, too.
+        temporary = home / f".dagster.yaml-{os.getpid()}"
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(source)
+        temporary.replace(link)
     return home
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import yaml
 
-from accel_platform.atomic_write import write_durably
+from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError, InvalidInput, NotFound
+from accel_platform.settings import Settings
+from assets.resources import DATA_DIR
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]")
@@ -28,13 +30,27 @@ class Host:
     port: int
 
 
+def workspace_file(settings: Settings) -> Path:
+    """Return the workspace file in use: the installation's own, or the platform's until a host is added or removed."""
+    own = own_workspace(settings)
+    return own if own.exists() else DATA_DIR / "workspace.yaml"
+
+
+def own_workspace(settings: Settings) -> Path:
+    """Return where an installation keeps its workspace file, which need not exist."""
+    return settings.home / "workspace.yaml"
+
+
 def hosts_in(path: Path) -> list[Host]:
     """Return the hosts of a workspace file, in order. Raises NotFound, or InvalidInput for another file."""
     return [host for host, _, _ in _entries(path.name, _read(path))]
 
 
-def add(path: Path, name: str, address: str) -> Host:
-    """List a host. Raises InvalidInput for a name that is taken or unusable, or an address that is none."""
+def add(path: Path, name: str, address: str, *, target: Path | None = None) -> Host:
+    """List a host, in a copy of the file if `target` names one.
+
+    Raises InvalidInput for a name that is taken or unusable, or an address that is none.
+    """
     text = _read(path)
     host = _host(name, address)
     taken = {_name_of(entry) for entry in _list(path.name, text)}
@@ -51,12 +67,12 @@ def add(path: Path, name: str, address: str) -> Host:
     lines = text.splitlines(keepends=True)
     if end and not lines[end - 1].endswith("\n"):
         lines[end - 1] += "\n"
-    _write(path, "".join(lines[:end]) + entry + "".join(lines[end:]), [*hosts_in(path), host])
+    _write(path, "".join(lines[:end]) + entry + "".join(lines[end:]), [*hosts_in(path), host], target or path)
     return host
 
 
-def remove(path: Path, name: str) -> Host:
-    """Take a host off the list. Raises NotFound."""
+def remove(path: Path, name: str, *, target: Path | None = None) -> Host:
+    """Take a host off the list, in a copy of the file if `target` names one. Raises NotFound."""
     text = _read(path)
     entries = _entries(path.name, text)
     found = [(host, first, last) for host, first, last in entries if host.name == name]
@@ -66,7 +82,7 @@ def remove(path: Path, name: str) -> Host:
     [(host, first, last)] = found
     lines = text.splitlines(keepends=True)
     del lines[first:last]
-    _write(path, "".join(lines), [one for one, _, _ in entries if one != host])
+    _write(path, "".join(lines), [one for one, _, _ in entries if one != host], target or path)
     return host
 
 
@@ -99,16 +115,17 @@ def _read(path: Path) -> str:
         raise InvalidInput(f"{path} cannot be read: {error}.") from error
 
 
-def _write(path: Path, text: str, wanted: list[Host]) -> None:
-    """Replace the file, once it is certain that the new text says what it should, and nothing else has changed."""
+def _write(path: Path, text: str, wanted: list[Host], target: Path) -> None:
+    """Write the target, once it is certain that the new text says what it should, and nothing else has changed."""
     before = [entry for entry in _list(path.name, _read(path)) if "grpc_server" not in entry]
     after = [entry for entry in _list(path.name, text) if "grpc_server" not in entry]
     if before != after or sorted(h.name for h, _, _ in _entries(path.name, text)) != sorted(h.name for h in wanted):
         raise InvalidInput(f"{path} is written in a way that this command does not change: edit it by hand.")
     try:
-        write_durably(path, text)
+        make_directory(target.parent)
+        write_durably(target, text)
     except OSError as error:
-        raise AccelError(f"{path} cannot be written: {error.strerror}.") from error
+        raise AccelError(f"{target} cannot be written: {error.strerror}.") from error
 
 
 def _list(where: str, text: str) -> list[dict[str, Any]]:

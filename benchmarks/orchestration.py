@@ -24,7 +24,7 @@ import dagster as dg
 from accel_platform.bench.requests.lifecycle import Requests, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from assets.resources import REPOSITORY
+from assets.resources import DATA_DIR
 from assets.routing import REQUEST_TAG
 from assets.run_in_process import dagster_home
 
@@ -40,7 +40,7 @@ def main(count: int) -> None:
         with (Path(folder) / "dagster.log").open("w") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-p", str(_free_port())],
-                cwd=REPOSITORY,
+                cwd=DATA_DIR,
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -24,7 +24,7 @@ app = typer.Typer(no_args_is_help=True, help="The hosts that measure requested b
 
 Workspace = Annotated[
     Path | None,
-    typer.Option("--workspace", help="The file that lists hosts.", show_default="workspace.yaml of the clone"),
+    typer.Option("--workspace", help="The file that lists hosts.", show_default="workspace.yaml in the home"),
 ]
 
 
@@ -76,14 +76,16 @@ def add(
     name: Annotated[str, typer.Argument(help="Its name in Dagster.")],
     address: Annotated[str, typer.Argument(help="HOST:PORT of its `accel host serve`.")],
     workspace: Workspace = None,
+    home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Add a host to the workspace. Dagster reads it at its next start."""
     from assets.workspace import add as add_host
-    from assets.workspace import answers
+    from assets.workspace import answers, own_workspace, workspace_file
 
-    added = add_host(_workspace(workspace), name, address)
+    settings = settings_for(home)
+    added = add_host(workspace or workspace_file(settings), name, address, target=workspace or own_workspace(settings))
     if not answers(added):
         note(f"Nothing answers at {address} yet: start `accel host serve --port {added.port}` there.")
     if wants_json(as_json, format_):
@@ -97,12 +99,14 @@ def list_hosts(
     workspace: Workspace = None,
     output: Output = None,
     format_: FileFormat = None,
+    home: Home = None,
     as_json: Json = False,
 ) -> None:
     """List the hosts of the workspace, and if each is reachable."""
-    from assets.workspace import answers, hosts_in
+    from assets.workspace import answers, hosts_in, workspace_file
 
-    rows = [{**vars(one), "answers": answers(one)} for one in hosts_in(_workspace(workspace))]
+    path = workspace or workspace_file(settings_for(home))
+    rows = [{**vars(one), "answers": answers(one)} for one in hosts_in(path)]
     nothing = "No host is listed beside this machine itself."
     write_answer(rows, choose_format(as_json, format_, output), output, title="Hosts", empty=nothing)
 
@@ -111,23 +115,20 @@ def list_hosts(
 def remove(
     name: Annotated[str, typer.Argument(help="A name from `accel host list`.")],
     workspace: Workspace = None,
+    home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Remove a host from the workspace. Its results stay."""
+    from assets.workspace import own_workspace, workspace_file
     from assets.workspace import remove as remove_host
 
-    removed = remove_host(_workspace(workspace), name)
+    settings = settings_for(home)
+    removed = remove_host(workspace or workspace_file(settings), name, target=workspace or own_workspace(settings))
     if wants_json(as_json, format_):
         print_json(vars(removed))
     else:
         print_table([vars(removed)])
-
-
-def _workspace(path: Path | None) -> Path:
-    from assets.resources import REPOSITORY
-
-    return path if path is not None else REPOSITORY / "workspace.yaml"
 
 
 def detect(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:

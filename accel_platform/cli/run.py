@@ -91,8 +91,8 @@ def ui(
 ) -> None:
     """Run Dagster's pages and the service together until Ctrl-C."""
     from accel_platform.errors import AccelError
-    from assets.resources import REPOSITORY
     from assets.run_in_process import dagster_home
+    from assets.workspace import workspace_file
     from predictor.service.server import listen
 
     settings, for_machines = settings_for(home), wants_json(json_, format_)
@@ -112,10 +112,10 @@ def ui(
         environment["ACCEL_SUITE"] = str(settings.suite.resolve())
     # The warning recommends `dg`, which needs another project layout.
     python = [sys.executable, "-W", "ignore:Function `dev_command` is superseded"]
-    pages = [*python, "-m", "dagster", "dev", "-w", str(REPOSITORY / "workspace.yaml"), "--log-level", "warning"]
+    pages = [*python, "-m", "dagster", "dev", "-w", str(workspace_file(settings).resolve()), "--log-level", "warning"]
     commands = {
         "Dagster": [*pages, "-h", HOST, "-p", str(ui_port)],
-        "The service": [str(Path(sys.executable).with_name("accel")), "serve", "--port", str(port)],
+        "The service": [sys.executable, "-m", "accel_platform", "serve", "--port", str(port)],
     }
     # SIGTERM acts like Ctrl-C. Both get a handler, because child processes would inherit an ignored signal.
     for number in (signal.SIGINT, signal.SIGTERM):

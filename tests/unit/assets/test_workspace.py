@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_platform.errors import InvalidInput, NotFound
-from assets.resources import REPOSITORY
-from assets.workspace import Host, add, hosts_in, remove
+from accel_platform.settings import Settings
+from assets.resources import DATA_DIR
+from assets.workspace import Host, add, hosts_in, own_workspace, remove, workspace_file
 
-OURS = (REPOSITORY / "workspace.yaml").read_text()
+OURS = (DATA_DIR / "workspace.yaml").read_text()
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True).filter(
     lambda n: n not in ("accel", "this-host")
 )
@@ -37,6 +38,22 @@ def test_what_was_added_is_listed_and_comments_stay(file: Path) -> None:
     assert hosts_in(file) == [second]
     remove(file, "on")
     assert file.read_text() == OURS
+
+
+def test_an_installation_changes_a_copy_of_its_own(tmp_path: Path) -> None:
+    installation = Settings(home=tmp_path / "home")
+    own = own_workspace(installation)
+    assert workspace_file(installation) == DATA_DIR / "workspace.yaml"
+    with pytest.raises(NotFound):
+        remove(workspace_file(installation), "gpu-1", target=own)
+    assert not own.exists()
+    added = add(workspace_file(installation), "gpu-1", "gpu-box:4000", target=own)
+    assert workspace_file(installation) == own
+    assert hosts_in(own) == [added]
+    assert own.read_text().startswith(OURS)
+    assert (DATA_DIR / "workspace.yaml").read_text() == OURS
+    remove(workspace_file(installation), "gpu-1", target=own)
+    assert own.read_text() == OURS
 
 
 @settings(max_examples=10)

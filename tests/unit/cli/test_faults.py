@@ -64,10 +64,13 @@ COMMANDS = {
     "keys create": ["another"],
     "keys list": [],
     "keys revoke": ["me"],
+    "host add": ["gpu-1", "127.0.0.1:9"],
+    "host list": [],
+    "host remove": ["gpu-1"],
 }
 OTHERS = {
     "run", "ui", "serve", "host serve",  # serve until they are stopped
-    "detect", "bench models", "bench setup-web", "host add", "host list", "host remove", "regress series",  # no home
+    "detect", "bench models", "bench setup-web", "regress series",  # no home
     "bench run", "bench request", "bench coverage",  # look for hardware first, for seconds
     "history clean", "history overrule", "regress accept", "regress reject", "regress check",  # as those beside them
 }  # fmt: skip

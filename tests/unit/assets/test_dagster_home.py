@@ -1,0 +1,39 @@
+"""The `dagster.yaml` of an installation: a link that follows the platform, or a file of the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from accel_platform.settings import Settings
+from assets.resources import DATA_DIR
+from assets.run_in_process import dagster_home
+
+OURS = DATA_DIR / "dagster.yaml"
+
+
+@pytest.mark.parametrize("former", ["none", "removed", "another"])
+def test_a_link_follows_the_platform_that_is_used(tmp_path: Path, former: str) -> None:
+    link = tmp_path / "home" / "dagster" / "dagster.yaml"
+    link.parent.mkdir(parents=True)
+    place = tmp_path / "former" / "dagster.yaml"
+    if former == "another":
+        place.parent.mkdir()
+        place.write_text("telemetry: {enabled: true}")
+    if former != "none":
+        link.symlink_to(place)
+    for _ in range(2):
+        assert dagster_home(Settings(home=tmp_path / "home")) == link.parent
+        assert link.readlink() == OURS
+        assert link.read_text() == OURS.read_text()
+    assert [path.name for path in link.parent.iterdir()] == ["dagster.yaml"]
+
+
+def test_a_file_of_the_user_stays(tmp_path: Path) -> None:
+    own = tmp_path / "dagster" / "dagster.yaml"
+    own.parent.mkdir()
+    own.write_text("telemetry: {enabled: false}")
+    dagster_home(Settings(home=tmp_path))
+    assert own.read_text() == "telemetry: {enabled: false}"
+    assert not own.is_symlink()
