@@ -6,6 +6,8 @@ Command modules import only typer, `options` and `output` at the top. Heavy impo
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from accel_platform.cli import (
@@ -27,12 +29,31 @@ from accel_platform.cli.options import ManyValues
 
 app = typer.Typer(
     name="accel",
-    help="Measure models on any hardware, keep every result, and ask which hardware to use.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help, because importing rich would double the time of --help
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"accel {version('accel-platform')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main_options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Measure models on any hardware, keep every result, and ask which hardware to use."""
+
+
 app.command("run")(run.run)
 app.command("ui")(run.ui)
 app.command("detect")(host.detect)

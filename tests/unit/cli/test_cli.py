@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,11 @@ def test_an_empty_home_is_told_how_to_begin(accel: Accel, tmp_path: Path, comman
     assert out == ""
     assert re.search(r"accel (run|bench run|migrate)", err)
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_the_version_is_that_of_the_project(accel: Accel) -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert accel("--version") == (0, f"accel {project['version']}\n", "")
 
 
 def test_statistics_of_an_empty_home_are_an_answer(accel: Accel, tmp_path: Path) -> None:
