@@ -19,16 +19,28 @@ PYTHONS := 3.11 3.13
 LONG_TESTS := backends/test_jax_operators predictor/test_model_resolution predictor/test_config_cost \
 	predictor/test_traced_models predictor/test_train predictor/test_evaluate warehouse/test_validate
 
-# Of pip's talk the large downloads, the unpacking and errors are shown; all of it is in $(VENV)/install.log.
+# Which build of torch is installed: cpu, cuda, or default, which is what pip gives. On Linux, PyPI's build brings CUDA
+# libraries: 2.7 GB to download, where the one for processors takes 0.2 GB. So a host without an NVIDIA driver gets that.
+TORCH_BUILD ?= $(shell [ "$$(uname -s)" != Linux ] || command -v nvidia-smi >/dev/null || [ -e /proc/driver/nvidia ] \
+	&& echo default || echo cpu)
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+
+# Of pip's talk the progress, the large downloads, the unpacking and errors are shown; all of it is in $(VENV)/install.log.
+define pip_install
+PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-compile $(1) 2>&1 \
+	| tee -a $(VENV)/install.log \
+	| awk '/^Collecting/ && ++found % 25 == 0 { print "  " found " packages looked up"; fflush() } \
+		/Downloading .*([0-9][0-9]\.[0-9] MB|GB)\)/ || /^ERROR/ { print; fflush() } \
+		/^Installing collected packages/ { print "  Unpacking " NF - 3 " packages"; fflush() }'
+endef
+
 define install
 	@echo "Installing $(1) and what it needs into $(VENV), 1 to 5 minutes ..."
-	@PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-compile -e '$(1)' 2>&1 \
-		| tee $(VENV)/install.log \
-		| awk '/Downloading .*([0-9][0-9]\.[0-9] MB|GB)\)/ || /^ERROR/ { print; fflush() } \
-			/^Installing collected packages/ { print "  Unpacking " NF - 3 " packages"; fflush() }' \
+	@$(call pip_install,-e '$(1)') \
 		|| { echo "That failed; the end of $(VENV)/install.log:"; tail -n 20 $(VENV)/install.log; exit 1; }
 	@# pip would compile on one core. Packages bring files for newer Pythons, too: what cannot be compiled is left out.
 	@# Our own as well: where Python is told to write no bytecode, every process would compile them anew.
+	@echo "  Compiling to bytecode"
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib accel_platform assets migrations predictor >> $(VENV)/install.log 2>&1 || true
 endef
 
@@ -128,7 +140,26 @@ $(BIN)/python:
 	@echo "Creating $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
+# Before all else, which asks for the same version of torch and is content with any build of it. Unless a build is
+# named, one of that version stays, such as a ROCm build.
+$(VENV)/.torch-$(TORCH_BUILD): pyproject.toml | $(BIN)/python
+	@rm -f $(VENV)/.torch-* $(VENV)/install.log
+	@torch=$$(sed -n 's/^  "\(torch==[^"]*\)",$$/\1/p' pyproject.toml); \
+	there=$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("torch").partition("+")[0])' 2>/dev/null || true); \
+	case $(TORCH_BUILD) in \
+		default) ;; \
+		cuda) echo "Installing PyPI's build of $$torch (TORCH_BUILD=cuda) ..."; \
+			$(call pip_install,--no-deps "$${torch/==/===}") ;; \
+		cpu) if [ "$(origin TORCH_BUILD)" != file ] || [ "torch==$$there" != "$$torch" ]; then \
+			echo "Installing the CPU build of $$torch from $(TORCH_CPU_INDEX), as TORCH_BUILD=cpu ..."; \
+			$(call pip_install,--no-deps --index-url $(TORCH_CPU_INDEX) --retries 1 --timeout 15 "$$torch+cpu") || { \
+				echo "It cannot be had there: going on with the build that pip finds, which may bring 2.7 GB of CUDA libraries."; \
+				[ "$(origin TORCH_BUILD)" = file ] || { echo "TORCH_BUILD=default would accept that."; exit 1; }; }; fi ;; \
+		*) echo "TORCH_BUILD is cpu, cuda or default, not '$(TORCH_BUILD)'."; exit 2 ;; \
+	esac
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.torch-$(TORCH_BUILD)
 	$(call install,.)
 	@touch $@
 
@@ -140,6 +171,6 @@ $(AUDIT)/.installed: pyproject.toml | $(BIN)/python
 	@touch $@
 
 # What tests need includes what running needs.
-$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+$(VENV)/.installed-dev: pyproject.toml $(VENV)/.torch-$(TORCH_BUILD)
 	$(call install,.[dev])
 	@touch $(VENV)/.installed $@
