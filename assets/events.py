@@ -1,6 +1,8 @@
 """Assets at the root of the graph: this host's hardware, its measurements, and the event log `raw_events`."""
 
+import time
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import dagster as dg
@@ -8,15 +10,25 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from accel_platform import pipeline_progress
 from accel_platform.analysis.stats.medians import median_ns
-from accel_platform.backends.detect import detect
-from accel_platform.bench.plan.plan import Cell, done_cells, host_fingerprints, missing_cells, plan_cells
+from accel_platform.backends.detect import Inventory, detect
+from accel_platform.bench.plan.plan import (
+    BATCH_SIZES,
+    Cell,
+    host_cells,
+    host_fingerprints,
+    missing_cells,
+    valid_results,
+)
 from accel_platform.bench.plan.presets import effort_preset
+from accel_platform.bench.plan.time_estimate import RemainingTime, estimate_times
 from accel_platform.bench.run.runner import measure_cells
+from accel_platform.durations import format_duration
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ResultRecorded
-from accel_platform.warehouse.publish import require_complete
-from accel_platform.workloads.model_catalog import model_set, resolve_model
+from accel_platform.warehouse.publish import refresh, require_complete
+from accel_platform.workloads.model_catalog import model_set
 from assets import metadata_previews
 from assets.automation import LAB_AT_WORK, ON_MOVED_LOG
 from assets.data_versions import snapshot_metadata
@@ -62,14 +74,15 @@ class MeasurementConfig(dg.Config):
     models: list[str] = Field(
         default=[model.model_id for model in model_set("small")], description="Model keys, aliases or hub ids."
     )
-    hardware: list[str] = Field(default=["cpu", "openvino", "onnxruntime"], description="Hardware names.")
-    batch_sizes: list[int] = Field(default=[1, 4], description="Items per batch.")
+    hardware: list[str] = Field(
+        default=[], description="Hardware names; default: cpu, openvino and onnxruntime, and each kind of GPU found."
+    )
+    batch_sizes: list[int] = Field(default=list(BATCH_SIZES), description="Items per batch.")
     effort: str = Field(default="standard", description="How thoroughly: quick, standard or thorough.")
 
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self, inventory: Inventory) -> tuple[Cell, ...]:
         """Return all cells of this choice. Raises NotFound or InvalidInput for an unknown name."""
-        effort_preset(self.effort)
-        return plan_cells([resolve_model(name) for name in self.models], self.hardware, self.batch_sizes)
+        return host_cells(self.models, self.hardware, self.batch_sizes, inventory)
 
 
 @dg.asset(
@@ -87,18 +100,35 @@ def measurements(
     Only cells missing in the log for this host's hardware, driver and runtime versions are measured; failed cells are
     tried again. A failing cell is an event with a reason and stops nothing.
     """
-    log, inventory = accel.log, detect()
-    cells = config.cells()
-    lacking = missing_cells(cells, done_cells(log), host_fingerprints(inventory))
+    log, inventory, effort = accel.log, detect(), effort_preset(config.effort)
+    cells, earlier, fingerprints = config.cells(inventory), valid_results(log), host_fingerprints(inventory)
+    lacking = missing_cells(cells, frozenset(earlier), fingerprints)
     context.log.info(f"{len(cells) - len(lacking)} of {len(cells)} cells are in the log, {len(lacking)} to measure")
+    remaining = RemainingTime(estimate_times(lacking, earlier, fingerprints, effort.sampling))
+
+    def show(finished: Collection[Cell]) -> None:
+        remaining_s = remaining.after(finished, time.monotonic())
+        pipeline_progress.update(accel.settings, cells_done=len(finished), cells=len(lacking), remaining_s=remaining_s)
+        if 0 < len(finished) < len(lacking):
+            context.log.info(f"{len(finished)} of {len(lacking)} cells, about {format_duration(remaining_s)} left")
+
+    def publish(finished: Collection[Cell]) -> None:
+        show(finished)
+        # Between two workers this disturbs no measurement, and a running service answers from what is there.
+        refresh(accel.settings)
+
+    if lacking:
+        show(())
     summary = measure_cells(
         lacking,
         accel.settings,
         log,
-        effort=effort_preset(config.effort),
+        effort=effort,
         on_progress=context.log.info,
+        on_stored=publish,
         inventory=inventory,
     )
+    pipeline_progress.update(accel.settings, cells_done=None, cells=None, remaining_s=None)
     for hardware, reason in summary.unavailable.items():
         context.log.warning(f"{hardware} is unavailable: {reason}")
     measured = [_row(result) for result in summary.results]

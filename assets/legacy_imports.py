@@ -7,9 +7,10 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from accel_platform.knowledge import CAMPAIGNS
 from assets import metadata_previews
 from assets.partitions import legacy_sources, place_of, state_of
-from assets.resources import DATA_DIR, Installation
+from assets.resources import Installation
 from migrations.pipeline.importer import OVERDUE_CHECK, DocumentReport, migrate
 from migrations.suspicion.summary import summarize_verdicts
 
@@ -21,8 +22,8 @@ class CampaignConfig(dg.Config):
     """Campaigns to start from."""
 
     paths: list[str] = Field(
-        default=[str(path) for path in sorted((DATA_DIR / "samples" / "reference").glob("*.parquet"))],
-        description="Files that `accel bench export` wrote; by default the platform's reference campaigns.",
+        default=[str(path) for path in CAMPAIGNS],
+        description="Files that `accel bench export` wrote; default: the shipped reference campaign.",
     )
 
 

@@ -18,8 +18,10 @@ import dagster as dg
 import psutil
 from dagster._core.events import RunFailureReason
 
+from accel_platform import pipeline_progress
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError
+from accel_platform.pipeline_progress import is_alive, process_identity, process_number
 from accel_platform.settings import Settings
 from assets.definitions import build_defs
 from assets.jobs import full_pipeline
@@ -97,16 +99,17 @@ def run_full_pipeline(settings: Settings, config: dict[str, dg.Config], *, stage
     started = time.monotonic()
     defs = build_defs(
         resources={"accel": Installation(home=str(settings.home))},
-        loggers={"console": dg.LoggerDefinition(lambda _: _console(say, stages, started))},
+        loggers={"console": dg.LoggerDefinition(lambda _: _console(settings, say, stages, started))},
     )
     with dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance:
         _require_alone(instance)
         instance.add_dynamic_partitions(str(legacy_sources.name), [SAMPLES])
+        pipeline_progress.begin(settings, stages=stages, stage=STAGES["hardware_inventory"])
         result = defs.resolve_job_def(full_pipeline.name).execute_in_process(
             instance=instance,
             partition_key=SAMPLES,
             run_config=dg.RunConfig(ops=dict(config), loggers={"console": {}}),
-            tags={_PROCESS: _identity(psutil.Process())},
+            tags={_PROCESS: process_identity(psutil.Process())},
             raise_on_error=False,
         )
     materialised, failures = {}, {}
@@ -117,7 +120,16 @@ def run_full_pipeline(settings: Settings, config: dict[str, dg.Config], *, stage
             failures[str(event.step_key)] = _reason(event)
         elif event.is_step_materialization and event.asset_key:
             materialised[event.asset_key.to_user_string()] = _plain(event.materialization.metadata)
+    if failures:
+        pipeline_progress.update(settings, state="failed", reason=describe_failures(failures))
+    else:
+        pipeline_progress.finish(settings)
     return Outcome(result.run_id, time.monotonic() - started, materialised, failures)
+
+
+def describe_failures(failures: Mapping[str, str]) -> str:
+    """Return one line that names each failed step and its reason."""
+    return "; ".join(f"{step}: {reason}" for step, reason in failures.items())
 
 
 def _plain(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, Any]:
@@ -143,46 +155,31 @@ def _require_alone(instance: dg.DagsterInstance) -> None:
         process = run.tags.get(_PROCESS)
         if process is None:
             continue
-        if _alive(process):
+        if is_alive(process):
             raise AccelError(
-                f"Another `accel run` (process {_number(process)}) works on this installation: wait for it, or stop it."
+                f"Another `accel run` (process {process_number(process)}) works on this installation: wait for it, or"
+                " stop it."
             )
         instance.report_run_failed(run, f"Its process ({process}) ended without a word.")
 
 
-def _identity(process: psutil.Process) -> str:
-    """Return a process's number and start time, because numbers are reused."""
-    return f"{process.pid} {process.create_time():.2f}"
-
-
-def _number(identity: str) -> int:
-    return int(identity.partition(" ")[0])
-
-
-def _alive(identity: str) -> bool:
-    try:
-        return _identity(psutil.Process(_number(identity))) == identity
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _console(say: Say, stages: int, started: float) -> logging.Logger:
+def _console(settings: Settings, say: Say, stages: int, started: float) -> logging.Logger:
     logger = logging.getLogger("accel.run")
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
-    logger.handlers = [_Lines(say, stages, started)]
+    logger.handlers = [_Lines(settings, say, stages, started)]
     return logger
 
 
 class _Lines(logging.Handler):
-    """Log handler that prints messages of steps with the seconds since the start, and new stages.
+    """Log handler that prints messages of steps with the seconds since the start, and records new stages.
 
     Errors are left out: each ends its step and is the reason in `Outcome.failures`.
     """
 
-    def __init__(self, say: Say, stages: int, started: float) -> None:
+    def __init__(self, settings: Settings, say: Say, stages: int, started: float) -> None:
         super().__init__()
-        self._say, self._stages, self._started = say, stages, started
+        self._settings, self._say, self._stages, self._started = settings, say, stages, started
 
     def emit(self, record: logging.LogRecord) -> None:
         meta = record.__dict__["dagster_meta"]
@@ -190,4 +187,6 @@ class _Lines(logging.Handler):
         if event is None and logging.INFO <= record.levelno < logging.ERROR:
             self._say(f"{time.monotonic() - self._started:9.1f} s  {meta['orig_message']}")
         elif event is not None and event.event_type is dg.DagsterEventType.STEP_START and event.step_key in STAGES:
-            self._say(f"[{list(STAGES).index(event.step_key) + 1}/{self._stages}] {STAGES[event.step_key]}")
+            stage, number = STAGES[event.step_key], list(STAGES).index(event.step_key) + 1
+            pipeline_progress.update(self._settings, stage=stage, stage_number=number)
+            self._say(f"[{number}/{self._stages}] {stage}")

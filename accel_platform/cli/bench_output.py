@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from accel_platform.cli.output import note, print_json, print_table
+from accel_platform.durations import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,7 +101,7 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
         lanes[lane] = lanes.get(lane, 0.0) + time.seconds
     known = sum(time.basis == "earlier result" for time in times.values())
     return rows, (
-        f"About {_duration(max(lanes.values()))} for {len(times)} cells: {known} by earlier results,"
+        f"About {format_duration(max(lanes.values()))} for {len(times)} cells: {known} by earlier results,"
         f" {len(times) - known} at most, by the effort's limits. Preparing models and remedies come on top."
     )
 
@@ -195,10 +196,3 @@ def result_row(entry: ResultRecorded | VerificationRecorded) -> dict[str, Any]:
         "throughput_items_per_s": per_s,
         "throughput_tokens_per_s": per_s * entry.output_tokens if per_s and entry.output_tokens else None,
     }
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

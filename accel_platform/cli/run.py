@@ -1,4 +1,4 @@
-"""`accel run`, the full pipeline followed by the service, and `accel ui`, Dagster's pages beside the service."""
+"""`accel run`, the service beside the full pipeline, and `accel ui`, Dagster's pages beside the service."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
 from accel_platform.cli.output import note, print_json, settings_for, wants_json
 from accel_platform.cli.predictor import announce
+
+if TYPE_CHECKING:
+    from accel_platform.settings import Settings
 
 HOST = "127.0.0.1"
 _STOP_S = 90
@@ -34,52 +38,114 @@ def run(
     ] = None,
     hardware: Annotated[
         str | None,
-        typer.Option(help="Hardware names, comma-separated.", show_default="cpu,openvino,onnxruntime"),
+        typer.Option(
+            help="Hardware names, comma-separated.", show_default="cpu,openvino,onnxruntime and each kind of GPU found"
+        ),
     ] = None,
     batch_sizes: Annotated[str | None, typer.Option(help="Batch sizes, comma-separated.", show_default="1,4")] = None,
     effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
     port: Port = 8000,
-    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Start the service at the end.")] = True,
+    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Start the service.")] = True,
+    wait: Annotated[bool, typer.Option("--wait", help="Measure first, and serve when everything is done.")] = False,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Run the full pipeline: detect, measure missing results, migrate the sample files, check, train and serve.
+    """Serve from shipped and earlier results at once, and run the full pipeline beside the service.
 
-    Results of earlier runs are reused, so a second run takes seconds.
+    The pipeline detects the hardware, measures missing results, migrates the sample files, checks and trains. Answers
+    follow as results land. Results of earlier runs are reused, so a second run takes seconds.
     """
-    from accel_platform.errors import AccelError
-    from assets.events import MeasurementConfig
-    from assets.run_in_process import STAGES, run_full_pipeline
+    from accel_platform.bench.plan.plan import host_cells
+    from accel_platform.bench.plan.presets import effort_preset
     from predictor.service.server import listen
-    from predictor.service.server import serve as serve_until_stopped
 
-    settings = settings_for(home)
-    options: dict[str, Any] = {
-        "models": models and split_words(models),
-        "hardware": hardware and split_words(hardware),
-        "batch_sizes": batch_sizes and parse_batch_sizes(batch_sizes),
+    settings, for_machines = settings_for(home), wants_json(json_, format_)
+    choice: dict[str, Any] = {
+        "models": split_words(models) if models else [],
+        "hardware": split_words(hardware) if hardware else [],
+        "batch_sizes": parse_batch_sizes(batch_sizes) if batch_sizes else [],
     }
-    config = MeasurementConfig(effort=effort, **{name: value for name, value in options.items() if value is not None})
     # Invalid options are reported now, because the run would fail on them only after minutes.
-    config.cells()
+    effort_preset(effort)
+    host_cells(**choice)
     if serve:
         listen(HOST, port).close()
-    stages = len(STAGES) + serve
+    if wait or not serve:
+        given = {name: value for name, value in choice.items() if value}
+        _run_pipeline(settings, {**given, "effort": effort}, for_machines=for_machines, stages_after=int(serve))
+        if serve:
+            _serve(settings, port, for_machines=for_machines)
+        return
+    _prepare_first_answers(settings)
+    command = [sys.executable, "-m", "accel_platform", "run", "--no-serve", "--effort", effort]
+    for option, value in {"--models": models, "--hardware": hardware, "--batch-sizes": batch_sizes}.items():
+        command += [option, value] if value else []
+    _serve_beside({"The pipeline": command + ["--json"] * for_machines}, settings, port, for_machines=for_machines)
+
+
+def _run_pipeline(settings: Settings, measurements: dict[str, Any], *, for_machines: bool, stages_after: int) -> None:
+    """Run the full pipeline in this process. Raises AccelError with the reasons where a step fails."""
+    from accel_platform.errors import AccelError
+    from assets.events import MeasurementConfig
+    from assets.run_in_process import STAGES, describe_failures, run_full_pipeline
+
+    stages = len(STAGES) + stages_after
     try:
         with _own_stderr() as say:
-            outcome = run_full_pipeline(settings, {"measurements": config}, stages=stages, say=say)
+            outcome = run_full_pipeline(
+                settings, {"measurements": MeasurementConfig(**measurements)}, stages=stages, say=say
+            )
     except KeyboardInterrupt:
         note("Stopped. Results so far are kept; the same command continues.")
         raise
     if outcome.failures:
-        reasons = "; ".join(f"{step}: {reason}" for step, reason in outcome.failures.items())
+        reasons = describe_failures(outcome.failures)
         raise AccelError(f"The pipeline failed. {reasons} (`accel ui` shows the run {outcome.run_id})")
-    if wants_json(json_, format_):
+    if for_machines:
         print_json({"run_id": outcome.run_id, "seconds": outcome.seconds, "assets": outcome.materialised})
-    if serve:
-        note(f"[{stages}/{stages}] Serving, {outcome.seconds:.0f} s after the start")
-        serve_until_stopped(settings, HOST, port, ready=announce)
+    note(f"The pipeline is done, {outcome.seconds:.0f} s after its start.")
+
+
+def _prepare_first_answers(settings: Settings) -> None:
+    """Bring the tables up to date with the log and the shipped results, and train where there is no predictor."""
+    from accel_platform.errors import AccelError
+    from accel_platform.events import EventLog
+    from accel_platform.knowledge import adopt_campaigns
+    from accel_platform.warehouse.publish import bring_up_to_date
+    from predictor.training import artifact
+    from predictor.training.train import train
+
+    log = EventLog.open(settings)
+    adopt_campaigns(log)
+    bring_up_to_date(settings, progress=note)
+    if artifact.current_id(settings) is None:
+        try:
+            train(settings, log, progress=note)
+        except AccelError as error:
+            note(f"Without a predictor, answers come from results only: {error}")
+
+
+def _serve(settings: Settings, port: int, *, for_machines: bool) -> None:
+    from predictor.service.server import serve
+
+    serve(settings, HOST, port, ready=lambda url: print_json({"url": url}) if for_machines else announce(url))
+
+
+def _serve_beside(commands: dict[str, list[str]], settings: Settings, port: int, *, for_machines: bool) -> None:
+    """Serve until interrupted, with the commands beside the service; they stop with it."""
+    # uvicorn raises SIGTERM again after its shutdown, which would leave the commands running.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with _started(commands, Path.cwd(), dict(os.environ)) as processes:
+        for name, process in processes.items():
+            threading.Thread(target=_report_end, args=(name, process), daemon=True).start()
+        _serve(settings, port, for_machines=for_machines)
+
+
+def _report_end(name: str, process: subprocess.Popen[bytes]) -> None:
+    code = process.wait()
+    if code not in (0, 130):
+        note(f"{name} ended with exit code {code}; its output is above. The service goes on with what there is.")
 
 
 def ui(

@@ -61,7 +61,8 @@ def test_files_that_the_documentation_names_are_there() -> None:
 
 @pytest.mark.slow
 def test_every_command_of_the_tour_runs(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "samples", tmp_path / "samples")
+    for shown in ("samples", "accel_platform/knowledge/reference"):
+        shutil.copytree(ROOT / shown, tmp_path / shown)
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

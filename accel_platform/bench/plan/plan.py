@@ -14,7 +14,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events.log import EventLog, Snapshot
 from accel_platform.events.types import MeasuredSeries, Mode, ResultRecorded
 from accel_platform.hardware.cpu import usable_cores
-from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
+from accel_platform.workloads.model_catalog import ModelSpec, model_set, resolve_model, sequence_length_for
 
 SEGMENT_PREFIX = "bench-"
 """Prefix of every segment that the runner appends."""
@@ -63,6 +63,29 @@ CellKey = tuple[str, str, str, int | None, int | None, str | None, str, int, str
 MAX_BATCH_SIZE = 65_536
 MAX_SEQUENCE_LENGTH = 4_194_304
 """Larger numbers are typing errors, not workloads."""
+
+
+CPU_RUNTIMES = ("cpu", "openvino", "onnxruntime")
+"""Hardware names that every host is measured on by default."""
+GPUS = ("cuda", "rocm", "mps")
+"""Hardware names that a host is measured on by default where they are available."""
+BATCH_SIZES = (1, 4)
+
+
+def host_cells(
+    models: Sequence[str], hardware: Sequence[str], batch_sizes: Sequence[int], inventory: Inventory | None = None
+) -> tuple[Cell, ...]:
+    """Return the cells to measure on a host; an empty list stands for the default, GPUs of the inventory included.
+
+    Raises NotFound for an unknown model and what `plan_cells` raises.
+    """
+    devices = {name: None if inventory is None else inventory.device(name) for name in GPUS}
+    found = [name for name, device in devices.items() if device is not None and device.available]
+    return plan_cells(
+        [resolve_model(name) for name in models] or model_set("small"),
+        hardware or (*CPU_RUNTIMES, *found),
+        batch_sizes or BATCH_SIZES,
+    )
 
 
 def plan_cells(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -62,6 +62,33 @@ def estimate_times(
             start = median(others) if others and not number else 0.0
             found[cell] = TimeEstimate(start + sampling.warmup_max_s + sampling.max_time_s, "effort limits")
     return found
+
+
+class RemainingTime:
+    """Time that a run still needs: the estimates of its unfinished cells, scaled by how long finished ones took.
+
+    The first group of cells only sets the clock, because models are prepared before it. Until the second is done, the
+    estimates are taken as they are.
+    """
+
+    def __init__(self, estimates: Mapping[Cell, TimeEstimate]) -> None:
+        self._estimates = estimates
+        self._first: tuple[float, Collection[Cell]] | None = None
+
+    def after(self, finished: Collection[Cell], at_s: float) -> float:
+        """Return the seconds left once `finished` are done; `at_s` is a monotonic clock's reading."""
+        if self._first is None and finished:
+            self._first = (at_s, frozenset(finished))
+        scale = 1.0
+        if self._first is not None:
+            began_s, prepared = self._first
+            expected_s = self._total(cell for cell in finished if cell not in prepared)
+            if expected_s > 0:
+                scale = (at_s - began_s) / expected_s
+        return scale * self._total(cell for cell in self._estimates if cell not in finished)
+
+    def _total(self, cells: Iterable[Cell]) -> float:
+        return sum(self._estimates[cell].seconds for cell in cells if cell in self._estimates)
 
 
 def sampling_time_s(known: ResultRecorded, sampling: Sampling) -> float:

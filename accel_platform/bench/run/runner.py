@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -48,6 +48,7 @@ def measure_cells(
     effort: Effort = EFFORTS["standard"],
     options: RunOptions = DEFAULT_OPTIONS,
     on_progress: Progress | None = None,
+    on_stored: Callable[[Collection[Cell]], None] | None = None,
     inventory: Inventory | None = None,
     resumes: str | None = None,
     requested_config: Mapping[str, Any] | None = None,
@@ -63,6 +64,8 @@ def measure_cells(
 
     Parameters
     ----------
+    on_stored
+        Called with all finished cells each time a worker's results are in the log, before the next worker starts.
     resumes
         Id of the interrupted run whose remaining cells these are; recorded.
     requested_config
@@ -82,7 +85,7 @@ def measure_cells(
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
         report = on_progress or (lambda _: None)
-        run = _BenchmarkRun(possible, settings, log, effort, options, report, inventory, summary)
+        run = _BenchmarkRun(possible, settings, log, effort, options, report, inventory, summary, on_stored=on_stored)
         devices = {
             silicon
             for cell in possible
@@ -116,9 +119,12 @@ class _BenchmarkRun:
         report: Progress,
         inventory: Inventory,
         summary: RunSummary,
+        *,
+        on_stored: Callable[[Collection[Cell]], None] | None,
     ) -> None:
         self.cells, self.settings, self.effort, self.options = cells, settings, effort, options
         self.report, self.inventory, self.summary = report, inventory, summary
+        self.on_stored = on_stored or (lambda _: None)
         self.threads = usable_cores()
         self.run_id = summary.run_id = str(uuid7())
         self.workers = WorkerPool(self.threads, effort.timeout_s)
@@ -227,6 +233,7 @@ class _BenchmarkRun:
                     recovery.failure, recovery.tried, recovery.helped.cell if recovery.helped else None
                 )
         self.recorder.flush()
+        self.on_stored(self.recorder.finished)
 
     def apply_fallbacks(self, failures: Sequence[CellFailure]) -> list[_Recovery]:
         """Try fallbacks for failed cells, one kind at a time, until one helps or none is left."""

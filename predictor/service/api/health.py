@@ -8,6 +8,7 @@ import time
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
+from accel_platform import pipeline_progress
 from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import require_complete
@@ -40,6 +41,7 @@ def router(advisor: Advisor, settings: Settings, version: str) -> APIRouter:
             log_problem=log_problem,
             results=row["results"],
             cells=len(state.evidence.summaries),
+            pipeline=pipeline_progress.read(settings),
         )
 
     @routes.get("/ready", responses=problem_responses(503))

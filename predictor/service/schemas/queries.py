@@ -13,6 +13,7 @@ from accel_platform.analysis.query.filters import (
     reject_choices,
     require_date,
 )
+from accel_platform.pipeline_progress import PipelineProgress
 
 
 class PageQuery(BaseModel):
@@ -123,6 +124,9 @@ class Health(BaseModel):
     )
     results: int = Field(description="Rows of the results table.")
     cells: int = Field(description="Distinct configurations that answers may rest on.")
+    pipeline: PipelineProgress | None = Field(
+        description="The `accel run` that measures this host, while it runs, or was stopped or failed; else null."
+    )
 
 
 class Ready(BaseModel):

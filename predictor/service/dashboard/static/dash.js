@@ -1,4 +1,4 @@
-// Optional comfort: theme button, ages beside times, short URLs, copy buttons. Pages work without it.
+// Optional comfort: theme button, ages beside times, short URLs, copy buttons, progress. Pages work without it.
 const root = document.documentElement;
 const dark = () => getComputedStyle(root).colorScheme === "dark" ||
   (!root.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
@@ -48,3 +48,18 @@ for (const block of document.querySelectorAll(".command")) {
   });
   block.append(button);
 }
+
+// Progress of the pipeline beside the service, and a link to what it has measured since this page was made.
+const banner = document.querySelector(".pipeline");
+const drawn = document.querySelector("footer code")?.title;
+const follow = async (before) => {
+  const answer = await fetch("/health").catch(() => null);
+  if (!answer?.ok) return;
+  const { pipeline, snapshot_id } = await answer.json();
+  if (!pipeline && !before) return;
+  banner.hidden = false;
+  banner.querySelector("span").textContent = pipeline ? pipeline.message : "This host is measured";
+  banner.querySelector("a").hidden = snapshot_id === drawn;
+  if (pipeline?.state === "running") setTimeout(follow, 2000, pipeline);
+};
+if (drawn) follow();
