@@ -47,7 +47,7 @@ endef
 .PHONY: help run ui check check-style check-types check-walls check-tests test test-pythons lint bench audit sbom clean
 
 help:
-	@echo "make run    install, then measure, check, train and serve on http://127.0.0.1:8000"
+	@echo "make run    install and serve on http://127.0.0.1:8000, and measure this host beside it"
 	@echo "make ui     the same service, with Dagster's pages on http://127.0.0.1:3000"
 	@echo "make check  style, types, walls and the quick unit tests of what changed; under a minute"
 	@echo "make test   install what tests need, and run all of them"

@@ -89,22 +89,22 @@ def dagster_home(settings: Settings) -> Path:
     return home
 
 
-def run_full_pipeline(settings: Settings, config: dict[str, dg.Config], *, stages: int, say: Say) -> Outcome:
+def run_full_pipeline(settings: Settings, config: dict[str, dg.Config], *, say: Say) -> Outcome:
     """Materialize every asset, in the instance that `accel ui` shows.
 
-    `config` maps steps to their configuration; `stages` is the total of the progress lines. A failing step does not
-    stop steps that do not need it. Raises KeyboardInterrupt when interrupted: finished work is in the log. Raises
-    AccelError if another process works on this installation.
+    `config` maps steps to their configuration. A failing step does not stop steps that do not need it. Raises
+    KeyboardInterrupt when interrupted: finished work is in the log. Raises AccelError if another process works on this
+    installation.
     """
     started = time.monotonic()
     defs = build_defs(
         resources={"accel": Installation(home=str(settings.home))},
-        loggers={"console": dg.LoggerDefinition(lambda _: _console(settings, say, stages, started))},
+        loggers={"console": dg.LoggerDefinition(lambda _: _console(settings, say, started))},
     )
     with dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance:
         _require_alone(instance)
         instance.add_dynamic_partitions(str(legacy_sources.name), [SAMPLES])
-        pipeline_progress.begin(settings, stages=stages, stage=STAGES["hardware_inventory"])
+        pipeline_progress.begin(settings, stages=len(STAGES), stage=STAGES["hardware_inventory"])
         result = defs.resolve_job_def(full_pipeline.name).execute_in_process(
             instance=instance,
             partition_key=SAMPLES,
@@ -163,11 +163,11 @@ def _require_alone(instance: dg.DagsterInstance) -> None:
         instance.report_run_failed(run, f"Its process ({process}) ended without a word.")
 
 
-def _console(settings: Settings, say: Say, stages: int, started: float) -> logging.Logger:
+def _console(settings: Settings, say: Say, started: float) -> logging.Logger:
     logger = logging.getLogger("accel.run")
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
-    logger.handlers = [_Lines(settings, say, stages, started)]
+    logger.handlers = [_Lines(settings, say, started)]
     return logger
 
 
@@ -177,9 +177,9 @@ class _Lines(logging.Handler):
     Errors are left out: each ends its step and is the reason in `Outcome.failures`.
     """
 
-    def __init__(self, settings: Settings, say: Say, stages: int, started: float) -> None:
+    def __init__(self, settings: Settings, say: Say, started: float) -> None:
         super().__init__()
-        self._settings, self._say, self._stages, self._started = settings, say, stages, started
+        self._settings, self._say, self._started = settings, say, started
 
     def emit(self, record: logging.LogRecord) -> None:
         meta = record.__dict__["dagster_meta"]
@@ -189,4 +189,4 @@ class _Lines(logging.Handler):
         elif event is not None and event.event_type is dg.DagsterEventType.STEP_START and event.step_key in STAGES:
             stage, number = STAGES[event.step_key], list(STAGES).index(event.step_key) + 1
             pipeline_progress.update(self._settings, stage=stage, stage_number=number)
-            self._say(f"[{number}/{self._stages}] {stage}")
+            self._say(f"[{number}/{len(STAGES)}] {stage}")

@@ -73,7 +73,7 @@ def run(
         listen(HOST, port).close()
     if wait or not serve:
         given = {name: value for name, value in choice.items() if value}
-        _run_pipeline(settings, {**given, "effort": effort}, for_machines=for_machines, stages_after=int(serve))
+        _run_pipeline(settings, {**given, "effort": effort}, for_machines=for_machines)
         if serve:
             _serve(settings, port, for_machines=for_machines)
         return
@@ -84,18 +84,15 @@ def run(
     _serve_beside({"The pipeline": command + ["--json"] * for_machines}, settings, port, for_machines=for_machines)
 
 
-def _run_pipeline(settings: Settings, measurements: dict[str, Any], *, for_machines: bool, stages_after: int) -> None:
+def _run_pipeline(settings: Settings, measurements: dict[str, Any], *, for_machines: bool) -> None:
     """Run the full pipeline in this process. Raises AccelError with the reasons where a step fails."""
     from accel_platform.errors import AccelError
     from assets.events import MeasurementConfig
-    from assets.run_in_process import STAGES, describe_failures, run_full_pipeline
+    from assets.run_in_process import describe_failures, run_full_pipeline
 
-    stages = len(STAGES) + stages_after
     try:
         with _own_stderr() as say:
-            outcome = run_full_pipeline(
-                settings, {"measurements": MeasurementConfig(**measurements)}, stages=stages, say=say
-            )
+            outcome = run_full_pipeline(settings, {"measurements": MeasurementConfig(**measurements)}, say=say)
     except KeyboardInterrupt:
         note("Stopped. Results so far are kept; the same command continues.")
         raise

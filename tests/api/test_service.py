@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from accel_platform import pipeline_progress
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from faults import no_room
@@ -21,10 +22,16 @@ from predictor_world import MODELS, append, measured_grid, result, world
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """An installation with tables and a predictor."""
     settings = world(tmp_path_factory.mktemp("served"))
     train(settings, EventLog.open(settings))
-    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+    return settings
+
+
+@pytest.fixture(scope="module")
+def client(served: Settings) -> Iterator[TestClient]:
+    with TestClient(create_app(served), raise_server_exceptions=False) as client:
         yield client
 
 
@@ -212,6 +219,16 @@ def test_health_says_what_it_answers_from(client: TestClient) -> None:
     assert re.fullmatch(r"[0-9a-f]{32}", health["snapshot_id"])
     assert health["predictor_id"].startswith("lgbm-")
     assert health["predictor_missing"] is None
+    assert health["pipeline"] is None
+
+
+def test_health_tells_how_far_the_pipeline_beside_the_service_is(client: TestClient, served: Settings) -> None:
+    pipeline_progress.begin(served, stages=4, stage="Detecting")
+    pipeline_progress.update(served, stage_number=2, cells_done=1, cells=8, remaining_s=60.0)
+    pipeline = client.get("/health").json()["pipeline"]
+    pipeline_progress.finish(served)
+    assert (pipeline["state"], pipeline["cells_done"], pipeline["cells"]) == ("running", 1, 8)
+    assert pipeline["message"] == "Measuring this host: 1 of 8 cells, about 60 s left"
 
 
 def test_pages_of_results_are_whole_and_disjoint(client: TestClient) -> None:

@@ -38,6 +38,10 @@ def _measured(log: Path) -> list[str]:
     return re.findall(r"^ .* s  (\S+ · \S+ · batch \d+.*): [\d.]+ ms", log.read_text(), re.MULTILINE)
 
 
+def _pipeline(url: str) -> Any:
+    return httpx.get(f"{url}/health", timeout=60).json()["pipeline"]
+
+
 def _json(command: list[str]) -> Any:
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -61,17 +65,22 @@ def test_stopped_half_way_it_goes_on_serves_and_the_next_run_measures_nothing(tm
 
     port = free_port()
     with running(_run(home, *EIGHT, "--port", str(port)), log) as second:
-        wait_for("serving", 300, lambda: "Serving on" in log.read_text() or second.poll() is not None, log)
-        assert second.poll() is None, log.read_text()
-        said = log.read_text()
-        assert [int(n) for n in re.findall(r"^\[(\d)/5\]", said, re.MULTILINE)] == [1, 2, 3, 4, 5], said
-        # A child that had measured two cells when it was stopped is recorded as a whole or not at all.
-        before, left = map(int, re.findall(rf"(\d+) of {CELLS} cells are in the log, (\d+) to measure", said)[0])
-        assert before >= 1, said
-        assert left == CELLS - before == len(_measured(log)), said
-        url = re.search(r"Serving on (\S+)", said)
+        wait_for("serving", 60, lambda: "Serving on" in log.read_text() or second.poll() is not None, log)
+        assert "[1/4]" not in log.read_text(), "it answers before it measures"
+        url = re.search(r"Serving on (\S+)", log.read_text())
         assert url
-        assert f"curl -s {url[1]}/recommend" in said
+        assert f"curl -s {url[1]}/recommend" in log.read_text()
+        first_answer = httpx.post(f"{url[1]}/recommend", json={"model": "bert-base", "batch_size": 1}, timeout=60)
+        assert first_answer.json()["recommendations"][0]["provenance"] == "measured"
+        wait_for("progress", 120, lambda: _pipeline(url[1]) is not None, log)
+        wait_for("the end", 300, lambda: "The pipeline is done" in log.read_text() or second.poll() is not None, log)
+        printed = log.read_text()
+        assert [int(n) for n in re.findall(r"^\[(\d)/4\]", printed, re.MULTILINE)] == [1, 2, 3, 4], printed
+        # A child that had measured two cells when it was stopped is recorded as a whole or not at all.
+        before, left = map(int, re.findall(rf"(\d+) of {CELLS} cells are in the log, (\d+) to measure", printed)[0])
+        assert before >= 1, printed
+        assert left == CELLS - before == len(_measured(log)), printed
+        assert _pipeline(url[1]) is None
         answer = httpx.post(f"{url[1]}/recommend", json={"model": "vit-tiny", "batch_size": 2}, timeout=60)
         # The sample files tell of other machines with the same hardware names; this host's own figures are measured.
         ranked = answer.json()["recommendations"]
@@ -88,6 +97,17 @@ def test_stopped_half_way_it_goes_on_serves_and_the_next_run_measures_nothing(tm
     assert (measurements["in_the_log_before"], measurements["measured"]) == (CELLS, 0)
     assert third["assets"]["predictor"]["trained_now"] is False
     assert Reader(Settings(home=home)).rows(count) == [{"n": CELLS}]
+
+
+def test_stopped_while_it_measures_beside_the_service_it_leaves_no_process(tmp_path: Path) -> None:
+    home, log = tmp_path / "home", tmp_path / "run.log"
+    with running(_run(home, *ONE, "--port", str(free_port())), log) as first:
+        wait_for("measuring", 120, lambda: "[2/4]" in log.read_text() or first.poll() is not None, log)
+        started = family(first)
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(timeout=60) == 0, log.read_text()
+        _, alive = psutil.wait_procs(started[1:], timeout=5)
+        assert alive == []
 
 
 def test_only_one_works_on_a_home_and_one_that_was_killed_is_marked_and_does_not_block(tmp_path: Path) -> None:
