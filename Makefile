@@ -44,13 +44,14 @@ define install
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib accel_platform assets migrations predictor >> $(VENV)/install.log 2>&1 || true
 endef
 
-.PHONY: help run ui check check-style check-types check-walls check-tests test test-pythons lint bench audit sbom clean
+.PHONY: help run ui check check-style check-types check-walls check-tests test test-slow test-all test-pythons lint bench audit sbom clean
 
 help:
 	@echo "make run    install and serve on http://127.0.0.1:8000, and measure this host beside it"
 	@echo "make ui     the same service, with Dagster's pages on http://127.0.0.1:3000"
 	@echo "make check  style, types, walls and the quick unit tests of what changed; under a minute"
-	@echo "make test   install what tests need, and run all of them"
+	@echo "make test   install what tests need, and run the quick ones: unit, contract, graph, API, one run of the line"
+	@echo "make test-all   those that take longer, too: real models, servers, browsers, kills"
 	@echo "make test-pythons  the quick unit tests with each other Python version that this machine has"
 	@echo "make lint   style, types and the walls between the packages"
 	@echo "make bench  the figures of benchmarks/README.md"
@@ -64,14 +65,23 @@ run: $(VENV)/.installed
 ui: $(VENV)/.installed
 	@exec $(BIN)/accel ui
 
-# What compares measured times has the machine for itself. The rest runs three by three, as much of it waits; in the
-# order of the folders, so that the long files of tests/e2e begin early and the many small ones fill what is left.
-# Threads of its linear algebra would only wait for each other there.
+# It runs three by three, as much of it waits; in the order of the folders. Threads of its linear algebra would only wait
+# for each other there.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15
 test: $(VENV)/.installed-dev
+	@$(PYTEST) -m 'not slow and not alone'
+
+# Tests of measured times have the machine for themselves.
+test-slow: $(VENV)/.installed-dev
 	@failed=0; \
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not alone' -n 3 --dist loadfile --no-loadscope-reorder --durations 25 || failed=$$?; \
+	$(PYTEST) -m 'slow and not alone' || failed=$$?; \
 	$(BIN)/python -m pytest -m alone tests/e2e || failed=$$?; \
 	exit $$failed
+
+# The properties are tried with four times as many examples.
+test-all: export ACCEL_TEST_PROFILE := thorough
+test-all:
+	@failed=0; $(MAKE) --no-print-directory test || failed=$$?; $(MAKE) --no-print-directory test-slow || failed=$$?; exit $$failed
 
 # A pyenv shim stands on the PATH for versions that are not activated, so pyenv's own folders are looked at, too.
 test-pythons: $(BIN)/python

@@ -17,8 +17,11 @@ from accel_platform.settings import Settings
 # Set before Great Expectations or a child process is imported or started.
 os.environ["GX_ANALYTICS_ENABLED"] = "false"
 # Machines that run tests are slow and busy: examples are bounded by number, never by time.
-hypothesis_settings.register_profile("accel", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-hypothesis_settings.load_profile("accel")
+for profile, examples in (("everyday", 25), ("thorough", 100)):
+    hypothesis_settings.register_profile(
+        profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+hypothesis_settings.load_profile(os.environ.get("ACCEL_TEST_PROFILE", "everyday"))
 
 
 # A shell has what it starts in the background ignore Ctrl-C, and all children after it: tests send it to some.

@@ -63,6 +63,7 @@ def test_each_page_answers_and_names_its_snapshot(client: TestClient, settings: 
     assert "<script>alert" not in text
 
 
+@pytest.mark.slow
 def test_every_link_of_every_page_leads_somewhere(client: TestClient) -> None:
     found: set[str] = set()
     for path in PATHS:

@@ -103,6 +103,7 @@ def _headers(response: Response, *left_out: str) -> dict[str, str]:
     return {name: value for name, value in response.headers.items() if name not in OWN and name not in left_out}
 
 
+@pytest.mark.slow
 def test_a_304_and_head_have_the_headers_of_the_200(client: TestClient, addresses: dict[str, str]) -> None:
     unvalidated = set()
     for path, address in addresses.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from fastapi.testclient import TestClient
 
 from accel_platform.warehouse.reader import Reader
@@ -15,6 +16,7 @@ CLAIM = {"model_id": "bert-base", "model_family": "bert", "hardware": "cuda", "b
          "latency_mean_ms": 6.2, "source_path": "paper"}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_tables_follow_what_is_written_and_listeners_are_told(tmp_path: Path) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:1]))
     with TestClient(create_app(settings)) as client:

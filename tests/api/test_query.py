@@ -30,6 +30,7 @@ def client(served: Settings) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.mark.slow
 def test_rows_in_json(client: TestClient) -> None:
     sql = "SELECT hardware, count(*) AS n FROM results WHERE batch_size >= $least GROUP BY ALL ORDER BY ALL"
     answer = client.post("/query", json={"sql": sql, "parameters": {"least": 1}, "max_rows": 2}).json()

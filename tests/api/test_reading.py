@@ -214,6 +214,7 @@ def test_tables_of_the_past_are_made_for_one_at_a_time(client: TestClient, monke
     assert client.get("/changes", params=about).status_code == 200
 
 
+@pytest.mark.slow
 def test_charts_are_drawn_in_every_form(client: TestClient) -> None:
     names = {chart["name"] for chart in client.get("/charts").json()["charts"]}
     assert "hardware" in names

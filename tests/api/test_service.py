@@ -341,6 +341,7 @@ def test_a_full_disk_under_the_log_is_a_problem_and_the_service_lives_on(tmp_pat
         assert client.get("/results").status_code == 200
 
 
+@pytest.mark.slow
 def test_new_evidence_and_predictors_are_picked_up(tmp_path: Path) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:4]))
     with TestClient(create_app(settings)) as client:

@@ -25,6 +25,9 @@ from accel_platform.settings import Settings
 from predictor.training.train import train
 from predictor_world import MODELS, append, measured_grid, result, world
 
+# Real servers are started.
+pytestmark = pytest.mark.slow
+
 ACCEL = [sys.executable, "-m", "accel_platform"]
 
 
@@ -57,7 +60,6 @@ def _wait_until_healthy(url: str) -> None:
             return
 
 
-@pytest.mark.slow
 def test_new_snapshots_and_predictors_are_swapped_in_without_one_failed_request(tmp_path: Path) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:6]))
     log = EventLog.open(settings)
@@ -96,7 +98,6 @@ def test_new_snapshots_and_predictors_are_swapped_in_without_one_failed_request(
     assert all(a["recommendations"] for a in answers)
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_it_cleanly_and_the_port_is_refused_while_taken(tmp_path: Path) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:3]))
     with _serving(settings) as (url, process):
@@ -122,7 +123,6 @@ def test_ctrl_c_ends_it_cleanly_and_the_port_is_refused_while_taken(tmp_path: Pa
         freed.bind(("127.0.0.1", int(port)))
 
 
-@pytest.mark.slow
 def test_ctrl_c_while_its_workers_start_ends_all_without_a_word(tmp_path: Path) -> None:
     """As a terminal has it, that sends the signal to workers too."""
     command = [*ACCEL, "serve", "--port", "0", "--workers", "2", "--home", str(tmp_path)]
@@ -140,7 +140,6 @@ def test_ctrl_c_while_its_workers_start_ends_all_without_a_word(tmp_path: Path) 
     assert not any(worker.is_running() for worker in workers)
 
 
-@pytest.mark.slow
 def test_machines_are_told_where_it_listens(tmp_path: Path) -> None:
     command = [*ACCEL, "serve", "--port", "0", "--json", "--home", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -170,7 +169,6 @@ def test_without_keys_only_loopback_is_served(tmp_path: Path, host: str) -> None
         serve(settings, host, 0, ready=lambda url: pytest.fail(f"listened on {url}"))
 
 
-@pytest.mark.slow
 def test_several_workers_open_to_others_with_a_key(tmp_path: Path) -> None:
     from accel_platform.api_keys import KeyStore, Scope
 
@@ -212,7 +210,6 @@ def test_several_workers_open_to_others_with_a_key(tmp_path: Path) -> None:
     assert not [line for line in lines if line["level"] == "error"]
 
 
-@pytest.mark.slow
 def test_the_commands_train_recommend_and_predict(tmp_path: Path) -> None:
     settings = world(tmp_path)
     environment = {**os.environ, "ACCEL_HOME": str(settings.home)}

@@ -191,6 +191,7 @@ def test_samples_without_spread_are_refused(bench: Bench) -> None:
     refused(bench.measure("cpu", change=still), "fake", "very same 1.5 ms")
 
 
+@pytest.mark.slow
 def test_the_same_timings_on_two_hardware_take_both_out_of_use(bench: Bench, settings: Settings) -> None:
     assert bench.measure("onnxruntime") is None
     (honest,) = bench.summary.results

@@ -26,6 +26,9 @@ from accel_platform.subprocesses.json_child import Message
 from accel_platform.workloads.build import build_model
 from accel_platform.workloads.model_catalog import ModelSpec, resolve_model
 
+# Models are exported, generate and train.
+pytestmark = pytest.mark.slow
+
 FEW = Sampling(min_time_s=0.0, min_count=11, target_error=1.0, max_time_s=0.1, limit_s=20.0, warmup_max_s=0.0)
 HERE = MeterTarget("cpu", None)
 SHAPE = (2, 12)

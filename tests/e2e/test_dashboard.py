@@ -27,6 +27,9 @@ from accel_platform.warehouse.reader import Reader
 from predictor.service.app import create_app
 from predictor.service.server import listen
 
+# A browser opens each page.
+pytestmark = pytest.mark.slow
+
 playwright = pytest.importorskip("playwright.sync_api")
 BROWSERS = True
 AXE = "axe-core-4.10.3.tgz"
@@ -126,7 +129,6 @@ LOOKS = """() => [
 STYLED = ["rgb(246, 247, 249)", "sticky", False, 0]
 
 
-@pytest.mark.slow
 def test_each_page_loads_without_a_word_on_the_console_fits_a_telephone_and_comes_again_as_it_was(
     visitor: Visitor, answers: Answers, settings: Settings
 ) -> None:
@@ -154,7 +156,6 @@ def test_each_page_loads_without_a_word_on_the_console_fits_a_telephone_and_come
     assert {f"/dashboard{path.partition('?')[0]}" for path in paths} <= kept, "each was asked for by its ETag"
 
 
-@pytest.mark.slow
 def test_the_other_pages_run_when_they_come_again(visitor: Visitor) -> None:
     for path, shows in (("/docs", ".swagger-ui .info .title"), ("/sign-in", "main h1")):
         visitor.page.goto(f"{visitor.url}{path}")

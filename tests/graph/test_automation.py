@@ -184,6 +184,7 @@ def test_from_the_log_to_matrix_and_regressions_and_to_rest(home: Home) -> None:
     assert shift == {"state": "open", "direction": "regressed", "found_by": "history"}
 
 
+@pytest.mark.slow
 def test_nothing_follows_a_failed_check_and_the_failure_moves_nothing(home: Home) -> None:
     home.ci.runs(2, OLD)
     assert home.make(TABLES).success
@@ -207,6 +208,7 @@ def test_nothing_follows_a_failed_check_and_the_failure_moves_nothing(home: Home
     assert Reader(home.settings).snapshot_id == served
 
 
+@pytest.mark.slow
 def test_a_commit_is_checked_when_its_results_are_in(home: Home) -> None:
     home.ci.runs(6, OLD)
     publish.publish(home.settings, publish.stage(home.settings))
@@ -234,6 +236,7 @@ def test_a_commit_is_checked_when_its_results_are_in(home: Home) -> None:
     assert ticked() == []
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_an_event_and_is_told_to_the_webhook_once(
     home: Home, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,6 +284,7 @@ def test_a_day_is_reported_from_the_log_of_then(home: Home) -> None:
     assert not (home.settings.warehouse_dir / "CURRENT").exists()
 
 
+@pytest.mark.slow
 def test_at_night(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def asked(schedule: dg.ScheduleDefinition) -> Any:
         with dg.build_schedule_context(instance=home.instance, resources=home.resources) as context:

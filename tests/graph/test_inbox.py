@@ -201,6 +201,7 @@ def test_a_source_that_is_gone_says_so(home: Home) -> None:
     assert "was moved or deleted" in str(failure.user_failure_data.description)
 
 
+@pytest.mark.slow
 def test_the_history_line_brings_a_source_into_the_tables(home: Home) -> None:
     home.put("lab.json")
     home.tick()

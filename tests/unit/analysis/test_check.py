@@ -436,6 +436,7 @@ class TestHistory:
 
 
 class TestCommand:
+    @pytest.mark.slow
     def test_a_regression_in_every_form(self, lab: Lab, tmp_path: Path) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)

@@ -117,6 +117,7 @@ def test_a_family_counts_its_models_and_averages_nothing(reader: Reader) -> None
     assert set(families["bert"]["jax"]["models"]) == {"bert-base", "roberta-base"}
 
 
+@pytest.mark.slow
 def test_history_is_what_the_tables_said_on_each_day(installation: Settings, reader: Reader) -> None:
     sql = "SELECT * FROM ({}) ORDER BY model_id, hardware, device_id, mode"
     moments = [datetime(2026, 3, 2 + day, tzinfo=UTC) for day in range(5)]

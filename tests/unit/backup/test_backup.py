@@ -419,6 +419,7 @@ def test_back_ups_of_earlier_versions_are_read_and_added_to(filled: Settings, tm
     assert not list((target / "segments").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("again", "keep"), [(False, None), (True, None), (True, 1)], ids=["first", "later", "keep"])
 def test_killed_at_any_file_operation_it_can_be_repeated(
     filled: Settings, tmp_path: Path, again: bool, keep: int | None

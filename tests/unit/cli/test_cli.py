@@ -103,6 +103,7 @@ def test_a_wrong_argument_is_named(accel: Accel, tmp_path: Path, command: list[s
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_what_cannot_be_written_is_named(accel: Accel, tmp_path: Path) -> None:
     home = str(world(tmp_path, measured_grid(MODELS)).home)
     output = str(tmp_path / "no" / "folder" / "out.csv")
@@ -116,6 +117,7 @@ def test_what_cannot_be_written_is_named(accel: Accel, tmp_path: Path) -> None:
     assert str(tmp_path / "models") in err
 
 
+@pytest.mark.slow
 def test_queries_and_tables_come_in_every_format(accel: Accel, tmp_path: Path) -> None:
     home = str(world(tmp_path, measured_grid(MODELS[:1])).home)
     sql = "SELECT model_id, '=1+1' AS told, count(*) AS results FROM results GROUP BY ALL"
@@ -146,6 +148,7 @@ def test_queries_and_tables_come_in_every_format(accel: Accel, tmp_path: Path) -
     assert list(tmp_path.glob(".results*")) == []
 
 
+@pytest.mark.slow
 def test_statistics_of_the_past_are_those_of_then(accel: Accel, tmp_path: Path) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:1]))
     home = str(settings.home)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from typer.testing import CliRunner
 
 from accel_platform.cli import app
@@ -23,6 +24,7 @@ def test_models_are_listed_with_their_size_and_sets() -> None:
     assert "google-bert/bert-base-uncased" in bert["aliases"]
 
 
+@pytest.mark.slow
 def test_people_see_one_line_for_each_model_of_the_catalogue() -> None:
     answer = CliRunner().invoke(app, ["bench", "models"])
     assert answer.exit_code == 0, answer.output

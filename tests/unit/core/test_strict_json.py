@@ -81,6 +81,7 @@ def test_a_report_says_of_what_it_is_and_what_it_lacks(reader: Reader, kind: str
         assert not isinstance(part, Picture) or part.chart is not None or part.reason
 
 
+@pytest.mark.slow
 def test_a_page_is_one_file_that_fetches_and_runs_nothing(everything: ReportDocument) -> None:
     page = render(everything, "html").decode()
     seen = _Outside()
@@ -177,6 +178,7 @@ def test_a_roofline_is_what_the_device_can_do_or_says_what_is_not_known(reader: 
         assert row["share"] is None or row["share"] == pytest.approx(row["roofline_ms"] / row["latency_ms"])
 
 
+@pytest.mark.slow
 def test_the_commands_write_what_they_are_asked_for(settings: Settings, tmp_path: Path) -> None:
     home = str(settings.home)
     page = tmp_path / "r.html"

@@ -180,6 +180,7 @@ class TestDamage:
         assert done.damaged == (f"packs/{pack.name}",)
         assert sum(1 for e in log.read() if e.type == "ResultRecorded") == 3
 
+    @pytest.mark.slow
     def test_a_cut_pack_without_originals_is_said_and_comes_back_from_a_copy(
         self, settings: Settings, tmp_path: Path
     ) -> None:
@@ -255,6 +256,7 @@ class TestGone:
             )
         assert integrity.forgotten_segments(log) == {"a", "b"}
 
+    @pytest.mark.slow
     def test_what_is_forgotten_is_gone_for_good_and_on_record(self, settings: Settings) -> None:
         log = _fill(settings, "a", "b", "c")
         publish.refresh(settings)
@@ -274,6 +276,7 @@ class TestGone:
         with pytest.raises(InvalidInput, match="ever held zebra"):
             integrity.forget_segments(log, {"zebra"})
 
+    @pytest.mark.slow
     def test_a_copy_brings_segments_back(self, settings: Settings, tmp_path: Path) -> None:
         log = _fill(settings, "a", "b", "c")
         publish.refresh(settings)
@@ -287,6 +290,7 @@ class TestGone:
         assert before.segments <= log.snapshot().segments
         assert sum(1 for e in log.read() if e.type == "ResultRecorded") == 3
 
+    @pytest.mark.slow
     def test_a_pack_of_the_copy_brings_segments_back(self, settings: Settings, tmp_path: Path) -> None:
         log = _fill(settings, "a", "b", "c")
         publish.refresh(settings)

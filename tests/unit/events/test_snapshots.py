@@ -190,6 +190,7 @@ class TestDifference:
 
 
 class TestCommands:
+    @pytest.mark.slow
     def test_what_reads_the_tables_reads_those_of_then(self, accel: Accel, settings: Settings, log: EventLog) -> None:
         _measure(log)
         said = json.loads(accel("db", "snapshot", "create", "--name", "then", "--json").stdout)

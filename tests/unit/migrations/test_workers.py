@@ -36,6 +36,7 @@ def events(log: EventLog) -> dict[Any, Any]:
 
 @pytest.mark.slow
 class TestJobs:
+    @pytest.mark.slow
     def test_they_find_what_one_finds_in_the_same_order(self, tmp_path: Path) -> None:
         logs = [EventLog.open(Settings(home=tmp_path / name)) for name in ("one", "two")]
         (tmp_path / "copy.json").write_text(json.dumps(CARD, indent=2))
@@ -45,6 +46,7 @@ class TestJobs:
         assert events(logs[0]) == events(logs[1])
         assert migrate(paths, logs[0], jobs=2).events == 0
 
+    @pytest.mark.slow
     def test_a_worker_that_dies_costs_its_document_alone(
         self, tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -86,6 +88,7 @@ class TestJobs:
         assert "The processes that read cannot start" in done.stderr
         assert not (tmp_path / "home").exists()
 
+    @pytest.mark.slow
     def test_interrupted_it_stores_what_is_complete_and_leaves_no_process(self, tmp_path: Path) -> None:
         old = tmp_path / "old"
         old.mkdir()

@@ -63,6 +63,7 @@ LLAMA_4_SCOUT: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_a_model_that_sees_is_costed_for_text_alone() -> None:
     """The report on Gemma 3 (2025, table 1) has 417 million parameters of its tower and 3,880 million of its text."""
     found = estimate_config_cost(GEMMA_3_4B)
@@ -80,6 +81,7 @@ def test_a_model_that_sees_is_costed_for_text_alone() -> None:
         estimate_config_cost(GEMMA_3_4B, sequence_length=10**9)
 
 
+@pytest.mark.slow
 def test_a_mixture_of_experts_that_sees_has_the_figures_of_its_makers() -> None:
     """Meta's card of Llama 4 Scout: 109 billion parameters, 17 billion of them active."""
     shape = estimate_config_cost(LLAMA_4_SCOUT).decoder
@@ -88,6 +90,7 @@ def test_a_mixture_of_experts_that_sees_has_the_figures_of_its_makers() -> None:
     assert (shape.kept_per_token, shape.kept_in_window, shape.window) == (12 * 2048, 36 * 2048, 8192)
 
 
+@pytest.mark.slow
 def test_what_matches_images_and_texts_reads_both() -> None:
     tower = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = {
@@ -100,6 +103,7 @@ def test_what_matches_images_and_texts_reads_both() -> None:
     assert large.flops > small.flops
 
 
+@pytest.mark.slow
 def test_what_reads_something_else_is_refused_in_words() -> None:
     with pytest.raises(InvalidInput, match="what a video model reads cannot be told"):
         estimate_config_cost({"model_type": "vivit"})
@@ -108,6 +112,7 @@ def test_what_reads_something_else_is_refused_in_words() -> None:
         estimate_config_cost({"model_type": "siglip2"})
 
 
+@pytest.mark.slow
 def test_what_hears_and_answers_in_text_is_costed_for_text_too() -> None:
     tower = {"d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 64}
     text = {"model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,

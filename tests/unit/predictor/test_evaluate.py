@@ -142,6 +142,7 @@ def test_a_baseline_predicts_without_input_sizes(name: str) -> None:
     assert np.isfinite(BASELINES[name](samples[::2], samples[1::2])).all()
 
 
+@pytest.mark.slow
 def test_every_split_is_judged_against_every_baseline() -> None:
     by_split = {
         result.split: evaluation_metrics(result) for result in evaluate_splits(synthetic_samples(), lambda _: None)
@@ -164,6 +165,7 @@ def test_every_split_is_judged_against_every_baseline() -> None:
     assert all(sister["median_ape"] < baseline["median_ape"] for baseline in sister["baselines"].values())
 
 
+@pytest.mark.slow
 def test_intervals_of_a_test_set_come_from_the_training_set() -> None:
     samples = synthetic_samples(per_family=8)
     train = [c for c in samples if c.family != "xcit"]
@@ -194,6 +196,7 @@ def timm_files(folder: Path, devices: dict[str, str], per_family: int = 6) -> Pa
     return folder
 
 
+@pytest.mark.slow
 def test_evaluate_reads_result_files_and_writes_a_page(tmp_path: Path) -> None:
     train = timm_files(tmp_path / "train", {"RTX 3090": "rtx3090"})
     test = timm_files(tmp_path / "test", {"RTX 4090": "rtx4090"})

@@ -143,6 +143,7 @@ def test_weights_that_do_not_fit_are_left_out(advisor: Advisor) -> None:
     assert all(e.cause != "does_not_fit" for e in half.excluded)
 
 
+@pytest.mark.slow
 def test_sizes_go_where_they_fit(advisor: Advisor) -> None:
     with pytest.raises(InvalidInput, match="leave out image_size"):
         _ask(advisor, "bert-base", image_size=224)
@@ -161,6 +162,7 @@ def test_sizes_go_where_they_fit(advisor: Advisor) -> None:
     assert all(r.provenance == "predicted" for r in longer.recommendations)
 
 
+@pytest.mark.slow
 def test_a_config_is_costed_and_known_again(tmp_path: Path) -> None:
     config = {
         "model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 64, "num_hidden_layers": 2,
@@ -201,6 +203,7 @@ def test_what_the_warehouse_holds_of_a_config_tells_the_shape_of_its_decoder() -
     assert lookup_decoder("mine", None, {"mine": {**row, "config": None}}) is None
 
 
+@pytest.mark.slow
 def test_the_own_image_size_of_a_config_is_no_size_of_its_own(advisor: Advisor) -> None:
     """What was measured, was measured at it."""
     config = {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -210,6 +213,7 @@ def test_the_own_image_size_of_a_config_is_no_size_of_its_own(advisor: Advisor) 
     assert sizes == [InputSizes(), InputSizes(), InputSizes(image_size=64)]
 
 
+@pytest.mark.slow
 def test_a_config_that_sees_is_answered_for_text_and_told_so(advisor: Advisor) -> None:
     seeing = {
         "model_type": "gemma3",
@@ -230,6 +234,7 @@ def test_a_config_that_sees_is_answered_for_text_and_told_so(advisor: Advisor) -
         _ask(advisor, seeing, image_size=56)
 
 
+@pytest.mark.slow
 def test_a_config_that_describes_nothing_is_refused_in_words() -> None:
     with pytest.raises(InvalidInput, match=r"The config is refused: .*-5"):
         estimate_config_cost({"model_type": "bert", "hidden_size": -5})

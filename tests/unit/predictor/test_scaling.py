@@ -69,6 +69,7 @@ def test_claimed_extremes_are_limits(tmp_path: Path) -> None:
     assert (latency.p50, latency.low, latency.high, latency.level) == (50.0, 45.0, 60.0, 0.8)
 
 
+@pytest.mark.slow
 def test_the_newest_fingerprint_replaces_the_older_and_measured_replaces_imported(tmp_path: Path) -> None:
     old = result(BERT, "cpu", 1, fingerprint="old driver", scale=3.0)
     evidence = _evidence(

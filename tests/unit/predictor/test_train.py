@@ -99,6 +99,7 @@ def test_learns_the_rule_behind_the_figures(trained: tuple[Settings, TrainingRep
         assert abs(math.log(memory.p50 / (300 + 160 + 10))) < 0.1
 
 
+@pytest.mark.slow
 def test_what_was_stored_judges_as_what_was_fitted(trained: tuple[Settings, TrainingReport]) -> None:
     from predictor.training.train import fit_predictor
 
@@ -137,6 +138,7 @@ def test_training_is_deterministic(trained: tuple[Settings, TrainingReport], tmp
     assert theirs.model_copy(update={"snapshot_id": ours.snapshot_id}) == ours
 
 
+@pytest.mark.slow
 def test_new_measurements_make_a_new_predictor(tmp_path: Path) -> None:
     settings = world(tmp_path)
     log = EventLog.open(settings)
@@ -198,6 +200,7 @@ def test_an_altered_file_is_refused(trained: tuple[Settings, TrainingReport], tm
         load(copy, report.predictor_id)
 
 
+@pytest.mark.slow
 def test_training_heals_a_damaged_artifact(tmp_path: Path) -> None:
     settings = world(tmp_path)
     log = EventLog.open(settings)
@@ -251,6 +254,7 @@ def _poisoned(settings: Settings) -> None:
     append(settings, rows)
 
 
+@pytest.mark.slow
 def test_a_worse_predictor_does_not_serve_and_going_back_is_one_command(tmp_path: Path) -> None:
     settings = world(tmp_path)
     log = EventLog.open(settings)
@@ -295,6 +299,7 @@ def test_a_worse_predictor_does_not_serve_and_going_back_is_one_command(tmp_path
     assert "latency, inference" in shown.stdout
 
 
+@pytest.mark.slow
 def test_what_somebody_went_back_from_does_not_return_by_itself(tmp_path: Path) -> None:
     settings = world(tmp_path)
     log = EventLog.open(settings)
@@ -310,6 +315,7 @@ def test_what_somebody_went_back_from_does_not_return_by_itself(tmp_path: Path) 
     assert artifact.current_id(settings) == first.predictor_id
 
 
+@pytest.mark.slow
 def test_a_kept_artifact_that_cannot_be_read_is_not_gone_back_to(tmp_path: Path) -> None:
     settings = world(tmp_path)
     log = EventLog.open(settings)

@@ -167,6 +167,7 @@ CELLS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(CELLS)
 def test_a_mark_is_one_cell_and_a_line_is_of_one_place_and_provenance(cells: list[dict[str, Any]]) -> None:

@@ -109,6 +109,7 @@ def _differences(one: dict[str, list[str]], other: dict[str, list[str]]) -> dict
     return {table: (one[table], other[table]) for table in TABLES if one[table] != other[table]}
 
 
+@pytest.mark.slow
 @given(_arrivals())
 @hypothesis_settings(max_examples=15, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # a step costs 0.3 s
 def test_any_arrival_incremental_or_full_gives_equal_rows(arrival: tuple[list[Event], list[list[Event]]]) -> None:

@@ -107,6 +107,7 @@ def _broken(home: Settings, log: EventLog, how: str) -> None:
             con.execute(sql)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "finding"),
     [
@@ -137,6 +138,7 @@ def test_tables_that_are_not_the_logs_are_made_again(home: Settings, log: EventL
     assert log.snapshot() == segments
 
 
+@pytest.mark.slow
 def test_tables_of_another_log_are_told_apart_and_made_again(home: Settings) -> None:
     elsewhere = home.model_copy(update={"log_uri": str(home.home / "other-log")})
     EventLog.open(elsewhere).append([event(result(model_id="gpt2"))])
@@ -148,6 +150,7 @@ def test_tables_of_another_log_are_told_apart_and_made_again(home: Settings) -> 
     assert "tables_of_another_log: tables made again from the log" in mended.repaired[0]
 
 
+@pytest.mark.slow
 def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not(home: Settings) -> None:
     places = [home.warehouse_dir, *(home.home / "log" / part for part in ("segments", "snapshots"))]
     for place in places:
@@ -163,6 +166,7 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_no
         assert [path.name for path in place.glob(".*.tmp")] == [".being-written.tmp"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["cut", "emptied", "gone"])
 def test_a_damaged_log_is_named_and_the_tables_that_hold_more_stay(home: Settings, how: str) -> None:
     segment = home.home / "log" / "segments" / "first.parquet"
@@ -213,6 +217,7 @@ class TestCommand:
     def _run(self, settings: Settings, *arguments: str) -> Any:
         return CliRunner().invoke(db.app, ["validate", *arguments, "--home", str(settings.home)])
 
+    @pytest.mark.slow
     def test_exit_codes_and_words(self, settings: Settings, log: EventLog) -> None:
         log.append([event(result(model_id="bert-tiny")), event(result(device_id=None))])
         publish.refresh(settings)

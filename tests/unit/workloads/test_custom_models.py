@@ -51,6 +51,7 @@ def test_an_entry_of_the_old_guides_is_the_catalogues_model() -> None:
     assert spec == ModelSpec(**{**vars(TINY), "size": "small"})
 
 
+@pytest.mark.slow
 def test_an_entry_with_a_config_is_a_model_of_its_own() -> None:
     spec = one(architecture="bert", config=SMALL, family="ours", size="nano", name="our/bert")
     assert (spec.model_id, spec.family, spec.modality, spec.size) == ("mine", "ours", "text", "nano")

@@ -272,6 +272,7 @@ def test_a_length_means_nothing_to_an_image_and_too_long_a_text_is_refused() -> 
         sequence_length_for(resolve_model("bert-base"), 0)
 
 
+@pytest.mark.slow
 def test_every_process_gets_the_same_random_weights() -> None:
     script = (
         "import hashlib; from accel_platform.workloads.build import build_model;"
