@@ -27,12 +27,14 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(command: Sequence[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """The command at the repository's root, its output in `log`; SIGINT at the end, and then nothing of it is left."""
+def running(
+    command: Sequence[str], log: Path, *, folder: Path = REPOSITORY, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    """The command in the folder, its output in `log`; SIGINT at the end, and then nothing of it is left."""
     with log.open("w") as output:
         process = subprocess.Popen(
             list(command),
-            cwd=REPOSITORY,
+            cwd=folder,
             env=_environment(environment),
             stdout=output,
             stderr=subprocess.STDOUT,
