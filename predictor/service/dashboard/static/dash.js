@@ -59,7 +59,9 @@ const follow = async (before) => {
   if (!pipeline && !before) return;
   banner.hidden = false;
   banner.querySelector("span").textContent = pipeline ? pipeline.message : "This host is measured";
-  banner.querySelector("a").hidden = snapshot_id === drawn;
+  const reload = banner.querySelector("a");
+  reload.href = location.href;
+  reload.hidden = snapshot_id === drawn;
   if (pipeline?.state === "running") setTimeout(follow, 2000, pipeline);
 };
 if (drawn) follow();
