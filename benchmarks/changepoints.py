@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from accel_platform.analysis.query.series import read_series
-from accel_platform.analysis.stats.changepoint import find_changes, watch_changes
+from accel_platform.analysis.regressions.changepoint import find_changes, watch_changes
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "changepoints"
 STEP_AT, LENGTH = 60, 100

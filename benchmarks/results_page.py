@@ -21,7 +21,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.layers import require_current
 from accel_platform.warehouse.publish import refresh
 from figures import tell
-from predictor.service.schemas.rows import Result
+from predictor.schemas.rows import Result
 from service import Served, accel, serving
 from synthetic import write_log
 

@@ -81,7 +81,7 @@ def series(
     from dataclasses import asdict
 
     from accel_platform.analysis.query.series import read_series
-    from accel_platform.analysis.stats.changepoint import find_changes, watch_changes
+    from accel_platform.analysis.regressions.changepoint import find_changes, watch_changes
 
     read = read_series(path, value=value, order=order, group=group)
     find = watch_changes if online else find_changes

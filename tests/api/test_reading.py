@@ -19,9 +19,9 @@ from accel_platform.events.types import ResultRecorded, ResultSuspected, Suspici
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.time_travel import tables_as_of
+from predictor.schemas import rows
 from predictor.service.app import create_app
 from predictor.service.background import past_tables
-from predictor.service.schemas import rows
 from predictor_world import MODELS, append, measured_grid, result, world
 
 TABLES = {

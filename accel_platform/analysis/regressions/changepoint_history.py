@@ -9,9 +9,9 @@ from itertools import pairwise
 from uuid import UUID
 
 from accel_platform.analysis.query.measured import MeasuredProcesses, ProcessResult
+from accel_platform.analysis.regressions.changepoint import ChangePoint, watch_changes
 from accel_platform.analysis.regressions.regression_test import Decision
 from accel_platform.analysis.regressions.triage import ShiftDecisions
-from accel_platform.analysis.stats.changepoint import ChangePoint, watch_changes
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import MeasuredSeries, RegressionFound
 

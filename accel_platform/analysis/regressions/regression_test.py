@@ -17,7 +17,7 @@ from uuid import UUID
 import numpy as np
 
 from accel_platform.analysis.query.measured import ProcessResult
-from accel_platform.analysis.stats.changepoint import find_changes
+from accel_platform.analysis.regressions.changepoint import find_changes
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
 from accel_platform.analysis.stats.significance import (
     MIN_EFFECT,

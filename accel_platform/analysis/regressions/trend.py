@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 from uuid import UUID
 
 from accel_platform.analysis.query.filters import Selection, require_known
+from accel_platform.analysis.regressions.changepoint import ChangePoint, find_changes
 from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT
-from accel_platform.analysis.stats.changepoint import ChangePoint, find_changes
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.reader import Reader
 

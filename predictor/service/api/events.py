@@ -16,12 +16,12 @@ from accel_platform.events.snapshots import read_snapshot_events
 from accel_platform.events.types import SnapshotTaken
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
+from predictor.schemas.queries import EventsQuery
+from predictor.schemas.rows import EventPage, StoredEvent
 from predictor.service.background.intake import PENDING, pending_response
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
-from predictor.service.schemas.queries import EventsQuery
-from predictor.service.schemas.rows import EventPage, StoredEvent
 
 _COLUMNS = ", ".join(f"r.{name}" for name in StoredEvent.model_fields)
 _EVENTS = PagedTable("events", _COLUMNS, (("r.recorded_at", "TIMESTAMPTZ"), ("r.event_id", "UUID")), row_id="event_id")

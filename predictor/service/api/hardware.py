@@ -15,11 +15,11 @@ from accel_platform.errors import NotFound
 from accel_platform.hardware.catalog import catalog
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
+from predictor.schemas.queries import DevicesQuery
+from predictor.schemas.rows import Device, DevicePage
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
-from predictor.service.schemas.queries import DevicesQuery
-from predictor.service.schemas.rows import Device, DevicePage
 
 _DEVICES = PagedTable(
     "devices",

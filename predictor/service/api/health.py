@@ -13,9 +13,9 @@ from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import require_complete
 from predictor.advisor.advisor import Advisor
+from predictor.schemas.queries import Health, Ready
 from predictor.service.http.problems import problem_responses
 from predictor.service.middleware import metrics
-from predictor.service.schemas.queries import Health, Ready
 
 _log = logging.getLogger("accel.service")
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Body, Header, Request, Response
 
 from accel_platform.events import Event
 from accel_platform.events.audited import AuditedLog
+from predictor.schemas.ingest import ClaimedResult, Claims, Posted, PostedEvents, unsupported_claims
 from predictor.service.background.intake import (
     SOURCE,
     InvalidItems,
@@ -20,7 +21,6 @@ from predictor.service.background.intake import (
 )
 from predictor.service.http.bodies import JsonOrNdjsonRoute, ndjson_body, require_strict_body
 from predictor.service.http.problems import problem_responses
-from predictor.service.schemas.ingest import ClaimedResult, Claims, Posted, PostedEvents, unsupported_claims
 
 Key = Annotated[
     str | None,

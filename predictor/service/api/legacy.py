@@ -18,11 +18,11 @@ from accel_platform.analysis.query.filters import Selection, canonical_model_id
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
+from predictor.schemas.queries import MatrixQuery, ResultsQuery
+from predictor.schemas.rows import Page
 from predictor.service.http.conditional import NOT_MODIFIED, table_response
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
-from predictor.service.schemas.queries import MatrixQuery, ResultsQuery
-from predictor.service.schemas.rows import Page
 
 _PERFORMANCE = PagedTable(
     "results",

@@ -11,11 +11,11 @@ from accel_platform.analysis.query.filters import Selection, equality_condition
 from accel_platform.analysis.summaries.matrix_history import MatrixChange, matrix_history
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
+from predictor.schemas.queries import CoverageQuery, MatrixQuery
+from predictor.schemas.rows import Coverage, CoveragePage, MatrixCell, MatrixPage
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
-from predictor.service.schemas.queries import CoverageQuery, MatrixQuery
-from predictor.service.schemas.rows import Coverage, CoveragePage, MatrixCell, MatrixPage
 
 _MATRIX = PagedTable(
     "compat_matrix",

@@ -12,11 +12,11 @@ from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model, sets_of
 from predictor.advisor.advisor import Advisor
+from predictor.schemas.queries import ModelsQuery
+from predictor.schemas.rows import MatrixCell, Model, ModelPage
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
-from predictor.service.schemas.queries import ModelsQuery
-from predictor.service.schemas.rows import MatrixCell, Model, ModelPage
 
 _MODELS = PagedTable("models", ", ".join(Model.model_fields), (("r.model_id", "VARCHAR"),), descending=False)
 _ONE = f"SELECT {', '.join(Model.model_fields)} FROM models WHERE model_id = $model"

@@ -15,6 +15,8 @@ from accel_platform.events import Event
 from accel_platform.events.types import ShiftAccepted, ShiftRejected
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
+from predictor.schemas.queries import RegressionsQuery
+from predictor.schemas.rows import Regression, RegressionPage
 from predictor.service.api.ingest import Key, LogFor
 from predictor.service.background.intake import SOURCE, StoredResponse, request_id, store_once
 from predictor.service.http.bodies import require_strict_body
@@ -22,8 +24,6 @@ from predictor.service.http.conditional import NOT_MODIFIED, table_response
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
 from predictor.service.middleware.identity import decision_author
-from predictor.service.schemas.queries import RegressionsQuery
-from predictor.service.schemas.rows import Regression, RegressionPage
 
 _COLUMNS = ", ".join(f"r.{name}" for name in Regression.model_fields)
 _FOUND = "coalesce(r.found_at, TIMESTAMPTZ '1970-01-01 00:00:00+00')"

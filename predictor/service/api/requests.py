@@ -18,12 +18,12 @@ from accel_platform.bench.requests.lifecycle import Request as QueuedRequest
 from accel_platform.errors import Conflict, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import Mode
+from predictor.schemas.queries import PageQuery
 from predictor.service.api.ingest import Key, LogFor
 from predictor.service.background.intake import request_id, store_once
 from predictor.service.http.bodies import require_strict_body
 from predictor.service.http.paging import UNKNOWN_CURSOR
 from predictor.service.http.problems import problem_responses
-from predictor.service.schemas.queries import PageQuery
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Precision = Literal["float32", "float16", "bfloat16", "int8"]

@@ -14,6 +14,8 @@ from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
+from predictor.schemas.queries import ResultsQuery
+from predictor.schemas.rows import Result, ResultPage, ResultSuspicion, StoredEvent, Verification
 from predictor.service.background.intake import PENDING, pending_response
 from predictor.service.http import streaming
 from predictor.service.http.conditional import (
@@ -25,8 +27,6 @@ from predictor.service.http.conditional import (
 )
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
-from predictor.service.schemas.queries import ResultsQuery
-from predictor.service.schemas.rows import Result, ResultPage, ResultSuspicion, StoredEvent, Verification
 
 _COLUMNS = ", ".join(f"r.{name}" for name in Result.model_fields)
 _RESULTS = PagedTable("results", _COLUMNS, (("r.result_id", "UUID"),), row_id="result_id")

@@ -11,11 +11,11 @@ from accel_platform.analysis.query.filters import equality_condition
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
+from predictor.schemas.queries import RunsQuery
+from predictor.schemas.rows import Run, RunPage
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
-from predictor.service.schemas.queries import RunsQuery
-from predictor.service.schemas.rows import Run, RunPage
 
 _COLUMNS = ", ".join(f'r."{name}"' for name in Run.model_fields)
 _STARTED = "coalesce(r.started_at, TIMESTAMPTZ '1970-01-01 00:00:00+00')"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
+from predictor.schemas.queries import Problem
 from predictor.service.dashboard.rendering import ROOT, render
-from predictor.service.schemas.queries import Problem
 
 
 def problem_page(request: Request, problem: Problem) -> HTMLResponse | None:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
-from predictor.service.schemas.ingest import require_storable
+from predictor.schemas.ingest import require_storable
 
 NDJSON = "application/x-ndjson"
 _MEDIA_TYPES = ("application/json", NDJSON)

@@ -28,7 +28,7 @@ from accel_platform.errors import (
 )
 from accel_platform.events.types import PAYLOADS
 from accel_platform.warehouse.layers import WarehouseDamaged
-from predictor.service.schemas.queries import Problem
+from predictor.schemas.queries import Problem
 
 CONTENT_TYPE = "application/problem+json"
 MAX_BODY_BYTES = 256 * 1024

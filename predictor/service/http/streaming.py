@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from accel_platform.table_io.files import guard_column
-from predictor.service.schemas.rows import Result
+from predictor.schemas.rows import Result
 
 Form = Literal["arrow", "csv", "ndjson"]
 Rows = AbstractContextManager[pa.RecordBatchReader]

@@ -256,8 +256,8 @@ def _pop_until(waiting: OrderedDict[GuardedProtocol, float], latest: float) -> I
 
 def _timed_out(headers: list[tuple[bytes, bytes]], path: str, detail: str) -> bytes:
     """Return a whole HTTP response, because the application has no request to answer."""
+    from predictor.schemas.queries import Problem
     from predictor.service.http.problems import CONTENT_TYPE
-    from predictor.service.schemas.queries import Problem
 
     status = HTTPStatus.REQUEST_TIMEOUT
     problem = Problem(

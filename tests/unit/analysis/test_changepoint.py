@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_platform.analysis.query.series import read_series
-from accel_platform.analysis.stats.changepoint import RECENT_VALUES, find_changes, watch_changes
+from accel_platform.analysis.regressions.changepoint import RECENT_VALUES, find_changes, watch_changes
 from accel_platform.errors import InvalidInput, NotFound
 
 LABELLED = Path(__file__).parents[4] / "shared" / "data" / "changepoints" / "sap_hana_small_2021" / "data"

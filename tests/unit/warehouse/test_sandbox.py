@@ -17,10 +17,10 @@ import pytest
 
 from accel_platform.errors import Busy, InvalidInput, WarehouseEmpty
 from accel_platform.settings import Settings
-from accel_platform.warehouse import sandbox_child
 from accel_platform.warehouse.layers import attach_statements, require_current
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.sandbox import QueryCancelled, Sandbox, SandboxLimits
+from accel_platform.warehouse.sandbox import child as sandbox_child
 from predictor_world import MODELS, append, measured_grid, result, world
 
 ENDLESS = "WITH RECURSIVE t AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM t) SELECT count(*) FROM t"

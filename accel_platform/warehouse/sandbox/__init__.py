@@ -1,4 +1,4 @@
-"""Sandbox for SELECTs of untrusted users: each runs in a process of its own, which then ends (`sandbox_child.py`)."""
+"""Sandbox for SELECTs of untrusted users: each runs in a process of its own, which then ends (`child.py`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from accel_platform.errors import AccelError, Busy, InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.warehouse.layers import Projection, WarehouseDamaged, attach_statements, require_current
 
-_CHILD = Path(__file__).with_name("sandbox_child.py")
+_CHILD = Path(__file__).with_name("child.py")
 # Nothing of the service's environment; one thread and one arena, because both count as memory.
 _ENVIRONMENT = {
     "HOME": "/nonexistent",
@@ -186,7 +186,7 @@ class _Ended(Exception):
 
 
 class _Child:
-    """One process of `sandbox_child.py`, in a session of its own; leaving the `with` block kills it."""
+    """One process of `child.py`, in a session of its own; leaving the `with` block kills it."""
 
     def __init__(self, projection: Projection, setup: bytes) -> None:
         self.projection = projection
