@@ -1,4 +1,4 @@
-"""Child process of `sandbox.py` that restricts itself, then runs one untrusted SELECT.
+"""Child process of the sandbox that restricts itself, then runs one untrusted SELECT.
 
 It imports nothing of the platform, so it starts in a fraction of a second and has no settings or environment to reveal.
 DuckDB's own lock keeps SQL from files, network and settings. The kernel's limits hold where DuckDB has a gap: without a

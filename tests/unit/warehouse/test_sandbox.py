@@ -189,7 +189,7 @@ def test_the_lock_of_the_database_holds_by_itself(settings: Settings) -> None:
 def test_the_kernel_holds_what_the_database_would_let_through() -> None:
     code = (
         f"import sys; sys.path.insert(0, {os.path.dirname(sandbox_child.__file__)!r})\n"
-        "import sandbox_child as c, socket, threading, json\n"
+        "import child as c, socket, threading, json\n"
         "c._limit({'memory_mib': 64, 'answer_mib': 1, 'cpu_s': 5})\n"
         "said = {}\n"
         "for name, attempt in {'file': lambda: open('/etc/passwd'), 'socket': socket.socket,\n"
@@ -208,7 +208,7 @@ def test_the_child_has_nothing_of_our_environment(settings: Settings, monkeypatc
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a secret")
     with Sandbox(settings) as sandbox:
         sandbox.query("SELECT 1", max_rows=1)
-        waiting = [child for child in psutil.Process().children() if "sandbox_child" in " ".join(child.cmdline())]
+        waiting = [child for child in psutil.Process().children() if "warehouse/sandbox/child.py" in " ".join(child.cmdline())]
         for child in waiting:
             assert "AWS_SECRET_ACCESS_KEY" not in child.environ()
             assert str(settings.home) not in " ".join(child.cmdline())
