@@ -208,7 +208,9 @@ def test_the_child_has_nothing_of_our_environment(settings: Settings, monkeypatc
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a secret")
     with Sandbox(settings) as sandbox:
         sandbox.query("SELECT 1", max_rows=1)
-        waiting = [child for child in psutil.Process().children() if "warehouse/sandbox/child.py" in " ".join(child.cmdline())]
+        waiting = [
+            child for child in psutil.Process().children() if "warehouse/sandbox/child.py" in " ".join(child.cmdline())
+        ]
         for child in waiting:
             assert "AWS_SECRET_ACCESS_KEY" not in child.environ()
             assert str(settings.home) not in " ".join(child.cmdline())
