@@ -132,7 +132,7 @@ class Client:
             ):
                 if response.status_code != 200:
                     response.read()
-                    raise _refusal(response)
+                    raise _rejection(response)
                 for piece in response.iter_bytes():
                     to.write(piece)
             part.rename(path)
@@ -206,7 +206,7 @@ class Client:
         """`GET /charts/{name}.{kind}`: a chart of what the filters leave."""
         response = self._http.get(f"/charts/{_quote_segment(name)}.{kind}", params=_query_params(filters))
         if response.status_code != 200:
-            raise _refusal(response)
+            raise _rejection(response)
         return response.content
 
     def regressions(self, **filters: Any) -> Iterator[JsonObject]:
@@ -248,7 +248,7 @@ class Client:
             ) as response:
                 if response.status_code != 200:
                     response.read()
-                    raise _refusal(response)
+                    raise _rejection(response)
                 for line in response.iter_lines():
                     name, _, value = line.partition(": ")
                     if name:
@@ -328,7 +328,7 @@ class Client:
                 if last and soon:
                     raise NotYet(f"{path} is stored; the tables follow within seconds: ask again, or await `progress`.")
                 if last or not (soon or response.status_code in _RETRYABLE_STATUSES):
-                    raise _refusal(response)
+                    raise _rejection(response)
             time.sleep(_pause_s(number))
         raise AssertionError("the last try returns or raises")
 
@@ -353,7 +353,7 @@ def _quote_segment(text: str) -> str:
     return quote(str(text), safe="")
 
 
-def _refusal(response: httpx.Response) -> RequestRefused:
+def _rejection(response: httpx.Response) -> RequestRefused:
     try:
         problem = response.json()
     except ValueError:

@@ -31,7 +31,7 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded, VerificationRecorded
 from accel_platform.hardware.host import host_id
 from assets.resources import Installation
-from assets.routing import ATTEMPT_TAG, REQUEST_TAG, offered, take
+from assets.routing import ATTEMPT_TAG, REQUEST_TAG, claim_request, offered
 
 HARDWARE = "ACCEL_HOST_HARDWARE"
 """Environment: the hardware names that a host stands for, comma-separated; without it those that detection finds."""
@@ -181,7 +181,7 @@ def _sensor(jobs: Mapping[str, dg.JobDefinition], pools: Collection[str]) -> dg.
         _make_pools(context.instance, pools)
         try:
             while True:
-                taken = take(requests, log, context.instance, hardware=jobs, host=host_name())
+                taken = claim_request(requests, log, context.instance, hardware=jobs, host=host_name())
                 if taken:
                     return dg.SensorResult(run_requests=[_run_request(request, jobs) for request in taken])
                 while not requests.refresh():

@@ -103,7 +103,7 @@ def commit_gate(
     The check blocks nothing, because tables and models hold all commits. An undecided comparison is a warning.
     """
     reader = Reader(accel.settings)
-    commit = _asked(measured_commits(reader), config.commit)
+    commit = _find_commit(measured_commits(reader), config.commit)
     if commit is None:
         return dg.AssetCheckResult(passed=True, metadata={"reason": "No benchmark run is labelled with a commit."})
     checked, outcome = check_commit(reader, commit)
@@ -124,7 +124,7 @@ def commit_gate(
     )
 
 
-def _asked(known: list[MeasuredCommit], name: str | None) -> MeasuredCommit | None:
+def _find_commit(known: list[MeasuredCommit], name: str | None) -> MeasuredCommit | None:
     if name is None:
         return max(known, key=lambda commit: commit.run_ids[-1], default=None)
     found = next((commit for commit in known if commit.name == name), None)

@@ -81,7 +81,7 @@ def offered(request: Request, hardware: Collection[str]) -> str | None:
     return next((one for one in (name, plain) if one in hardware), None)
 
 
-def take(
+def claim_request(
     requests: Requests, log: EventLog, instance: dg.DagsterInstance, *, hardware: Collection[str], host: str
 ) -> list[Request]:
     """Claim requests for this host and return those that need runs now; close those that must end.

@@ -153,11 +153,11 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     return dg.SensorResult(
         asset_events=[moved],
         skip_reason=f"{len(new)} new segments.",
-        cursor=_told(now.id, min(2 * before.again_after_s, _AGAIN_MOST_S) if again else _AGAIN_S).model_dump_json(),
+        cursor=_watched(now.id, min(2 * before.again_after_s, _AGAIN_MOST_S) if again else _AGAIN_S).model_dump_json(),
     )
 
 
-def _told(snapshot_id: str, wait_s: float) -> _Watched:
+def _watched(snapshot_id: str, wait_s: float) -> _Watched:
     return _Watched(seen=snapshot_id, reported=snapshot_id, again_after_s=wait_s, again_at_s=time.time() + wait_s)
 
 

@@ -39,13 +39,13 @@ class Placement:
     """Division of a graph by its runtime: operators on the requested device, and those left elsewhere."""
 
     accelerated: int
-    elsewhere: dict[str, int] = field(default_factory=dict)
+    on_other_devices: dict[str, int] = field(default_factory=dict)
     """Operator type to how many."""
 
     @property
     def accelerated_share(self) -> float | None:
         """Return the share of all operators on the requested device; None for a graph without operators."""
-        total = self.accelerated + sum(self.elsewhere.values())
+        total = self.accelerated + sum(self.on_other_devices.values())
         return self.accelerated / total if total else None
 
 
@@ -59,12 +59,12 @@ def share(counts: Mapping[bool, int]) -> float | None:
 class Confirmation:
     """The device that was asked for and those the runtime says it used, both in its own words."""
 
-    asked: str
+    requested: str
     seen: tuple[str, ...]
 
     @property
     def agrees(self) -> bool:
-        return set(self.seen) == {self.asked}
+        return set(self.seen) == {self.requested}
 
 
 class Backend(Protocol):

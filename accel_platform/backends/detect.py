@@ -45,13 +45,13 @@ class Inventory:
         return {d.hardware if d.choice is None else f"{d.hardware}:{d.choice}": d for d in self.devices}
 
 
-def detect(asked: Iterable[str] = ()) -> Inventory:
+def detect(requested: Iterable[str] = ()) -> Inventory:
     """Look at this host; imports the installed runtimes, so it takes seconds.
 
-    `asked` are hardware names; those with a choice (`wasm:firefox`) are looked for beside all the plain ones. Raises
-    InvalidInput for one that is not known.
+    `requested` are hardware names; those with a choice (`wasm:firefox`) are looked for beside all the plain ones.
+    Raises InvalidInput for one that is not known.
     """
-    runtimes = {name: runtime_for(name) for name in (*RUNTIMES, *openvino_choices(), *asked)}
+    runtimes = {name: runtime_for(name) for name in (*RUNTIMES, *openvino_choices(), *requested)}
     unique = {runtime.name: runtime for runtime in runtimes.values()}
     return Inventory(host_id(), observe_host(), tuple(_observe(runtime) for runtime in unique.values()))
 

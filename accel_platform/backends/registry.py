@@ -35,7 +35,7 @@ class Runtime:
     """Distributions whose versions decide its figures."""
     precisions: Mapping[str, Artifact] = field(default_factory=lambda: {"float32": "weights"})
     """What it computes in, the usual one first, and the prepared artefact it loads for each."""
-    lacks: Mapping[str, str] = field(default_factory=dict)
+    missing_precisions: Mapping[str, str] = field(default_factory=dict)
     """Why it has not the others, where there is more to say than that."""
     choices: str | None = None
     """Pattern of what may follow its name and a colon, where the runtime drives more than one device or browser."""
@@ -57,11 +57,11 @@ class Runtime:
         """Kind of artifact loaded by default."""
         return self.precisions[self.precision]
 
-    def refusal(self, precision: str) -> str | None:
+    def precision_problem(self, precision: str) -> str | None:
         """Return why the runtime does not compute in a precision; None where it does, if the device does."""
         if precision in self.precisions:
             return None
-        reason = self.lacks.get(precision, f"it computes in {', '.join(self.precisions)} only")
+        reason = self.missing_precisions.get(precision, f"it computes in {', '.join(self.precisions)} only")
         return f"{self.name} has no {precision}: {reason}"
 
 

@@ -368,12 +368,12 @@ def _problem(error: BaseException, patience_s: float) -> str:
     text, status = str(error), _status_of(error)
     code = re.search(r"<Code>(\w+)</Code>", text)
     kind = re.search(r"169\.254\.169\.254|redirect|TimedOut|kind: \w+", text)
-    said = f"{status} {code[1] if code else ''}".strip() if status else kind[0] if kind else ""
+    symptom = f"{status} {code[1] if code else ''}".strip() if status else kind[0] if kind else ""
     if "169.254.169.254" in text:  # the address from which Amazon's machines get credentials, whatever it answered
-        said = "169.254.169.254"
-    meaning = next(meaning for pattern, meaning in _MEANINGS if re.search(pattern, said))
+        symptom = "169.254.169.254"
+    meaning = next(meaning for pattern, meaning in _MEANINGS if re.search(pattern, symptom))
     return meaning.format(
-        said=said,
+        symptom=symptom,
         endpoint=os.environ.get("AWS_ENDPOINT_URL") or "its endpoint",
         patience_s=patience_s,
         sentence=_first_line(error),
@@ -388,16 +388,16 @@ _MEANINGS = (
     ),
     (
         "403$|AccessDenied|AllAccessDisabled",
-        "the credentials do not allow it ({said}). They need s3:ListBucket and s3:GetObject, PutObject, DeleteObject.",
+        "the credentials do not allow it ({symptom}). They need s3:ListBucket and s3:GetObject, PutObject, DeleteObject.",
     ),
     (
         "^40[13]|ExpiredToken|InvalidToken",
-        "the credentials are refused ({said}). Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        "the credentials are refused ({symptom}). Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
     ),
-    ("^404", "there is no such bucket ({said}). Create it, or mend ACCEL_LOG_URI."),
-    ("^507|Full|Quota", "the store is full ({said}). Free some space there and try again."),
-    ("^501", "the server has no conditional writes ({said}). Use one that knows `If-None-Match`."),
-    ("^[45]", "the server answers {said}. Try again later; if that stays, ask who runs it."),
+    ("^404", "there is no such bucket ({symptom}). Create it, or mend ACCEL_LOG_URI."),
+    ("^507|Full|Quota", "the store is full ({symptom}). Free some space there and try again."),
+    ("^501", "the server has no conditional writes ({symptom}). Use one that knows `If-None-Match`."),
+    ("^[45]", "the server answers {symptom}. Try again later; if that stays, ask who runs it."),
     ("Time", "no answer within {patience_s:g} s. Check AWS_ENDPOINT_URL and the network, and try again."),
     (
         "kind: ",

@@ -8,7 +8,7 @@ _KINDS = {"cuda": "gpu", "rocm": "gpu", "mps": "gpu", "webgpu": "gpu", "qnn": "n
 """What kind of silicon a hardware name drives; every other one a CPU, unless its device is in the spec sheet."""
 
 
-def silicon(
+def device_spec(
     name: str | None,
     identity: str,
     hardware: str,

@@ -218,10 +218,10 @@ def translate_write_errors(directory: Path) -> Iterator[None]:
     except (OSError, duckdb.Error) as error:
         named = [Path(name) for name in (getattr(error, "filename2", None), getattr(error, "filename", None)) if name]
         blocked = storage_errno(error) in (errno.EISDIR, errno.ENOTEMPTY, errno.ENOTDIR, errno.EEXIST)
-        elsewhere = bool(named) and directory not in (named[0], *named[0].parents)
+        outside = bool(named) and directory not in (named[0], *named[0].parents)
         # The file is named where it blocks the write; on a full disk the directory is enough.
-        place = named[0] if named and (blocked or elsewhere) else directory
-        problem = storage_unavailable(error, place if elsewhere else f"The warehouse at {place}")
+        place = named[0] if named and (blocked or outside) else directory
+        problem = storage_unavailable(error, place if outside else f"The warehouse at {place}")
         if problem is None:
             raise
         raise StorageUnavailable(f"{problem} What is in service stays.") from error

@@ -98,14 +98,14 @@ def sets_of(spec: ModelSpec) -> tuple[str, ...]:
     return tuple(name for name, models in _catalogue().sets.items() if spec.model_id in models)
 
 
-def sequence_length_for(spec: ModelSpec, asked: int | None) -> int | None:
+def sequence_length_for(spec: ModelSpec, requested: int | None) -> int | None:
     """Return the length to measure: the requested one, else the default; None for inputs of one fixed size.
 
     Raises InvalidInput for a length below 1.
     """
-    if asked is not None and asked < 1:
-        raise InvalidInput(f"A sequence length must be at least 1, not {asked}.")
-    return None if spec.sequence_length is None else asked or spec.sequence_length
+    if requested is not None and requested < 1:
+        raise InvalidInput(f"A sequence length must be at least 1, not {requested}.")
+    return None if spec.sequence_length is None else requested or spec.sequence_length
 
 
 @dataclass(frozen=True)

@@ -188,10 +188,10 @@ def imported_id(facts: Mapping[str, Any] | str | None) -> str | None:
 
 def device_facts(hardware: str, host_id: str | None, device_name: str | None) -> dict[str, Any] | None:
     """Return the facts that identify a device: host and name. CPU runtimes of a host share one device."""
-    silicon = "cpu" if hardware in _ON_HOST_CPU else hardware
+    kind = "cpu" if hardware in _ON_HOST_CPU else hardware
     if host_id is None and device_name is None:
         return None
-    return {"host": host_id, "silicon": silicon, "name": device_name}
+    return {"host": host_id, "silicon": kind, "name": device_name}
 
 
 def silicon_in(text: str) -> str | None:

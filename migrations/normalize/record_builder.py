@@ -72,12 +72,12 @@ def status_of(value: Any) -> Status:
     return _STATUS.get(str(value).strip().casefold().replace(" ", "_"), "failed")
 
 
-def outcome(*said: Any, figures: Mapping[str, Any], error: Any = None) -> Status:
+def outcome(*statements: Any, figures: Mapping[str, Any], error: Any = None) -> Status:
     """Return the status of the first meaningful word or flag.
 
     Without one, an error message or missing figures mean failure, and figures mean success.
     """
-    stated = next((value for value in said if value is not None and value != ""), None)
+    stated = next((value for value in statements if value is not None and value != ""), None)
     if stated is not None:
         return status_of(stated)
     return "ok" if any(figures.values()) and not error else "failed"

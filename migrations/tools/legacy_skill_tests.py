@@ -112,13 +112,13 @@ class _Hardware:
     entries: Mapping[str, Any]
     before: list[Part]
     parts: list[Part] = field(default_factory=list)
-    told: bool = False
+    result_stated: bool = False
 
     def read(self) -> list[Part]:
         """Return timed objects, loose times, then failures; one success without figures where nothing else is."""
         pointers = {part.pointer: part for part in self.before}
         hardware = hardware_of_key(self.spoken)
-        self.told = any(
+        self.result_stated = any(
             getattr(getattr(part, "result", None), "hardware", None) == hardware for part in pointers.values()
         )
         outputs = set()
@@ -131,7 +131,7 @@ class _Hardware:
             if isinstance(value, str) and value not in outputs:
                 self._outcome(key, value)
         success = next((k for k, v in self.entries.items() if isinstance(v, str) and _SUCCESS.match(v)), None)
-        if success is not None and not self.told:
+        if success is not None and not self.result_stated:
             self._add(self._at(success).result("ok", {}))
         return self.parts
 
@@ -150,7 +150,7 @@ class _Hardware:
     def _add(self, part: Part | None) -> None:
         if part is not None:
             self.parts.append(part)
-            self.told = True
+            self.result_stated = True
 
     def _outcome(self, key: str, text: str) -> None:
         failing, absent = _FAILURE.match(text), _ABSENT.search(text) and not _SUCCESS.match(text)

@@ -32,7 +32,7 @@ def _command(query: ResolvedQuery, hardware: str) -> str:  # noqa: PLR0911 - a r
     if hardware.partition(":")[0] not in RUNTIMES:
         return f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
     runtime = runtime_for(hardware)
-    if runtime.refusal(query.precision) is not None:
+    if runtime.precision_problem(query.precision) is not None:
         others = [name for name, other in RUNTIMES.items() if query.precision in other.precisions]
         if not others:
             return f"ask in a precision that it has: {', '.join(runtime.precisions)}"

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any
 
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
-from accel_platform.hardware.device_spec import silicon
+from accel_platform.hardware.device_spec import device_spec
 from accel_platform.precisions import PRECISIONS
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.data.evidence import KnownDevice, Target
@@ -185,8 +185,8 @@ def device_spec_for(target: Target, devices: Mapping[Target, KnownDevice]) -> De
     name = target.device_id or target.device or target.hardware
     device = devices.get(target)
     if device is None:
-        return silicon(target.device, name, target.hardware)
-    return silicon(
+        return device_spec(target.device, name, target.hardware)
+    return device_spec(
         target.device,
         name,
         target.hardware,

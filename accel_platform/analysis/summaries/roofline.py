@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accel_platform.hardware.catalog import DeviceSpec
-from accel_platform.hardware.device_spec import silicon
+from accel_platform.hardware.device_spec import device_spec
 from accel_platform.precisions import PRECISIONS
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model, sequence_length_for
@@ -114,7 +114,7 @@ class Rooflines:
             seen = self._devices.get(key[:2], {})
             observed = {name: seen.get(name) for name in ("cores", "clock_max_mhz", "vector_bits", "memory_mib")}
             identity = cell["device_id"] or cell["device_name"] or cell["hardware"]
-            self._specs[key] = silicon(cell["device_name"], identity, cell["hardware"], **observed)
+            self._specs[key] = device_spec(cell["device_name"], identity, cell["hardware"], **observed)
         return self._specs[key]
 
     def work_of(self, cell: Mapping[str, Any]) -> ItemWork | str:

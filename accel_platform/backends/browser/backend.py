@@ -39,9 +39,9 @@ class BrowserBackend:
         if not seen["isolated"]:
             self.close()
             raise Unsupported("The browser did not isolate the page, so it has neither threads nor a fine clock.")
-        if refusal := seen.get(device, {}).get("error"):
+        if problem := seen.get(device, {}).get("error"):
             self.close()
-            raise Unsupported(refusal)
+            raise Unsupported(problem)
 
     def versions(self) -> dict[str, str]:
         return {package.NAME: self._version, self._tab.facts["browser"]: self._tab.facts["version"]}

@@ -16,11 +16,11 @@ _NODE = re.compile(r"VerifyEachNodeIsAssignedToAnEp\]\s+(\w+) \(")
 
 def placement_of(lines: Iterable[str], hardware: str) -> Placement | None:
     """Count nodes by provider, and those of other providers by operator; None where the lines name no node."""
-    accelerated, elsewhere, provider = 0, Counter[str](), None
+    accelerated, others, provider = 0, Counter[str](), None
     for line in lines:
         if found := _PROVIDER.search(line):
             provider = found[1]
             accelerated += int(found[2]) if provider == PROVIDERS[hardware] else 0
         elif provider not in (None, PROVIDERS[hardware]) and (found := _NODE.search(line)):
-            elsewhere[found[1]] += 1
-    return Placement(accelerated, dict(elsewhere)) if provider else None
+            others[found[1]] += 1
+    return Placement(accelerated, dict(others)) if provider else None

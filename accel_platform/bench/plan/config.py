@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
-from accel_platform.bench.plan.run_options import Work
+from accel_platform.bench.plan.run_options import RunScope
 from accel_platform.bench.plan.schedule import parse_schedule
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.events.types import Mode
@@ -134,7 +134,7 @@ class BenchmarkConfig(BaseModel):
         title='an age such as "30d", "12h" or "4w"',
         description="With `missing`: also what was measured longer ago.",
     )
-    work: Work = Field(
+    work: RunScope = Field(
         default="all",
         title='"all", "verify" or "measure"',
         description="Measure and verify; only compare outputs with the reference, timing nothing; or only measure,"

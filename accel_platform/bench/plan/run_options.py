@@ -11,7 +11,7 @@ from typing import Literal
 from accel_platform.durations import parse_age
 from accel_platform.errors import InvalidInput
 
-Work = Literal["all", "verify", "measure"]
+RunScope = Literal["all", "verify", "measure"]
 """Measure and verify, only verify (nothing is timed), or only measure (the results are unverified)."""
 
 
@@ -19,7 +19,7 @@ Work = Literal["all", "verify", "measure"]
 class RunOptions:
     """The options of a run; the defaults are the usual ones."""
 
-    work: Work = "all"
+    work: RunScope = "all"
     fix: bool = True
     """Whether a failed cell is tried again by the fallbacks of its failure class."""
     parallel: bool = False
@@ -30,7 +30,7 @@ class RunOptions:
     """Whether each measured cell is run once more afterwards under the runtime's operator profiler."""
 
 
-def resolve_work(verify_only: bool, benchmark_only: bool) -> Work:
+def resolve_work(verify_only: bool, benchmark_only: bool) -> RunScope:
     """Return the work that the two flags select. Raises InvalidInput where both are given."""
     if verify_only and benchmark_only:
         raise InvalidInput("--verify-only and --benchmark-only leave nothing to do: give one of them.")

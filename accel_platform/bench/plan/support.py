@@ -46,7 +46,7 @@ def unsupported_reason(cell: Cell) -> FailureReason | None:
     refuse."""
     if (reason := _unsupported_mode_reason(cell)) is not None:
         return FailureReason("failed", UNSUPPORTED_MODE, reason)
-    if (reason := runtime_for(cell.hardware).refusal(cell.precision)) is not None:
+    if (reason := runtime_for(cell.hardware).precision_problem(cell.precision)) is not None:
         return FailureReason("failed", UNSUPPORTED_PRECISION, reason)
     return None
 

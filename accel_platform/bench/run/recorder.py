@@ -14,7 +14,7 @@ from accel_platform.bench.measure import authenticity
 from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell, cell_key, host_fingerprints, previous_medians
-from accel_platform.bench.plan.run_options import Work
+from accel_platform.bench.plan.run_options import RunScope
 from accel_platform.bench.prepare.worker import REFERENCE
 from accel_platform.bench.run import event_builders
 from accel_platform.bench.run.event_buffer import EventBuffer
@@ -75,7 +75,7 @@ class Recorder:
         *,
         threads: int,
         sampling: Sampling,
-        work: Work,
+        work: RunScope,
         report: Callable[[str], None],
     ) -> None:
         self._inventory, self._summary = inventory, summary

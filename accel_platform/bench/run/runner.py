@@ -87,9 +87,9 @@ def measure_cells(
         report = on_progress or (lambda _: None)
         run = _BenchmarkRun(possible, settings, log, effort, options, report, inventory, summary, on_stored=on_stored)
         devices = {
-            silicon
+            device_id
             for cell in possible
-            if (silicon := device_scheduling.physical_device_id(cell.hardware, inventory)) is not None
+            if (device_id := device_scheduling.physical_device_id(cell.hardware, inventory)) is not None
         }
         with lock_devices(settings, devices, report), hold_run_lock(settings, run.run_id):
             run.run(resumes, requested_config, labels or {})

@@ -101,13 +101,13 @@ class ConnectionTable(ServerState):
         host = connection.client[0] if connection.client else ""
         address = self._addresses.setdefault(host, _Address())
         address.connections += 1
-        crowded: _Address | None = None
+        fullest: _Address | None = None
         if address.connections > self.limits.most_per_address:
-            crowded = address
+            fullest = address
         elif len(self.connections) > self.limits.most:
-            crowded = max(self._addresses.values(), key=_Address.waiting)
-        if crowded is not None:
-            oldest = crowded.pop_oldest()
+            fullest = max(self._addresses.values(), key=_Address.waiting)
+        if fullest is not None:
+            oldest = fullest.pop_oldest()
             if oldest is None:
                 connection.app = _refuse
             else:

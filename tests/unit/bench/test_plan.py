@@ -79,9 +79,9 @@ def test_precisions_multiply_a_plan_and_each_runtime_knows_its_own() -> None:
 def test_a_runtime_has_a_precision_or_a_reason_and_its_usual_one(hardware: str) -> None:
     runtime = runtime_for(hardware)
     for name in MEASURABLE:
-        assert (runtime.refusal(name) is None) == (name in runtime.precisions)
+        assert (runtime.precision_problem(name) is None) == (name in runtime.precisions)
     assert runtime.precision in MEASURABLE
-    assert not set(runtime.lacks) & set(runtime.precisions)
+    assert not set(runtime.missing_precisions) & set(runtime.precisions)
 
 
 @pytest.mark.parametrize(("text", "name"), [("bf16", "bfloat16"), ("FP16", "float16"), ("torch.float32", "float32")])

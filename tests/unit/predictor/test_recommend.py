@@ -188,7 +188,7 @@ def test_the_command_asks_for_the_precision_or_for_hardware_that_has_it(advisor:
         answer = _ask(advisor, "bert-base", precision=precision)
         assert not answer.recommendations
         for left_out in answer.excluded:
-            refusal = RUNTIMES[left_out.hardware].refusal(canonical_precision(precision))
+            refusal = RUNTIMES[left_out.hardware].precision_problem(canonical_precision(precision))
             if refusal is None:
                 assert f"--precision {canonical_precision(precision)}" in left_out.suggestion
             else:
