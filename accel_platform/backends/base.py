@@ -39,13 +39,13 @@ class Placement:
     """Division of a graph by its runtime: operators on the requested device, and those left elsewhere."""
 
     accelerated: int
-    on_other_devices: dict[str, int] = field(default_factory=dict)
+    elsewhere: dict[str, int] = field(default_factory=dict)
     """Operator type to how many."""
 
     @property
     def accelerated_share(self) -> float | None:
         """Return the share of all operators on the requested device; None for a graph without operators."""
-        total = self.accelerated + sum(self.on_other_devices.values())
+        total = self.accelerated + sum(self.elsewhere.values())
         return self.accelerated / total if total else None
 
 
@@ -57,14 +57,17 @@ def share(counts: Mapping[bool, int]) -> float | None:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The device that was asked for and those the runtime says it used, both in its own words."""
+    """The device that was asked for and those the runtime says it used, both in its own words.
 
-    requested: str
+    Events hold it under these field names, as they hold `Placement`.
+    """
+
+    asked: str
     seen: tuple[str, ...]
 
     @property
     def agrees(self) -> bool:
-        return set(self.seen) == {self.requested}
+        return set(self.seen) == {self.asked}
 
 
 class Backend(Protocol):

@@ -61,9 +61,7 @@ class OnnxRuntimeBackend:
         parts = [(part.ep_name, part.get_nodes()) for part in self._session.get_provider_graph_assignment_info()]
         return Placement(
             accelerated=sum(len(nodes) for provider, nodes in parts if provider == self.provider),
-            on_other_devices=dict(
-                Counter(n.op_type for provider, nodes in parts if provider != self.provider for n in nodes)
-            ),
+            elsewhere=dict(Counter(n.op_type for provider, nodes in parts if provider != self.provider for n in nodes)),
         )
 
     def precision_share(self) -> float | None:

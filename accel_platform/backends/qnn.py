@@ -102,7 +102,7 @@ class QnnBackend(plain.OnnxRuntimeBackend):
         placed = self.placement()
         if placed.accelerated == 0:
             words = "; ".join(line for line in log_lines if "fail" in line.casefold()) or "it does not say why"
-            names = ", ".join(placed.on_other_devices)
+            names = ", ".join(placed.elsewhere)
             raise Unsupported(
                 f"The model is not supported by QNN, which takes none of its operators ({names}): {words}"
             )

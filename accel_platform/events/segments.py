@@ -388,7 +388,10 @@ _MEANINGS = (
     ),
     (
         "403$|AccessDenied|AllAccessDisabled",
-        "the credentials do not allow it ({symptom}). They need s3:ListBucket and s3:GetObject, PutObject, DeleteObject.",
+        (
+            "the credentials do not allow it ({symptom}). They need s3:ListBucket and s3:GetObject, PutObject,"
+            " DeleteObject."
+        ),
     ),
     (
         "^40[13]|ExpiredToken|InvalidToken",

@@ -364,10 +364,10 @@ class TestQnn(BackendContract):
         placement = backend.placement()
         assert placement is not None
         # QNN has no GatherND for this mask.
-        assert set(placement.on_other_devices) <= {"GatherND"}
+        assert set(placement.elsewhere) <= {"GatherND"}
         assert placement.accelerated > 50
         share = placement.accelerated_share
-        assert share == placement.accelerated / (placement.accelerated + sum(placement.on_other_devices.values()))
+        assert share == placement.accelerated / (placement.accelerated + sum(placement.elsewhere.values()))
 
     def test_a_model_that_qnn_takes_nothing_of_is_refused_in_its_words(self, tmp_path: Path) -> None:
         model = onnx.parser.parse_model(
@@ -424,7 +424,7 @@ class BrowserContract(BackendContract):
         assert placed is not None
         assert placed.accelerated > 30
         # Working out shapes stays on the processor; what computes does not.
-        assert not {"MatMul", "Gemm", "LayerNormalization", "Softmax"} & set(placed.on_other_devices)
+        assert not {"MatMul", "Gemm", "LayerNormalization", "Softmax"} & set(placed.elsewhere)
         backend.run()
         for name, values in backend.outputs().items():
             assert relative_rms(values, first[name]) < 1e-6

@@ -132,7 +132,7 @@ class Fallen(pytorch_backend.PyTorchBackend):
         self._asked = "cuda"
 
     def confirm(self) -> Confirmation:
-        return replace(super().confirm(), requested=self._asked)
+        return replace(super().confirm(), asked=self._asked)
 
 
 class FallenGraph(openvino_backend.OpenVINOBackend):
@@ -142,14 +142,14 @@ class FallenGraph(openvino_backend.OpenVINOBackend):
         super().__init__(device="CPU", threads=threads)
 
     def confirm(self) -> Confirmation:
-        return replace(super().confirm(), requested="GPU")
+        return replace(super().confirm(), asked="GPU")
 
 
 class FallenSession(onnxruntime_backend.OnnxRuntimeBackend):
     """It names a provider that its session does not have."""
 
     def confirm(self) -> Confirmation:
-        return replace(super().confirm(), requested="CUDAExecutionProvider")
+        return replace(super().confirm(), asked="CUDAExecutionProvider")
 
     def placement(self) -> Placement:
         self.provider = "CUDAExecutionProvider"

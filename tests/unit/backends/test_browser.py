@@ -151,7 +151,7 @@ def test_a_divided_graph_is_counted() -> None:
     placed = placement_of(DIVIDED, "webgpu")
     assert placed is not None
     assert placed.accelerated == 2
-    assert placed.on_other_devices == {"Shape": 2, "Concat": 1}
+    assert placed.elsewhere == {"Shape": 2, "Concat": 1}
     assert placed.accelerated_share == pytest.approx(0.4)
 
 
@@ -159,7 +159,7 @@ def test_a_whole_graph_is_counted_and_silence_is_unknown() -> None:
     whole = [HEAD + " All nodes placed on [CPUExecutionProvider]. Number of nodes: 87"]
     placed = placement_of(whole, "wasm")
     assert placed is not None
-    assert (placed.accelerated, placed.on_other_devices, placed.accelerated_share) == (87, {}, 1.0)
+    assert (placed.accelerated, placed.elsewhere, placed.accelerated_share) == (87, {}, 1.0)
     missed = placement_of([*whole, HEAD + "  MatMul (a)"], "webgpu")
     assert missed is not None
     assert missed.accelerated == 0
