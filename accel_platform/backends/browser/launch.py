@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from playwright.sync_api import Browser as Playwright
-from playwright.sync_api import Page, sync_playwright
 
 from accel_platform.backends.browser import package
 from accel_platform.backends.browser.server import Loopback
@@ -74,6 +72,9 @@ class ChromiumTab:
     """A `Tab`."""
 
     def __init__(self, browser: Browser) -> None:
+        from playwright.sync_api import Browser as Playwright
+        from playwright.sync_api import Page, sync_playwright
+
         self._closing = contextlib.ExitStack()
         try:
             self.server = Loopback({"page": Path(__file__).parent / "page", "runtime": package.folder() / "dist"})

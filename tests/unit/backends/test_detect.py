@@ -118,6 +118,20 @@ def test_ids_are_the_same_in_another_process(inventory: Inventory) -> None:
     assert run.stdout.split() == [inventory.host_id, device.device_id]
 
 
+def test_an_installation_without_extras_detects_the_rest() -> None:
+    extras = ("playwright", "jax", "onnxruntime_qnn", "pynvml", "dagster_postgres")
+    script = (
+        f"import sys; sys.modules.update(dict.fromkeys({extras}));"
+        "from accel_platform.backends.detect import detect;"
+        "print(*(f'{d.hardware}: {d.reason}' for d in detect().devices), sep='\\n')"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    reasons = dict(line.split(": ", 1) for line in run.stdout.splitlines())
+    assert {reasons[name] for name in ("cpu", "openvino", "onnxruntime")} == {"None"}
+    for name, missing in (("jax", "jax"), ("qnn", "onnxruntime-qnn"), ("wasm", "playwright"), ("webgpu", "playwright")):
+        assert re.match(f"{missing}.* (not installed|cannot be imported)", reasons[name])
+
+
 def test_the_host_is_described_as_the_system_sees_it(inventory: Inventory) -> None:
     host = inventory.host
     assert host.cpu_cores_logical == psutil.cpu_count()
