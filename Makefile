@@ -34,6 +34,9 @@ PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --no
 		/^Installing collected packages/ { print "  Unpacking " NF - 3 " packages"; fflush() }'
 endef
 
+# A third of the time, for files of which a few are ever loaded: Python compiles those then.
+NOT_COMPILED := /(tests?|testing|transformers/models)/
+
 define install
 	@echo "Installing $(1) and what it needs into $(VENV), 1 to 5 minutes ..."
 	@$(call pip_install,-e '$(1)') \
@@ -41,7 +44,7 @@ define install
 	@# pip would compile on one core. Packages bring files for newer Pythons, too: what cannot be compiled is left out.
 	@# Our own as well: where Python is told to write no bytecode, every process would compile them anew.
 	@echo "  Compiling to bytecode"
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib accel_platform assets migrations predictor >> $(VENV)/install.log 2>&1 || true
+	@$(BIN)/python -m compileall -q -j 0 -x '$(NOT_COMPILED)' $(VENV)/lib accel_platform assets migrations predictor >> $(VENV)/install.log 2>&1 || true
 endef
 
 .PHONY: help run ui check check-style check-types check-walls check-tests test test-slow test-all test-pythons lint bench audit sbom clean
