@@ -12,11 +12,14 @@ import tomllib
 import venv
 import zipfile
 from dataclasses import dataclass
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from processes import REPOSITORY, free_port, running, wait_for
 
 pytestmark = pytest.mark.slow
@@ -57,22 +60,38 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
 
 @pytest.fixture(scope="module")
 def accel(tmp_path_factory: pytest.TempPathFactory, built: Distributions) -> Path:
-    """The command in an environment of its own, which takes all but the platform from this one."""
+    """The command in an environment of its own, with what the platform depends on taken from this one; no extras."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home, symlinks=True)
     python = home / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", "--quiet"]
     subprocess.run([*pip, str(built.wheel)], check=True, timeout=120)
     [packages] = home.glob("lib/python*/site-packages")
-    # Directories that a .pth file names are searched; their own .pth files, such as that of this clone, are not read.
-    others = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    (packages / "dependencies.pth").write_text("\n".join(others))
+    for needed in _dependencies():
+        for name in {file.parts[0] for file in needed.files or ()} - {"..", "__pycache__"}:
+            if not (packages / name).exists():
+                (packages / name).symlink_to(str(needed.locate_file(name)))
     return python.with_name("accel")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("empty")
+
+
+def _dependencies() -> list[Distribution]:
+    """The distributions that the platform brings without extras."""
+    found: dict[tuple[str, str], Distribution] = {}
+    asked = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
+    while asked:
+        requirement = asked.pop()
+        for extra in ("", *requirement.extras):
+            key = (canonicalize_name(requirement.name), extra)
+            if key not in found:
+                found[key] = distribution(requirement.name)
+                further = map(Requirement, found[key].requires or ())
+                asked += [one for one in further if one.marker is None or one.marker.evaluate({"extra": extra})]
+    return list(found.values())
 
 
 def _run(folder: Path, *command: str) -> str:
@@ -125,6 +144,9 @@ def test_it_is_the_installed_platform_that_runs(accel: Path, folder: Path) -> No
     shown = _run(folder, str(accel.with_name("python")), "-c", where)
     assert shown.count(str(accel.parents[1])) == 4
     assert list(folder.iterdir()) == []
+    for extra in ("jax", "playwright", "pytest"):
+        find = f"import importlib.util; print(importlib.util.find_spec({extra!r}))"
+        assert _run(folder, str(accel.with_name("python")), "-c", find) == "None\n"
 
 
 def test_the_pipeline_and_its_commands_run_in_an_empty_folder(accel: Path, folder: Path) -> None:
