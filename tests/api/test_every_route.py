@@ -124,6 +124,7 @@ def test_a_304_and_head_have_the_headers_of_the_200(client: TestClient, addresse
     assert unvalidated == UNVALIDATED
 
 
+@pytest.mark.slow
 def test_a_page_has_the_policy_of_pages_and_all_else_that_of_the_api(
     client: TestClient, addresses: dict[str, str]
 ) -> None:

@@ -232,6 +232,7 @@ def test_pooling_with_ceil_mode_is_refused() -> None:
         in_jax("avg_pool2d.default", (IMAGE, [2, 2], [2, 2], [0, 0], True), {})
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(
     kernel=st.integers(1, 4),

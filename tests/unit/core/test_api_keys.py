@@ -101,6 +101,7 @@ def test_scopes_include_one_another() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCEL_HOME", str(tmp_path))
     runner = CliRunner()

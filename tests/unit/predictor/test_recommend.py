@@ -260,6 +260,7 @@ def test_predict_answers_one_cell_or_says_what_to_measure(advisor: Advisor) -> N
     assert any("several" in w for w in several.warnings)
 
 
+@pytest.mark.slow
 def test_the_advisor_follows_new_evidence_and_refuses_a_damaged_predictor(tmp_path: Path) -> None:
     settings = world(tmp_path)
     advisor = Advisor(settings)

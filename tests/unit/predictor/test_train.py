@@ -127,6 +127,7 @@ def test_training_twice_on_equal_data_keeps_the_predictor_and_tells_once(
     assert len(list(EventLog.open(settings).read(types={"PredictorTrained"}))) == 1
 
 
+@pytest.mark.slow
 def test_training_is_deterministic(trained: tuple[Settings, TrainingReport], tmp_path: Path) -> None:
     settings, report = trained
     other = Settings(home=tmp_path)
@@ -168,6 +169,7 @@ def test_no_warehouse_says_so(tmp_path: Path) -> None:
         train(settings, EventLog.open(settings))
 
 
+@pytest.mark.slow
 def test_memory_is_not_predicted_unless_it_was_measured(tmp_path: Path) -> None:
     grid = [p.model_copy(update={"memory_peak_mib": None}) if hasattr(p, "samples_ns") else p for p in measured_grid()]
     settings = world(tmp_path, grid)

@@ -185,6 +185,7 @@ def test_the_csv_has_its_columns_and_comes_back(log: EventLog, tmp_path: Path) -
         assert back.throughput_items_per_s == figures.items_per_s
 
 
+@pytest.mark.slow
 def test_charts_are_drawn_of_what_ran(log: EventLog, tmp_path: Path) -> None:
     files = write_reports(log, RUN, folder=tmp_path, charts=True, headings={"bert-base": "embedding"})
     drawn = {file.name: file for file in files if file.suffix != ".json"}

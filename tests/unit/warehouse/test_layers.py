@@ -239,6 +239,7 @@ class TestRules:
     }
 
     @pytest.mark.parametrize("rule", _BREAKING)
+    @pytest.mark.slow
     def test_both_renderings_of_a_rule_agree(self, settings: Settings, log: EventLog, rule: str) -> None:
         log.append([event(result()), event(result(**self._BREAKING[rule]))])
         staged = publish.stage(settings)

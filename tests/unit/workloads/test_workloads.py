@@ -100,6 +100,7 @@ def test_every_feature_of_an_image_has_its_token(name: str) -> None:
         make_inputs(spec, batch_size=1, sequence_length=32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", known_models(), ids=lambda spec: spec.model_id)
 def test_every_model_has_a_config_inputs_and_a_cost(spec: ModelSpec) -> None:
     assert config_of(spec).model_type == spec.architecture
