@@ -78,7 +78,7 @@ def run(
             _serve(settings, port, for_machines=for_machines)
         return
     _prepare_first_answers(settings)
-    command = [sys.executable, "-m", "accel_platform", "run", "--no-serve", "--effort", effort]
+    command = [sys.executable, "-P", "-m", "accel_platform", "run", "--no-serve", "--effort", effort]
     for option, value in {"--models": models, "--hardware": hardware, "--batch-sizes": batch_sizes}.items():
         command += [option, value] if value else []
     _serve_beside({"The pipeline": command + ["--json"] * for_machines}, settings, port, for_machines=for_machines)
@@ -178,7 +178,7 @@ def ui(
     pages = [*python, "-m", "dagster", "dev", "-w", str(workspace_file(settings).resolve()), "--log-level", "warning"]
     commands = {
         "Dagster": [*pages, "-h", HOST, "-p", str(ui_port)],
-        "The service": [sys.executable, "-m", "accel_platform", "serve", "--port", str(port)],
+        "The service": [sys.executable, "-P", "-m", "accel_platform", "serve", "--port", str(port)],
     }
     # SIGTERM acts like Ctrl-C. Both get a handler, because child processes would inherit an ignored signal.
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -36,7 +36,8 @@ class Child:
     def __init__(self, module: str, job: Mapping[str, Any], *, env: Mapping[str, str] | None = None) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
+            # -P, because a `random.py` in the user's folder would be imported in place of Python's.
+            [sys.executable, "-P", "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -149,7 +149,9 @@ def test_it_is_the_installed_platform_that_runs(accel: Path, folder: Path) -> No
         assert _run(folder, str(accel.with_name("python")), "-c", find) == "None\n"
 
 
-def test_the_pipeline_and_its_commands_run_in_an_empty_folder(accel: Path, folder: Path) -> None:
+def test_the_pipeline_and_its_commands_run_in_any_folder(accel: Path, folder: Path) -> None:
+    for name in ("assets.py", "predictor.py", "random.py"):  # other people's modules
+        (folder / name).write_text(f"raise SystemExit('{name} of this folder')")
     small = ("--models", "bert-tiny", "--hardware", "cpu", "--batch-sizes", "1", "--effort", "quick")
     assets = json.loads(_run(folder, str(accel), "run", *small, "--no-serve", "--json"))["assets"]
     assert assets["measurements"]["measured"] == 1

@@ -36,7 +36,7 @@ def look(name: str | None = None) -> dict[str, Any]:
 
 @functools.cache
 def _look(name: str | None) -> dict[str, Any]:
-    command = [sys.executable, "-m", __name__, *([name] if name else [])]
+    command = [sys.executable, "-P", "-m", __name__, *([name] if name else [])]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
     except subprocess.TimeoutExpired as error:

@@ -61,6 +61,17 @@ def test_messages_come_in_order_and_prints_do_not_mix_with_them(start) -> None: 
     assert gone(child.pid)
 
 
+def test_modules_of_the_users_folder_are_not_imported(  # type: ignore[no-untyped-def]
+    start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "random.py").write_text("raise SystemExit('of the user')")
+    monkeypatch.chdir(tmp_path / "work")
+    with start("import random; send({'file': random.__file__})") as child:
+        [answer] = child.messages(10)
+    assert Path(answer["file"]).parent != tmp_path / "work"
+
+
 def test_an_exception_is_a_crash_with_its_words(start) -> None:  # type: ignore[no-untyped-def]
     child = start("send({'n': 1}); raise ValueError('seven is not prime enough')")
     messages = child.messages(10)
