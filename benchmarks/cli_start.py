@@ -1,4 +1,4 @@
-"""How long `accel --help` takes against a Python that only imports typer and prints its help, alternating."""
+"""How long commands take to start: `accel --help` and `accel db query` against Pythons that only import, alternating."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-_TYPER_ALONE = "import typer; app = typer.Typer(); app.command()(lambda: None); app(['--help'])"
+from accel_platform.events import EventLog
+from accel_platform.knowledge import adopt_campaigns
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+
+ACCEL = [sys.executable, "-m", "accel_platform"]
 
 
 def _seconds(command: list[str]) -> float:
@@ -19,28 +25,33 @@ def _seconds(command: list[str]) -> float:
     return time.perf_counter() - started
 
 
+def _figure(what: str, reach: str, command: list[str], imports: str, rounds: int) -> dict[str, object]:
+    """Return the ratio of the medians; each round runs both."""
+    importing = [sys.executable, "-c", f"import {imports}"]
+    pairs = [(_seconds(command), _seconds(importing)) for _ in range(rounds)]
+    ours_ms, theirs_ms = (statistics.median(times) * 1e3 for times in zip(*pairs, strict=True))
+    detail = f"{ours_ms:.0f} ms against {theirs_ms:.0f} ms"
+    return {"what": what, "reach": reach, "got": round(ours_ms / theirs_ms, 2), "detail": detail}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    accel = [str(Path(sys.executable).with_name("accel")), "--help"]
-    importing = [sys.executable, "-c", "import typer"]
-    helping = [sys.executable, "-c", _TYPER_ALONE]
-    times: dict[str, list[float]] = {"accel": [], "import": [], "help": []}
-    for _ in range(arguments.rounds):
-        for name, command in (("accel", accel), ("import", importing), ("help", helping)):
-            times[name].append(_seconds(command))
-    a, i, h = (statistics.median(values) * 1e3 for values in times.values())
-    figure = {
-        "what": "accel --help against importing typer",
-        "reach": "<= 1.5",
-        "got": round(a / i, 2),
-        "detail": f"{a:.0f} ms against {i:.0f} ms; a typer app of one command takes {h:.0f} ms for its help",
-    }
+    with tempfile.TemporaryDirectory(prefix="accel-bench-") as directory:
+        settings = Settings(home=Path(directory), log_uri=None)
+        adopt_campaigns(EventLog.open(settings))
+        refresh(settings)
+        query = [*ACCEL, "db", "query", "SELECT count(*) FROM results", "--home", directory]
+        figures = [
+            _figure("accel --help against import typer", "<= 1.4", [*ACCEL, "--help"], "typer", arguments.rounds),
+            _figure("accel db query against import duckdb, typer", "<= 2", query, "duckdb, typer", arguments.rounds),
+        ]
     if arguments.json:
-        print(json.dumps([figure], indent=2))
-    else:
+        print(json.dumps(figures, indent=2))
+        return
+    for figure in figures:
         print(f"{figure['what']}: {figure['got']} (reach {figure['reach']}; {figure['detail']})")
 
 

@@ -1,4 +1,4 @@
-"""The `accel` command: registration of its commands, which lie in one module per noun.
+"""The `accel` command: its commands, which lie in one module per noun and are imported when they are called.
 
 Command modules import only typer, `options` and `output` at the top. Heavy imports stay inside the functions, because
 `accel --help` must not wait for them.
@@ -6,29 +6,110 @@ Command modules import only typer, `options` and `output` at the top. Heavy impo
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from accel_platform.cli import (
-    bench,
-    compare,
-    db,
-    history,
-    host,
-    keys,
-    matrix,
-    migrate,
-    predictor,
-    recommend,
-    regress,
-    report,
-    run,
-)
-from accel_platform.cli.options import ManyValues
+
+@dataclass(frozen=True)
+class _Entry:
+    """One command in the list of commands."""
+
+    place: str
+    """Module and name of its function or group, as in `run:ui`."""
+    summary: str
+    """What `accel --help` says of it."""
+    many_values: bool = False
+    """Whether repeatable options take several values at once."""
+
+
+_COMMANDS = {
+    "run": _Entry("run:run", "Serve at once, and measure this host beside the service."),
+    "ui": _Entry("run:ui", "Run Dagster's pages and the service together."),
+    "detect": _Entry("host:detect", "List this host's hardware, with a reason for what is missing."),
+    "bench": _Entry("bench:app", "Measure models on this host's hardware."),
+    "migrate": _Entry("migrate:migrate", "Import old benchmark files."),
+    "history": _Entry("history:app", "Audit imported results, and clean up the files."),
+    "db": _Entry("db:app", "The event log and its tables: query, export, back up."),
+    "matrix": _Entry("matrix:matrix", "Show which models run on which hardware.", many_values=True),
+    "compare": _Entry("compare:compare", "Compare hardware, models, runs or snapshots.", many_values=True),
+    "trend": _Entry("compare:trend", "Follow a figure over time.", many_values=True),
+    "chart": _Entry("report:chart", "Draw a chart of results.", many_values=True),
+    "report": _Entry("report:report", "Write a report on results.", many_values=True),
+    "regress": _Entry("regress:app", "Find performance changes in series of results."),
+    "train": _Entry("predictor:train", "Train the predictor, and put it into service."),
+    "evaluate": _Entry("predictor:evaluate", "Evaluate predictions of held-out results."),
+    "predictor": _Entry("predictor:app", "List, show and roll back stored predictors."),
+    "recommend": _Entry("recommend:recommend", "Rank hardware for a model."),
+    "predict": _Entry("recommend:predict", "Predict the figures of a model on hardware."),
+    "serve": _Entry("predictor:serve", "Serve answers and the dashboard over HTTP."),
+    "host": _Entry("host:app", "Hosts that measure requested benchmarks."),
+    "keys": _Entry("keys:app", "API keys of the service."),
+}
+
+
+class _LazyCommands(MutableMapping[str, Any]):
+    """The commands by name; a command's module is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in _COMMANDS:
+            raise KeyError(name)
+        return _load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        raise TypeError(f"{name} belongs into _COMMANDS.")
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"{name} belongs into _COMMANDS.")
+
+
+@cache
+def _load(name: str) -> Any:
+    """Return the command of a name, as typer makes it of a function or a group."""
+    entry = _COMMANDS[name]
+    module, _, attribute = entry.place.partition(":")
+    loaded = getattr(import_module(f"accel_platform.cli.{module}"), attribute)
+    parent = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    if isinstance(loaded, typer.Typer):
+        parent.add_typer(loaded, name=name)
+    elif entry.many_values:
+        from accel_platform.cli.options import ManyValues
+
+        parent.command(name, cls=ManyValues)(loaded)
+    else:
+        parent.command(name)(loaded)
+    return typer.main.get_group(parent).commands[name]
+
+
+class _LazyGroup(TyperGroup):
+    """The group of all commands; its help imports none of them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | {"commands": {}})
+        self.commands = _LazyCommands()
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer passes it
+        return list(_COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer passes it
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in _COMMANDS.items()])
+
 
 app = typer.Typer(
     name="accel",
+    cls=_LazyGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help, because importing rich would double the time of --help
@@ -52,26 +133,3 @@ def main_options(
     ] = False,
 ) -> None:
     """Measure models on any hardware, keep every result, and ask which hardware to use."""
-
-
-app.command("run")(run.run)
-app.command("ui")(run.ui)
-app.command("detect")(host.detect)
-app.add_typer(bench.app, name="bench")
-app.add_typer(host.app, name="host")
-app.command("migrate")(migrate.migrate)
-app.add_typer(history.app, name="history")
-app.add_typer(db.app, name="db")
-app.command("matrix", cls=ManyValues)(matrix.matrix)
-app.command("chart", cls=ManyValues)(report.chart)
-app.command("report", cls=ManyValues)(report.report)
-app.command("compare", cls=ManyValues)(compare.compare)
-app.command("trend", cls=ManyValues)(compare.trend)
-app.add_typer(regress.app, name="regress")
-app.command("train")(predictor.train)
-app.add_typer(predictor.app, name="predictor")
-app.command("evaluate")(predictor.evaluate)
-app.command("predict")(recommend.predict)
-app.command("recommend")(recommend.recommend)
-app.command("serve")(predictor.serve)
-app.add_typer(keys.app, name="keys")
