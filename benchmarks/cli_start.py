@@ -1,4 +1,4 @@
-"""How long commands take to start: `accel --help` and `accel db query` against Pythons that only import, alternating."""
+"""How long commands take to start: `accel --help` and `accel db query` against imports alone, alternating."""
 
 from __future__ import annotations
 

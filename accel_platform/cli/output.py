@@ -15,6 +15,7 @@ from accel_platform.cli.options import PEOPLE, AnyFormat, FormatOption
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
     from accel_platform.table_io.files import Source
+    from accel_platform.table_io.kinds import Kind
 
 
 def settings_for(home: Path | None, as_of: str | None = None) -> Settings:
@@ -42,7 +43,7 @@ def wants_json(json_flag: bool, format_: FormatOption) -> bool:
 def choose_format(json_flag: bool, format_: AnyFormat | None, output: Path | None) -> AnyFormat:
     """Return the requested format. Raises InvalidInput for two formats, or a binary one without a file."""
     from accel_platform.errors import InvalidInput
-    from accel_platform.table_io.files import BINARY, kind_of
+    from accel_platform.table_io.kinds import BINARY, kind_of
 
     if json_flag and format_ not in (None, AnyFormat.json):
         raise InvalidInput(f"--json and --format {format_} are two formats: choose one.")
@@ -69,13 +70,17 @@ def write_answer(
 
     `document` replaces the rows in JSON. `empty` is printed if there are no rows.
     """
-    from accel_platform.table_io import files
-    from accel_platform.table_io.values import json_text
-
-    name: files.Kind = kind.value
     if short is not None and kind in PEOPLE and isinstance(rows, Sequence):
         rows = [short(row) for row in rows]
     as_document = kind is AnyFormat.json and document is not None
+    if output is None and kind is AnyFormat.table and isinstance(rows, Sequence):
+        print_table(rows, empty=empty)
+        return
+    # Only now, because Arrow takes longer to import than most tables to print.
+    from accel_platform.table_io import files
+    from accel_platform.table_io.values import json_text
+
+    name: Kind = kind.value
     if output is not None:
         if as_document:
             files.save_with(output, lambda stream: stream.write(f"{json_text(document)}\n".encode()))
@@ -84,7 +89,7 @@ def write_answer(
             note(f"{files.save(rows, output, name, title=title):,} rows written to {output}")
     elif kind is AnyFormat.json:
         print_json(document if as_document else rows if isinstance(rows, Sequence) else rows.to_pylist())
-    elif kind in (AnyFormat.table, AnyFormat.markdown) and isinstance(rows, Sequence) and not rows:
+    elif kind is AnyFormat.markdown and isinstance(rows, Sequence) and not rows:
         typer.echo(empty)
     else:
         text = io.BytesIO()

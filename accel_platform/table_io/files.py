@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias, get_args
+from typing import Any, BinaryIO, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
@@ -13,34 +13,17 @@ import pyarrow.compute as pc
 
 from accel_platform.errors import AccelError, InvalidInput, storage_unavailable
 from accel_platform.table_io import text
+from accel_platform.table_io.kinds import Kind
 from accel_platform.table_io.text import Rows
 from accel_platform.table_io.values import FORMULA, guard_formula, json_text, plain
 
-Kind = Literal["table", "markdown", "html", "json", "csv", "parquet", "xlsx"]
 Source: TypeAlias = Rows | pa.Table | pa.RecordBatchReader
 
 Fits = Callable[[pa.DataType], bool]
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
-BINARY: tuple[Kind, ...] = ("parquet", "xlsx")
-"""Binary formats."""
-_ENDINGS: dict[str, Kind] = {
-    ".txt": "table",
-    ".md": "markdown",
-    ".htm": "html",
-    **{f".{kind}": kind for kind in KINDS[2:]},
-}
 _BATCH = 10_000
 """Rows per batch of an Arrow table."""
 _FORMULA = "^[" + "".join(rf"\x{{{ord(character):x}}}" for character in FORMULA) + "]"
-
-
-def kind_of(path: Path) -> Kind:
-    """Return the format named by a file's suffix. Raises InvalidInput."""
-    kind = _ENDINGS.get(path.suffix.casefold())
-    if kind is None:
-        raise InvalidInput(f"Cannot tell the format of {path}: end its name in {', '.join(_ENDINGS)} or add --format.")
-    return kind
 
 
 def save(source: Source, path: Path, kind: Kind, *, title: str | None = None) -> int:

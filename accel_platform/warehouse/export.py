@@ -8,10 +8,10 @@ import duckdb
 
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
-from accel_platform.table_io import files
+from accel_platform.table_io import files, kinds
 from accel_platform.warehouse.layers import RENAMED, TABLES, escape_quotes, require_current
 
-_COPIED: dict[files.Kind, str] = {
+_COPIED: dict[kinds.Kind, str] = {
     "json": "FORMAT json, ARRAY true",
     "parquet": "FORMAT parquet, COMPRESSION zstd",
 }
@@ -20,7 +20,7 @@ _BATCH = 10_000
 """Rows in memory at once."""
 
 
-def export_table(settings: Settings, table: str, output: Path, kind: files.Kind) -> int:
+def export_table(settings: Settings, table: str, output: Path, kind: kinds.Kind) -> int:
     """Write one table to `output`, whole or not at all; return the number of rows.
 
     Raises InvalidInput for an unknown table, a directory that does not exist, or more rows than the format holds.

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pyarrow as pa
 
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.settings import Settings
-from accel_platform.warehouse.build_layer import schema_id
 from accel_platform.warehouse.layers import Projection, WarehouseDamaged, read_error, require_current
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SANDBOX = """
 SET autoinstall_known_extensions = false;
@@ -125,6 +126,9 @@ def _translate_errors(projection: Projection) -> Iterator[None]:
     except duckdb.IOException as error:
         raise read_error(projection.directory, error) from error
     except duckdb.Error as error:
+        # Only now, because a query alone needs neither the log nor Arrow, whose imports take longer than it.
+        from accel_platform.warehouse.build_layer import schema_id
+
         if isinstance(error, duckdb.BinderException | duckdb.CatalogException) and projection.schema_id != schema_id():
             raise AccelError(
                 "The tables were made by another version of the platform: `accel db rebuild` makes them again from the "

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from accel_platform.reports.charts.render import specification, svg
 from accel_platform.reports.documents.model import Part, Picture, ReportDocument, ReportTable, Text
-from accel_platform.table_io import files, sheet, text
+from accel_platform.table_io import files, kinds, sheet, text
 from accel_platform.table_io.values import display_text, json_text
 
 Kind = Literal["table", "markdown", "html", "json", "csv", "parquet", "xlsx"]
@@ -158,7 +158,7 @@ def _part_as_json(part: Part) -> dict[str, Any]:
     return {"table": part.title, "rows": list(part.rows), "total": len(part.rows), "all_by": part.command}
 
 
-def _zipped(document: ReportDocument, kind: files.Kind) -> bytes:
+def _zipped(document: ReportDocument, kind: kinds.Kind) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for number, table in enumerate(tables(document), 1):

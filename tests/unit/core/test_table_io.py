@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_platform.errors import InvalidInput
-from accel_platform.table_io import files, sheet
+from accel_platform.table_io import files, kinds, sheet
 from accel_platform.table_io.values import FORMULA, display_text, guard_formula, guard_row
 
 # XML 1.0 has no lone surrogates and Arrow neither; a sheet normalises line ends, so those are tested by themselves.
@@ -32,7 +32,7 @@ WHOLE = st.integers(-(2**53), 2**53)
 TIMES = st.datetimes(datetime(1901, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
-def written(rows: Any, kind: files.Kind, title: str | None = None) -> bytes:
+def written(rows: Any, kind: kinds.Kind, title: str | None = None) -> bytes:
     stream = io.BytesIO()
     assert files.write(rows, stream, kind, title=title) == len(rows)
     return stream.getvalue()
@@ -171,8 +171,8 @@ def test_json_has_no_nan_and_nothing_is_a_list_too() -> None:
     assert json.loads(written([], "json")) == []
 
 
-@pytest.mark.parametrize("kind", files.KINDS)
-def test_an_arrow_table_is_written_as_rows_are(kind: files.Kind) -> None:
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_an_arrow_table_is_written_as_rows_are(kind: kinds.Kind) -> None:
     rows = [{"name": f"=m{i}", "value": i / 3, "at": datetime(2026, 1, 1, tzinfo=UTC)} for i in range(3)]
     if kind == "xlsx":
         assert read_sheet(written(rows, kind)) == read_sheet(written(pa.Table.from_pylist(rows), kind))
@@ -187,6 +187,6 @@ def test_two_columns_of_one_name_are_refused() -> None:
 
 
 def test_the_format_follows_from_the_ending() -> None:
-    assert [files.kind_of(Path(f"x{end}")) for end in (".MD", ".htm", ".xlsx")] == ["markdown", "html", "xlsx"]
+    assert [kinds.kind_of(Path(f"x{end}")) for end in (".MD", ".htm", ".xlsx")] == ["markdown", "html", "xlsx"]
     with pytest.raises(InvalidInput, match="--format"):
-        files.kind_of(Path("x.doc"))
+        kinds.kind_of(Path("x.doc"))
