@@ -128,7 +128,13 @@ def model_named(*texts: Any, family: Any = None) -> ModelName | None:
     id is a model of its own: `hf_llama` beside `meta-llama/Llama-2-13b-hf` gives its family only. None without any
     name.
     """
-    names = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+    names = tuple(text.strip() for text in texts if isinstance(text, str) and text.strip())
+    return _model_of(names, family if isinstance(family, str) else "")
+
+
+@lru_cache(maxsize=8192)
+def _model_of(names: tuple[str, ...], family: str) -> ModelName | None:
+    """Return the model of the names in a file, and of the family in it. The rows of a table often share them."""
     hub_id = None
     for name in names:
         for candidate in _candidates(name):
@@ -139,8 +145,7 @@ def model_named(*texts: Any, family: Any = None) -> ModelName | None:
     slugs = [slug for name in (hub_id or "", *names) if (slug := slug_of(_bare(name)))]
     if not slugs:
         return None
-    own = slug_of(family) if isinstance(family, str) else ""
-    return ModelName(slugs[0], own or UNKNOWN_FAMILY)
+    return ModelName(slugs[0], slug_of(family) or UNKNOWN_FAMILY)
 
 
 def hardware_named(text: Any, runtime: Any = None) -> str | None:
@@ -184,6 +189,12 @@ def imported_id(facts: Mapping[str, Any] | str | None) -> str | None:
         return None
     text = _as_json(facts)
     return "imported-" + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=8192)
+def device_id(hardware: str, host_id: str | None, device_name: str | None) -> str | None:
+    """Return the id of a device that is known from a file only, None where the file says nothing of it."""
+    return imported_id(device_facts(hardware, host_id, device_name))
 
 
 def device_facts(hardware: str, host_id: str | None, device_name: str | None) -> dict[str, Any] | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 from migrations.normalize.units import NS_PER_S, count, number, quantity, samples_ns, scaled
 
@@ -85,10 +86,31 @@ def _is_latency(field: str) -> bool:
     return field.startswith(("latency_", "samples_ns"))
 
 
-def _figures(key: str, value: Any, default: str) -> Iterator[tuple[str, Any]]:
+class _KeyMeaning(NamedTuple):
+    """Meaning of a key: a kind of figure, the statistic of a latency, and the unit that the key names."""
+
+    figure: Literal["latency", "rate", "memory"]
+    statistic: str = ""
+    unit: str = ""
+
+
+@lru_cache(maxsize=8192)
+def _meaning(key: str) -> _KeyMeaning | None:
+    """Return the meaning of a key in lower case, None for another one. The rows of a table share their keys."""
     if latency := _LATENCY.fullmatch(key):
-        which = _STATISTICS[latency["before"] or latency["after"] or ""]
-        unit = latency["unit"] or default
+        return _KeyMeaning("latency", _STATISTICS[latency["before"] or latency["after"] or ""], latency["unit"] or "")
+    if _RATE.fullmatch(key):
+        return _KeyMeaning("rate")
+    memory = _MEMORY.fullmatch(key)
+    return _KeyMeaning("memory", unit=memory["unit"]) if memory else None
+
+
+def _figures(key: str, value: Any, default: str) -> Iterator[tuple[str, Any]]:
+    meaning = _meaning(key)
+    if meaning is None:
+        return
+    if meaning.figure == "latency":
+        unit = meaning.unit or default
         if isinstance(value, list):
             yield "samples_ns", samples_ns(value, ns_per_unit=round(_MS[unit] * NS_PER_S / 1000)) or None
         elif isinstance(value, Mapping):
@@ -98,13 +120,13 @@ def _figures(key: str, value: Any, default: str) -> Iterator[tuple[str, Any]]:
                 if inner in _STATISTICS and inner:
                     yield f"latency_{_STATISTICS[inner]}_ms", _time(member, own)
         else:
-            yield f"latency_{which}_ms", _time(value, unit)
-    elif _RATE.fullmatch(key):
+            yield f"latency_{meaning.statistic}_ms", _time(value, unit)
+    elif meaning.figure == "rate":
         if isinstance(value, Mapping):
             value = next((value[name] for name in ("mean", "avg", "value") if name in value), None)
         yield "throughput_items_per_s", _rate(value)
-    elif memory := _MEMORY.fullmatch(key):
-        yield "memory_peak_mib", _converted(value, _MIB[memory["unit"]], _MIB)
+    else:
+        yield "memory_peak_mib", _converted(value, _MIB[meaning.unit], _MIB)
 
 
 def _time(value: Any, unit: str) -> float | None:

@@ -134,7 +134,7 @@ class CellDraft:
         when = first_moment(*self.times)
         host_id = canonical_names.imported_id(machine.host)
         device_name = machine.device_names.get(hardware)
-        device_id = canonical_names.imported_id(canonical_names.device_facts(hardware, host_id, device_name))
+        device_id = canonical_names.device_id(hardware, host_id, device_name)
         try:
             result = ResultRecorded(
                 model_id=model.model_id,

@@ -40,8 +40,10 @@ _EPOCH_S = (1_000_000_000, 4_000_000_000)
 
 def number(value: Any) -> float | None:
     """Return a finite number, also from text; None for anything else (NaN, Infinity, "", "N/A", true)."""
-    if isinstance(value, bool) or value is None:
+    if value is None or isinstance(value, bool):
         return None
+    if type(value) is float:  # most often, so the rest is spared
+        return value if math.isfinite(value) else None
     if isinstance(value, str):
         value = value.strip().replace("_", "x")  # Python would read "1_000" as a number; no benchmark writes that
     try:
@@ -112,6 +114,9 @@ class RecordedTime:
         return self.at is not None or self.local is not None
 
 
+_UNKNOWN_TIME = RecordedTime()
+
+
 def moment(value: Any) -> RecordedTime:
     """Parse the time in a file.
 
@@ -119,6 +124,8 @@ def moment(value: Any) -> RecordedTime:
     and epochs in seconds, milli-, micro- or nanoseconds. Unreadable and ambiguous times (`03/05/2025`) give an empty
     one.
     """
+    if value is None or value == "":
+        return _UNKNOWN_TIME
     epoch = number(value)
     if epoch is not None:
         low, high = _EPOCH_S
@@ -151,4 +158,4 @@ def first_moment(*values: Any) -> RecordedTime:
         found = moment(value)
         if found:
             return found
-    return RecordedTime()
+    return _UNKNOWN_TIME
