@@ -131,8 +131,7 @@ def _serve(settings: Settings, port: int, *, for_machines: bool) -> None:
 
 def _serve_beside(commands: dict[str, list[str]], settings: Settings, port: int, *, for_machines: bool) -> None:
     """Serve until interrupted, with the commands beside the service; they stop with it."""
-    # uvicorn raises SIGTERM again after its shutdown, which would leave the commands running.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _interrupt_on_signals()
     with _started(commands, Path.cwd(), dict(os.environ)) as processes:
         for name, process in processes.items():
             threading.Thread(target=_report_end, args=(name, process), daemon=True).start()
@@ -180,9 +179,7 @@ def ui(
         "Dagster": [*pages, "-h", HOST, "-p", str(ui_port)],
         "The service": [sys.executable, "-P", "-m", "accel_platform", "serve", "--port", str(port)],
     }
-    # SIGTERM acts like Ctrl-C. Both get a handler, because child processes would inherit an ignored signal.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    _interrupt_on_signals()
     note("Starting Dagster and the service (Ctrl-C stops both) …")
     with _started(commands, folder, environment) as processes:
         answering = False
@@ -198,6 +195,12 @@ def ui(
                 else:
                     note(f"Open {pages_url} for the asset graph, {service_url}/dashboard for the results.")
             time.sleep(0.5)
+
+
+def _interrupt_on_signals() -> None:
+    """Have SIGTERM act like Ctrl-C. Both get a handler, because child processes would inherit an ignored signal."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -38,3 +40,27 @@ def _heard(client: TestClient, what: str, **headers: str) -> str:
     while what not in (told := client.get("/progress", params={"for_s": 1}, headers=headers).text):
         assert time.monotonic() < deadline, f"never told of {what}: {told}"
     return told
+
+
+_TWO_SIGNALS = """
+import signal, threading
+from predictor.service.background.change_feed import set_on_shutdown
+
+class Interrupted(threading.Event):
+    def set(self):
+        with self._cond:
+            signal.raise_signal(signal.SIGTERM)  # as when `make` passes on what its group got, too
+            self._flag = True
+
+received = []
+signal.signal(signal.SIGTERM, lambda *_: received.append("SIGTERM"))
+event = Interrupted()
+set_on_shutdown(event)
+signal.raise_signal(signal.SIGTERM)
+print(event.is_set(), *received)
+"""
+
+
+def test_two_signals_at_once_stop_it() -> None:
+    done = subprocess.run([sys.executable, "-c", _TWO_SIGNALS], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout == "True SIGTERM SIGTERM\n"

@@ -113,15 +113,20 @@ class ChangeFeed:
 
 
 def set_on_shutdown(event: threading.Event) -> None:
-    """Set `end` when the process is told to stop, before the server waits for its streams to end."""
+    """Set `event` when the process is told to stop, before the server waits for its streams to end."""
     if threading.current_thread() is not threading.main_thread():
         return  # because only the main thread may set signal handlers
+    received_before = False
     for number in (signal.SIGTERM, signal.SIGINT):
         previous = signal.getsignal(number)
         if callable(previous):
 
             def handler(received: int, frame: FrameType | None, previous: Any = previous) -> None:
-                event.set()
+                nonlocal received_before
+                # A second signal may interrupt `set`, which holds a lock that this thread cannot take twice.
+                if not received_before:
+                    received_before = True
+                    event.set()
                 previous(received, frame)
 
             signal.signal(number, handler)
