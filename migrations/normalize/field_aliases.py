@@ -71,6 +71,11 @@ def names_speed(key: str) -> bool:
     return _LATENCY.fullmatch(plain) is not None or _RATE.fullmatch(plain) is not None
 
 
+def names_figure(key: str) -> bool:
+    """Return whether `named_figures` may find a figure under a key."""
+    return _meaning(key.strip().casefold()) is not None
+
+
 def completed(figures: Mapping[str, Any], content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any]:
     """Complete a reader's figures by others that the content names.
 

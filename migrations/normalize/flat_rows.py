@@ -6,12 +6,21 @@ Old tables hold 0 where a figure was missing, so no zero is taken for a latency,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from accel_platform.events.types import Status
 from migrations.normalize.canonical_names import hardware_named
-from migrations.normalize.field_aliases import completed, names_speed
-from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, reason_unless_ok, status_of
+from migrations.normalize.field_aliases import completed, names_figure, names_speed
+from migrations.normalize.record_builder import (
+    NOWHERE,
+    CellDraft,
+    Machine,
+    NamesInFile,
+    reason_unless_ok,
+    status_of,
+)
 from migrations.normalize.records import Part, refuse
 from migrations.normalize.units import MS_PER_S, count, quantity, scaled
 
@@ -39,10 +48,66 @@ _OTHERS = {
 }
 _TIMES = ("timestamp", "created_at", "test_timestamp", "started_at", "date")
 _ERRORS = ("error_message", "error", "failure_reason")
+_OUTCOMES = ("status", "success", "is_compatible")
 _VERSIONS = ("driver_version", "platform_version", "torch_version", "transformers_version")
-_READ = {*LATENCY, *THROUGHPUT, *MEMORY, *(key for keys in _OTHERS.values() for key in keys)}
+_FIGURES = {
+    "latency_mean_ms": LATENCY,
+    "throughput_items_per_s": THROUGHPUT,
+    "memory_peak_mib": MEMORY,
+    "iterations": (),  # whole numbers, read as such
+    "warmup_iterations": (),
+    **_OTHERS,
+}
+_READ = {key for keys in _FIGURES.values() for key in keys}
+_NOT_STATED = {*MODEL, *HARDWARE, "model_family", "family", "precision", "dtype", "device_name"}
+_EMPTY = (None, "", "{}")
 _PER_ITEM = 0.1
 """Where rate x latency is within this of one item, the latency is that of an item and not of the batch."""
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Columns of a row by their role, those it has alone. Worked out once for all rows with these columns."""
+
+    models: tuple[str, ...]
+    hardware: tuple[str, ...]
+    times: tuple[str, ...]
+    outcomes: tuple[str, ...]
+    errors: tuple[str, ...]
+    versions: tuple[str, ...]
+    stated: tuple[str, ...]
+    latency: tuple[str, ...]
+    figures: tuple[tuple[str, tuple[str, ...]], ...]
+    """Fields of ResultRecorded, each with its columns."""
+    aliases: tuple[str, ...]
+    """Other columns that name a figure."""
+    units: dict[str, str]
+    per_item_units: dict[str, str]
+
+
+@lru_cache(maxsize=256)
+def _layout(columns: tuple[str, ...]) -> _Layout:
+    present = frozenset(columns)
+
+    def those(keys: Iterable[str]) -> tuple[str, ...]:
+        return tuple(key for key in keys if key in present)
+
+    latency, throughput = those(LATENCY), those(THROUGHPUT)
+    units = dict.fromkeys(latency, "ms") | dict.fromkeys(throughput, "items/s")
+    return _Layout(
+        models=those(MODEL),
+        hardware=those(HARDWARE),
+        times=those(_TIMES),
+        outcomes=those(_OUTCOMES),
+        errors=those(_ERRORS),
+        versions=those(_VERSIONS),
+        stated=tuple(key for key in columns if key not in _NOT_STATED),
+        latency=latency,
+        figures=tuple((name, those(keys)) for name, keys in _FIGURES.items()),
+        aliases=tuple(key for key in columns if key not in _READ and names_figure(key)),
+        units=units,
+        per_item_units=units | dict.fromkeys(latency, "ms per item"),
+    )
 
 
 def is_result_row(columns: Iterable[str]) -> bool:
@@ -57,8 +122,9 @@ def is_result_row(columns: Iterable[str]) -> bool:
 
 def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_ns: tuple[int, ...] = ()) -> Part:
     """Return the result of a row. A row that names its model or hardware only by a database number is refused."""
-    models = [row[key] for key in MODEL if _named(row.get(key))]
-    hardware = next((row[key] for key in HARDWARE if _named(row.get(key))), None)
+    layout = _layout(tuple(row))
+    models = [row[key] for key in layout.models if _named(row[key])]
+    hardware = next((row[key] for key in layout.hardware if _named(row[key])), None)
     if not models or hardware is None:
         ids = {key: row[key] for key in ("model_id", "hardware_id") if row.get(key) not in (None, "")}
         if ids:
@@ -67,64 +133,55 @@ def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_
     named = NamesInFile(
         models, hardware, row.get("model_family") or row.get("family"), row.get("precision") or row.get("dtype")
     )
-    known = hardware_named(hardware)
-    device = row.get("device_name")
-    machine = Machine(
-        device_names={known: device} if known and isinstance(device, str) and device.strip() else {},
-        software={key: str(row[key]) for key in _VERSIONS if row.get(key)},
-    )
-    used = {*MODEL, *HARDWARE, "model_family", "family", "precision", "dtype", "device_name"}
-    others = {key: value for key, value in row.items() if key not in used and value not in (None, "", "{}")}
     cell = CellDraft(
         source_path,
         pointer,
         named,
-        times=tuple(row.get(key) for key in _TIMES),
-        machine=machine,
-        original={"stated": others},
+        times=[row[key] for key in layout.times],
+        machine=_machine(row, hardware, layout),
+        original={"stated": {key: value for key in layout.stated if (value := row[key]) not in _EMPTY}},
     )
-    outcome_word = next(
-        (row[key] for key in ("status", "success", "is_compatible") if row.get(key) not in (None, "")), True
-    )
-    error = next((str(row[key]) for key in _ERRORS if str(row.get(key) or "").strip()), None)
+    outcome_word = next((row[key] for key in layout.outcomes if row[key] not in (None, "")), True)
+    error = next((text for key in layout.errors if (text := str(row[key] or "")).strip()), None)
     works = {"1": True, "0": False}.get(str(outcome_word), outcome_word)  # SQLite has no booleans
     status: Status = "failed" if error and works is True else status_of(works)
     size = {
         "batch_size": count(row.get("batch_size"), at_least=1),
         "sequence_length": count(row.get("sequence_length", row.get("seq_length")), at_least=1),
     }
-    figures, units = _figures(row, size["batch_size"])
+    figures, units = _figures(row, size["batch_size"], layout)
     if samples_ns:
         figures = {k: v for k, v in figures.items() if not k.startswith("latency_")} | {"samples_ns": samples_ns}
     reason = reason_unless_ok(status, error, row.get("compatibility_notes"), outcome_word)
     return cell.result(status, {**size, **(figures if status == "ok" else {})}, reason=reason, units=units)
 
 
-def _figures(row: Mapping[str, Any], batch_size: int | None) -> tuple[dict[str, Any], dict[str, str]]:
-    latency_ms, throughput = _first(row, LATENCY), _first(row, THROUGHPUT)
-    units = {key: "ms" for key in LATENCY if key in row} | {key: "items/s" for key in THROUGHPUT if key in row}
-    per_item = 1
+def _machine(row: Mapping[str, Any], hardware: str | None, layout: _Layout) -> Machine:
+    known, device = hardware_named(hardware), row.get("device_name")
+    names = {known: device} if known and isinstance(device, str) and device.strip() else {}
+    software = {key: str(row[key]) for key in layout.versions if row[key]}
+    return Machine(device_names=names, software=software) if names or software else NOWHERE
+
+
+def _figures(
+    row: Mapping[str, Any], batch_size: int | None, layout: _Layout
+) -> tuple[dict[str, Any], Mapping[str, str]]:
+    figures: dict[str, Any] = {name: _first(row, keys) for name, keys in layout.figures}
+    latency_ms, throughput, units = figures["latency_mean_ms"], figures["throughput_items_per_s"], layout.units
     if latency_ms and throughput and batch_size and abs(throughput * latency_ms / MS_PER_S - 1) <= _PER_ITEM:
-        per_item = batch_size
-        units |= {key: "ms per item" for key in LATENCY if key in row and batch_size > 1}
-    figures: dict[str, Any] = {
-        "latency_mean_ms": None if latency_ms is None else latency_ms * per_item,
-        "throughput_items_per_s": throughput,
-        "memory_peak_mib": _first(row, MEMORY),
-        "iterations": count(row.get("iterations")),
-        "warmup_iterations": count(row.get("warmup_iterations")),
-        **{
-            name: scaled(_first(row, keys), per_item if name.startswith("latency") else 1)
-            for name, keys in _OTHERS.items()
-        },
-    }
-    more = {key: value for key, value in row.items() if key not in _READ}
-    return completed(figures, more, seconds=False), units
+        if batch_size > 1:
+            units = layout.per_item_units
+        figures |= {name: scaled(value, batch_size) for name, value in figures.items() if name.startswith("latency")}
+    figures["iterations"] = count(row.get("iterations"))
+    figures["warmup_iterations"] = count(row.get("warmup_iterations"))
+    if layout.aliases:
+        figures = completed(figures, {key: row[key] for key in layout.aliases}, seconds=False)
+    return figures, units
 
 
 def _first(row: Mapping[str, Any], keys: Iterable[str]) -> float | None:
     for key in keys:
-        if (value := row.get(key)) is not None and (found := quantity(value)):
+        if found := quantity(row[key]):
             return found
     return None
 

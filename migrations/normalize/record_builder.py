@@ -55,7 +55,7 @@ class Machine:
 NOWHERE = Machine()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen, like CellDraft: tables make one for each row, and setting a frozen field is slow
 class NamesInFile:
     """Names in the file's own words. `models` are tried in order; the first is kept."""
 
@@ -97,7 +97,7 @@ def reason_unless_ok(status: Status, *sources: Any) -> str | None:
     return f"the file says {sources[-1]!r} and gives no reason"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class CellDraft:
     """One cell of a document on its way to a result. `times` are the file's own, the most specific first."""
 
@@ -183,7 +183,7 @@ class CellDraft:
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value not in (None, "", [], {})}
+    return {key: value for key, value in values.items() if value or value not in (None, "", [], {})}
 
 
 def _fingerprint(device_id: str | None, hardware: str, machine: Machine) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 from accel_platform.events.types import ResultRecorded
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen, because it is made for each row of a table
 class Record:
     """One result cell. `pointer` is the JSON pointer of the cell inside its document (`/row/3` in a CSV)."""
 

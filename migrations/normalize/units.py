@@ -126,7 +126,8 @@ def moment(value: Any) -> RecordedTime:
     """
     if value is None or value == "":
         return _UNKNOWN_TIME
-    epoch = number(value)
+    dated = isinstance(value, str) and value[4:5] == "-" and value[:4].isdigit()  # no number begins like that
+    epoch = None if dated else number(value)
     if epoch is not None:
         low, high = _EPOCH_S
         seconds = next((s for unit in (1, 1e3, 1e6, 1e9) if low <= (s := epoch / unit) <= high), None)

@@ -18,10 +18,9 @@ from migrations.normalize.records import Record
 from migrations.normalize.units import count, quantity
 from migrations.suspicion.claims import Claims
 from migrations.suspicion.statistics import (
+    RecordSet,
     describe_figures,
-    equal_figures,
     has_other_figure,
-    indexes_with_figures,
     latency_ms,
     median_ms,
     median_ratio,
@@ -49,14 +48,15 @@ _STAND_IN = re.compile(r"^/tmp/|_test_model|::?simple_model")
 
 Verdict = Literal["simulated", "suspect"]
 Mark = tuple[int, Suspicion]
-Rule = Callable[[Sequence[Record], Claims], Iterator[Mark]]
+Rule = Callable[[RecordSet, Claims], Iterator[Mark]]
 
 
 def apply_rules(records: Sequence[Record], claims: Claims) -> list[Record]:
     """Return the records with all suspicions and the resulting provenance; `simulated` outweighs `suspect`."""
     marks: dict[int, list[Suspicion]] = defaultdict(list)
+    judged = RecordSet(records)
     for rule in RULES:
-        for index, suspicion in rule(records, claims):
+        for index, suspicion in rule(judged, claims):
             marks[index].append(suspicion)
     marked = list(records)
     for index, found in marks.items():
@@ -68,13 +68,13 @@ def apply_rules(records: Sequence[Record], claims: Claims) -> list[Record]:
     return marked
 
 
-def simulation_label(records: Sequence[Record], claims: Claims) -> Iterator[Mark]:
+def simulation_label(records: RecordSet, claims: Claims) -> Iterator[Mark]:
     """Mark results that the document itself calls mocked or simulated.
 
     A label covers the results in its object, or (`platform_support.simulated`) in the closest object with any. One that
     names a hardware covers that hardware alone.
     """
-    present = {record.result.hardware for record in records}
+    present = {record.result.hardware for record in records} if claims.labels else set()
     for label in claims.labels:
         scope = label.scope
         of = {label.hardware} & present or present
@@ -87,14 +87,14 @@ def simulation_label(records: Sequence[Record], claims: Claims) -> Iterator[Mark
         yield from _mark(inside, "simulation_label", "simulated", label.evidence, 0.95 if label.is_flag else 0.8)
 
 
-def blanket_label(records: Sequence[Record], claims: Claims) -> Iterator[Mark]:
+def blanket_label(records: RecordSet, claims: Claims) -> Iterator[Mark]:
     """Mark hardware that a list at the end of the file declares simulated.
 
     Evidence, not proof, because the list is often added later, also to files whose CPU figures are real.
     """
     if claims.blanket is None:
         return
-    for index in indexes_with_figures(records):
+    for index in records.with_figures:
         hardware = records[index].result.hardware
         if hardware in claims.blanket.hardware:
             when = f", verified {claims.blanket.verified}" if claims.blanket.verified else ""
@@ -102,15 +102,15 @@ def blanket_label(records: Sequence[Record], claims: Claims) -> Iterator[Mark]:
             yield from _mark([index], "blanket_label", "suspect", evidence, 0.5)
 
 
-def constant_over_models(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+def constant_over_models(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark different models with exactly equal stated figures on one hardware and shape.
 
     They must be a tenth of the models there, because among a thousand some agree by chance.
     """
     models_on = defaultdict(set)
-    for index in indexes_with_figures(records):
+    for index in records.with_figures if records.repeated else ():
         models_on[records[index].result.hardware].add(records[index].result.model_id)
-    for group in equal_figures(records, lambda r: (r.hardware, r.batch_size, r.sequence_length)):
+    for group in records.equal_figures(lambda r: (r.hardware, r.batch_size, r.sequence_length)):
         first = records[group[0]].result
         models = {records[i].result.model_id for i in group}
         if len(models) > 1 and len(models) >= MIN_MODEL_SHARE * len(models_on[first.hardware]):
@@ -118,10 +118,10 @@ def constant_over_models(records: Sequence[Record], _claims: Claims) -> Iterator
             yield from _mark(group, "constant_over_models", "simulated", evidence, 0.7 if len(models) == 2 else 0.9)
 
 
-def constant_over_batches(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+def constant_over_batches(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark a model on one hardware whose latency is exactly equal at every batch size."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
-    for index in indexes_with_figures(records):
+    for index in records.with_figures:
         r = records[index].result
         if (latency := latency_ms(r)) is not None and r.batch_size is not None:
             groups[r.model_id, r.hardware, r.precision, r.sequence_length, latency].append(index)
@@ -132,18 +132,18 @@ def constant_over_batches(records: Sequence[Record], _claims: Claims) -> Iterato
             yield from _mark(group, "constant_over_batches", "suspect", evidence, 0.8)
 
 
-def identical_across_hardware(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+def identical_across_hardware(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark one model and shape with exactly equal figures on several hardware."""
-    for group in equal_figures(records, lambda r: (r.model_id, r.batch_size, r.sequence_length, r.precision)):
+    for group in records.equal_figures(lambda r: (r.model_id, r.batch_size, r.sequence_length, r.precision)):
         hardware = {records[i].result.hardware for i in group}
         if len(hardware) > 1:
             evidence = f"{describe_figures(records[group[0]].result)} on {_join_sorted(hardware)}"
             yield from _mark(group, "identical_across_hardware", "simulated", evidence, 0.95)
 
 
-def round_figures(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+def round_figures(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark a document whose latencies, throughputs and memory are all whole numbers without samples."""
-    known = indexes_with_figures(records)
+    known = records.with_figures
     figures = [stated_figures(records[i].result) for i in known]
     if not figures or sum(len(f) for f in figures) < 6:
         return
@@ -153,15 +153,15 @@ def round_figures(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
             yield from _mark([index], "round_figures", "suspect", evidence, 0.85)
 
 
-def throughput_contradiction(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+def throughput_contradiction(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark throughput that is not near batch / latency, times the batches in flight if stated.
 
     Requests at a rate of their own are skipped, because there nothing follows from the latency.
     """
-    for index in indexes_with_figures(records):
+    for index in records.with_figures:
         r = records[index].result
         latency, throughput = latency_ms(r), r.throughput_items_per_s
-        in_flight = count(r.original.get("concurrency", 1), at_least=1)
+        in_flight = count(r.original["concurrency"], at_least=1) if "concurrency" in r.original else 1
         if not latency or not throughput or r.batch_size is None or in_flight is None or "request_rate" in r.original:
             continue
         expected = r.batch_size * in_flight * 1000 / latency
@@ -172,9 +172,9 @@ def throughput_contradiction(records: Sequence[Record], _claims: Claims) -> Iter
             yield from _mark([index], "throughput_contradiction", "suspect", evidence, 0.9)
 
 
-def total_time_contradiction(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+def total_time_contradiction(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark a total time over iterations that is not near the latency."""
-    for index in indexes_with_figures(records):
+    for index in records.with_figures:
         r = records[index].result
         statements = r.original.get("stated")
         total_s = quantity(statements.get("total_time_seconds")) if isinstance(statements, dict) else None
@@ -187,12 +187,12 @@ def total_time_contradiction(records: Sequence[Record], _claims: Claims) -> Iter
             yield from _mark([index], "total_time_contradiction", "suspect", evidence, 0.85)
 
 
-def round_time(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+def round_time(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark a lone time in seconds with one or two digits under keys such as `elapsed_time`.
 
     Old scripts wrote clock values there, so 0.05 was typed. Other tools round, so their keys are skipped.
     """
-    for index in indexes_with_figures(records):
+    for index in records.with_figures:
         r = records[index].result
         units, latency = r.original.get("units"), r.latency_mean_ms
         clocked = isinstance(units, dict) and any(u == "s" and str(key).endswith("_time") for key, u in units.items())
@@ -201,22 +201,22 @@ def round_time(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
             yield from _mark([index], "round_time", "suspect", f"exactly {latency / 1000:g} s", 0.7)
 
 
-def stand_in_model(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+def stand_in_model(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark a small stand-in made for a test, whose speed is not that of its namesake."""
-    for index in indexes_with_figures(records):
+    for index in records.with_figures:
         name = records[index].result.original.get("model")
         if isinstance(name, str) and _STAND_IN.search(name):
             yield from _mark([index], "stand_in_model", "suspect", f"the model is {name!r}", 0.8)
 
 
-def derived_figure(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+def derived_figure(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark figures that the file's writer computed from other results."""
     for index, record in enumerate(records):
         if derived := record.result.original.get("derived_claim"):
             yield from _mark([index], "derived_figure", "suspect", f"the file's figure is {derived}", 1.0)
 
 
-def success_without_figures(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+def success_without_figures(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark successes without latency, rate and device memory."""
     for index, record in enumerate(records):
         r = record.result
@@ -224,22 +224,22 @@ def success_without_figures(records: Sequence[Record], _claims: Claims) -> Itera
             yield from _mark([index], "success_without_figures", "suspect", "success, and no figure of it", 1.0)
 
 
-def absent_device(records: Sequence[Record], claims: Claims) -> Iterator[Mark]:
+def absent_device(records: RecordSet, claims: Claims) -> Iterator[Mark]:
     """Mark figures for hardware that the same file says its host did not have."""
-    for index in indexes_with_figures(records):
+    for index in records.with_figures if claims.host_has else ():
         hardware = records[index].result.hardware
         if claims.host_has.get(hardware) is False:
             evidence = f"the file says its host had no {hardware}"
             yield from _mark([index], "absent_device", "suspect", evidence, 0.9)
 
 
-def relabelled_cpu(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+def relabelled_cpu(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark the CPU's figures under another name: paired cells of one file that agree within noise.
 
     All cells of the hardware are marked, paired or not; the CPU's own cells are not.
     """
     cells: dict[str, dict[Hashable, ResultRecorded]] = defaultdict(dict)
-    for index in indexes_with_figures(records):
+    for index in records.with_figures:
         r = records[index].result
         if median_ms(r):
             host = records[index].host_id
@@ -257,7 +257,7 @@ def relabelled_cpu(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]
         middle = median(ratios)
         if symmetric_ratio(middle) <= AGREEMENT_RATIO and agreeing >= MIN_AGREEING_SHARE * len(pairs):
             evidence = f"{len(pairs)} cells beside the CPU's, median ratio {middle:.3f}, {agreeing} within noise"
-            every = [i for i in indexes_with_figures(records) if records[i].result.hardware == hardware]
+            every = [i for i in records.with_figures if records[i].result.hardware == hardware]
             yield from _mark(every, "relabelled_cpu", "suspect", evidence, 0.6 if len(pairs) < 3 else 0.95)
 
 

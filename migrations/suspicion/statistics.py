@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
+from functools import cached_property
 from statistics import fmean, median
 
 from accel_platform.events.types import ResultRecorded
@@ -52,12 +53,14 @@ def stated_figures(result: ResultRecorded) -> dict[str, float]:
     """Return latency, throughput and memory that the file states without samples."""
     if result.samples_ns:
         return {}
-    found = {
-        "latency": latency_ms(result),
-        "throughput": result.throughput_items_per_s,
-        "memory": result.memory_peak_mib,
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    found = {}
+    if (latency := latency_ms(result)) is not None:
+        found["latency"] = latency
+    if result.throughput_items_per_s is not None:
+        found["throughput"] = result.throughput_items_per_s
+    if result.memory_peak_mib is not None:
+        found["memory"] = result.memory_peak_mib
+    return found
 
 
 def has_other_figure(result: ResultRecorded) -> bool:
@@ -75,29 +78,41 @@ def has_other_figure(result: ResultRecorded) -> bool:
     return any(known)
 
 
-def indexes_with_figures(records: Sequence[Record]) -> list[int]:
-    """Return the positions of the successes with a latency or a throughput."""
-    return [
-        index
-        for index, record in enumerate(records)
-        if record.result.status == "ok"
-        and (_has_latency(record.result) or record.result.throughput_items_per_s is not None)
-    ]
+class RecordSet(list[Record]):
+    """Records of one document, with what several rules ask of them found once."""
+
+    @cached_property
+    def with_figures(self) -> list[int]:
+        """Positions of the successes with a latency or a throughput."""
+        return [
+            index
+            for index, record in enumerate(self)
+            if (result := record.result).status == "ok"
+            and (result.throughput_items_per_s is not None or _has_latency(result))
+        ]
+
+    @cached_property
+    def repeated(self) -> list[list[int]]:
+        """Groups of at least two results with at least two exactly equal figures."""
+        groups: dict[Hashable, list[int]] = defaultdict(list)
+        for index in self.with_figures:
+            result = self[index].result
+            figures: tuple[object, ...] = result.samples_ns or tuple(stated_figures(result).items())
+            if len(figures) > 1:
+                groups[figures].append(index)
+        return [group for group in groups.values() if len(group) > 1]
+
+    def equal_figures(self, key: Callable[[ResultRecorded], Hashable]) -> Iterator[list[int]]:
+        """Yield groups of at least two results with equal key and at least two exactly equal figures."""
+        for group in self.repeated:
+            parts: dict[Hashable, list[int]] = defaultdict(list)
+            for index in group:
+                parts[key(self[index].result)].append(index)
+            yield from (part for part in parts.values() if len(part) > 1)
 
 
 def _has_latency(result: ResultRecorded) -> bool:
     return bool(result.samples_ns) or result.latency_mean_ms is not None or result.latency_p50_ms is not None
-
-
-def equal_figures(records: Sequence[Record], key: Callable[[ResultRecorded], Hashable]) -> Iterator[list[int]]:
-    """Yield groups of at least two results with equal key and at least two exactly equal figures."""
-    groups: dict[Hashable, list[int]] = defaultdict(list)
-    for index in indexes_with_figures(records):
-        result = records[index].result
-        figures: tuple[object, ...] = result.samples_ns or tuple(stated_figures(result).items())
-        if len(figures) > 1:
-            groups[key(result), figures].append(index)
-    yield from (group for group in groups.values() if len(group) > 1)
 
 
 def describe_figures(result: ResultRecorded) -> str:
