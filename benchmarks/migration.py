@@ -1,4 +1,4 @@
-"""The figures of importing: accounted for, time against parsing, second run, stored size, memory on a large file.
+"""The figures of importing: accounted for, time against parsing, second run, stored size, rate, memory on a large file.
 
 The data is any directory of old results; by default the one that lies beside this repository. Times alternate between
 importing and parsing, each in a process of its own, so that neither warms the other; the median of the ratios counts.
@@ -7,6 +7,7 @@ importing and parsing, each in a process of its own, so that neither warms the o
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import multiprocessing
 import re
@@ -67,15 +68,17 @@ def _parse(paths: list[Path]) -> float:
 def _import(paths: list[Path], home: Path) -> dict[str, Any]:
     """Seconds of a first and a second import, and the peak memory of this process in MiB."""
     all_formats()  # a command pays for its modules once, whatever it imports
-    seconds, reports = [], []
+    seconds, of_processor, reports = [], [], []
     for _ in range(2):
         log = EventLog.open(Settings(home=home))
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         reports.append(migrate(paths, log))
         seconds.append(time.perf_counter() - started)
+        of_processor.append(time.process_time() - used)
     stored = sum(path.stat().st_size for path in (home / "log").rglob("*") if path.is_file())
     return {
         "first_s": seconds[0],
+        "first_cpu_s": of_processor[0],
         "second_s": seconds[1],
         "second_events": reports[1].events,
         "found": reports[0].found,
@@ -178,6 +181,41 @@ def write_lines(path: Path, size: int) -> None:
                 file.write(json.dumps(row) + "\n")
 
 
+def tables(scratch: Path, size: int, rounds: int) -> list[Figure]:
+    """Records per second of one core's time, for the same rows as JSON Lines and as CSV."""
+    lines, cells = scratch / "table.jsonl", scratch / "table.csv"
+    write_lines(lines, size)
+    with lines.open() as file, cells.open("w", newline="") as table:
+        rows = map(json.loads, file)
+        first = next(rows)
+        writer = csv.DictWriter(table, list(first))
+        writer.writeheader()
+        writer.writerows([first, *rows])
+    figures: list[Figure] = []
+    for path in (lines, cells):
+        rates, parses = [], []
+        for number in range(rounds):
+            parses.append(_aside(_parse_table, path))
+            done = _aside(_import, [path], scratch / f"{path.name}-{number}")
+            rates.append(done["records"] / done["first_cpu_s"])
+        records, rate = done["records"], statistics.median(rates)
+        figures.append(
+            {"what": f"records/s of one core, a table as {path.suffix[1:]}", "reach": ">= 25,000", "got": round(rate),
+             "detail": f"{records:,} records of 12 columns, {path.stat().st_size / 1e6:.0f} MB, {1e6 / rate:.0f} us each; "
+                       f"parsing alone {1e6 * statistics.median(parses) / records:.1f} us; "
+                       f"rounds {', '.join(f'{rate:,.0f}' for rate in rates)}"})  # fmt: skip
+    return figures
+
+
+def _parse_table(path: Path) -> float:
+    """Seconds of the processor to read a table into dicts with the standard library."""
+    started = time.process_time()
+    with path.open(newline="") as file:
+        for _ in csv.DictReader(file) if path.suffix == ".csv" else map(json.loads, file):
+            pass
+    return time.process_time() - started
+
+
 def large(scratch: Path, size: int) -> list[Figure]:
     """Peak memory, and time, on one large file of JSON Lines."""
     path = scratch / "large.jsonl"
@@ -198,6 +236,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="directory of old results")
     parser.add_argument("--bytes", type=int, default=1_000_000_000, help="size of the large file; 0 leaves it out")
+    parser.add_argument("--table-bytes", type=int, default=80_000_000, help="size of the table as JSON Lines")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -212,6 +251,7 @@ def main() -> None:
             ("300 made runs with their samples", _files(scratch / "runs")),
         ):
             figures.append(against_parsing(what, paths, scratch, options.rounds))
+        figures += tables(scratch, options.table_bytes, options.rounds)
         if options.bytes:
             figures += large(scratch, options.bytes)
     tell(figures, for_machines=options.json)

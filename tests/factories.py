@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from accel_platform.events.types import Event, ResultRecorded, VerificationRecorded
+from accel_platform.events import codec
+from accel_platform.events.types import Event, Payload, ResultRecorded, VerificationRecorded
+
+if TYPE_CHECKING:
+    from migrations.pipeline.document_reader import Reading
 
 
 def result(**changes: Any) -> ResultRecorded:
@@ -50,3 +54,8 @@ def verification(**changes: Any) -> VerificationRecorded:
 def event(payload: Any, **changes: Any) -> Event:
     """The payload in an envelope from source `test`."""
     return Event.of(payload, **{"source": "test", "host_id": "host-test", "run_id": "run-test", **changes})
+
+
+def payloads(reading: Reading) -> list[Payload]:
+    """What an imported document adds to the log beside its ledger entry."""
+    return [event.payload for event in codec.from_arrow(codec.rows_to_arrow(reading.rows).to_batches())]

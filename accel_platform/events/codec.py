@@ -13,13 +13,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from accel_platform.errors import AccelError
+from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.events import seal
-from accel_platform.events.types import PAYLOADS, Event
+from accel_platform.events.types import PAYLOADS, Event, Payload
 
 SCHEMA = pa.schema(
     [
@@ -48,6 +49,9 @@ _BULK = {"samples_ns"}
 _TIMES = ("occurred_at", "recorded_at")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_NO_ID = bytes(16)
+_MAX_OFFSET = 2**31 - 1
+"""Of the 32-bit offsets of Arrow's lists."""
 
 Row = tuple[Any, ...]
 """One event as plain values, in the order of SCHEMA; the payload is JSON without its samples."""
@@ -55,27 +59,48 @@ COLUMN = {name: number for number, name in enumerate(SCHEMA.names)}
 """Position of each column in a row."""
 
 
+def to_row(
+    event_id: bytes,
+    payload: Payload,
+    *,
+    occurred_at: datetime | None,
+    recorded_at: datetime,
+    source: str,
+    host_id: str | None = None,
+    run_id: str | None = None,
+    causation_id: bytes | None = None,
+) -> Row:
+    """Return one event as plain values in the order of SCHEMA."""
+    return (
+        event_id,
+        type(payload).__name__,
+        payload.VERSION,
+        occurred_at,
+        recorded_at,
+        source,
+        host_id,
+        run_id,
+        causation_id,
+        payload.model_dump_json(exclude_none=True, exclude=_BULK),
+        getattr(payload, "samples_ns", None) or None,
+    )
+
+
 def to_rows(events: Iterable[Event]) -> list[Row]:
     """Return the events as rows of plain values in the order of SCHEMA, cheap to hold and to send to a process."""
-    rows = []
-    for event in events:
-        payload = event.payload
-        rows.append(
-            (
-                event.event_id.bytes,
-                event.type,
-                event.schema_version,
-                event.occurred_at,
-                event.recorded_at,
-                event.source,
-                event.host_id,
-                event.run_id,
-                event.causation_id.bytes if event.causation_id else None,
-                payload.model_dump_json(exclude_none=True, exclude=_BULK),
-                getattr(payload, "samples_ns", None) or None,
-            )
+    return [
+        to_row(
+            event.event_id.bytes,
+            event.payload,
+            occurred_at=event.occurred_at,
+            recorded_at=event.recorded_at,
+            source=event.source,
+            host_id=event.host_id,
+            run_id=event.run_id,
+            causation_id=event.causation_id.bytes if event.causation_id else None,
         )
-    return rows
+        for event in events
+    ]
 
 
 def to_arrow(events: Iterable[Event]) -> pa.Table:
@@ -86,16 +111,43 @@ def to_arrow(events: Iterable[Event]) -> pa.Table:
 def rows_to_arrow(rows: Sequence[Row]) -> pa.Table:
     """Return the rows as one table in SCHEMA, in the given order."""
     columns = zip(*rows, strict=True) if rows else [()] * len(SCHEMA)
-    arrays = []
-    for field, values in zip(SCHEMA, columns, strict=True):
-        if isinstance(field.type, pa.ExtensionType):
-            array = pa.ExtensionArray.from_storage(field.type, pa.array(values, field.type.storage_type))
-        elif pa.types.is_timestamp(field.type):
-            array = pa.array([_microseconds(value) for value in values], pa.int64()).view(field.type)
-        else:
-            array = pa.array(values, field.type)
-        arrays.append(array)
+    arrays = [_array(field.type, values) for field, values in zip(SCHEMA, columns, strict=True)]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def _array(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    """Return the values as an array of one of SCHEMA's types.
+
+    `pa.array` is slower, and imports pandas, which takes longer than a whole append.
+    """
+    if pa.types.is_string(kind):
+        return strings(values)
+    present = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    validity = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+    if isinstance(kind, pa.UuidType):
+        ids = pa.py_buffer(b"".join([value or _NO_ID for value in values]))
+        storage = pa.Array.from_buffers(kind.storage_type, len(values), [validity, ids])
+        return pa.ExtensionArray.from_storage(kind, storage)
+    if pa.types.is_list(kind):
+        lengths = np.fromiter((0 if value is None else len(value) for value in values), np.int64, len(values))
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        if offsets[-1] > _MAX_OFFSET:
+            raise InvalidInput(f"One append holds {offsets[-1]:,} samples, at most {_MAX_OFFSET:,}: append in parts.")
+        members = np.fromiter(itertools.chain.from_iterable(filter(None, values)), np.int64, int(offsets[-1]))
+        within = pa.Array.from_buffers(kind.value_type, len(members), [None, pa.py_buffer(members)])
+        buffers = [validity, pa.py_buffer(offsets.astype(np.int32))]
+        return pa.Array.from_buffers(kind, len(values), buffers, children=[within])
+    if pa.types.is_timestamp(kind):
+        values = [0 if value is None else (value - _EPOCH) // _MICROSECOND for value in values]
+    numbers = np.array(values, kind.to_pandas_dtype() if pa.types.is_integer(kind) else np.int64)
+    return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(numbers)])
+
+
+def strings(values: Sequence[str | None]) -> pa.Array:
+    """Return the values as an array of strings."""
+    builder = pa.lib.StringBuilder()
+    builder.append_values(values)
+    return builder.finish()
 
 
 def to_parquet(table: pa.Table, key: str) -> bytes:
@@ -166,11 +218,6 @@ def _moments(column: pa.Array) -> list[datetime | None]:
         None if since is None else _EPOCH + timedelta(microseconds=since)
         for since in column.view(pa.int64()).to_pylist()
     ]
-
-
-def _microseconds(moment: datetime | None) -> int | None:
-    """Return the time since the epoch; pyarrow imports pandas to convert a datetime with a zone."""
-    return None if moment is None else (moment - _EPOCH) // _MICROSECOND
 
 
 def _uuid(value: UUID | bytes) -> UUID:

@@ -258,8 +258,8 @@ def parquet_names(keys: Collection[str]) -> set[str]:
 
 def read_table(path: Path) -> pa.Table:
     """Return all rows of a segment or pack. Raises LogUnavailable if it cannot be read."""
-    with _readable(path):
-        return pq.read_table(path, partitioning=None)
+    with _readable(path), pq.ParquetFile(path) as file:  # pq.read_table imports pandas
+        return file.read()
 
 
 def count_rows(path: Path) -> int:
@@ -309,11 +309,10 @@ def _matching(path: Path, filters: Mapping[str, Collection[str]]) -> Iterator[pa
             held = file.metadata.row_group(group)
             if all(_may_hold(held.column(columns[c]).statistics, values) for c, values in filters.items()):
                 table = file.read_row_group(group)
-                keep = pa.array([True] * table.num_rows)
                 for column, values in filters.items():
-                    keep = pc.and_(keep, pc.is_in(table[column], value_set=pa.array(sorted(values), pa.string())))
-                if (rows := table.filter(keep)).num_rows:
-                    yield rows
+                    table = table.filter(pc.is_in(table[column], value_set=codec.strings(sorted(values))))
+                if table.num_rows:
+                    yield table
 
 
 def _may_hold(statistics: pq.Statistics | None, values: Collection[str]) -> bool:

@@ -128,8 +128,8 @@ def model_named(*texts: Any, family: Any = None) -> ModelName | None:
     id is a model of its own: `hf_llama` beside `meta-llama/Llama-2-13b-hf` gives its family only. None without any
     name.
     """
-    names = tuple(text.strip() for text in texts if isinstance(text, str) and text.strip())
-    return _model_of(names, family if isinstance(family, str) else "")
+    names = [stripped for text in texts if isinstance(text, str) and (stripped := text.strip())]
+    return _model_of(tuple(names), family if isinstance(family, str) else "")
 
 
 @lru_cache(maxsize=8192)
@@ -183,6 +183,8 @@ def imported_id(facts: Mapping[str, Any] | str | None) -> str | None:
 
     None where the file says nothing.
     """
+    if not facts:
+        return None
     if isinstance(facts, Mapping):
         facts = {key: value for key, value in facts.items() if value not in (None, "", [], {})}
     if not facts:

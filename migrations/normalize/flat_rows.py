@@ -58,6 +58,7 @@ _FIGURES = {
     "warmup_iterations": (),
     **_OTHERS,
 }
+_NO_FIGURES = dict.fromkeys(_FIGURES)
 _READ = {key for keys in _FIGURES.values() for key in keys}
 _NOT_STATED = {*MODEL, *HARDWARE, "model_family", "family", "precision", "dtype", "device_name"}
 _EMPTY = (None, "", "{}")
@@ -78,7 +79,7 @@ class _Layout:
     stated: tuple[str, ...]
     latency: tuple[str, ...]
     figures: tuple[tuple[str, tuple[str, ...]], ...]
-    """Fields of ResultRecorded, each with its columns."""
+    """Fields of ResultRecorded for which there are columns, with these."""
     aliases: tuple[str, ...]
     """Other columns that name a figure."""
     units: dict[str, str]
@@ -103,7 +104,7 @@ def _layout(columns: tuple[str, ...]) -> _Layout:
         versions=those(_VERSIONS),
         stated=tuple(key for key in columns if key not in _NOT_STATED),
         latency=latency,
-        figures=tuple((name, those(keys)) for name, keys in _FIGURES.items()),
+        figures=tuple((name, found) for name, keys in _FIGURES.items() if (found := those(keys))),
         aliases=tuple(key for key in columns if key not in _READ and names_figure(key)),
         units=units,
         per_item_units=units | dict.fromkeys(latency, "ms per item"),
@@ -166,7 +167,9 @@ def _machine(row: Mapping[str, Any], hardware: str | None, layout: _Layout) -> M
 def _figures(
     row: Mapping[str, Any], batch_size: int | None, layout: _Layout
 ) -> tuple[dict[str, Any], Mapping[str, str]]:
-    figures: dict[str, Any] = {name: _first(row, keys) for name, keys in layout.figures}
+    figures: dict[str, Any] = _NO_FIGURES.copy()
+    for name, keys in layout.figures:
+        figures[name] = _first(row, keys)
     latency_ms, throughput, units = figures["latency_mean_ms"], figures["throughput_items_per_s"], layout.units
     if latency_ms and throughput and batch_size and abs(throughput * latency_ms / MS_PER_S - 1) <= _PER_ITEM:
         if batch_size > 1:

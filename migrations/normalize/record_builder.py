@@ -69,6 +69,8 @@ class NamesInFile:
 
 def status_of(value: Any) -> Status:
     """Return the meaning of a status text or flag. An unknown word is a failure."""
+    if value is True:
+        return "ok"
     return _STATUS.get(str(value).strip().casefold().replace(" ", "_"), "failed")
 
 
@@ -121,60 +123,61 @@ class CellDraft:
         A cell without a model or hardware name, or with impossible figures, is refused with its content.
         """
         named, machine = self.named, self.machine
-        content = {"model": named.models, "hardware": named.hardware, **self.original, **figures}
         if named.is_microbenchmark:
             model = canonical_names.microbenchmark_named(named.models[0] if named.models else None)
         else:
             model = canonical_names.model_named(*named.models, family=named.family)
         if model is None:
-            return refuse(self.pointer, "model_unnamed", "the cell names no model", content)
+            return self._refused("model_unnamed", "the cell names no model", figures)
         hardware = canonical_names.hardware_named(named.hardware, named.runtime)
         if hardware is None:
-            return refuse(self.pointer, "hardware_unknown", f"no hardware is called {named.hardware!r} here", content)
+            return self._refused("hardware_unknown", f"no hardware is called {named.hardware!r} here", figures)
         when = first_moment(*self.times)
         host_id = canonical_names.imported_id(machine.host)
         device_name = machine.device_names.get(hardware)
         device_id = canonical_names.device_id(hardware, host_id, device_name)
+        settings = _known(machine.settings)
+        fields = {
+            "model_id": model.model_id,
+            "model_family": model.family,
+            "hardware": hardware,
+            "backend": canonical_names.backend_named(hardware, named.runtime),
+            "precision": canonical_names.precision_named(named.precision),
+            "status": status,
+            "provenance": "imported",
+            "reason": reason,
+            "device_id": device_id,
+            "device_name": device_name,
+            "fingerprint": _fingerprint(device_id, hardware, machine),
+            "threads": machine.threads,
+            "environment": {**machine.software, "settings": settings} if settings else machine.software,
+            "occurred_local": when.local,
+            "original": self._original(when, units),
+            "source_path": self.source_path,
+            **figures,
+        }
         try:
-            result = ResultRecorded(
-                model_id=model.model_id,
-                model_family=model.family,
-                hardware=hardware,
-                backend=canonical_names.backend_named(hardware, named.runtime),
-                precision=canonical_names.precision_named(named.precision),
-                status=status,
-                provenance="imported",
-                reason=reason,
-                device_id=device_id,
-                device_name=device_name,
-                fingerprint=_fingerprint(device_id, hardware, machine),
-                threads=machine.threads,
-                environment={
-                    **machine.software,
-                    **({"settings": settings} if (settings := _known(machine.settings)) else {}),
-                },
-                occurred_local=when.local,
-                original=self._original(when, units),
-                source_path=self.source_path,
-                **figures,
-            )
+            # Fields that are None are left out, because tables have a million rows and most fields are.
+            result = ResultRecorded(**{name: value for name, value in fields.items() if value is not None})
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            return refuse(self.pointer, "invalid_figure", f"{where}: {first['msg']}", content)
+            return self._refused("invalid_figure", f"{where}: {first['msg']}", figures)
         return Record(result, self.pointer, when.at, host_id)
+
+    def _refused(self, rule: str, reason: str, figures: Mapping[str, Any]) -> RefusedCell:
+        content = {"model": self.named.models, "hardware": self.named.hardware, **self.original, **figures}
+        return refuse(self.pointer, rule, reason, content)
 
     def _original(self, when: RecordedTime, units: Mapping[str, str] | None) -> dict[str, Any]:
         """Return the file's own words, with its time only where it could not be parsed."""
-        names = [text for text in self.named.models if isinstance(text, str) and text.strip()]
-        times = [time for time in self.times if time not in (None, "")]
         content = {
-            "model": names[0] if names else None,
+            "model": next((text for text in self.named.models if isinstance(text, str) and text.strip()), None),
             "hardware": self.named.hardware,
             "precision": self.named.precision,
             "runtime": self.named.runtime,
-            "timestamp": times[0] if times and not when else None,
-            "units": dict(units or {}),
+            "timestamp": None if when else next((time for time in self.times if time not in (None, "")), None),
+            "units": units,
             **self.original,
         }
         if isinstance(content.get("stated"), Mapping):

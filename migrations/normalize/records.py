@@ -57,7 +57,9 @@ def refuse(pointer: str, rule: str, reason: str, content: Any) -> RefusedCell:
 
 def child(pointer: str, key: str | int) -> str:
     """Return the pointer of a member, escaped by RFC 6901."""
-    return f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
+    if isinstance(key, int):
+        return f"{pointer}/{key}"
+    return f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
 
 
 def pointer_to(*steps: str | int) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,8 @@ def number(value: Any) -> float | None:
         return None
     if type(value) is float:  # most often, so the rest is spared
         return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        value = value.strip().replace("_", "x")  # Python would read "1_000" as a number; no benchmark writes that
+    if isinstance(value, str) and "_" in value:  # Python would read "1_000" as a number; no benchmark writes that
+        return None
     try:
         parsed = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -72,7 +73,7 @@ def scaled(value: Any, factor: float) -> float | None:
 
 def count(value: Any, *, at_least: int = 0) -> int | None:
     """Return a whole number from `at_least` to 2·10⁹, also from text or 4.0; else None."""
-    parsed = number(value)
+    parsed = value if type(value) is int else number(value)
     if parsed is None or parsed != int(parsed) or not at_least <= parsed <= _COUNT_MAX:
         return None
     return int(parsed)
@@ -126,13 +127,23 @@ def moment(value: Any) -> RecordedTime:
     """
     if value is None or value == "":
         return _UNKNOWN_TIME
-    dated = isinstance(value, str) and value[4:5] == "-" and value[:4].isdigit()  # no number begins like that
-    epoch = None if dated else number(value)
-    if epoch is not None:
-        low, high = _EPOCH_S
-        seconds = next((s for unit in (1, 1e3, 1e6, 1e9) if low <= (s := epoch / unit) <= high), None)
-        return RecordedTime() if seconds is None else RecordedTime(at=datetime.fromtimestamp(seconds, UTC))
-    text = value.strip() if isinstance(value, str) else ""
+    return _text_moment(value) if isinstance(value, str) else _epoch_moment(number(value))
+
+
+def _epoch_moment(epoch: float | None) -> RecordedTime:
+    if epoch is None:
+        return _UNKNOWN_TIME
+    low, high = _EPOCH_S
+    seconds = next((s for unit in (1, 1e3, 1e6, 1e9) if low <= (s := epoch / unit) <= high), None)
+    return _UNKNOWN_TIME if seconds is None else RecordedTime(at=datetime.fromtimestamp(seconds, UTC))
+
+
+@lru_cache(maxsize=1024)
+def _text_moment(value: str) -> RecordedTime:
+    """Return the time in a text; the rows of one run often share it."""
+    if (epoch := number(value)) is not None:
+        return _epoch_moment(epoch)
+    text = value.strip()
     if _COMPACT_TIME.fullmatch(text):
         text = text.replace("_", "T")
     elif found := _APART.fullmatch(text):
@@ -150,7 +161,7 @@ def moment(value: Any) -> RecordedTime:
             return RecordedTime(local=parsed)
         return RecordedTime(at=parsed.astimezone(UTC))
     except (ValueError, OverflowError):
-        return RecordedTime()
+        return _UNKNOWN_TIME
 
 
 def first_moment(*values: Any) -> RecordedTime:

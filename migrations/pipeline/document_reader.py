@@ -10,11 +10,12 @@ from typing import Any, Literal
 from uuid import UUID
 
 from accel_platform.events import Event
+from accel_platform.events.codec import Row, to_row
 from accel_platform.events.types import DocumentImported, Payload, RecordQuarantined
 from migrations.detect import describe, detect_format
 from migrations.formats import Format
 from migrations.normalize.records import Embedded, NoResult, Part, Record, RefusedCell
-from migrations.pipeline.ledger import key_of, numbered_id
+from migrations.pipeline.ledger import key_of, numbered_bytes, numbered_id
 from migrations.sources.documents import Content, Document, Origin, holds_figures
 from migrations.sources.json_text import Note
 from migrations.suspicion.claims import NO_CLAIMS, Claims, claims_of
@@ -33,11 +34,12 @@ Outcome = Literal["imported", "duplicate", "not_results", "quarantined"]
 
 @dataclass(frozen=True)
 class Reading:
-    """A document read: its ledger entry; all its events, first the entry, then what it holds, naming it as the cause;
-    and the documents inside it, still to be taken."""
+    """A document read: its ledger entry, as the event's payload and whole; the rows of what it holds, naming it as the
+    cause; and the documents inside it, still to be taken."""
 
     entry: DocumentImported
-    events: list[Event]
+    event: Event
+    rows: list[Row]
     embedded: tuple[Embedded, ...] = ()
     claims: Claims = NO_CLAIMS
 
@@ -76,14 +78,14 @@ def embedded_document(outer: Content, part: Embedded) -> Document:
 
 @dataclass
 class DocumentBuilder:
-    """Builder of the ledger entry and events of one document from its chunks."""
+    """Builder of the ledger entry and the rows of one document from its chunks."""
 
     origin: Origin
     supersedes: UUID | None = None
     format: str = "unknown"
     numbered: int = 0
     """The number of the last event beside the entry."""
-    events: list[Event] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     records: int = 0
     failures: int = 0
     suspects: int = 0
@@ -97,25 +99,28 @@ class DocumentBuilder:
         own = [key_of(self.origin), *([str(self.supersedes)] if self.supersedes else [])]
         self._content = " ".join(own)
         self.entry_id = numbered_id(" ".join(["ledger", self.origin.source_path, *own]))
+        self._cause = self.entry_id.bytes
 
     def add(self, document: Document, format_: Format, claims: Claims, *, first: int = 0) -> list[Part]:
         """Parse and check one chunk, whose first row is the document's row `first`; return its parts."""
         parts = list(format_.parse(document))
         records = apply_rules([part for part in parts if isinstance(part, Record)], claims)
         for record in records:
-            self._store(record.result, record.occurred_at, record.host_id)
-        for part in parts:
+            result = record.result
+            self._store(result, record.occurred_at, record.host_id)
+            self.failures += result.status != "ok"
+            self.suspects += result.provenance != "imported"
+        self.records += len(records)
+        for part in parts if len(records) < len(parts) else ():
             if isinstance(part, RefusedCell):
                 self._refused[f"{part.rule}: {part.reason}"] += 1
                 self._keep(part.rule, part.reason, part.content, shift_pointer(part.pointer, first))
             elif isinstance(part, NoResult):
                 self._without[part.reason] += 1
+            elif isinstance(part, Embedded):
+                self._embedded += 1
         for note in document.notes:
             self.note(note)
-        self.records += len(records)
-        self.failures += sum(record.result.status != "ok" for record in records)
-        self.suspects += sum(record.result.provenance != "imported" for record in records)
-        self._embedded += sum(isinstance(part, Embedded) for part in parts)
         return parts
 
     def note(self, note: Note) -> None:
@@ -127,10 +132,10 @@ class DocumentBuilder:
         """Keep the whole document, or its beginning."""
         self._keep(rule, reason, content)
 
-    def take_events(self) -> list[Event]:
-        """Return the pending events and remove them from the builder."""
-        events, self.events = self.events, []
-        return events
+    def take_rows(self) -> list[Row]:
+        """Return the pending rows and remove them from the builder."""
+        rows, self.rows = self.rows, []
+        return rows
 
     def close(
         self,
@@ -140,7 +145,7 @@ class DocumentBuilder:
         embedded: tuple[Embedded, ...] = (),
         claims: Claims = NO_CLAIMS,
     ) -> Reading:
-        """Return the ledger entry, by default from what was added, and the remaining events."""
+        """Return the ledger entry, by default from what was added, and the remaining rows."""
         entry = ledger_entry(
             self.origin,
             self.format,
@@ -151,33 +156,31 @@ class DocumentBuilder:
             reason=reason if outcome else self._reason(),
             supersedes=self.supersedes,
         )
-        return Reading(entry, [self.event(entry, self.entry_id), *self.take_events()], embedded, claims)
-
-    def event(
-        self,
-        payload: Payload,
-        event_id: UUID,
-        *,
-        cause: UUID | None = None,
-        occurred_at: datetime | Literal["now"] | None = "now",
-        host_id: str | None = None,
-    ) -> Event:
-        return Event(
-            event_id=event_id,
-            type=type(payload).__name__,
-            schema_version=payload.VERSION,
-            occurred_at=self._recorded_at if occurred_at == "now" else occurred_at,
+        event = Event(
+            event_id=self.entry_id,
+            type=type(entry).__name__,
+            schema_version=entry.VERSION,
+            occurred_at=self._recorded_at,
             recorded_at=self._recorded_at,
             source=SOURCE,
-            host_id=host_id,
-            causation_id=cause,
-            payload=payload,
+            payload=entry,
         )
+        return Reading(entry, event, self.take_rows(), embedded, claims)
 
-    def _store(self, payload: Payload, occurred_at: datetime | Literal["now"] | None, host_id: str | None) -> None:
+    def _store(self, payload: Payload, occurred_at: datetime | None, host_id: str | None = None) -> None:
         self.numbered += 1
-        event_id = numbered_id(self._content, self.numbered)
-        self.events.append(self.event(payload, event_id, cause=self.entry_id, occurred_at=occurred_at, host_id=host_id))
+        # A row at once: checking an envelope of known fields took as long as storing it.
+        self.rows.append(
+            to_row(
+                numbered_bytes(self._content, self.numbered),
+                payload,
+                occurred_at=occurred_at,
+                recorded_at=self._recorded_at,
+                source=SOURCE,
+                host_id=host_id,
+                causation_id=self._cause,
+            )
+        )
 
     def _keep(self, rule: str, reason: str, content: str, pointer: str | None = None) -> None:
         quarantined = RecordQuarantined(
@@ -188,7 +191,7 @@ class DocumentBuilder:
             reason=reason,
             content=content,
         )
-        self._store(quarantined, "now", None)
+        self._store(quarantined, self._recorded_at)
 
     def _outcome(self) -> Outcome:
         if self.records or self._embedded:

@@ -174,7 +174,7 @@ class Import:
         if (first := self.ledger.first(origin)) is None:
             return None
         builder = DocumentBuilder(origin, format="duplicate")
-        return self._enter(builder.close("duplicate", f"the same content as {first.document.source_path}").events[0])
+        return self._enter(builder.close("duplicate", f"the same content as {first.document.source_path}").event)
 
     def _enter(self, event: Event | None, inside: Iterable[DocumentReport] = ()) -> DocumentReport:
         assert event is not None

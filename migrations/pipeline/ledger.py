@@ -73,12 +73,17 @@ def key_of(origin: Origin) -> str:
 
 
 def numbered_id(of: str, number: int = 0) -> UUID:
-    """Return the id of the numbered event of something: a UUID version 8 (RFC 9562).
+    """Return the id of the numbered event of something: a UUID version 8 (RFC 9562)."""
+    return UUID(bytes=numbered_bytes(of, number))
+
+
+def numbered_bytes(of: str, number: int) -> bytes:
+    """Return the bytes of `numbered_id`.
 
     The same document gives the same events, however often it is imported, and the warehouse counts an id once.
     It holds 86 bits of the SHA-256 of `of` and, last, the number below 2^36, so ids of one document compress well.
     """
-    return UUID(int=_base(of) | number)
+    return (_base(of) | number).to_bytes(16, "big")
 
 
 @lru_cache(maxsize=64)

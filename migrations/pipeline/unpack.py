@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from accel_platform.events import Event
-from accel_platform.events.codec import Row, to_rows
+from accel_platform.events.codec import Row
 from migrations.detect import detect_format
 from migrations.formats import Format
 from migrations.normalize.records import Embedded
@@ -113,7 +113,7 @@ def _large_document_steps(content: Content, known: Known, supersedes: UUID | Non
                 if isinstance(part, Embedded):
                     inside = embedded_document(content, replace(part, pointer=shift_pointer(part.pointer, chunk.first)))
                     yield from iter_steps(inside.content, known, document=inside, outer_claims=claims)
-            yield DocumentRows(to_rows(builder.take_events()))
+            yield DocumentRows(builder.take_rows())
     except Exception as error:  # noqa: BLE001  # what was read before stays
         message = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         if found is None:
@@ -146,8 +146,7 @@ def _archive_steps(
 
 
 def closing_steps(reading: Reading) -> Iterator[Step]:
-    """Yield the last steps of a document: its events and its end."""
-    entry, *others = reading.events
-    if others:
-        yield DocumentRows(to_rows(others))
-    yield DocumentEnd(entry)
+    """Yield the last steps of a document: its rows and its end."""
+    if reading.rows:
+        yield DocumentRows(reading.rows)
+    yield DocumentEnd(reading.event)

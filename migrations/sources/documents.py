@@ -9,12 +9,15 @@ import base64
 import binascii
 import hashlib
 import io
+import itertools
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -122,6 +125,13 @@ class Document:
     @property
     def source_path(self) -> str:
         return self.content.source_path
+
+    @cached_property
+    def key_sets(self) -> Counter[frozenset[str]]:
+        """Keys of the value or of its first thousand members, and how many objects have exactly these."""
+        members = self.value if isinstance(self.value, list) else [self.value]
+        rows = (row for row in members if isinstance(row, dict))
+        return Counter(map(frozenset, itertools.islice(rows, 1000)))
 
 
 def find_files(paths: Iterable[Path], exclude: Sequence[Path] = ()) -> Iterator[Path]:

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from statistics import median
 from typing import Literal
 
@@ -48,16 +49,23 @@ _STAND_IN = re.compile(r"^/tmp/|_test_model|::?simple_model")
 
 Verdict = Literal["simulated", "suspect"]
 Mark = tuple[int, Suspicion]
-Rule = Callable[[RecordSet, Claims], Iterator[Mark]]
+DocumentRule = Callable[[RecordSet, Claims], Iterator[Mark]]
+ResultRule = Callable[[Record, Claims], Suspicion | None]
 
 
 def apply_rules(records: Sequence[Record], claims: Claims) -> list[Record]:
     """Return the records with all suspicions and the resulting provenance; `simulated` outweighs `suspect`."""
     marks: dict[int, list[Suspicion]] = defaultdict(list)
     judged = RecordSet(records)
-    for rule in RULES:
-        for index, suspicion in rule(judged, claims):
+    for compare in DOCUMENT_RULES:
+        for index, suspicion in compare(judged, claims):
             marks[index].append(suspicion)
+    for indexes, rules in ((judged.with_figures, FIGURE_RULES), (range(len(judged)), RESULT_RULES)):
+        for index in indexes:
+            record = judged[index]
+            for rule in rules:
+                if (doubt := rule(record, claims)) is not None:
+                    marks[index].append(doubt)
     marked = list(records)
     for index, found in marks.items():
         simulated = any(s.verdict == "simulated" for s in found)
@@ -85,21 +93,6 @@ def simulation_label(records: RecordSet, claims: Claims) -> Iterator[Mark]:
                 break
             scope = scope.rpartition("/")[0]
         yield from _mark(inside, "simulation_label", "simulated", label.evidence, 0.95 if label.is_flag else 0.8)
-
-
-def blanket_label(records: RecordSet, claims: Claims) -> Iterator[Mark]:
-    """Mark hardware that a list at the end of the file declares simulated.
-
-    Evidence, not proof, because the list is often added later, also to files whose CPU figures are real.
-    """
-    if claims.blanket is None:
-        return
-    for index in records.with_figures:
-        hardware = records[index].result.hardware
-        if hardware in claims.blanket.hardware:
-            when = f", verified {claims.blanket.verified}" if claims.blanket.verified else ""
-            evidence = f"the file lists {hardware} as simulated hardware{when}"
-            yield from _mark([index], "blanket_label", "suspect", evidence, 0.5)
 
 
 def constant_over_models(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
@@ -143,94 +136,101 @@ def identical_across_hardware(records: RecordSet, _claims: Claims) -> Iterator[M
 
 def round_figures(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark a document whose latencies, throughputs and memory are all whole numbers without samples."""
-    known = records.with_figures
-    figures = [stated_figures(records[i].result) for i in known]
-    if not figures or sum(len(f) for f in figures) < 6:
-        return
-    if all(len(f) == 3 and all(v == int(v) for v in f.values()) for f in figures):
-        for index in known:
+    figures = (stated_figures(records[index].result) for index in records.with_figures)
+    whole = all(len(stated) == 3 and all(value == int(value) for value in stated.values()) for stated in figures)
+    if whole and len(records.with_figures) > 1:
+        for index in records.with_figures:
             evidence = f"{describe_figures(records[index].result)}: no clock gives only whole numbers"
             yield from _mark([index], "round_figures", "suspect", evidence, 0.85)
 
 
-def throughput_contradiction(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
+def blanket_label(record: Record, claims: Claims) -> Suspicion | None:
+    """Mark hardware that a list at the end of the file declares simulated.
+
+    Evidence, not proof, because the list is often added later, also to files whose CPU figures are real.
+    """
+    hardware = record.result.hardware
+    if claims.blanket is None or hardware not in claims.blanket.hardware:
+        return None
+    when = f", verified {claims.blanket.verified}" if claims.blanket.verified else ""
+    return _suspicion("blanket_label", "suspect", f"the file lists {hardware} as simulated hardware{when}", 0.5)
+
+
+def throughput_contradiction(record: Record, _claims: Claims) -> Suspicion | None:
     """Mark throughput that is not near batch / latency, times the batches in flight if stated.
 
     Requests at a rate of their own are skipped, because there nothing follows from the latency.
     """
-    for index in records.with_figures:
-        r = records[index].result
-        latency, throughput = latency_ms(r), r.throughput_items_per_s
-        in_flight = count(r.original["concurrency"], at_least=1) if "concurrency" in r.original else 1
-        if not latency or not throughput or r.batch_size is None or in_flight is None or "request_rate" in r.original:
-            continue
-        expected = r.batch_size * in_flight * 1000 / latency
-        if symmetric_ratio(throughput / expected) > CONTRADICTION_RATIO:
-            claimed = f"the file says {throughput:.4g}"
-            batches = f"batch {r.batch_size}" if in_flight == 1 else f"{in_flight} x batch {r.batch_size}"
-            evidence = f"{batches} in {latency:.4g} ms is {expected:.4g} items/s, {claimed}"
-            yield from _mark([index], "throughput_contradiction", "suspect", evidence, 0.9)
+    r = record.result
+    latency, throughput = latency_ms(r), r.throughput_items_per_s
+    in_flight = count(r.original["concurrency"], at_least=1) if "concurrency" in r.original else 1
+    if not latency or not throughput or r.batch_size is None or in_flight is None or "request_rate" in r.original:
+        return None
+    expected = r.batch_size * in_flight * 1000 / latency
+    if symmetric_ratio(throughput / expected) <= CONTRADICTION_RATIO:
+        return None
+    batches = f"batch {r.batch_size}" if in_flight == 1 else f"{in_flight} x batch {r.batch_size}"
+    evidence = f"{batches} in {latency:.4g} ms is {expected:.4g} items/s, the file says {throughput:.4g}"
+    return _suspicion("throughput_contradiction", "suspect", evidence, 0.9)
 
 
-def total_time_contradiction(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
+def total_time_contradiction(record: Record, _claims: Claims) -> Suspicion | None:
     """Mark a total time over iterations that is not near the latency."""
-    for index in records.with_figures:
-        r = records[index].result
-        statements = r.original.get("stated")
-        total_s = quantity(statements.get("total_time_seconds")) if isinstance(statements, dict) else None
-        latency = latency_ms(r)
-        if not total_s or not r.iterations or not latency:
-            continue
-        each_ms = total_s * 1000 / r.iterations
-        if symmetric_ratio(each_ms / latency) > CONTRADICTION_RATIO:
-            evidence = f"{r.iterations} iterations in {total_s:.4g} s are {each_ms:.4g} ms each, not {latency:.4g} ms"
-            yield from _mark([index], "total_time_contradiction", "suspect", evidence, 0.85)
+    r = record.result
+    statements = r.original.get("stated")
+    total_s = quantity(statements.get("total_time_seconds")) if isinstance(statements, dict) else None
+    latency = latency_ms(r)
+    if not total_s or not r.iterations or not latency:
+        return None
+    each_ms = total_s * 1000 / r.iterations
+    if symmetric_ratio(each_ms / latency) <= CONTRADICTION_RATIO:
+        return None
+    evidence = f"{r.iterations} iterations in {total_s:.4g} s are {each_ms:.4g} ms each, not {latency:.4g} ms"
+    return _suspicion("total_time_contradiction", "suspect", evidence, 0.85)
 
 
-def round_time(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
+def round_time(record: Record, _claims: Claims) -> Suspicion | None:
     """Mark a lone time in seconds with one or two digits under keys such as `elapsed_time`.
 
     Old scripts wrote clock values there, so 0.05 was typed. Other tools round, so their keys are skipped.
     """
-    for index in records.with_figures:
-        r = records[index].result
-        units, latency = r.original.get("units"), r.latency_mean_ms
-        clocked = isinstance(units, dict) and any(u == "s" and str(key).endswith("_time") for key, u in units.items())
-        lone = not r.samples_ns and r.throughput_items_per_s is None
-        if clocked and lone and latency and _significant_digits(latency) <= 2:
-            yield from _mark([index], "round_time", "suspect", f"exactly {latency / 1000:g} s", 0.7)
+    r = record.result
+    latency = r.latency_mean_ms
+    if r.samples_ns or r.throughput_items_per_s is not None or not latency or _significant_digits(latency) > 2:
+        return None
+    units = r.original.get("units")
+    clocked = isinstance(units, dict) and any(u == "s" and str(key).endswith("_time") for key, u in units.items())
+    return _suspicion("round_time", "suspect", f"exactly {latency / 1000:g} s", 0.7) if clocked else None
 
 
-def stand_in_model(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
+def stand_in_model(record: Record, _claims: Claims) -> Suspicion | None:
     """Mark a small stand-in made for a test, whose speed is not that of its namesake."""
-    for index in records.with_figures:
-        name = records[index].result.original.get("model")
-        if isinstance(name, str) and _STAND_IN.search(name):
-            yield from _mark([index], "stand_in_model", "suspect", f"the model is {name!r}", 0.8)
+    name = record.result.original.get("model")
+    if not isinstance(name, str) or not _is_stand_in(name):
+        return None
+    return _suspicion("stand_in_model", "suspect", f"the model is {name!r}", 0.8)
 
 
-def derived_figure(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
-    """Mark figures that the file's writer computed from other results."""
-    for index, record in enumerate(records):
-        if derived := record.result.original.get("derived_claim"):
-            yield from _mark([index], "derived_figure", "suspect", f"the file's figure is {derived}", 1.0)
-
-
-def success_without_figures(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
-    """Mark successes without latency, rate and device memory."""
-    for index, record in enumerate(records):
-        r = record.result
-        if r.status == "ok" and not r.throughput_items_per_s and not latency_ms(r) and not has_other_figure(r):
-            yield from _mark([index], "success_without_figures", "suspect", "success, and no figure of it", 1.0)
-
-
-def absent_device(records: RecordSet, claims: Claims) -> Iterator[Mark]:
+def absent_device(record: Record, claims: Claims) -> Suspicion | None:
     """Mark figures for hardware that the same file says its host did not have."""
-    for index in records.with_figures if claims.host_has else ():
-        hardware = records[index].result.hardware
-        if claims.host_has.get(hardware) is False:
-            evidence = f"the file says its host had no {hardware}"
-            yield from _mark([index], "absent_device", "suspect", evidence, 0.9)
+    hardware = record.result.hardware
+    if claims.host_has.get(hardware) is not False:
+        return None
+    return _suspicion("absent_device", "suspect", f"the file says its host had no {hardware}", 0.9)
+
+
+def derived_figure(record: Record, _claims: Claims) -> Suspicion | None:
+    """Mark figures that the file's writer computed from other results."""
+    derived = record.result.original.get("derived_claim")
+    return _suspicion("derived_figure", "suspect", f"the file's figure is {derived}", 1.0) if derived else None
+
+
+def success_without_figures(record: Record, _claims: Claims) -> Suspicion | None:
+    """Mark successes without latency, rate and device memory."""
+    r = record.result
+    if r.status != "ok" or r.throughput_items_per_s or latency_ms(r) or has_other_figure(r):
+        return None
+    return _suspicion("success_without_figures", "suspect", "success, and no figure of it", 1.0)
 
 
 def relabelled_cpu(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
@@ -261,22 +261,27 @@ def relabelled_cpu(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
             yield from _mark(every, "relabelled_cpu", "suspect", evidence, 0.6 if len(pairs) < 3 else 0.95)
 
 
-RULES: tuple[Rule, ...] = (
+DOCUMENT_RULES: tuple[DocumentRule, ...] = (
     simulation_label,
-    blanket_label,
     constant_over_models,
     constant_over_batches,
     identical_across_hardware,
     round_figures,
+    relabelled_cpu,
+)
+"""Rules that compare results, or look for them by their place."""
+FIGURE_RULES: tuple[ResultRule, ...] = (
+    blanket_label,
     throughput_contradiction,
     total_time_contradiction,
     round_time,
     stand_in_model,
-    derived_figure,
-    success_without_figures,
     absent_device,
-    relabelled_cpu,
 )
+"""Rules for each success with a latency or a throughput."""
+RESULT_RULES: tuple[ResultRule, ...] = (derived_figure, success_without_figures)
+"""Rules for every result."""
+RULES = (*DOCUMENT_RULES, *FIGURE_RULES, *RESULT_RULES)
 
 
 def _agrees(ratio_: float, a: ResultRecorded, b: ResultRecorded, at_least: float) -> bool:
@@ -284,6 +289,11 @@ def _agrees(ratio_: float, a: ResultRecorded, b: ResultRecorded, at_least: float
     return symmetric_ratio(ratio_) <= at_least or symmetric_ratio(ratio_) <= 1 + min(
         0.3, 2 * max(relative_standard_error(a), relative_standard_error(b))
     )
+
+
+@lru_cache(maxsize=1024)
+def _is_stand_in(name: str) -> bool:
+    return _STAND_IN.search(name) is not None
 
 
 def _significant_digits(value: float) -> int:
@@ -302,5 +312,9 @@ def _join_sorted(values: Iterable[object]) -> str:
 
 
 def _mark(indexes: Iterable[int], rule: str, verdict: Verdict, evidence: str, confidence: float) -> Iterator[Mark]:
-    suspicion = Suspicion(rule=rule, verdict=verdict, evidence=evidence, confidence=confidence)
+    suspicion = _suspicion(rule, verdict, evidence, confidence)
     return ((index, suspicion) for index in indexes)
+
+
+def _suspicion(rule: str, verdict: Verdict, evidence: str, confidence: float) -> Suspicion:
+    return Suspicion(rule=rule, verdict=verdict, evidence=evidence, confidence=confidence)

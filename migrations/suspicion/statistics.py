@@ -97,8 +97,10 @@ class RecordSet(list[Record]):
         groups: dict[Hashable, list[int]] = defaultdict(list)
         for index in self.with_figures:
             result = self[index].result
-            figures: tuple[object, ...] = result.samples_ns or tuple(stated_figures(result).items())
-            if len(figures) > 1:
+            figures: tuple[object, ...] = result.samples_ns
+            if not figures:
+                figures = (latency_ms(result), result.throughput_items_per_s, result.memory_peak_mib)
+            if len(figures) - figures.count(None) > 1:
                 groups[figures].append(index)
         return [group for group in groups.values() if len(group) > 1]
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -68,6 +71,26 @@ def test_storage_gives_back_equal_events(events: list[Any]) -> None:
 def test_equal_tables_give_equal_bytes() -> None:
     table = codec.to_arrow([event(result())])
     assert codec.to_parquet(table, "a") == codec.to_parquet(table, "a")
+
+
+@given(st.lists(_results, max_size=5))
+def test_columns_are_those_that_arrow_makes(payloads: list[Any]) -> None:
+    rows = codec.to_rows([event(payload) for payload in payloads])
+    columns = zip(*rows, strict=True) if rows else [()] * len(codec.SCHEMA)
+    expected = [pa.array(values, kind) for values, kind in zip(columns, codec.SCHEMA.types, strict=True)]
+    assert codec.rows_to_arrow(rows) == pa.Table.from_arrays(expected, schema=codec.SCHEMA)
+
+
+def test_an_append_and_a_read_import_no_pandas(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from factories import event, result;"
+        "from accel_platform.events import EventLog; from accel_platform.settings import Settings;"
+        "log = EventLog.open(Settings(home=Path(sys.argv[1]))); log.append([event(result())]);"
+        "assert len(list(log.read())) == len(list(log.read(types={'ResultRecorded'}))) == 1;"
+        "assert 'pandas' not in sys.modules"
+    )
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60, env=os.environ | path)
 
 
 def test_nothing_is_invented_for_what_is_unknown() -> None:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_platform.events.types import RecordQuarantined, ResultRecorded
+from factories import payloads
 from migrations.pipeline.document_reader import Reading, read_document
 from migrations.sources.documents import Content, Document, parse
 from migrations.suspicion.claims import NO_CLAIMS
@@ -51,14 +52,15 @@ def assert_accounted(reading: Reading) -> None:
     assert entry.outcome in ("imported", "not_results", "quarantined")
     assert entry.outcome == "imported" or entry.reason
     assert not (entry.reason or "").startswith("the reader "), entry.reason
-    results = [event.payload for event in reading.events if isinstance(event.payload, ResultRecorded)]
+    held = payloads(reading)
+    results = [payload for payload in held if isinstance(payload, ResultRecorded)]
     assert len(results) == entry.records
     for result in results:
         assert result.status == "ok" or result.reason
         for name, value in result.model_dump().items():
             assert not isinstance(value, float) or (math.isfinite(value) and value >= 0), (name, value)
     if entry.outcome == "quarantined":
-        assert any(isinstance(event.payload, RecordQuarantined) for event in reading.events)
+        assert any(isinstance(payload, RecordQuarantined) for payload in held)
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
@@ -89,7 +91,7 @@ def test_encodings_and_other_lines_lose_no_result(path: Path) -> None:
 
 def test_a_byte_of_windows_1252_is_a_character() -> None:
     raw = b"dev,name,batch_size,speedup,abs_latency\ncuda,mod\xe8le,4,1.5,8.25\n"
-    (result,) = (e.payload for e in take(raw, "/old/x.csv").events if isinstance(e.payload, ResultRecorded))
+    (result,) = (payload for payload in payloads(take(raw, "/old/x.csv")) if isinstance(payload, ResultRecorded))
     assert (result.original["model"], result.latency_p50_ms) == ("modèle", 8.25)
 
 

@@ -311,10 +311,11 @@ def test_a_log_of_one_segment_per_document_is_known(log: EventLog, tmp_path: Pat
     (tmp_path / "a.csv").write_bytes((FIXTURES / "suite_csv.csv").read_bytes())
     (tmp_path / "b.csv").write_bytes((FIXTURES / "suite_csv.csv").read_bytes())
     found = read_document(parse(load(tmp_path / "a.csv")), NO_CLAIMS)
-    ids = {event.event_id: uuid7() for event in found.events}
+    events = [found.event, *codec.from_arrow(codec.rows_to_arrow(found.rows).to_batches())]
+    ids = {event.event_id: uuid7() for event in events}
     renamed = [
         event.model_copy(update={"event_id": ids[event.event_id], "causation_id": ids.get(event.causation_id)})
-        for event in found.events
+        for event in events
     ]
     log.append(renamed, key=f"import-{found.entry.content_sha256[:32]}")
     report = migrate([tmp_path / "a.csv", tmp_path / "b.csv"], log)

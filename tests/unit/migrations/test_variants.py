@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from accel_platform.events.types import ResultRecorded
+from factories import payloads
 from migrations.detect import detect_format
 from migrations.normalize.canonical_names import model_named
 from migrations.normalize.field_aliases import batch_in, length_in, named_figures
@@ -27,7 +28,7 @@ def reading(value: Any, path: str = "/old/made.json") -> Reading:
 
 
 def results(value: Any, path: str = "/old/made.json") -> list[ResultRecorded]:
-    return [event.payload for event in reading(value, path).events if isinstance(event.payload, ResultRecorded)]
+    return [payload for payload in payloads(reading(value, path)) if isinstance(payload, ResultRecorded)]
 
 
 def runner(cell: Any, key: str = "batch_4_seq_128") -> dict[str, Any]:
