@@ -105,10 +105,14 @@ def _run_pipeline(settings: Settings, measurements: dict[str, Any], *, for_machi
 
 
 def _prepare_first_answers(settings: Settings) -> None:
-    """Bring the tables up to date with the log and the shipped results, and train where there is no predictor."""
+    """Bring the tables up to date with the log and the shipped results, and train where there is no predictor.
+
+    Knowledge packs come after the training, because learning from all of them would delay the first answer.
+    """
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
     from accel_platform.knowledge import adopt_campaigns
+    from accel_platform.knowledge.packs import adopt_packs
     from accel_platform.warehouse.publish import bring_up_to_date
     from predictor.training import artifact
     from predictor.training.train import train
@@ -121,6 +125,9 @@ def _prepare_first_answers(settings: Settings) -> None:
             train(settings, log, progress=note)
         except AccelError as error:
             note(f"Without a predictor, answers come from results only: {error}")
+    for refused in adopt_packs(log):
+        note(f"The knowledge pack {refused.name} is not used: {refused.reason}")
+    bring_up_to_date(settings, progress=note)
 
 
 def _serve(settings: Settings, port: int, *, for_machines: bool) -> None:

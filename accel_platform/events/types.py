@@ -491,6 +491,23 @@ class SegmentsForgotten(Payload):
     by: str | None = None
 
 
+class KnowledgeAdded(Payload):
+    """Use of a knowledge pack from now on, in one version. The pack's results are in a segment of their own."""
+
+    pack: str
+    version: str | None = None
+    """None for a pack without results."""
+    card: dict[str, Any]
+    """Its card, because the folder that it came from may go."""
+
+
+class KnowledgeRemoved(Payload):
+    """A knowledge pack taken out of use. Its events stay in the log but no longer count."""
+
+    pack: str
+    by: str | None = None
+
+
 class WriteAudited(Payload):
     """A write through the service, stored in one append with the events written, so neither exists alone."""
 
@@ -560,6 +577,8 @@ PAYLOADS: dict[str, type[Payload]] = {
         SnapshotTaken,
         SegmentQuarantined,
         SegmentsForgotten,
+        KnowledgeAdded,
+        KnowledgeRemoved,
         WriteAudited,
         PredictorTrained,
         PredictorPromoted,

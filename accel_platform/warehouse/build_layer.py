@@ -61,6 +61,7 @@ def schema_id() -> str:
     # Views are included, because the derived tables are computed through them.
     views = [
         layers.REJUDGED,
+        layers.UNUSED_PACKS,
         layers.RESULTS,
         layers.RESULTS_REJUDGED,
         layers.SAMPLES,

@@ -28,13 +28,14 @@ PER_EVENT = (
     "quarantine",
     "suspicions",
     "suspicion_overrides",
+    "knowledge_packs",
 )
 """Stored in every layer: one row per event of that layer (a few for `quarantine`)."""
 DERIVED = ("hosts", "devices", "models", "runs", "requests", "coverage", "regressions", "compat_matrix")
 """Stored in the newest layer, for all events below it too. `compat_matrix` comes last, after the audit."""
 TABLES = ("hosts", "devices", "models", "runs", "requests", "results", "samples", "verifications", "coverage",
           "compat_matrix", "regressions", "quarantine", "suspicions", "suspicion_overrides", "import_ledger",
-          "events")  # fmt: skip
+          "knowledge_packs", "events")  # fmt: skip
 """Public tables, which users may rely on."""
 RENAMED = {"overrulings": "suspicion_overrides"}
 """Former names of tables, which are views for one more version."""
@@ -50,6 +51,17 @@ WHERE s.result_id IN (
 )
 GROUP BY s.result_id
 """
+# Versions of knowledge packs that do not count: removed ones, and those that another version replaced.
+UNUSED_PACKS = """
+SELECT DISTINCT 'pack:' || p.pack || '@' || p.version AS source
+FROM knowledge_packs AS p
+JOIN (
+    SELECT pack, arg_max(used, (recorded_at, event_id)) AS used, arg_max(version, (recorded_at, event_id)) AS version
+    FROM knowledge_packs
+    GROUP BY pack
+) AS chosen USING (pack)
+WHERE p.version IS NOT NULL AND NOT (chosen.used AND p.version = chosen.version)
+"""
 # `RESULTS_REJUDGED` is used only where later events judge anything, because the join costs every query a tenth. Only
 # imported results can be suspected: measurements are judged by their verification.
 RESULTS = "SELECT * EXCLUDE (broken_rules) FROM result_rows WHERE broken_rules IS NULL"
@@ -59,7 +71,7 @@ SELECT r.* EXCLUDE (broken_rules) REPLACE (
     AS provenance)
 FROM result_rows AS r
 LEFT JOIN rejudged_results AS j ON j.result_id = r.event_id
-WHERE broken_rules IS NULL
+WHERE broken_rules IS NULL AND r.source NOT IN (SELECT source FROM unused_packs)
 """
 # Samples are stored once, with their event.
 SAMPLES = """
@@ -189,7 +201,9 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_i
     for former, table in RENAMED.items():
         con.execute(f"CREATE VIEW {former} AS FROM {table}")
     con.execute(f"CREATE VIEW rejudged_results AS {REJUDGED}")
-    [(judged_later,)] = con.execute(f"SELECT count(*) FROM (FROM ({REJUDGED}) LIMIT 1)").fetchall()
+    con.execute(f"CREATE VIEW unused_packs AS {UNUSED_PACKS}")
+    found = "SELECT 1 FROM rejudged_results UNION ALL SELECT 1 FROM unused_packs"
+    [(judged_later,)] = con.execute(f"SELECT count(*) FROM (FROM ({found}) LIMIT 1)").fetchall()
     con.execute(f"CREATE VIEW results AS {RESULTS_REJUDGED if judged_later else RESULTS}")
     con.execute(f"CREATE VIEW samples AS {SAMPLES}")
     con.execute(f"CREATE VIEW judged_results AS {JUDGED}")

@@ -1,0 +1,159 @@
+"""Cards of knowledge packs: where a pack's figures come from, on what terms, and what was left out.
+
+A card is a TOML file. People write its first part; `accel knowledge build` writes the tables after it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from accel_platform.errors import InvalidInput
+
+CARD = "card.toml"
+SCHEMA = 1
+"""Version of this layout; a card with a higher one is refused."""
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+Text = Annotated[str, Field(min_length=1)]
+Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SourceFile(_Table):
+    """One file of the source, which the pack was converted from."""
+
+    path: Text
+    """In the repository."""
+    sha256: Hash | None = None
+    """Of the file that was converted; None before the first build."""
+
+
+class ResultsTable(_Table):
+    """The pack's `results.parquet`."""
+
+    version: Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
+    """Hash of the results, so that another content is another version."""
+    rows: Annotated[int, Field(gt=0)]
+    models: Annotated[int, Field(gt=0)]
+    devices: tuple[str, ...]
+    sha256: Hash
+
+
+class KernelsTable(_Table):
+    """The pack's `kernels.parquet`."""
+
+    rows: Annotated[int, Field(gt=0)]
+    devices: tuple[str, ...]
+    sha256: Hash
+
+
+class Card(_Table):
+    """The card of one pack."""
+
+    schema_: Annotated[int, Field(alias="schema")] = SCHEMA
+    name: Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,60}$")]
+    title: Text
+    what: Text
+    repository: Text
+    """On GitHub, as `owner/name`."""
+    commit: Text
+    license: Text
+    """SPDX identifier."""
+    copyright: Text
+    date: date
+    """Day by which the source stood so: that of its commit where it is known, else that of the copy."""
+    conversion: Text
+    left_out: tuple[str, ...] = ()
+    """What of the source the pack lacks, and why."""
+    files: dict[str, SourceFile] = {}
+    """By their path in the folder that `accel knowledge build` reads."""
+    results: ResultsTable | None = None
+    kernels: KernelsTable | None = None
+
+    @property
+    def source(self) -> str:
+        """The `source` of the pack's events; each version has its own."""
+        assert self.results is not None
+        return source_of(self.name, self.results.version)
+
+    @property
+    def recorded_at(self) -> datetime:
+        """Midnight of the card's date, the time at which its events count as recorded."""
+        return datetime.combine(self.date, time(), UTC)
+
+    @property
+    def rows(self) -> int:
+        """Number of figures: results and kernel times."""
+        return sum(table.rows for table in (self.results, self.kernels) if table)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(sorted({name for table in (self.results, self.kernels) if table for name in table.devices}))
+
+
+def source_of(name: str, version: str) -> str:
+    """Return the `source` of the events of one version of a pack."""
+    return f"pack:{name}@{version}"
+
+
+def load_card(folder: Path) -> Card:
+    """Read the card in a pack's folder. Raises InvalidInput with the reason."""
+    path = folder / CARD
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"Cannot read the card {path}: {error.strerror or error}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"The card {path} is no TOML: {error}.") from error
+    schema = content.get("schema")
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise InvalidInput(f"The card {path} has layout {schema}, this program knows {SCHEMA}: upgrade accel-platform.")
+    try:
+        card = Card.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InvalidInput(f"The card {path} cannot be used, because of {where}: {first['msg']}.") from error
+    if card.name != folder.resolve().name:
+        raise InvalidInput(f"The card {path} is of the pack {card.name}, in a folder of another name: rename one.")
+    return card
+
+
+def card_text(card: Card) -> str:
+    """Return the card as TOML; equal cards give equal text."""
+    content = card.model_dump(mode="json", by_alias=True, exclude_none=True)
+    tables = {key: content.pop(key) for key in ("results", "kernels", "files") if key in content}
+    files = tables.pop("files", {})
+    lines = [_line(key, value) for key, value in content.items()]
+    for path, file in sorted(files.items()):
+        lines += ["", f"[files.{_key(path)}]", *(_line(key, value) for key, value in file.items())]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *(_line(key, value) for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _line(key: str, value: Any) -> str:
+    if key == "date":
+        return f"{key} = {value}"
+    if isinstance(value, list) and value:
+        return "\n".join([f"{key} = [", *(f"  {_value(item)}," for item in value), "]"])
+    return f"{key} = {_value(value)}"
+
+
+def _key(text: str) -> str:
+    return text if _BARE_KEY.fullmatch(text) else _value(text)
+
+
+def _value(value: Any) -> str:
+    """Return a text, number or empty list, which TOML writes as JSON does."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

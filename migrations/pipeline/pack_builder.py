@@ -1,0 +1,128 @@
+"""Building of knowledge packs from their source files, with the formats of the importer.
+
+The same files and card give the same bytes: ids and times follow from the content and the card, not from the clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from accel_platform.atomic_write import make_directory, write_durably
+from accel_platform.errors import InvalidInput
+from accel_platform.events import Event, EventLog, codec
+from accel_platform.events.types import ResultRecorded
+from accel_platform.knowledge.cards import CARD, Card, ResultsTable, SourceFile, card_text, load_card, source_of
+from accel_platform.knowledge.packs import RESULTS
+from accel_platform.settings import Settings
+from migrations.pipeline.cross_document_rules import find_cross_document_suspicions
+from migrations.pipeline.document_reader import Reading, read_document
+from migrations.pipeline.ledger import numbered_id
+from migrations.sources.documents import Content, Document, load, parse
+from migrations.suspicion.claims import NO_CLAIMS
+
+_VERSION_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class BuiltPack:
+    """What one build wrote, and what of the source it left out."""
+
+    card: Card
+    size_bytes: int
+    changed: bool
+    """Whether the results differ from those of the build before."""
+    left_out: dict[str, int]
+    """Number of rows by reason."""
+
+
+def build_pack(card_folder: Path, source_dir: Path, out: Path) -> BuiltPack:
+    """Convert a pack's source files, and write its card and results into the folder `out`.
+
+    Raises InvalidInput for a file that is missing or that no reader knows.
+    """
+    card = load_card(card_folder)
+    if not card.files:
+        raise InvalidInput(f"The card of {card.name} names no [files] to convert: write them, or leave the pack out.")
+    readings = [_read(card, source_dir, path, file) for path, file in sorted(card.files.items())]
+    doubted = _suspected(readings)
+    left_out: Counter[str] = Counter()
+    kept: list[tuple[Event, ResultRecorded]] = []
+    for reading in readings:
+        for event in codec.from_arrow(codec.rows_to_arrow(reading.rows).to_batches()):
+            if not isinstance(event.payload, ResultRecorded):
+                left_out["could not be read"] += 1
+            elif event.payload.status != "ok":
+                left_out["without a figure"] += 1
+            elif event.payload.provenance != "imported" or event.event_id in doubted:
+                left_out["suspected by the rules of the importer"] += 1
+            else:
+                kept.append((event, event.payload))
+    if not kept:
+        raise InvalidInput(f"The files of {card.name} hold no results that a pack may hold: {dict(left_out)}.")
+    version = _version(kept)
+    events = [
+        event.model_copy(
+            update={
+                "event_id": numbered_id(f"pack {card.name} {version}", number),
+                "recorded_at": card.recorded_at,
+                "source": source_of(card.name, version),
+                "causation_id": None,
+            }
+        )
+        for number, (event, _) in enumerate(kept)
+    ]
+    data = codec.to_parquet(codec.to_arrow(events), f"{card.name}/{RESULTS}")
+    results = [payload for _, payload in kept]
+    table = ResultsTable(
+        version=version,
+        rows=len(results),
+        models=len({result.model_id for result in results}),
+        devices=tuple(sorted({result.device_name or result.hardware for result in results})),
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+    files = {
+        path: SourceFile(path=file.path, sha256=reading.entry.content_sha256)
+        for (path, file), reading in zip(sorted(card.files.items()), readings, strict=True)
+    }
+    changed = card.results is None or card.results.sha256 != table.sha256
+    built = card.model_copy(update={"files": files, "results": table})
+    make_directory(out)
+    write_durably(out / RESULTS, data)
+    write_durably(out / CARD, card_text(built))
+    return BuiltPack(built, len(data), changed, dict(left_out))
+
+
+def _read(card: Card, source_dir: Path, path: str, file: SourceFile) -> Reading:
+    """Read one file under its name in the repository, which formats without such columns take hints from."""
+    content = load(source_dir / path)
+    if content.problem is not None:
+        raise InvalidInput(f"The file {source_dir / path} of the pack {card.name} {content.problem}.")
+    named = Content(f"{card.repository}/{file.path}", content.sha256, content.raw)
+    document: Document = parse(named)
+    reading = read_document(document, NO_CLAIMS)
+    if reading.entry.outcome != "imported":
+        raise InvalidInput(f"{source_dir / path} of the pack {card.name} cannot be converted: {reading.entry.reason}.")
+    return reading
+
+
+def _suspected(readings: list[Reading]) -> set[object]:
+    """Return the ids of results that the comparison of all files with each other suspects."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = EventLog.open(Settings(home=Path(folder)))
+        for reading in readings:
+            log.append_rows(
+                [*codec.to_rows([reading.event]), *reading.rows], key=f"import-{reading.entry.content_sha256[:32]}"
+            )
+        return {getattr(event.payload, "result_id", None) for event in find_cross_document_suspicions(log)}
+
+
+def _version(kept: list[tuple[Event, ResultRecorded]]) -> str:
+    digest = hashlib.sha256()
+    for event, payload in kept:
+        digest.update(f"{event.occurred_at} {event.host_id} ".encode())
+        digest.update(payload.model_dump_json(exclude_none=True).encode())
+    return digest.hexdigest()[:_VERSION_DIGITS]
