@@ -11,7 +11,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ import pytest
 from accel_platform.backends.base import Backend, Remote, Unsupported, UnsupportedPrecision
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.backends.profiling import Profiled
-from accel_platform.backends.registry import RUNTIMES, Artifact, Runtime, make_backend, runtime_for
+from accel_platform.backends.registry import RUNTIMES, Runtime, make_backend, runtime_for
 from accel_platform.bench.measure.verification import relative_rms, verify
 from accel_platform.bench.measure.worker import MIN_PRECISION_SHARE
 from accel_platform.bench.prepare.artifacts import Artifacts, Shape
@@ -34,7 +34,6 @@ from accel_platform.workloads.model_catalog import resolve_model
 Arrays = dict[str, npt.NDArray[Any]]
 SPEC = resolve_model("bert-tiny")
 SHAPES: tuple[Shape, ...] = ((1, 16), (3, 16))
-KINDS: list[Artifact] = sorted(get_args(Artifact))
 CLOSENESS = {"float32": 1e-5, "float16": 5e-3, "bfloat16": 2e-2, "int8": 5e-2}
 """Of bert-tiny's outputs, by precision: below a tenth of what wrong numbers differ by."""
 
@@ -48,24 +47,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def inventory() -> Inventory:
     return detect(["wasm:firefox"])
-
-
-@pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
-    artifacts = Artifacts.of(SPEC, Settings(home=tmp_path_factory.mktemp("home")))
-    job = {
-        "model": asdict(SPEC),
-        "mode": "inference",
-        "head": "AutoModel",
-        "folder": str(artifacts.folder),
-        "shapes": SHAPES,
-        "kinds": KINDS,
-    }
-    assert artifacts.missing(["onnx"], SHAPES)
-    with Child("accel_platform.bench.prepare.worker", {**job, "threads": 1}) as child:
-        assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
-    assert not artifacts.missing(KINDS, SHAPES)
-    return artifacts
 
 
 def stored(artifacts: Artifacts, shape: Shape, part: str) -> Arrays:

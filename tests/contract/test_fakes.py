@@ -25,7 +25,6 @@ from accel_platform.bench.run.worker_pool import MeasuredCell
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, HostObserved, ResultRecorded
 from accel_platform.settings import Settings
-from accel_platform.subprocesses.json_child import Child
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import resolve_model
@@ -34,15 +33,6 @@ SPEC = resolve_model("bert-tiny")
 SHAPE = (1, 16)
 SAMPLING = replace(EFFORTS["quick"].sampling, min_time_s=0.05, max_time_s=0.3, warmup_max_s=0.1)
 MODULES = {"cpu": "pytorch", "openvino": "openvino", "onnxruntime": "onnxruntime"}
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
-    artifacts = Artifacts.of(SPEC, Settings(home=tmp_path_factory.mktemp("home")))
-    job = {"model": asdict(SPEC), "folder": str(artifacts.folder), "shapes": [SHAPE], "kinds": ["onnx"], "threads": 1}
-    with Child("accel_platform.bench.prepare.worker", job) as child:
-        assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
-    return artifacts
 
 
 class Bench:
