@@ -20,6 +20,8 @@ _FIRST = ("silicon_ttft_ms", "ttft_ms", "ttft")
 _EACH = ("silicon_tpot_ms", "tpot_ms", "tpot")
 _MEASURED = re.compile(r"measured=([^;]+)")
 _CONCURRENCY = re.compile(r"concurrency=(\d+)")
+_PERSONAL = re.compile(r"source_file=/Users/\S*?/data/")
+"""Folder of the person who collected a table."""
 _DERIVED = "latency_mean_ms = first token + (output tokens - 1) x time per output token"
 
 
@@ -55,7 +57,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
 def _cell(source_path: str, pointer: str, row: dict[str, Any], *, derived: str | None) -> CellDraft:
     system, backend = text_of(row["system"]), text_of(pick(row, "backend"))
     hardware = hardware_named(system)
-    source = str(row.get("silicon_data_source") or "")
+    source = _PERSONAL.sub("source_file=", str(row.get("silicon_data_source") or ""))
     measured = _MEASURED.search(source)
     concurrency = _CONCURRENCY.search(source)
     devices = _devices(row)

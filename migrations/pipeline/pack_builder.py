@@ -57,6 +57,8 @@ def build_pack(card_folder: Path, source_dir: Path, out: Path) -> BuiltPack:
                 left_out["could not be read"] += 1
             elif event.payload.status != "ok":
                 left_out["without a figure"] += 1
+            elif event.payload.device_name is None:
+                left_out["without a device"] += 1
             elif event.payload.provenance != "imported" or event.event_id in doubted:
                 left_out["suspected by the rules of the importer"] += 1
             else:
