@@ -25,15 +25,6 @@ from accel_platform.warehouse import layers
 from accel_platform.warehouse.layers import DERIVED, PER_EVENT, Layer, Projection
 from accel_platform.warehouse.rules import broken_rules_sql
 
-_QUANTILE = """
-CREATE MACRO quantile_of(ordered_ns, q) AS (
-    -- linear interpolation between order statistics, Hyndman & Fan type 7
-    ordered_ns[1 + floor(q * (len(ordered_ns) - 1))::BIGINT]
-    + (q * (len(ordered_ns) - 1) - floor(q * (len(ordered_ns) - 1)))
-      * (ordered_ns[1 + ceil(q * (len(ordered_ns) - 1))::BIGINT]
-         - ordered_ns[1 + floor(q * (len(ordered_ns) - 1))::BIGINT])
-) / 1e6
-"""
 _EVENTS = """
 CREATE TABLE layer.events (
     event_id UUID, type VARCHAR, schema_version SMALLINT, occurred_at TIMESTAMPTZ, recorded_at TIMESTAMPTZ,
@@ -69,7 +60,7 @@ def schema_id() -> str:
         layers.USABLE,
     ]
     tables = [f"{table} {table_sql(table)}" for table in (*PER_EVENT, *DERIVED) if table != "events"]
-    return hashlib.sha256("\0".join([repr(versions), _QUANTILE, _EVENTS, *views, *tables]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\0".join([repr(versions), _EVENTS, *views, *tables]).encode()).hexdigest()[:16]
 
 
 def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Projection | None) -> int:
@@ -91,7 +82,6 @@ def _fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Pro
     with duckdb.connect(":memory:") as con:
         con.execute("SET preserve_insertion_order = false; SET TimeZone = 'UTC'")
         con.execute("SET arrow_lossless_conversion = true")  # UUIDs stay UUIDs on their way to Python
-        con.execute(_QUANTILE)
         try:
             lower = layers.attach(con, below.directory, below.layers) if below else []
         except duckdb.Error as error:
@@ -142,7 +132,6 @@ def _rules_connection() -> duckdb.DuckDBPyConnection:
     """
     con = duckdb.connect(":memory:")
     con.execute("SET TimeZone = 'UTC'; SET threads = 1; PRAGMA disable_optimizer")
-    con.execute(_QUANTILE)
     con.from_arrow(codec.SCHEMA.empty_table()).create("new_events")
     broken = f"SELECT event_id, broken_rules FROM ({table_sql('result_rows')}) WHERE broken_rules IS NOT NULL"
     con.execute(f"PREPARE broken AS {broken}")
