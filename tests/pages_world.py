@@ -34,6 +34,8 @@ PATHS = (
     "/recommend",
     "/recommend?model=bert-base&batch_size=2",
     "/history",
+    "/knowledge",
+    "/knowledge/timm",
     "/results",
     "/runs",
     "/events",

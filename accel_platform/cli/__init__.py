@@ -35,6 +35,7 @@ _COMMANDS = {
     "bench": _Entry("bench:app", "Measure models on this host's hardware."),
     "migrate": _Entry("migrate:migrate", "Import old benchmark files."),
     "history": _Entry("history:app", "Audit imported results, and clean up the files."),
+    "knowledge": _Entry("knowledge:app", "Packs of public figures: list, add, remove, build."),
     "db": _Entry("db:app", "The event log and its tables: query, export, back up."),
     "matrix": _Entry("matrix:matrix", "Show which models run on which hardware.", many_values=True),
     "compare": _Entry("compare:compare", "Compare hardware, models, runs or snapshots.", many_values=True),

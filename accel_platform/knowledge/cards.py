@@ -91,6 +91,10 @@ class Card(_Table):
         """Midnight of the card's date, the time at which its events count as recorded."""
         return datetime.combine(self.date, time(), UTC)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the card as JSON has it."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
     @property
     def rows(self) -> int:
         """Number of figures: results and kernel times."""
@@ -131,7 +135,7 @@ def load_card(folder: Path) -> Card:
 
 def card_text(card: Card) -> str:
     """Return the card as TOML; equal cards give equal text."""
-    content = card.model_dump(mode="json", by_alias=True, exclude_none=True)
+    content = card.as_dict()
     tables = {key: content.pop(key) for key in ("results", "kernels", "files") if key in content}
     files = tables.pop("files", {})
     lines = [_line(key, value) for key, value in content.items()]

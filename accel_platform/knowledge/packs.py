@@ -7,7 +7,7 @@ packs are used is a matter of events, so that tables follow from the log alone.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,18 +123,17 @@ def add_pack(log: EventLog, folder: Path) -> Pack:
     return pack
 
 
-def add_shipped(log: EventLog, name: str) -> Pack:
-    """Use a shipped pack again that was removed. Raises NotFound, and InvalidInput for a damaged one."""
-    if name not in (known := [folder.name for folder in sorted(PACKS.iterdir()) if folder.is_dir()]):
-        raise NotFound(f"No pack is shipped as {name!r}. There are {', '.join(known)}.")
-    return add_pack(log, PACKS / name)
+def shipped_folder(name: str) -> Path:
+    """Return the folder of a shipped pack. Raises NotFound."""
+    known = [folder.name for folder in sorted(PACKS.iterdir()) if folder.is_dir()]
+    if name not in known:
+        raise NotFound(f"{name!r} is neither a folder nor a shipped pack. Shipped are {', '.join(known) or 'none'}.")
+    return PACKS / name
 
 
 def remove_pack(log: EventLog, name: str, *, by: str | None = None) -> None:
     """Take a pack out of use until it is added again; its events stay in the log. Raises NotFound."""
-    states = {state.name: state for state in pack_states(log)}
-    if name not in states:
-        raise NotFound(f"There is no pack {name!r}. There are {', '.join(sorted(states)) or 'none'}.")
+    state_of(pack_states(log), name)
     event = Event.of(KnowledgeRemoved(pack=name, by=by), source="knowledge")
     log.append([event], key=f"{_CHOICES}{event.event_id}")
 
@@ -156,6 +155,15 @@ def pack_states(log: EventLog) -> list[PackState]:
     for name, card in cards.items():
         states.setdefault(name, _state(card, choices[name], shipped=False))
     return [states[name] for name in sorted(states)]
+
+
+def state_of(states: Sequence[PackState], name: str) -> PackState:
+    """Return the state of one pack. Raises NotFound, which names those there are."""
+    for state in states:
+        if state.name == name:
+            return state
+    known = ", ".join(state.name for state in states)
+    raise NotFound(f"No knowledge pack is called {name!r}. There are {known or 'none'}.")
 
 
 def _state(card: Card, choice: KnowledgeAdded | KnowledgeRemoved | None, *, shipped: bool) -> PackState:
@@ -183,9 +191,8 @@ def _append(log: EventLog, pack: Pack) -> None:
         except (pa.ArrowInvalid, KeyError, OSError) as error:
             raise InvalidInput(f"{pack.folder / RESULTS} is no file of events: {error}") from error
         log.append_table(table, key=f"pack-{card.name}-{card.results.version}")
-    content = card.model_dump(mode="json", by_alias=True, exclude_none=True)
     version = card.results.version if card.results else None
-    event = Event.of(KnowledgeAdded(pack=card.name, version=version, card=content), source="knowledge")
+    event = Event.of(KnowledgeAdded(pack=card.name, version=version, card=card.as_dict()), source="knowledge")
     log.append([event], key=f"{_CHOICES}{event.event_id}")
 
 

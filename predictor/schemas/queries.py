@@ -122,6 +122,9 @@ class Health(BaseModel):
         description="What the log had lost when the service started, and the way out; null where it is whole. The "
         "tables in service still hold it."
     )
+    knowledge_problems: dict[str, str] = Field(
+        description="Shipped knowledge packs that could not be used when the service started, each with its reason."
+    )
     results: int = Field(description="Rows of the results table.")
     cells: int = Field(description="Distinct configurations that answers may rest on.")
     pipeline: PipelineProgress | None = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from fastapi.testclient import TestClient
 
 from accel_platform import pipeline_progress
 from accel_platform.events import EventLog
+from accel_platform.knowledge import packs
 from accel_platform.settings import Settings
 from faults import no_room
 from predictor.service.app import create_app
@@ -203,6 +205,23 @@ def test_a_log_that_lost_something_is_said_at_the_start(tmp_path: Path) -> None:
     assert "lost 1 segment" in answer["log_problem"]
     assert "--forget" in answer["log_problem"]
     assert answer["results"] == 60
+
+
+def test_a_damaged_knowledge_pack_is_said_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(packs.PACKS / "hailo", tmp_path / "packs" / "hailo")
+    monkeypatch.setattr(packs, "PACKS", tmp_path / "packs")
+    settings = world(tmp_path / "home")
+    with TestClient(create_app(settings)) as client:
+        assert client.get("/health").json()["knowledge_problems"] == {}
+    with (tmp_path / "packs" / "hailo" / packs.RESULTS).open("ab") as file:
+        file.write(b"x")
+    with TestClient(create_app(settings)) as client:
+        answer = client.get("/health").json()
+    assert "is damaged or of another version" in answer["knowledge_problems"]["hailo"]
+    assert answer["results"] == 60
+    assert "The knowledge pack hailo is not used" in caplog.text
 
 
 @pytest.mark.parametrize("path", ["/health", "/results", "/matrix"])

@@ -10,6 +10,7 @@ from fastapi.responses import PlainTextResponse
 
 from accel_platform import pipeline_progress
 from accel_platform.errors import AccelError, WarehouseEmpty
+from accel_platform.knowledge.packs import Refusal, shipped_packs
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import require_complete
 from predictor.advisor.advisor import Advisor
@@ -25,6 +26,9 @@ def router(advisor: Advisor, settings: Settings, version: str) -> APIRouter:
     log_problem = _log_problem(settings)
     if log_problem is not None:
         _log.error("%s", log_problem)
+    refused = {pack.name: pack.reason for pack in shipped_packs() if isinstance(pack, Refusal)}
+    for name, reason in refused.items():
+        _log.error("The knowledge pack %s is not used: %s", name, reason)
 
     @routes.get("/health", responses=problem_responses(503))
     def health() -> Health:
@@ -39,6 +43,7 @@ def router(advisor: Advisor, settings: Settings, version: str) -> APIRouter:
             predictor_id=state.predictor_id,
             predictor_missing=None if predictor else state.no_predictor,
             log_problem=log_problem,
+            knowledge_problems=refused,
             results=row["results"],
             cells=len(state.evidence.summaries),
             pipeline=pipeline_progress.read(settings),

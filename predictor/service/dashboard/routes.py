@@ -15,6 +15,7 @@ from predictor.service.dashboard import (
     events,
     hardware,
     history,
+    knowledge,
     matrix,
     models,
     overview,
@@ -30,7 +31,8 @@ def install(app: FastAPI, advisor: Advisor, settings: Settings, past: PastTables
     """Add the dashboard to the app under /dashboard."""
     site = DashboardSite(advisor, settings)
     app.mount(f"{ROOT}/static", StaticFiles(directory=HERE / "static"))
-    for noun in (overview, charts, models, hardware, matrix, compare, recommend, history, events, runs, results):
+    pages = (overview, charts, models, hardware, matrix, compare, recommend, history, knowledge, events, runs, results)
+    for noun in pages:
         app.include_router(noun.router(site), prefix=ROOT)
     app.include_router(changes.router(site, past), prefix=ROOT)
     app.include_router(regressions.router(site, settings), prefix=ROOT)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from pathlib import Path
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from accel_platform.cli import app
 from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events import EventLog, codec
 from accel_platform.events.types import ResultRecorded
@@ -216,7 +220,7 @@ def test_a_strangers_pack_is_used_and_removed(pack: Path, log: EventLog, setting
     assert state.card.copyright == "Copyright 2026 Me"
     remove_pack(log, "mine")
     assert used(settings) == 0
-    with pytest.raises(NotFound, match="There is no pack 'yours'"):
+    with pytest.raises(NotFound, match=r"No knowledge pack is called 'yours'. There are .*mine"):
         remove_pack(log, "yours")
 
 
@@ -224,3 +228,42 @@ def test_an_unread_card_is_read_back_equal(pack: Path) -> None:
     card = read_pack(pack).card
     assert load_card(pack) == card
     assert card.what == 'Two "models", and one row that is broken.'
+
+
+def accel(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["knowledge", *map(str, arguments)])
+
+
+def test_the_command_lists_shows_removes_and_adds(shipped: Path, settings: Settings) -> None:
+    home = ("--home", settings.home)
+    assert "not adopted into this log yet" in accel("list", *home).stdout
+    assert accel("add", "mine", *home).stdout == "mine is used: 2 figures.\n"
+    [listed] = json.loads(accel("list", "--json", *home).stdout)
+    assert listed.pop("devices") == ["RTX 4090"]
+    assert listed == {
+        "name": "mine", "title": "Mine", "rows": 2, "license": "MIT", "repository": "me/mine", "commit": "0" * 40,
+        "date": "2026-11-01", "shipped": True, "used": True, "reason": None,
+    }  # fmt: skip
+    assert accel("show", "mine", *home).stdout == (shipped / CARD).read_text()
+    assert json.loads(accel("show", "mine", "--json", *home).stdout)["card"]["files"].keys() == {FILE}
+    assert json.loads(accel("remove", "mine", "--json", *home).stdout) == {"name": "mine", "used": False}
+    assert models(settings) == []
+    assert accel("add", shipped, *home).exit_code == 0
+    assert models(settings) == ["resnet-50", "vit-base"]
+    for command in ("show", "remove", "add"):
+        unknown = accel(command, "yours", *home)
+        assert isinstance(unknown.exception, NotFound)
+        assert "mine" in str(unknown.exception)
+
+
+def test_the_command_builds(pack: Path, tmp_path: Path) -> None:
+    options = ("--cards", tmp_path, "--only", "mine", "--out", tmp_path / "out", "--json")
+    [built] = json.loads(accel("build", tmp_path / "source", *options).stdout)
+    assert built == {
+        "pack": "mine", "rows": 2, "bytes": (pack / RESULTS).stat().st_size, "outcome": "as before",
+        "left out": {"without a figure": 1},
+    }  # fmt: skip
+    assert (tmp_path / "out" / "mine" / CARD).read_text() == (pack / CARD).read_text()
+    nothing = accel("build", tmp_path, "--cards", tmp_path, "--only", "yours")
+    assert isinstance(nothing.exception, InvalidInput)
+    assert "holds no card of yours" in str(nothing.exception)

@@ -1,0 +1,182 @@
+"""`accel knowledge`: packs of public figures: list, show, add, remove, build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
+from accel_platform.cli.output import note, print_json, print_table, settings_for, wants_json
+
+if TYPE_CHECKING:
+    from accel_platform.knowledge.packs import PackState
+    from accel_platform.settings import Settings
+
+app = typer.Typer(help="Packs of public figures: list, add, remove, build.", no_args_is_help=True)
+
+
+@app.callback()
+def knowledge() -> None:
+    """Packs of public figures: list, add, remove, build."""
+
+
+@app.command(name="list")
+def list_(home: Home = None, json_: Json = False, format_: OutputFormat = FormatOption.table) -> None:
+    """List the packs with rows, devices and license, and why one is not used."""
+    from accel_platform.events import EventLog
+    from accel_platform.knowledge.packs import pack_states
+
+    states = pack_states(EventLog.open(settings_for(home)))
+    if wants_json(json_, format_):
+        print_json([_document(state) for state in states])
+        return
+    print_table([_row(state) for state in states], empty="There are no packs.")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="The pack, as `accel knowledge list` names it.")],
+    home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """Show a pack's card: source, license, what was left out, and how it was converted."""
+    from accel_platform.events import EventLog
+    from accel_platform.knowledge.cards import card_text
+    from accel_platform.knowledge.packs import pack_states, state_of
+
+    state = state_of(pack_states(EventLog.open(settings_for(home))), name)
+    if wants_json(json_, format_):
+        print_json(_document(state) | {"card": state.card.as_dict() if state.card else None})
+        return
+    if state.card is not None:
+        typer.echo(card_text(state.card), nl=False)
+    note("It is used." if state.used else f"It is not used: {state.reason}.")
+
+
+@app.command()
+def add(
+    pack: Annotated[str, typer.Argument(metavar="PACK", help="The folder of a pack, or the name of a shipped one.")],
+    home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """Use a pack: one of somebody else, after a check of all it holds, or a shipped one that was removed."""
+    from accel_platform.events import EventLog
+    from accel_platform.knowledge.packs import add_pack, shipped_folder
+
+    settings = settings_for(home)
+    folder = Path(pack)
+    if not folder.is_dir():
+        folder = shipped_folder(pack)
+    added = add_pack(EventLog.open(settings), folder)
+    _bring_up_to_date(settings)
+    if wants_json(json_, format_):
+        print_json({"name": added.card.name, "rows": added.card.rows, "used": True})
+    else:
+        typer.echo(f"{added.card.name} is used: {added.card.rows:,} figures.")
+
+
+@app.command()
+def remove(
+    name: Annotated[str, typer.Argument(help="The pack, as `accel knowledge list` names it.")],
+    by: Annotated[str | None, typer.Option(help="Your name; stored permanently.")] = None,
+    home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """Take a pack out of use. Its events stay in the log, and `accel knowledge add` uses it again."""
+    from accel_platform.events import EventLog
+    from accel_platform.knowledge.packs import remove_pack
+
+    settings = settings_for(home)
+    remove_pack(EventLog.open(settings), name, by=by)
+    _bring_up_to_date(settings)
+    if wants_json(json_, format_):
+        print_json({"name": name, "used": False})
+    else:
+        typer.echo(f"{name} is not used any more.")
+
+
+@app.command()
+def build(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE_DIR", help="The folder with the files that cards name.")],
+    only: Annotated[str | None, typer.Option(metavar="NAME", help="Build this pack alone.")] = None,
+    cards: Annotated[
+        Path | None, typer.Option(help="The folder of the packs, each with a card. Default: the shipped ones.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the packs here. Default: beside their cards.")] = None,
+    json_: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """Make packs anew from their source files. The same files and cards give the same bytes."""
+    from accel_platform.errors import InvalidInput
+    from accel_platform.knowledge.cards import CARD, load_card
+    from accel_platform.knowledge.packs import PACKS
+    from migrations.pipeline.pack_builder import build_pack
+
+    place = cards or PACKS
+    folders = [path.parent for path in sorted(place.glob(f"*/{CARD}")) if only in (None, path.parent.name)]
+    if not folders:
+        raise InvalidInput(f"{place} holds no card of {only or 'any pack'}: write {only or 'NAME'}/{CARD} first.")
+    rows: list[dict[str, Any]] = []
+    for folder in folders:
+        if not load_card(folder).files and only is None:
+            note(f"{folder.name} is left out: its card names no files to convert.")
+            continue
+        built = build_pack(folder, source, (out or place) / folder.name)
+        rows.append(
+            {
+                "pack": built.card.name,
+                "rows": built.card.rows,
+                "bytes": built.size_bytes,
+                "outcome": "changed" if built.changed else "as before",
+                "left out": built.left_out,
+            }
+        )
+        note(f"{folder.name}: {built.card.rows:,} rows")
+    if wants_json(json_, format_):
+        print_json(rows)
+    else:
+        print_table([row | {"left out": _counted(row["left out"])} for row in rows])
+
+
+def _bring_up_to_date(settings: Settings) -> None:
+    from accel_platform.warehouse.publish import bring_up_to_date
+
+    bring_up_to_date(settings, progress=note)
+
+
+def _document(state: PackState) -> dict[str, Any]:
+    card = state.card
+    return {
+        "name": state.name,
+        "title": card.title if card else None,
+        "rows": card.rows if card else None,
+        "devices": list(card.devices) if card else None,
+        "license": card.license if card else None,
+        "repository": card.repository if card else None,
+        "commit": card.commit if card else None,
+        "date": str(card.date) if card else None,
+        "shipped": state.shipped,
+        "used": state.used,
+        "reason": state.reason,
+    }
+
+
+def _row(state: PackState) -> dict[str, Any]:
+    return {
+        "pack": state.name,
+        "rows": state.card.rows if state.card else None,
+        "devices": len(state.card.devices) if state.card else None,
+        "license": state.card.license if state.card else None,
+        "source": state.card.repository if state.card else None,
+        "used": "yes" if state.used else "no",
+        "reason": state.reason,
+    }
+
+
+def _counted(left_out: dict[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
