@@ -37,6 +37,12 @@ class DeviceSpec:
     """Dense INT8 matrix rate."""
     cache_mib: float | None = None
     """Last level, on chip."""
+    compute_units: int | None = None
+    """Streaming multiprocessors, compute units or Xe cores."""
+    peak_fp32_matrix_tflops: float | None = None
+    """Dense FP32 matrix rate, where matrix units are faster than vectors in full FP32."""
+    peak_tf32_tensor_tflops: float | None = None
+    """Dense TF32 rate: of NVIDIA's tensor cores since Ampere, half of the FP16 rate."""
     usd_per_hour: float | None = None
     """Public on-demand price of one such device with the host it comes with, as `usd_source` listed it."""
     usd_source: str | None = None
@@ -106,6 +112,9 @@ def _spec(row: dict[str, str]) -> DeviceSpec:
         aliases=tuple(filter(None, row["aliases"].split(";"))),
         peak_int8_tensor_tops=_number(row["peak_int8_tensor_tops"]),
         cache_mib=_number(row["cache_mib"]),
+        compute_units=int(row["compute_units"]) if row["compute_units"] else None,
+        peak_fp32_matrix_tflops=_number(row["peak_fp32_matrix_tflops"]),
+        peak_tf32_tensor_tflops=_number(row["peak_tf32_tensor_tflops"]),
         usd_per_hour=_number(row["usd_per_hour"]),
         usd_source=row["usd_source"] or None,
         usd_date=row["usd_date"] or None,
