@@ -75,6 +75,7 @@ def run(
         given = {name: value for name, value in choice.items() if value}
         _run_pipeline(settings, {**given, "effort": effort}, for_machines=for_machines)
         if serve:
+            _adopt_packs(settings)
             _serve(settings, port, for_machines=for_machines)
         return
     _prepare_first_answers(settings)
@@ -112,7 +113,6 @@ def _prepare_first_answers(settings: Settings) -> None:
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
     from accel_platform.knowledge import adopt_campaigns
-    from accel_platform.knowledge.packs import adopt_packs
     from accel_platform.warehouse.publish import bring_up_to_date
     from predictor.training import artifact
     from predictor.training.train import train
@@ -125,7 +125,16 @@ def _prepare_first_answers(settings: Settings) -> None:
             train(settings, log, progress=note)
         except AccelError as error:
             note(f"Without a predictor, answers come from results only: {error}")
-    for refused in adopt_packs(log):
+    _adopt_packs(settings)
+
+
+def _adopt_packs(settings: Settings) -> None:
+    """Bring the shipped knowledge packs into log and tables; a pack that cannot be used is named."""
+    from accel_platform.events import EventLog
+    from accel_platform.knowledge.packs import adopt_packs
+    from accel_platform.warehouse.publish import bring_up_to_date
+
+    for refused in adopt_packs(EventLog.open(settings)):
         note(f"The knowledge pack {refused.name} is not used: {refused.reason}")
     bring_up_to_date(settings, progress=note)
 

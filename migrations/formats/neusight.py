@@ -50,7 +50,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             NamesInFile((model,), device, family=family, precision="float32", runtime="pytorch"),
             machine=Machine(
                 device_names={hardware: device_name} if hardware and device_name else {},
-                settings={"option": option},
+                settings={"compiler": None if split else option, "parallel": option if split else None},
             ),
             original={"model": row["model"], "option": option},
         )

@@ -135,7 +135,7 @@ def test_they_hold_what_git_tracks(built: Distributions, sources: list[str]) -> 
         if name == root or name.startswith(f"{root}/")
     }
     assert in_wheel == expected
-    assert built.wheel.stat().st_size < 2_000_000
+    assert built.wheel.stat().st_size < 14_000_000
 
 
 def test_it_is_the_installed_platform_that_runs(accel: Path, folder: Path) -> None:
