@@ -24,7 +24,8 @@ SELECT provenance, count(*) AS results, count(*) FILTER (WHERE status <> 'ok') A
 FROM results GROUP BY provenance ORDER BY results DESC, provenance
 """
 _DAYS = """
-SELECT recorded_at::DATE AS day, count(*) AS results FROM results GROUP BY day ORDER BY day DESC LIMIT 30
+SELECT recorded_at::DATE AS day, count(*) AS results FROM results
+WHERE NOT starts_with(source, 'pack:') GROUP BY day ORDER BY day DESC LIMIT 30
 """
 _RUNS = """
 SELECT run_id, kind, source, status, started_at, finished_at, results, cells_ok, cells_failed, "commit" FROM runs

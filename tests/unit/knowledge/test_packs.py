@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from accel_platform.cli import app
+from accel_platform.cli import app, run
 from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events import EventLog, codec
 from accel_platform.events.types import ResultRecorded
@@ -267,3 +267,14 @@ def test_the_command_builds(pack: Path, tmp_path: Path) -> None:
     nothing = accel("build", tmp_path, "--cards", tmp_path, "--only", "yours")
     assert isinstance(nothing.exception, InvalidInput)
     assert "holds no card of yours" in str(nothing.exception)
+
+
+def test_a_start_adopts_the_packs_and_names_damaged_ones(
+    shipped: Path, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run._adopt_packs(settings)
+    assert models(settings) == ["resnet-50", "vit-base"]
+    (shipped / RESULTS).write_bytes(b"PAR1")
+    run._adopt_packs(settings)
+    assert "The knowledge pack mine is not used" in capsys.readouterr().err
+    assert models(settings) == ["resnet-50", "vit-base"]
