@@ -113,9 +113,9 @@ def build(
 ) -> None:
     """Make packs anew from their source files. The same files and cards give the same bytes."""
     from accel_platform.errors import InvalidInput
-    from accel_platform.knowledge.cards import CARD, load_card
-    from accel_platform.knowledge.packs import PACKS
-    from migrations.pipeline.pack_builder import build_pack
+    from accel_platform.knowledge.cards import CARD
+    from accel_platform.knowledge.packs import KERNELS, PACKS
+    from migrations.pipeline.pack_builder import build_pack, seal_kernels
 
     place = cards or PACKS
     folders = [path.parent for path in sorted(place.glob(f"*/{CARD}")) if only in (None, path.parent.name)]
@@ -123,10 +123,10 @@ def build(
         raise InvalidInput(f"{place} holds no card of {only or 'any pack'}: write {only or 'NAME'}/{CARD} first.")
     rows: list[dict[str, Any]] = []
     for folder in folders:
-        if not load_card(folder).files and only is None:
-            note(f"{folder.name} is left out: its card names no files to convert.")
-            continue
-        built = build_pack(folder, source, (out or place) / folder.name)
+        if (folder / KERNELS).exists():
+            built = seal_kernels(folder)  # a table of kernels is converted by `knowledge.kernels`
+        else:
+            built = build_pack(folder, source, (out or place) / folder.name)
         rows.append(
             {
                 "pack": built.card.name,

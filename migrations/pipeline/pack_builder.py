@@ -11,12 +11,24 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog, codec
 from accel_platform.events.types import ResultRecorded
-from accel_platform.knowledge.cards import CARD, Card, ResultsTable, SourceFile, card_text, load_card, source_of
-from accel_platform.knowledge.packs import RESULTS
+from accel_platform.knowledge.cards import (
+    CARD,
+    Card,
+    KernelsTable,
+    ResultsTable,
+    SourceFile,
+    card_text,
+    load_card,
+    source_of,
+)
+from accel_platform.knowledge.packs import KERNELS, RESULTS
 from accel_platform.settings import Settings
 from migrations.pipeline.cross_document_rules import find_cross_document_suspicions
 from migrations.pipeline.document_reader import Reading, read_document
@@ -96,6 +108,24 @@ def build_pack(card_folder: Path, source_dir: Path, out: Path) -> BuiltPack:
     write_durably(out / RESULTS, data)
     write_durably(out / CARD, card_text(built))
     return BuiltPack(built, len(data), changed, dict(left_out))
+
+
+def seal_kernels(folder: Path) -> BuiltPack:
+    """Write rows, devices and hash of a pack's `kernels.parquet` into its card.
+
+    Raises InvalidInput for a table that cannot be read or names no devices.
+    """
+    card, path = load_card(folder), folder / KERNELS
+    try:
+        data = path.read_bytes()
+        devices = pq.read_table(pa.BufferReader(data), columns=["device"])["device"]
+        names = tuple(sorted(devices.cast(pa.string()).unique().to_pylist()))
+    except (OSError, KeyError, pa.ArrowInvalid) as error:
+        raise InvalidInput(f"{path} is no table of kernels with a column `device`: {error}") from error
+    table = KernelsTable(rows=len(devices), devices=names, sha256=hashlib.sha256(data).hexdigest())
+    sealed = card.model_copy(update={"kernels": table})
+    write_durably(folder / CARD, card_text(sealed))
+    return BuiltPack(sealed, len(data), card.kernels != table, {})
 
 
 def _read(card: Card, source_dir: Path, path: str, file: SourceFile) -> Reading:

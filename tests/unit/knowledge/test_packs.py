@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -267,6 +268,25 @@ def test_the_command_builds(pack: Path, tmp_path: Path) -> None:
     nothing = accel("build", tmp_path, "--cards", tmp_path, "--only", "yours")
     assert isinstance(nothing.exception, InvalidInput)
     assert "holds no card of yours" in str(nothing.exception)
+
+
+def test_a_pack_of_kernels_alone_is_sealed_and_read(tmp_path: Path, log: EventLog) -> None:
+    folder = write_source(tmp_path, name="kernels")
+    (folder / CARD).write_text(card_text(load_card(folder).model_copy(update={"files": {}})))
+    table = pa.table({"device": ["T4", "A100", "T4"], "latency_ms": [1.0, 2.0, 3.0]})
+    pq.write_table(table, folder / packs.KERNELS)
+    with pytest.raises(InvalidInput, match="has neither results nor kernels"):
+        add_pack(log, folder)
+    assert (
+        json.loads(accel("build", tmp_path, "--cards", tmp_path, "--only", "kernels", "--json").stdout)[0]["rows"] == 3
+    )
+    card = add_pack(log, folder).card
+    assert (card.devices, card.rows, card.results) == (("A100", "T4"), 3, None)
+    assert [state.used for state in pack_states(log) if state.name == "kernels"] == [True]
+    (folder / packs.KERNELS).write_bytes(b"no table")
+    with pytest.raises(InvalidInput, match="is damaged"):
+        add_pack(log, folder)
+    assert isinstance(accel("build", tmp_path, "--cards", tmp_path, "--only", "kernels").exception, InvalidInput)
 
 
 def test_a_start_adopts_the_packs_and_names_damaged_ones(
