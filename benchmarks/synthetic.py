@@ -49,9 +49,9 @@ def result_events(count: int, *, first: int = 0, seed: int = 0, samples: int = 3
     return table.cast(codec.SCHEMA)
 
 
-def write_log(home: Path, events: int, *, per_segment: int = 10_000) -> None:
-    """A log of so many result events under `home`, as a platform that compacts would have it."""
+def write_log(home: Path, events: int, *, first: int = 0, per_segment: int = 10_000) -> None:
+    """A log of so many result events under `home`, as a platform that compacts would have it; `first` are there."""
     log = EventLog.open(Settings(home=home))
-    for first in range(0, events, per_segment):
-        table = result_events(min(per_segment, events - first), first=first)
-        log.append_table(table, key=f"bulk-{first:09}")
+    for start in range(first, events, per_segment):
+        table = result_events(min(per_segment, events - start), first=start)
+        log.append_table(table, key=f"bulk-{start:09}")
