@@ -81,7 +81,8 @@ def to_row(
         host_id,
         run_id,
         causation_id,
-        payload.model_dump_json(exclude_none=True, exclude=_BULK),
+        # As `model_dump_json` does, without its many options, which took a tenth of it.
+        payload.__pydantic_serializer__.to_json(payload, exclude_none=True, exclude=_BULK).decode(),
         getattr(payload, "samples_ns", None) or None,
     )
 

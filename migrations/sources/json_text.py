@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -81,7 +81,7 @@ class _Reader:
 
     def __post_init__(self) -> None:
         # Not a method of this reader: the two would hold each other, and all that was read, beyond its use.
-        self._decoder = json.JSONDecoder(object_pairs_hook=partial(_object, self._twice))
+        self._decoder = json.JSONDecoder(object_pairs_hook=_object_hook(self._twice))
 
     def whole(self, text: str) -> Any:
         return self._decoder.decode(text)
@@ -139,8 +139,10 @@ class _Reader:
             value, after = None, position
         line_end = text.find("\n", after)
         rest = text[after : line_end if line_end >= 0 else len(text)].strip()
-        members = value if isinstance(value, list) else [value]
-        if members and all(isinstance(member, dict) for member in members) and rest[:1] in ("", "{", "[", ",", "]"):
+        objects = isinstance(value, dict) or (
+            isinstance(value, list) and value and all(isinstance(member, dict) for member in value)
+        )
+        if objects and rest[:1] in ("", "{", "[", ",", "]"):
             self.values.append(value)
             return after
         del self._twice[known:]
@@ -157,13 +159,18 @@ class _Reader:
         return position
 
 
-def _object(given_twice: list[dict[str, list[Any]]], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = [key for key in found if keys.count(key) > 1]
-        given_twice.append({key: [value for name, value in pairs if name == key] for key in twice})
-    return found
+def _object_hook(given_twice: list[dict[str, list[Any]]]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """Return a function that makes an object of its pairs, and adds the keys given twice to a list."""
+
+    def make(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = [key for key in found if keys.count(key) > 1]
+            given_twice.append({key: [value for name, value in pairs if name == key] for key in twice})
+        return found
+
+    return make
 
 
 def _dump(value: Any) -> str:
