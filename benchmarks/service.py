@@ -36,7 +36,7 @@ from predictor.training.train import train
 from service_load import Load, load
 
 Figure = dict[str, object]
-REFERENCE = Path(__file__).parent.parent / "samples" / "reference"
+REFERENCE = Path(__file__).parent.parent / "accel_platform" / "knowledge" / "reference"
 CANDIDATES = (
     "cpu", "openvino", "onnxruntime", "jax", "wasm", "NVIDIA A100 SXM4 80GB", "NVIDIA H100 SXM5 80GB", "NVIDIA L4",
     "NVIDIA T4", "NVIDIA GeForce RTX 4090", "AMD Instinct MI300X", "Apple M2 Max",
