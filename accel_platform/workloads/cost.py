@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import Any
 
 from accel_platform.precisions import resolve_precision
+from accel_platform.workloads.heads import Head
 from accel_platform.workloads.inputs import InputSpec, describe_inputs
 from accel_platform.workloads.model_catalog import ModelSpec
 
-_TRACING = threading.Lock()
+TRACING = threading.Lock()
 """torch's FLOP counter hooks into every module of the process, so two threads may not count at once."""
 
 
@@ -57,18 +58,15 @@ def parameters_of(spec: ModelSpec) -> int:
 
 def sizes_of_parameters(spec: ModelSpec) -> dict[str, int]:
     """Return how many numbers each parameter has, by name."""
-    import torch
-
-    return {name: p.numel() for name, p in _meta_model(spec, torch.float32).named_parameters()}
+    return {name: p.numel() for name, p in meta_model(spec).named_parameters()}
 
 
 def text_tower(spec: ModelSpec) -> str:
     """Return the common prefix of the names of text parameters in a model with other towers; "" otherwise."""
-    import torch
 
     from accel_platform.workloads.build import text_part
 
-    model = _meta_model(spec, torch.float32)
+    model = meta_model(spec)
     if type(text_part(model.config)) is type(model.config):
         return ""
     reads = model.get_decoder()
@@ -82,15 +80,8 @@ def _cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], precision: str) -> Mod
     from accel_platform.workloads.build import text_part
 
     dtype = torch.float32 if precision == "int8" else getattr(torch, precision)
-    model = _meta_model(spec, dtype)
-    tensors = {
-        # Sizes decide shapes, so they need their values.
-        item.name: torch.full(item.shape, item.value)
-        if item.kind == "size"
-        else torch.empty(item.shape, dtype=dtype if item.kind == "signal" else torch.int64, device="meta")
-        for item in inputs
-    }
-    flops, written, put_out = _trace(model, tensors)
+    model = _meta_model(spec, "AutoModel", dtype)
+    flops, written, put_out = _trace(model, meta_inputs(inputs, dtype))
     stored = [*model.parameters(), *model.buffers()]
     return ModelCost(
         parameters=sum(p.numel() for p in model.parameters()),
@@ -104,6 +95,21 @@ def _cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], precision: str) -> Mod
     )
 
 
+def meta_inputs(inputs: tuple[InputSpec, ...], dtype: Any = None) -> dict[str, Any]:
+    """Return tensors of these shapes without values, signals in float32 unless `dtype` says otherwise."""
+    import torch
+
+    return {
+        # Sizes decide shapes, so they need their values.
+        item.name: torch.full(item.shape, item.value)
+        if item.kind == "size"
+        else torch.empty(
+            item.shape, dtype=(dtype or torch.float32) if item.kind == "signal" else torch.int64, device="meta"
+        )
+        for item in inputs
+    }
+
+
 def _saved_by_quantizing(model: Any) -> int:
     """Return the bytes that int8 saves on float32 weights of linear layers and convolutions."""
     import torch
@@ -113,14 +119,21 @@ def _saved_by_quantizing(model: Any) -> int:
     return sum(w.numel() * (w.element_size() - 1) for w in weights.values())
 
 
-@lru_cache(maxsize=8)
-def _meta_model(spec: ModelSpec, dtype: Any) -> Any:
+def meta_model(spec: ModelSpec, head: Head = "AutoModel") -> Any:
+    """Return the model in float32 and evaluation mode, without values."""
     import torch
-    from transformers import AutoModel
+
+    return _meta_model(spec, head, torch.float32)
+
+
+@lru_cache(maxsize=8)
+def _meta_model(spec: ModelSpec, head: Head, dtype: Any) -> Any:
+    import torch
+    import transformers
 
     from accel_platform.workloads.build import config_of
 
-    auto: Any = AutoModel
+    auto: Any = getattr(transformers, head)
     with torch.device("meta"):
         return auto.from_config(config_of(spec), dtype=dtype).eval()
 
@@ -171,7 +184,7 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int, int]:
                 return out
             if func is not attention:
                 return func(*args, **(kwargs or {}))
-            query, key, value = _operands(*args, **(kwargs or {}))
+            query, key, value = attention_operands(*args, **(kwargs or {}))
             # Two products, queries by keys and weights by values; each query head does the whole work.
             rows, columns = math.prod(query.shape[:-1]), key.shape[-2]
             self.flops += 2 * rows * columns * (query.shape[-1] + value.shape[-1])
@@ -179,12 +192,12 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int, int]:
 
     counter, fused = FlopCounterMode(display=False), Fused()
     written = BytesWritten()  # type: ignore[no-untyped-call]
-    with _TRACING, torch.no_grad(), torch.device("meta"), counter, written, fused:
+    with TRACING, torch.no_grad(), torch.device("meta"), counter, written, fused:
         model(**inputs)
     return counter.get_total_flops() + fused.flops, written.total, written.of_layers + fused.of_layers
 
 
-def _operands(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> tuple[Any, Any, Any]:
+def attention_operands(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> tuple[Any, Any, Any]:
     return query, key, value
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from accel_platform.backends.registry import RUNTIMES
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.model_estimates import Cell, predict_all, queried_sample
+from predictor.advisor.operator_estimates import operator_estimate
 from predictor.advisor.resolved_query import DEFAULT_PRECISION, ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate, measured_estimate, scaled_estimate
 from predictor.advisor.serving_state import ServingState
@@ -31,12 +32,22 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
         if isinstance(estimate, Estimate):
             found[i] = _check_precision(state.evidence, query, candidate, estimate)
         else:
-            found[i] = _unsupported_runtime(query, candidate) or estimate
+            found[i] = _unsupported_runtime(query, candidate) or _by_operators(state.evidence, cells[i], estimate)
     return [
         _check_plausible(state.evidence, cell, estimate)
         for cell, estimate in zip(cells, found, strict=True)
         if estimate is not None
     ]
+
+
+def _by_operators(evidence: Evidence, cell: Cell, abstention: Abstention) -> Estimate | Abstention:
+    """Return what the operators say where the learned predictor supports nothing; both reasons where they do not."""
+    if abstention.cause != "unsupported":
+        return abstention
+    estimate = operator_estimate(evidence, *cell)
+    if isinstance(estimate, Estimate):
+        return estimate
+    return replace(abstention, reason=f"{abstention.reason}; {estimate.reason}")
 
 
 def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Abstention) -> Estimate | Abstention:

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -21,9 +21,10 @@ from typing import Any
 
 import accel_platform.workloads
 from accel_platform.atomic_write import make_directory, write_durably
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.operators import Operator, OperatorKind, OperatorProfile, trace_operators
 from predictor.data.fast_path import require_slow_path
 
 TRACE_LOCK = threading.Lock()
@@ -90,6 +91,48 @@ def traced_decoder(spec: ModelSpec) -> Decoder | None:
     require_slow_path()
     shape = _load_or_trace(spec, "decoder", lambda: _trace_decoder(spec))
     return None if shape is None else Decoder(**shape)
+
+
+@lru_cache(maxsize=256)
+def traced_operators(
+    spec: ModelSpec, sequence_length: int | None, sizes: InputSizes, *, training: bool = False
+) -> OperatorProfile | str:
+    """Return the operators of one pass, or the reason why they cannot be told; of a training step those of its pass."""
+    require_slow_path()
+    key = {"operators": training, "length": sequence_length, **asdict(sizes)}
+    stored = _load_or_trace(spec, key, lambda: _trace_operators(spec, sequence_length, sizes, training=training))
+    if "problem" in stored:
+        return str(stored["problem"])
+    of_two, of_three = (tuple(_operator(*fields) for fields in stored[name]) for name in ("of_two", "of_three"))
+    return OperatorProfile(of_two, of_three, stored["parameters"])
+
+
+def _operator(kind: OperatorKind, name: str, dimensions: list[float], count: int) -> Operator:
+    return Operator(kind, name, tuple(dimensions), count)
+
+
+def _trace_operators(
+    spec: ModelSpec, sequence_length: int | None, sizes: InputSizes, *, training: bool
+) -> dict[str, Any]:
+    from accel_platform.workloads.heads import training_head
+    from accel_platform.workloads.inputs import with_image_size
+
+    sized = spec if sizes.image_size is None else with_image_size(spec, sizes.image_size)
+    try:
+        profile = trace_operators(
+            sized,
+            sequence_length=sequence_length,
+            audio_seconds=sizes.audio_seconds,
+            head=training_head(sized) if training else "AutoModel",
+        )
+    except (AccelError, RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        # What a model's own code asks of values, the meta device cannot answer.
+        return {"problem": f"its operators cannot be traced: {' '.join(str(error).split())[:200]}"}
+    return {
+        "of_two": [astuple(operator) for operator in profile.of_two],
+        "of_three": [astuple(operator) for operator in profile.of_three],
+        "parameters": profile.parameters,
+    }
 
 
 def _trace_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> ItemCost:

@@ -1,0 +1,233 @@
+"""Operators of a model: what one forward pass computes, with shapes, traced on the meta device.
+
+Add a kind of operator here, and to `predictor/operators/features.py`, which says what limits it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from accel_platform.errors import InvalidInput
+from accel_platform.workloads.cost import TRACING, attention_operands, meta_inputs, meta_model
+from accel_platform.workloads.heads import Head
+from accel_platform.workloads.inputs import describe_inputs
+from accel_platform.workloads.model_catalog import ModelSpec
+
+OperatorKind = Literal[
+    "linear", "batched_matmul", "convolution", "attention", "softmax", "layer_norm", "elementwise", "embedding"
+]
+DIMENSIONS: dict[OperatorKind, tuple[str, ...]] = {
+    "linear": ("m", "n", "k"),
+    "batched_matmul": ("b", "m", "n", "k"),
+    "convolution": ("b", "pixels", "n", "k", "groups", "taps", "read", "written"),
+    "attention": ("b", "heads", "kv_heads", "m", "n", "k", "v", "pairs"),
+    "softmax": ("rows", "width"),
+    "layer_norm": ("rows", "width"),
+    "elementwise": ("read", "written", "slow"),
+    "embedding": ("rows", "width"),
+}
+"""Names of the dimensions of each kind, in order.
+
+A product is (m x k) by (k x n). A convolution of b images puts out `pixels` of n channels per group, each of k products
+over `taps` positions; `read` and `written` count numbers. Attention has queries of length m, keys of length n, heads of
+width k and values of width v, and meets `pairs` of a query and a key per head. `rows` are normalized or looked up one
+by one. An element-wise operator is `slow`, 1 or 0, if it computes one of SLOW_FUNCTIONS.
+"""
+_ROWWISE: dict[str, OperatorKind] = {
+    **dict.fromkeys(("native_layer_norm", "native_group_norm", "_fused_rms_norm"), "layer_norm"),
+    **dict.fromkeys(("_softmax", "_log_softmax"), "softmax"),
+    "embedding": "embedding",
+}
+_PRODUCTS = ("mm", "addmm")
+_BATCHED_PRODUCTS = ("bmm", "baddbmm")
+_ALLOCATIONS = frozenset(
+    "empty empty_like empty_strided new_empty new_empty_strided _local_scalar_dense detach".split()  # noqa: SIM905
+)
+SLOW_FUNCTIONS = frozenset(
+    "div erf exp gelu log pow reciprocal rsqrt sigmoid silu sin cos sqrt tanh softplus".split()  # noqa: SIM905
+)
+"""Element-wise operators that take more than one instruction on each number."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator with its dimensions, and how often the model computes it."""
+
+    kind: OperatorKind
+    name: str
+    """Name of the torch operator, or `attention`."""
+    dimensions: tuple[float, ...]
+    """In the order of `DIMENSIONS[kind]`."""
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class OperatorProfile:
+    """Operators of a model by batch size: traced at two items and at three, because every dimension is linear in it.
+
+    Not at one, because torch copies less where a dimension is 1.
+    """
+
+    of_two: tuple[Operator, ...]
+    of_three: tuple[Operator, ...]
+    """The same operators in the same order; counts are those of `of_two`."""
+    parameters: float
+
+    def at(self, batch_size: int) -> tuple[Operator, ...]:
+        """Return the operators of a batch."""
+        return tuple(
+            replace(
+                two,
+                dimensions=tuple(
+                    a + (b - a) * (batch_size - 2) for a, b in zip(two.dimensions, three.dimensions, strict=True)
+                ),
+            )
+            for two, three in zip(self.of_two, self.of_three, strict=True)
+        )
+
+
+def trace_operators(
+    spec: ModelSpec,
+    *,
+    sequence_length: int | None = None,
+    audio_seconds: float | None = None,
+    head: Head = "AutoModel",
+) -> OperatorProfile:
+    """Return the operators of one forward pass, without weights or a device; it takes a second or two.
+
+    Attention is one operator where the model's config leaves its implementation open, as runtimes compute it; with
+    `attn_implementation: eager` it is traced operator by operator. Raises InvalidInput for a length that the model
+    cannot take, or a model that does other things for three items than for two.
+    """
+    traces = []
+    for batch_size in (2, 3):
+        inputs = describe_inputs(
+            spec, batch_size=batch_size, sequence_length=sequence_length, audio_seconds=audio_seconds
+        )
+        traces.append(_trace(meta_model(spec, head), meta_inputs(inputs)))
+    two, three = traces
+    if [operator.name for operator in two] != [operator.name for operator in three]:
+        raise InvalidInput(f"{spec.model_id} computes other operators for three items than for two.")
+    counts = Counter(zip(two, three, strict=True))
+    two, three = tuple(replace(op, count=n) for (op, _), n in counts.items()), tuple(op for _, op in counts)
+    return OperatorProfile(two, three, float(sum(p.numel() for p in meta_model(spec, head).parameters())))
+
+
+def _trace(model: Any, inputs: dict[str, Any]) -> tuple[Operator, ...]:
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    aten = torch.ops.aten
+    attention = torch.nn.functional.scaled_dot_product_attention
+    by_experts = (torch.nn.functional.grouped_mm, torch._grouped_mm)
+    found: list[Operator] = []
+
+    class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is aten._local_scalar_dense.default and args[0].dtype == torch.bool:
+                # A meta tensor has no values; of our inputs every mask is all ones.
+                return True
+            out = func(*args, **(kwargs or {}))
+            if not (func.is_view or func is aten._unsafe_view.default):
+                operator = _operator(func.overloadpacket.__name__, args, kwargs or {}, out)
+                if operator is not None:
+                    found.append(operator)
+            return out
+
+    class FusedAttention(TorchFunctionMode):
+        """Attention, and products by experts, as the one operator that every runtime makes of them."""
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func in by_experts:
+                tokens, weights = args[0], args[1]
+                experts, width = weights.shape[0], weights.shape[-1]
+                found.append(
+                    Operator(
+                        "batched_matmul",
+                        "grouped_mm",
+                        (experts, tokens.shape[0] / experts, width, weights.shape[-2]),
+                    )
+                )
+                return tokens.new_empty((tokens.shape[0], width))
+            if func is not attention:
+                return func(*args, **(kwargs or {}))
+            query, key, value = attention_operands(*args, **(kwargs or {}))
+            length, causal = query.shape[-2], bool((kwargs or {}).get("is_causal"))
+            heads, kv_heads = query.shape[-3], key.shape[-3]
+            found.append(
+                Operator(
+                    "attention",
+                    "attention",
+                    (
+                        math.prod(query.shape[:-3]),
+                        heads,
+                        kv_heads,
+                        length,
+                        key.shape[-2],
+                        query.shape[-1],
+                        value.shape[-1],
+                        length * (length + 1) / 2 if causal else length * key.shape[-2],
+                    ),
+                )
+            )
+            # Runtimes write it as (batch, length, heads, width), so that what follows copies nothing.
+            shape = (*query.shape[:-3], query.shape[-2], heads, value.shape[-1])
+            return query.new_empty(shape).transpose(-2, -3)
+
+    with TRACING, torch.no_grad(), torch.device("meta"), Recorder(), FusedAttention():  # type: ignore[no-untyped-call]
+        model(**inputs)
+    return tuple(found)
+
+
+def _operator(name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Operator | None:
+    """Return an ATen call as an operator; None for one that moves no numbers."""
+    if name in _PRODUCTS:
+        left, right = args[-2:]
+        return Operator("linear", name, (left.shape[0], right.shape[1], left.shape[1]))
+    if name in _BATCHED_PRODUCTS:
+        left, right = args[-2:]
+        return Operator("batched_matmul", name, (left.shape[0], left.shape[1], right.shape[2], left.shape[2]))
+    outputs = list(_tensors(out if isinstance(out, list | tuple) else (out,)))
+    written = sum(tensor.numel() for tensor in outputs)
+    if name in _ALLOCATIONS or not written:
+        return None
+    if name == "convolution":
+        return _convolution(args, outputs[0])
+    width = outputs[0].shape[-1] if outputs[0].shape else 1
+    if name == "native_group_norm":
+        width = math.prod(outputs[0].shape[1:]) / args[-2]
+    kind = _ROWWISE.get(name)
+    if kind is not None:
+        return Operator(kind, name, (outputs[0].numel() / width, width))
+    # What is broadcast is read once, so that a tensor counts the numbers it holds and not those it is expanded to.
+    read = sum(map(_held, _tensors((*args, *kwargs.values()))))
+    return Operator("elementwise", name, (max(read, 1), written, float(name.rstrip("_") in SLOW_FUNCTIONS)))
+
+
+def _convolution(args: Sequence[Any], output: Any) -> Operator:
+    image, weight = args[:2]
+    transposed, groups, taps = bool(args[6]), int(args[8]), math.prod(weight.shape[2:])
+    if transposed:
+        # It does for each pixel it reads what another one does for each that it writes.
+        pixels, n, k = math.prod(image.shape[2:]), math.prod(weight.shape[1:]), weight.shape[0] // groups
+    else:
+        pixels, n, k = math.prod(output.shape[2:]), weight.shape[0] // groups, math.prod(weight.shape[1:])
+    read = image.numel() + weight.numel()
+    return Operator("convolution", "convolution", (image.shape[0], pixels, n, k, groups, taps, read, output.numel()))
+
+
+def _held(tensor: Any) -> int:
+    """Return how many different numbers a tensor has: an expanded dimension has one."""
+    return math.prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0)
+
+
+def _tensors(values: Iterable[Any]) -> Iterable[Any]:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return (leaf for leaf in tree_leaves(list(values)) if isinstance(leaf, torch.Tensor))

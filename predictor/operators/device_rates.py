@@ -1,0 +1,84 @@
+"""Rates of a device that bound its operators: compute by precision, bandwidth, cache, units, sustained power."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from functools import cache
+
+from accel_platform.hardware.catalog import DeviceSpec, catalog
+
+_DVFS_EXPONENT = 0.5
+"""Sustained clock by power: dynamic power grows with f · V², and V with f, so that f grows with the square to the cube
+root of the power."""
+_NEARBY_YEARS = 1
+
+
+@dataclass(frozen=True)
+class DeviceRates:
+    """What bounds operators on one device; NaN where unknown."""
+
+    name: str
+    vendor: str
+    flops: dict[int, float]
+    """Sustained FLOPs per second of matrix products, by bits of a number."""
+    tf32_flops: float
+    """Those of float32 convolutions, which PyTorch rounds to TF32 where a device can."""
+    bandwidth: float
+    """Bytes per second."""
+    compute_units: float
+    cache_bytes: float
+
+    def convolution_flops(self, bits: int) -> float:
+        """Return the sustained FLOPs per second of convolutions."""
+        return max(self.flops[32], self.tf32_flops) if bits == 32 else self.flops[bits]
+
+
+def device_rates(spec: DeviceSpec) -> DeviceRates | str:
+    """Return the rates of a GPU, or the reason why its operators cannot be priced."""
+    if spec.kind != "gpu":
+        return f"operators are priced on GPUs only, and {spec.name} is a {spec.kind}"
+    if spec.peak_fp32_tflops is None or spec.bandwidth_gb_s is None:
+        return f"the peak rate or the bandwidth of {spec.name} is not published"
+    single = max(spec.peak_fp32_tflops, spec.peak_fp32_matrix_tflops or 0.0)
+    half = max(single, spec.peak_fp16_tensor_tflops or 0.0)
+    sustained = 1e12 * min(1.0, power_headroom(spec)) ** _DVFS_EXPONENT
+    return DeviceRates(
+        name=spec.name,
+        vendor=spec.vendor or "",
+        flops={32: single * sustained, 16: half * sustained},
+        tf32_flops=_or_nan(spec.peak_tf32_tensor_tflops) * sustained,
+        bandwidth=spec.bandwidth_gb_s * 1e9,
+        compute_units=_or_nan(spec.compute_units),
+        cache_bytes=_or_nan(spec.cache_mib) * 2**20,
+    )
+
+
+@cache
+def power_headroom(spec: DeviceSpec) -> float:
+    """Return the power per peak FLOP of a GPU over the median of its maker's GPUs of these years; 1 where unknown.
+
+    A card of 70 W with the chip of a card of 215 W cannot hold the same clock: it has a headroom of a third.
+    """
+    own = _watts_per_tflop(spec)
+    if own is None or spec.release_year is None:
+        return 1.0
+    others = [
+        watts
+        for other in catalog()
+        if other.kind == "gpu"
+        and other.vendor == spec.vendor
+        and other.release_year is not None
+        and abs(other.release_year - spec.release_year) <= _NEARBY_YEARS
+        and (watts := _watts_per_tflop(other)) is not None
+    ]
+    return own / statistics.median(others) if others else 1.0
+
+
+def _watts_per_tflop(spec: DeviceSpec) -> float | None:
+    return None if not spec.tdp_w or not spec.peak_fp32_tflops else spec.tdp_w / spec.peak_fp32_tflops
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else float(value)

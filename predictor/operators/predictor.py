@@ -1,0 +1,116 @@
+"""The operator predictor: latency of any model on any GPU of the catalogue, from its operators.
+
+It is fitted from the shipped kernel tables and measured models (`fit`), and ships fitted, because that takes a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+import lightgbm as lgb
+
+from accel_platform.workloads.operators import Operator
+from predictor.calibration.conformal import Calibration
+from predictor.operators.device_rates import DeviceRates
+from predictor.operators.utilization import ClassUtilization, Utilization
+from predictor.operators.whole_models import HOST_RANGE, MOVING, Correction, OperatorShare, host_ms, operator_shares
+from predictor.schemas.responses import Interval
+
+SHIPPED = Path(__file__).with_name("fitted.json.xz")
+
+
+@dataclass(frozen=True)
+class OperatorPrediction:
+    """Latency of one pass of a whole model, and where the time goes."""
+
+    latency_ms: Interval
+    shares: tuple[OperatorShare, ...]
+    """Time by kind of operator, corrected as the latency is, the longest first."""
+    host_bound: bool
+    """Whether the device waits for the host to issue operators."""
+    measured_device: bool
+    """Whether whole models were measured on the device in this width."""
+
+
+@dataclass(frozen=True)
+class OperatorPredictor:
+    """Utilization by operator, the correction for whole models, and how far both err."""
+
+    utilization: Utilization
+    correction: Correction
+    measured_device: Calibration
+    """Errors for other models on a device with measured models."""
+    new_device: Calibration
+    """Errors on devices left out in turn."""
+
+    def predict(self, operators: Sequence[Operator], device: DeviceRates, bits: int) -> OperatorPrediction:
+        """Return the latency of a model with these operators; `bits` is 32 or 16."""
+        shares = self.corrected_shares(operators, device, bits)
+        busy_ms, issued_ms = sum(share.milliseconds for share in shares), host_ms(operators)
+        known = self.correction.knows(device, bits)
+        calibration = self.measured_device if known else self.new_device
+        width = math.exp(calibration.half_width)
+        latency = Interval(
+            p50=max(busy_ms, issued_ms),
+            low=max(busy_ms / width, issued_ms * HOST_RANGE[0]),
+            high=max(busy_ms * width, issued_ms * HOST_RANGE[1]),
+            level=calibration.level,
+        )
+        return OperatorPrediction(latency, shares, host_bound=issued_ms > busy_ms, measured_device=known)
+
+    def corrected_shares(
+        self, operators: Sequence[Operator], device: DeviceRates, bits: int
+    ) -> tuple[OperatorShare, ...]:
+        """Return the time of a model's operators by kind, the longest first."""
+        products, moving = self.correction.log_factors(device.name, device.vendor, bits)
+        shares = (
+            OperatorShare(
+                share.kind, share.milliseconds * math.exp(moving if share.kind in MOVING else products), share.count
+            )
+            for share in operator_shares(self.utilization, operators, device, bits)
+        )
+        return tuple(sorted(shares, key=lambda share: -share.milliseconds))
+
+
+@cache
+def shipped_predictor() -> OperatorPredictor:
+    """Return the predictor that comes with the package."""
+    return load(SHIPPED)
+
+
+def save(predictor: OperatorPredictor, path: Path) -> None:
+    """Write a predictor; equal ones give equal bytes."""
+    content = {
+        "classes": {
+            kind: {"trees": learned.trees.model_to_string(num_iteration=-1), "effects": learned.effects}
+            for kind, learned in predictor.utilization.classes.items()
+        },
+        "correction": asdict(predictor.correction),
+        "measured_device": predictor.measured_device.model_dump(),
+        "new_device": predictor.new_device.model_dump(),
+    }
+    path.write_bytes(lzma.compress(json.dumps(content, sort_keys=True).encode(), preset=9))
+
+
+def load(path: Path) -> OperatorPredictor:
+    """Return a predictor that `save` wrote."""
+    content = json.loads(lzma.decompress(path.read_bytes()))
+    correction = content["correction"]
+    correction = {place: {key: tuple(both) for key, both in found.items()} for place, found in correction.items()}
+    return OperatorPredictor(
+        utilization=Utilization(
+            {
+                kind: ClassUtilization(lgb.Booster(model_str=entry["trees"]), entry["effects"])
+                for kind, entry in content["classes"].items()
+            }
+        ),
+        correction=Correction(**correction),
+        measured_device=Calibration(**content["measured_device"]),
+        new_device=Calibration(**content["new_device"]),
+    )

@@ -1,0 +1,106 @@
+"""Utilization of a device by operators: boosted trees over relative features, and what is particular to a device.
+
+log(time / speed of light) = f(features) + effect of the device. The effects are taken out before the trees are fitted,
+so that a device that throttles or lacks tuned kernels does not teach them its own failing. A device without kernel
+measurements has the effect 0: it is taken for the typical one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import lightgbm as lgb
+import numpy as np
+
+from accel_platform.workloads.operators import OperatorKind
+from predictor.operators.device_rates import DeviceRates
+from predictor.operators.features import Array, price
+from predictor.operators.kernels import KernelTable, effect_group
+
+ROUNDS = 120
+"""More rounds fit the kernels better and whole models no better."""
+_ITERATIONS = 4
+"""Times that effects and trees are fitted in turn."""
+_EFFECT_RANGE = (0.4, 0.8)
+"""Quantiles of a device's kernels, by their speed of light, from which its effect is read: shorter ones are launches,
+and on longer ones a card of little power throttles more than in a model."""
+_PARAMETERS = {
+    "objective": "l1",
+    "learning_rate": 0.08,
+    "num_leaves": 31,
+    "deterministic": True,
+    "force_row_wise": True,
+    "seed": 1,
+    "num_threads": 2,
+    "verbose": -1,
+}
+
+
+@dataclass(frozen=True)
+class ClassUtilization:
+    """Utilization of one class of operators."""
+
+    trees: lgb.Booster
+    effects: dict[str, float]
+    """Log time over that of the typical device, by `effect_group`."""
+
+    def log_time_over_light(self, features: Array, group: str) -> Array:
+        predicted: Array = np.asarray(self.trees.predict(features, num_threads=1))
+        return predicted + self.effects.get(group, 0.0)
+
+
+@dataclass(frozen=True)
+class Utilization:
+    """Utilization by class of operator."""
+
+    classes: dict[OperatorKind, ClassUtilization]
+
+    def times_ms(self, kind: OperatorKind, dimensions: Array, device: DeviceRates, bits: int) -> Array:
+        """Return the time of each operator on a device; arguments as of `price`."""
+        light, features = price(kind, dimensions, device, bits)
+        learned = self.classes[_learned_as(kind, device, bits)]
+        times: Array = light * np.exp(learned.log_time_over_light(features, effect_group(device.name, bits)))
+        return times
+
+
+def _learned_as(kind: OperatorKind, device: DeviceRates, bits: int) -> OperatorKind:
+    """Return the class whose kernels tell about an operator.
+
+    Convolutions were measured in float32 on vector units, where Winograd's algorithm saves products. On matrix units
+    they are computed as products are.
+    """
+    if kind == "convolution" and device.convolution_flops(bits) > device.flops[32]:
+        return "linear"
+    return "elementwise" if kind == "embedding" else kind
+
+
+def fit_utilization(kernels: Mapping[OperatorKind, KernelTable]) -> Utilization:
+    """Learn utilization from kernel measurements; equal ones give an equal result."""
+    return Utilization({kind: _fit_class(table) for kind, table in sorted(kernels.items())})
+
+
+def _fit_class(table: KernelTable) -> ClassUtilization:
+    groups, member = np.unique(table.groups, return_inverse=True)
+    counts = np.bincount(member)
+    weights = (len(member) / len(groups)) / counts[member]
+    telling = np.zeros(len(member), dtype=bool)
+    for i in range(len(groups)):
+        light = table.light_ms[member == i]
+        least, most = np.quantile(light, _EFFECT_RANGE)
+        telling[member == i] = (light >= least) & (light <= most)
+    target = table.log_time_over_light
+    effects = np.zeros(len(groups))
+    # The effects go first, because trees that see the devices' levels tell devices apart by their features.
+    residuals = target
+    for _ in range(_ITERATIONS):
+        effects = np.array([np.median(residuals[telling & (member == i)]) for i in range(len(groups))])
+        effects -= np.median(effects)
+        trees = _boost(table.features, target - effects[member], weights)
+        residuals = target - np.asarray(trees.predict(table.features))
+    return ClassUtilization(trees, {str(group): float(effect) for group, effect in zip(groups, effects, strict=True)})
+
+
+def _boost(features: Array, target: Array, weights: Array) -> lgb.Booster:
+    data = lgb.Dataset(features, label=target, weight=weights, params=_PARAMETERS)
+    return lgb.train(_PARAMETERS, data, num_boost_round=ROUNDS)

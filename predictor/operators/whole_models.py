@@ -1,0 +1,144 @@
+"""Latency of whole models: the sum of their operators, corrected by what measured models take, with an interval."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from accel_platform.workloads.operators import Operator, OperatorKind
+from predictor.operators.device_rates import DeviceRates
+from predictor.operators.features import Array
+from predictor.operators.utilization import Utilization
+
+HOST_MS_PER_OPERATOR = 0.0073
+"""Time in which PyTorch issues one operator: the median of five models of transformers with tiny layers (4.8 to 9.2
+µs), by `benchmarks/operators.py` on a Xeon of 2023. A model whose operators are shorter waits for that."""
+HOST_RANGE = (0.5, 3.0)
+"""Factors between which other processors, and the launch on a device, move that time."""
+MOVING: frozenset[OperatorKind] = frozenset(("elementwise", "softmax", "layer_norm", "embedding"))
+"""Kinds that move numbers; all others compute products. The two are corrected apart."""
+_RIDGE = 1.0
+"""Weight of a device's prior against each of its measured models. From 0.3 to 3 no error changes by a percent point."""
+_VENDOR_SHRINKAGE = 4.0
+"""Devices without any correction that a maker's devices are averaged with, for a device nobody measured."""
+
+
+@dataclass(frozen=True)
+class OperatorShare:
+    """All operators of one kind in a model, on a device."""
+
+    kind: OperatorKind
+    milliseconds: float
+    count: int
+
+
+@dataclass(frozen=True)
+class MeasuredModel:
+    """A whole model that was measured, and what its operators sum up to there."""
+
+    model: str
+    device: str
+    vendor: str
+    bits: int
+    latency_ms: float
+    products_ms: float
+    moving_ms: float
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What products, and operators that move numbers, take in whole models over their sums, in natural logs."""
+
+    devices: dict[str, tuple[float, float]]
+    """Both factors by device and bits."""
+    vendors: dict[str, tuple[float, float]]
+    """Both factors for a maker's other devices, by vendor and bits."""
+
+    def log_factors(self, device: str, vendor: str, bits: int) -> tuple[float, float]:
+        """Return the logs of the factors on a device: its own, else its maker's, else none."""
+        return self.devices.get(f"{device} {bits}") or self.vendors.get(f"{vendor} {bits}") or (0.0, 0.0)
+
+    def knows(self, device: DeviceRates, bits: int) -> bool:
+        """Return whether a model was measured on the device in this width."""
+        return f"{device.name} {bits}" in self.devices
+
+
+def fit_correction(measured: Sequence[MeasuredModel]) -> Correction:
+    """Return what these models teach; nothing where there are none."""
+    models: dict[tuple[str, str, int], list[MeasuredModel]] = defaultdict(list)
+    for model in measured:
+        models[model.device, model.vendor, model.bits].append(model)
+    alone: dict[str, list[Array]] = defaultdict(list)
+    for (_, vendor, bits), found in models.items():
+        alone[f"{vendor} {bits}"].append(_log_factors(found, np.zeros(2)))
+    priors = {key: np.sum(each, axis=0) / (len(each) + _VENDOR_SHRINKAGE) for key, each in alone.items()}
+    own = {
+        f"{device} {bits}": _log_factors(found, priors[f"{vendor} {bits}"])
+        for (device, vendor, bits), found in models.items()
+    }
+    return Correction(
+        devices={key: (float(both[0]), float(both[1])) for key, both in own.items()},
+        vendors={key: (float(both[0]), float(both[1])) for key, both in priors.items()},
+    )
+
+
+def _log_factors(models: Sequence[MeasuredModel], prior: Array) -> Array:
+    """Return the logs of both factors that fit the models of one device best, by ridge regression towards a prior."""
+    products = np.array([model.products_ms for model in models])
+    moving = np.array([model.moving_ms for model in models])
+    latency = np.array([model.latency_ms for model in models])
+
+    def residuals(logs: Array) -> Array:
+        corrected = products * np.exp(logs[0]) + moving * np.exp(logs[1])
+        return np.concatenate([np.log(corrected / latency), np.sqrt(_RIDGE) * (logs - prior)])
+
+    found: Array = least_squares(residuals, prior).x
+    return found
+
+
+def operator_shares(
+    utilization: Utilization, operators: Sequence[Operator], device: DeviceRates, bits: int
+) -> list[OperatorShare]:
+    """Return the time of a model's operators by kind, the longest first."""
+    by_kind: dict[tuple[OperatorKind, OperatorKind], list[Operator]] = defaultdict(list)
+    for operator in operators:
+        for part in _as_priced(operator, bits):
+            by_kind[operator.kind, part.kind].append(part)
+    milliseconds: dict[OperatorKind, float] = defaultdict(float)
+    counts: dict[OperatorKind, int] = defaultdict(int)
+    for (kind, priced_as), parts in by_kind.items():
+        dimensions = np.array([part.dimensions for part in parts], dtype=float)
+        times = utilization.times_ms(priced_as, dimensions, device, bits)
+        milliseconds[kind] += float(np.dot(times, [part.count for part in parts]))
+    for operator in operators:
+        counts[operator.kind] += operator.count
+    shares = [OperatorShare(kind, milliseconds[kind], counts[kind]) for kind in milliseconds]
+    return sorted(shares, key=lambda share: -share.milliseconds)
+
+
+def host_ms(operators: Sequence[Operator]) -> float:
+    """Return the time in which the host issues these operators one by one."""
+    return HOST_MS_PER_OPERATOR * sum(operator.count for operator in operators)
+
+
+def _as_priced(operator: Operator, bits: int) -> list[Operator]:
+    """Return the operators of which an operator's time is made up, as kernels of these were measured."""
+    if operator.kind == "convolution":
+        b, pixels, n, k, groups, taps, read, written = operator.dimensions
+        if groups > 1 and n <= 1:
+            # A depthwise convolution computes little for what it moves.
+            return [Operator("elementwise", operator.name, (read, written, 0.0), operator.count)]
+        if taps == 1 and groups == 1:
+            return [Operator("linear", operator.name, (b * pixels, n, k), operator.count)]
+    if operator.kind == "attention" and bits == 32:
+        # Fused kernels were measured in 16 bits alone. In 32 they write no scores either, so the products remain.
+        b, heads, _, m, n, k, v, _ = operator.dimensions
+        return [
+            Operator("batched_matmul", operator.name, (b * heads, m, n, k), operator.count),
+            Operator("batched_matmul", operator.name, (b * heads, m, v, n), operator.count),
+        ]
+    return [operator]
