@@ -115,7 +115,7 @@ def build(
     from accel_platform.errors import InvalidInput
     from accel_platform.knowledge.cards import CARD
     from accel_platform.knowledge.packs import KERNELS, PACKS
-    from migrations.pipeline.pack_builder import build_pack, seal_kernels
+    from migrations.pipeline.pack_builder import build_kernels, build_pack
 
     place = cards or PACKS
     folders = [path.parent for path in sorted(place.glob(f"*/{CARD}")) if only in (None, path.parent.name)]
@@ -124,7 +124,7 @@ def build(
     rows: list[dict[str, Any]] = []
     for folder in folders:
         if (folder / KERNELS).exists():
-            built = seal_kernels(folder)  # a table of kernels is converted by `knowledge.kernels`
+            built = build_kernels(folder, source)
         else:
             built = build_pack(folder, source, (out or place) / folder.name)
         rows.append(

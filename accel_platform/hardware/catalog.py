@@ -33,6 +33,8 @@ class DeviceSpec:
     release_year: int | None
     source: str
     aliases: tuple[str, ...] = ()
+    open_names: tuple[str, ...] = ()
+    """Names that leave the form factor or the memory open; the commonest device answers to them."""
     peak_int8_tensor_tops: float | None = None
     """Dense INT8 matrix rate."""
     cache_mib: float | None = None
@@ -59,7 +61,21 @@ def catalog() -> tuple[DeviceSpec, ...]:
 
 def find_spec(name: str | None) -> DeviceSpec | None:
     """Return the device that a driver or a person calls `name`, or None. Only whole names match."""
-    return _by_key().get(_key(name)) if name else None
+    if not name:
+        return None
+    key = _key(name)
+    return _by_key().get(key) or _by_open_key().get(key)
+
+
+def form_factor_caution(name: str) -> str | None:
+    """Return which device a name is taken for where it leaves that open; None where it does not."""
+    key = _key(name)
+    spec = None if key in _by_key() else _by_open_key().get(key)
+    if spec is None:
+        return None
+    short = _key(spec.open_names[0])
+    others = [other.name for other in catalog() if other is not spec and _key(other.name).startswith(short)]
+    return f"{name} is taken for the {spec.name}" + (f"; {', '.join(others)} differ." if others else ".")
 
 
 def cpu_spec(
@@ -93,6 +109,11 @@ def _by_key() -> dict[str, DeviceSpec]:
     return {_key(name): spec for spec in catalog() for name in (spec.name, *spec.aliases)}
 
 
+@cache
+def _by_open_key() -> dict[str, DeviceSpec]:
+    return {_key(name): spec for spec in catalog() for name in spec.open_names}
+
+
 def _key(name: str) -> str:
     return _NOISE.sub("", name.lower())
 
@@ -110,6 +131,7 @@ def _spec(row: dict[str, str]) -> DeviceSpec:
         release_year=int(row["release_year"]) if row["release_year"] else None,
         source=row["source"],
         aliases=tuple(filter(None, row["aliases"].split(";"))),
+        open_names=tuple(filter(None, row["open_names"].split(";"))),
         peak_int8_tensor_tops=_number(row["peak_int8_tensor_tops"]),
         cache_mib=_number(row["cache_mib"]),
         compute_units=int(row["compute_units"]) if row["compute_units"] else None,

@@ -8,6 +8,7 @@ have b rows of width h.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -88,6 +89,13 @@ def convert_aiconfigurator(systems: Path) -> pa.Table:
     return _query(
         _AICONFIGURATOR, rows=_ROWS_OF_EACH, **{name: f"{systems}/data/{glob}" for name, glob in files.items()}
     )
+
+
+CONVERSIONS: dict[str, Callable[[Path], pa.Table]] = {
+    "neusight-kernels": convert_neusight,
+    "aiconfigurator-kernels": convert_aiconfigurator,
+}
+"""How the table of each pack is made from the file or folder that its card names."""
 
 
 def write_kernels(table: pa.Table, path: Path) -> None:

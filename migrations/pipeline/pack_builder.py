@@ -28,6 +28,7 @@ from accel_platform.knowledge.cards import (
     load_card,
     source_of,
 )
+from accel_platform.knowledge.kernels import CONVERSIONS, write_kernels
 from accel_platform.knowledge.packs import KERNELS, RESULTS
 from accel_platform.settings import Settings
 from migrations.pipeline.cross_document_rules import find_cross_document_suspicions
@@ -110,12 +111,17 @@ def build_pack(card_folder: Path, source_dir: Path, out: Path) -> BuiltPack:
     return BuiltPack(built, len(data), changed, dict(left_out))
 
 
-def seal_kernels(folder: Path) -> BuiltPack:
-    """Write rows, devices and hash of a pack's `kernels.parquet` into its card.
+def build_kernels(folder: Path, source: Path) -> BuiltPack:
+    """Convert a pack's `kernels.parquet` where its source is at hand, and write rows, devices and hash into its card.
 
     Raises InvalidInput for a table that cannot be read or names no devices.
     """
     card, path = load_card(folder), folder / KERNELS
+    files = dict(card.files)
+    for place, file in card.files.items():
+        if card.name in CONVERSIONS and (source / place).exists():
+            write_kernels(CONVERSIONS[card.name](source / place), path)
+            files[place] = SourceFile(path=file.path, sha256=_digest(source / place))
     try:
         data = path.read_bytes()
         devices = pq.read_table(pa.BufferReader(data), columns=["device"])["device"]
@@ -123,7 +129,7 @@ def seal_kernels(folder: Path) -> BuiltPack:
     except (OSError, KeyError, pa.ArrowInvalid) as error:
         raise InvalidInput(f"{path} is no table of kernels with a column `device`: {error}") from error
     table = KernelsTable(rows=len(devices), devices=names, sha256=hashlib.sha256(data).hexdigest())
-    sealed = card.model_copy(update={"kernels": table})
+    sealed = card.model_copy(update={"files": files, "kernels": table})
     write_durably(folder / CARD, card_text(sealed))
     return BuiltPack(sealed, len(data), card.kernels != table, {})
 
@@ -158,3 +164,13 @@ def _version(kept: list[tuple[Event, ResultRecorded]]) -> str:
         digest.update(f"{event.occurred_at} {event.host_id} ".encode())
         digest.update(payload.model_dump_json(exclude_none=True).encode())
     return digest.hexdigest()[:_VERSION_DIGITS]
+
+
+def _digest(source: Path) -> str:
+    """Return the hash of a file, or of the names and hashes of the tables in a folder."""
+    if source.is_file():
+        return hashlib.sha256(source.read_bytes()).hexdigest()
+    total = hashlib.sha256()
+    for path in sorted(source.rglob("*.parquet")):
+        total.update(f"{path.relative_to(source)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()

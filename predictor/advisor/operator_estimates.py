@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from accel_platform.backends.registry import runtime_for
 from accel_platform.hardware.catalog import DeviceSpec
 from accel_platform.workloads.model_catalog import ModelSpec
 from predictor.advisor.candidates import Candidate
@@ -18,8 +19,8 @@ from predictor.operators.kernels import BITS
 from predictor.operators.predictor import OperatorPrediction, shipped_predictor
 from predictor.operators.training_step import training_step
 
-_BACKENDS = frozenset(("pytorch-cuda", "pytorch-rocm"))
-"""Runtimes whose kernels were learned from."""
+_HARDWARE = ("cuda", "rocm")
+"""Hardware names whose runtime, PyTorch, computes the kernels that were learned from."""
 _MAX_REASONS = 4
 _MIN_SHARE = 0.02
 _WORDS = {
@@ -39,7 +40,7 @@ def operator_estimate(evidence: Evidence, query: ResolvedQuery, candidate: Candi
     target, spec, bits = candidate.target, query.subject.spec, BITS.get(query.precision)
     if query.mode == "generation":
         return Abstention("unsupported", "operators of generation are not priced yet")
-    if target.backend not in _BACKENDS:
+    if target.hardware not in _HARDWARE or target.backend != runtime_for(target.hardware).backend:
         return Abstention("unsupported", f"no kernels of {target.backend} were learned from")
     if spec is None:
         return Abstention("unsupported", f"the operators of {query.subject.model_id} are unknown, only its cost is")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from accel_platform.errors import InvalidInput
+from accel_platform.hardware.catalog import form_factor_caution
 from accel_platform.precisions import PRECISIONS, canonical_precision
 from predictor.advisor.candidates import AbsentDevice, Candidate, choose_candidates
 from predictor.advisor.serving_state import ServingState
@@ -112,6 +113,8 @@ def resolve_query(state: ServingState, query: Query, hardware: Sequence[str | Ow
         else None
     )
     warnings = [*filter(None, [length_warning, tokens_warning, precision_warning, cost_warning, text_warning])]
+    names_of_devices = [name for name in hardware or () if isinstance(name, str)]
+    warnings += filter(None, map(form_factor_caution, names_of_devices))
     pixels = None if cost is None else cost.image_size
     if subject.named_only:
         stated = sorted(evidence.image_sizes.get(subject.model_id, ()))

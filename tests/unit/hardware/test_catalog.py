@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from accel_platform.backends.registry import runtime_for
-from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec
+from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec, form_factor_caution
 from predictor.advisor.candidates import Candidate, choose_candidates
 from predictor.data.evidence import Evidence
 
@@ -36,7 +36,7 @@ def test_a_gpu_reads_a_byte_in_the_time_of_a_few_floating_point_operations() -> 
 
 def test_no_two_devices_share_a_name() -> None:
     for device in catalog():
-        for name in (device.name, *device.aliases):
+        for name in (device.name, *device.aliases, *device.open_names):
             assert find_spec(name) == device, name
 
 
@@ -56,9 +56,18 @@ def test_names_as_drivers_report_them(reported: str, name: str) -> None:
     assert found.name == name
 
 
-@pytest.mark.parametrize("name", [None, "", "NVIDIA A100", "NVIDIA L20", "RTX 4090 Laptop GPU", "Test CPU"])
+@pytest.mark.parametrize("name", [None, "", "NVIDIA A100 PCIe", "NVIDIA L20", "RTX 4090 Laptop GPU", "Test CPU"])
 def test_no_likeness_is_taken_for_the_device(name: str | None) -> None:
     assert find_spec(name) is None
+
+
+def test_a_name_that_leaves_the_form_factor_open_says_what_it_is_taken_for() -> None:
+    assert form_factor_caution("NVIDIA H100 80GB HBM3") is None
+    assert form_factor_caution("no such device") is None
+    caution = form_factor_caution("h100")
+    assert caution is not None
+    assert "NVIDIA H100 SXM5 80GB" in caution
+    assert "NVIDIA H100 PCIe 80GB" in caution
 
 
 @pytest.mark.parametrize("device", catalog(), ids=lambda device: device.name)

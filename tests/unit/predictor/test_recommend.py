@@ -31,7 +31,8 @@ from predictor_world import (
 )
 
 BERT, VIT = MODELS[0], MODELS[1]
-GPU = "NVIDIA L4"
+GPU = "Test GPU"
+"""No device of the catalogue, so that its operators have no price."""
 
 
 @pytest.fixture(scope="module")
@@ -241,14 +242,21 @@ def test_hardware_by_hardware_device_and_catalogue_name(advisor: Advisor) -> Non
     assert [r.hardware for r in _ask(advisor, "bert-base", hardware=["CPU"]).recommendations] == ["cpu"]
     for name in (CPU, CPU.lower(), CPU_ID):
         assert len(_ask(advisor, "bert-base", hardware=[name]).recommendations) == 3
-    [known] = _ask(advisor, "bert-base", hardware=["nvidia h200"]).excluded
-    assert (known.hardware, known.device) == ("cuda", "NVIDIA H200 SXM")
+    [known] = _ask(advisor, "bert-base", hardware=["nvidia h200"]).recommendations
+    assert (known.hardware, known.device, known.provenance) == ("cuda", "NVIDIA H200 SXM", "predicted")
     [rocm] = _ask(advisor, "bert-base", hardware=["rocm"]).excluded
     assert "nothing was measured there" in rocm.reason
     with pytest.raises(InvalidInput, match="Did you mean cuda"):
         _ask(advisor, "bert-base", hardware=["cudaa"])
     with pytest.raises(InvalidInput, match="Did you mean NVIDIA A100 PCIe 40GB, NVIDIA A100 PCIe 80GB"):
-        _ask(advisor, "bert-base", hardware=["nvidia A100"])
+        _ask(advisor, "bert-base", hardware=["nvidia A100 PCIe"])
+
+
+def test_a_name_that_leaves_the_form_factor_open_is_taken_for_the_commonest_with_a_warning(advisor: Advisor) -> None:
+    answer = _ask(advisor, "bert-base", hardware=["nvidia A100"])
+    assert [r.device for r in answer.recommendations] == ["NVIDIA A100 SXM4 80GB"]
+    [warning] = [w for w in answer.warnings if "taken for" in w]
+    assert "NVIDIA A100 PCIe 40GB" in warning
 
 
 def test_predict_answers_one_cell_or_says_what_to_measure(advisor: Advisor) -> None:

@@ -1,0 +1,154 @@
+"""The operator predictor: prices, what is learned from kernels, corrections, and the predictor that ships."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.hardware.catalog import catalog, find_spec
+from accel_platform.workloads.operators import DIMENSIONS, Operator
+from predictor.advisor.advisor import Advisor
+from predictor.operators.device_rates import DeviceRates, device_rates, power_headroom
+from predictor.operators.features import price
+from predictor.operators.kernels import KernelTable
+from predictor.operators.predictor import load, save, shipped_predictor
+from predictor.operators.training_step import training_step
+from predictor.operators.utilization import fit_utilization
+from predictor.operators.whole_models import MeasuredModel, fit_correction
+from predictor.schemas.requests import RecommendQuery
+from predictor_world import world
+
+T4 = find_spec("NVIDIA T4")
+
+
+def _rates(name: str) -> DeviceRates:
+    spec = find_spec(name)
+    assert spec is not None
+    rates = device_rates(spec)
+    assert isinstance(rates, DeviceRates)
+    return rates
+
+
+def test_a_card_of_little_power_holds_less_of_its_peak() -> None:
+    assert T4 is not None
+    assert power_headroom(T4) < 0.6
+    assert T4.peak_fp32_tflops is not None
+    assert _rates("NVIDIA T4").flops[32] < 0.8e12 * T4.peak_fp32_tflops
+
+
+def test_what_has_no_published_rates_or_is_no_gpu_is_refused_with_the_reason() -> None:
+    for spec in catalog():
+        rates = device_rates(spec)
+        if isinstance(rates, str):
+            assert spec.name in rates
+        else:
+            assert spec.kind == "gpu"
+            assert 0 < rates.flops[32] <= rates.flops[16]
+
+
+@given(
+    st.sampled_from(sorted(DIMENSIONS)),
+    st.lists(st.integers(1, 4096), min_size=9, max_size=9),
+    st.sampled_from((16, 32)),
+)
+def test_no_operator_is_faster_than_light(kind: Any, numbers: list[int], bits: int) -> None:
+    dimensions = np.array([numbers[: len(DIMENSIONS[kind])]], dtype=float)
+    light, features = price(kind, dimensions, _rates("NVIDIA L4"), bits)
+    assert light.shape == (1,)
+    assert light[0] > 0
+    assert features.shape[0] == 1
+    assert np.isfinite(features).all()
+
+
+def test_speed_of_light_of_a_product_is_the_longer_of_computing_and_moving() -> None:
+    rates = _rates("NVIDIA A100 SXM4 80GB")
+    [light], _ = price("linear", np.array([[4096.0, 4096.0, 4096.0]]), rates, 16)
+    assert light == pytest.approx(2e3 * 4096**3 / rates.flops[16])
+    [thin], _ = price("linear", np.array([[1.0, 4096.0, 4096.0]]), rates, 16)
+    assert thin == pytest.approx(1e3 * 2 * (4096 + 4096**2 + 4096) / rates.bandwidth)
+
+
+def test_a_device_that_reaches_less_than_others_teaches_its_effect_and_not_the_trees() -> None:
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(3000, 2))
+    groups = np.array([f"device {i % 3} 32" for i in range(3000)])
+    log_time = 0.3 * features[:, 0] + 1.0 * (groups == "device 2 32")
+    table = KernelTable(log_time, features, np.exp(generator.normal(size=3000)), groups)
+    learned = fit_utilization({"linear": table}).classes["linear"]
+    assert learned.effects["device 2 32"] == pytest.approx(1.0, abs=0.1)
+    points = np.array([[-1.0, 0.0], [1.0, 0.0]])
+    assert learned.log_time_over_light(points, "unknown 32") == pytest.approx([-0.3, 0.3], abs=0.1)
+    assert learned.log_time_over_light(points, "device 2 32") == pytest.approx([0.7, 1.3], abs=0.1)
+
+
+def test_measured_models_correct_their_device_and_less_so_its_makers_others() -> None:
+    models = [
+        MeasuredModel(f"model {i}", "A", "NVIDIA", 32, 2.0 * (products + moving), products, moving)
+        for i, (products, moving) in enumerate([(10.0, 1.0), (1.0, 10.0), (5.0, 5.0), (20.0, 3.0)] * 3)
+    ]
+    correction = fit_correction(models)
+    assert correction.log_factors("A", "NVIDIA", 32) == pytest.approx((math.log(2), math.log(2)), abs=0.15)
+    assert 0 < correction.log_factors("B", "NVIDIA", 32)[0] < math.log(2) / 2
+    assert correction.log_factors("C", "AMD", 32) == (0.0, 0.0)
+    assert correction.log_factors("A", "NVIDIA", 16) == (0.0, 0.0)
+
+
+def test_a_training_step_has_three_times_the_products_of_a_pass() -> None:
+    forward = (Operator("linear", "addmm", (64.0, 32.0, 16.0), 5), Operator("elementwise", "gelu", (64.0, 64.0, 1.0)))
+    step = training_step(forward, parameters=1000.0)
+    products = sum(2 * math.prod(op.dimensions) * op.count for op in step if op.kind == "linear")
+    assert products == 3 * 2 * 64 * 32 * 16 * 5
+    assert sum(op.name == "adam" for op in step) == 1
+
+
+def test_the_shipped_predictor_orders_devices_and_widths_and_covers_its_median(tmp_path: Path) -> None:
+    shipped = shipped_predictor()
+    operators = (
+        Operator("linear", "addmm", (8192.0, 4096.0, 1024.0), 24),
+        Operator("softmax", "_softmax", (65536.0, 512.0), 24),
+    )
+    slow, fast = (shipped.predict(operators, _rates(name), 32) for name in ("NVIDIA T4", "NVIDIA H100 SXM5 80GB"))
+    half = shipped.predict(operators, _rates("NVIDIA H100 SXM5 80GB"), 16)
+    assert slow.latency_ms.p50 > 3 * fast.latency_ms.p50
+    assert half.latency_ms.p50 < fast.latency_ms.p50
+    for latency in (slow.latency_ms, fast.latency_ms, half.latency_ms):
+        assert latency.low is not None
+        assert latency.high is not None
+        assert latency.low < latency.p50 < latency.high
+        assert latency.level is not None
+        assert latency.level >= 0.8
+    save(shipped, tmp_path / "again.json.xz")
+    again = load(tmp_path / "again.json.xz").predict(operators, _rates("NVIDIA T4"), 32)
+    assert again == slow
+
+
+def test_little_work_waits_for_the_host_and_says_so() -> None:
+    tiny = tuple(Operator("elementwise", f"add {i}", (8.0, 8.0, 0.0), 50) for i in range(20))
+    prediction = shipped_predictor().predict(tiny, replace(_rates("NVIDIA H100 SXM5 80GB")), 16)
+    assert prediction.latency_ms.p50 >= 1000 * 0.0073
+
+
+def test_a_gpu_nobody_measured_is_answered_with_an_interval_and_its_operators(tmp_path: Path) -> None:
+    advisor = Advisor(world(tmp_path))
+    for precision in ("float32", "float16"):
+        query = {
+            "model": "bert-base",
+            "batch_size": 8,
+            "precision": precision,
+            "hardware": ["RTX 4090", "H100", "MI300X"],
+        }
+        answer = advisor.recommend(RecommendQuery.model_validate(query))
+        assert len(answer.recommendations) == 3, answer.excluded
+        for recommendation in answer.recommendations:
+            assert recommendation.provenance == "predicted"
+            assert recommendation.latency_ms.high_over_low <= 6
+            assert any("matrix products" in reason for reason in recommendation.why)
+    refused = advisor.recommend(RecommendQuery.model_validate({**query, "precision": "int8", "hardware": ["H100"]}))
+    assert not refused.recommendations
