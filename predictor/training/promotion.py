@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy.stats import binomtest
 
 from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import Event, EventLog
@@ -25,16 +27,37 @@ from predictor.training import artifact
 from predictor.training.manifest import Manifest
 
 _FOLDS = 3
+_LEAST_ERROR = 0.001
+"""Added to relative errors before their ratio, because an error may be nothing."""
 MAX_RELATIVE_INCREASE = 0.10
 """Share of the other's median error by which a candidate may err more and still be promoted."""
 MAX_ABSOLUTE_INCREASE = 0.01
 """Added to it, because two fits to nearly equal samples differ by about as much."""
+MAX_CHANCE = 0.1
+"""Probability of so many families with a larger error, of equally good predictors, from which on it is chance. With
+three families it is 0.125 even if all are worse, so that a handful cannot refuse what thousands of figures taught."""
 KEEP_NEWEST = 5
 """Artifacts to keep beside the one in service and those it replaced."""
 
 
 class NoPreviousModel(AccelError):
     """No predictor served before this one."""
+
+
+@dataclass(frozen=True)
+class PairedErrors:
+    """Relative errors of two predictors on the same test samples."""
+
+    values: npt.NDArray[np.float64]
+    """One row per sample: the candidate's, and that of the one in service."""
+    families: list[str]
+
+    def chance(self) -> float:
+        """Return the probability that so many families come off worse, if neither predictor is better."""
+        worse_by = np.log((self.values[:, 0] + _LEAST_ERROR) / (self.values[:, 1] + _LEAST_ERROR))
+        names = np.array(self.families)
+        medians = [float(np.median(worse_by[names == name])) for name in sorted(set(self.families))]
+        return float(binomtest(sum(m > 0 for m in medians), len(medians), alternative="greater").pvalue)
 
 
 @dataclass(frozen=True)
@@ -49,8 +72,9 @@ class PromotionDecision:
 def compare(candidate: Predictor, serving: Predictor | None) -> PromotionDecision:
     """Compare median errors on the same held-out families, by mode; the candidate must not be worse in any.
 
-    Not worse is at most (1 + MAX_RELATIVE_INCREASE) times the other's median error plus MAX_ABSOLUTE_INCREASE. The test
-    samples are those of both training sets, or, where these are too few, all of the candidate's.
+    Not worse is at most (1 + MAX_RELATIVE_INCREASE) times the other's median error plus MAX_ABSOLUTE_INCREASE, or a
+    difference that chance explains (a sign test over the families). The test samples are those of both training sets,
+    or, where these are too few, all of the candidate's.
     """
     if serving is None:
         return PromotionDecision(True, "nothing that could be read was in service", {})
@@ -60,9 +84,12 @@ def compare(candidate: Predictor, serving: Predictor | None) -> PromotionDecisio
         errors = _paired_errors(candidate.modes[mode].latency_model.samples, serving.modes[mode].latency_model.samples)
         if errors is None:
             continue
-        ours, theirs, count = errors
-        report[mode] = {"cases": count, "median_ape": ours, "median_ape_in_service": theirs}
-        if ours > theirs * (1 + MAX_RELATIVE_INCREASE) + MAX_ABSOLUTE_INCREASE:
+        ours, theirs = (float(error) for error in np.median(errors.values, axis=0))
+        chance = errors.chance()
+        report[mode] = {
+            "cases": len(errors.values), "median_ape": ours, "median_ape_in_service": theirs, "chance": chance,
+        }  # fmt: skip
+        if ours > theirs * (1 + MAX_RELATIVE_INCREASE) + MAX_ABSOLUTE_INCREASE and chance < MAX_CHANCE:
             worse.append(f"{mode}: {ours:.1%} against {theirs:.1%}")
     if worse:
         return PromotionDecision(
@@ -223,8 +250,8 @@ def _serving_id(settings: Settings) -> str | None:
         return None
 
 
-def _paired_errors(ours: Sequence[Sample], theirs: Sequence[Sample]) -> tuple[float, float, int] | None:
-    """Return the median errors of models of both training sets on unseen families, and the number of test samples.
+def _paired_errors(ours: Sequence[Sample], theirs: Sequence[Sample]) -> PairedErrors | None:
+    """Return the errors of models of both training sets on unseen families.
 
     None where there are too few.
     """
@@ -239,6 +266,7 @@ def _paired_errors(ours: Sequence[Sample], theirs: Sequence[Sample]) -> tuple[fl
     ]
     folds = group_folds([sample.family for sample in tested], _FOLDS)
     errors: list[tuple[float, float]] = []
+    families: list[str] = []
     for fold in np.unique(folds):
         test = [tested[i] for i in np.flatnonzero(folds == fold)]
         held_out = {sample.family for sample in test}
@@ -252,7 +280,5 @@ def _paired_errors(ours: Sequence[Sample], theirs: Sequence[Sample]) -> tuple[fl
             truth = log_latency(test)
             pairs = [np.abs(np.expm1(model.predict(test).logs - truth)).tolist() for model in models]
             errors += zip(*pairs, strict=True)
-    if not errors:
-        return None
-    our_error, their_error = np.median(np.array(errors), axis=0).tolist()
-    return our_error, their_error, len(errors)
+            families += [sample.family for sample in test]
+    return PairedErrors(np.array(errors), families) if errors else None
