@@ -37,6 +37,10 @@ class DeviceSpec:
     """Names that leave the form factor or the memory open; the commonest device answers to them."""
     peak_int8_tensor_tops: float | None = None
     """Dense INT8 matrix rate."""
+    peak_fp8_tensor_tflops: float | None = None
+    """Dense FP8 matrix rate; None where the device has no units for it."""
+    peak_fp4_tensor_tflops: float | None = None
+    """Dense FP4 matrix rate."""
     cache_mib: float | None = None
     """Last level, on chip."""
     compute_units: int | None = None
@@ -133,6 +137,8 @@ def _spec(row: dict[str, str]) -> DeviceSpec:
         aliases=tuple(filter(None, row["aliases"].split(";"))),
         open_names=tuple(filter(None, row["open_names"].split(";"))),
         peak_int8_tensor_tops=_number(row["peak_int8_tensor_tops"]),
+        peak_fp8_tensor_tflops=_number(row["peak_fp8_tensor_tflops"]),
+        peak_fp4_tensor_tflops=_number(row["peak_fp4_tensor_tflops"]),
         cache_mib=_number(row["cache_mib"]),
         compute_units=int(row["compute_units"]) if row["compute_units"] else None,
         peak_fp32_matrix_tflops=_number(row["peak_fp32_matrix_tflops"]),

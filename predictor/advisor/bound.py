@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Literal, cast
 
 from accel_platform.analysis.summaries.roofline import ItemWork, roofline_limits
@@ -19,14 +18,14 @@ _TRAINING_PASSES = 3.0
 def roofline_bound(query: ResolvedQuery, spec: DeviceSpec) -> Bound | None:
     """Return the bound of one batch or training step; None for generation, and where a cost or rate is unknown.
 
-    int8 has the published peak of matrix units; amp computes and writes in 16 bits.
+    amp computes and writes in 16 bits. An int8 rate that nobody published leaves the least time unknown.
     """
     cost = query.cost
     if query.mode == "generation" or cost is None:
         return None
     precision = "float16" if query.precision == "amp" else query.precision
-    if precision == "int8":
-        spec = replace(spec, peak_fp32_tflops=spec.peak_int8_tensor_tops)
+    if precision == "int8" and spec.peak_int8_tensor_tops is None:
+        return None
     work = ItemWork(cost.parameters, cost.flops, cost.written_bytes)
     limits = roofline_limits(work, precision, query.batch_size, spec)
     if limits is None or limits.compute_ms is None or limits.memory_ms is None:

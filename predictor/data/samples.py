@@ -18,6 +18,7 @@ from typing import Any
 
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.hardware.device_spec import device_spec
+from accel_platform.hardware.peaks import peak_ops_per_s
 from accel_platform.precisions import PRECISIONS
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.data.evidence import KnownDevice, Target
@@ -149,8 +150,6 @@ def make_sample(
         work = _forward_cost(cost, batch_size, precision)
     if isinstance(work, str):
         return work
-    half = weight_bytes(precision, mode) <= 2 and device.peak_fp16_tensor_tflops is not None
-    peak = device.peak_fp16_tensor_tflops if half else device.peak_fp32_tflops
     pixels = cost.image_size if cost is not None and mode != "generation" else None
     edge = size or pixels
     return Sample(
@@ -164,7 +163,7 @@ def make_sample(
         kind=device.kind,
         device=device.name,
         devices=devices,
-        peak_flops=_scale_or_nan(peak, 1e12 * devices),
+        peak_flops=_scale_or_nan(peak_ops_per_s(device, _computed_in(precision, mode)), devices),
         bandwidth=_scale_or_nan(device.bandwidth_gb_s, 1e9 * devices),
         memory_mib=_scale_or_nan(device.memory_gib, 1024 * devices),
         backend=backend,
@@ -221,6 +220,13 @@ def weight_bytes(precision: str, mode: str) -> float:
     if bits:
         return int(bits.group()) / 8
     return 4 if precision == UNSTATED and mode != "generation" else _HALF_PRECISION_BYTES
+
+
+def _computed_in(precision: str, mode: str) -> str:
+    """Return the precision that sets the peak: an unstated one is float32, or 16 bits for generation."""
+    if precision != UNSTATED:
+        return precision
+    return "float16" if mode == "generation" else "float32"
 
 
 def finite_float(value: Any) -> float | None:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from accel_platform.hardware.catalog import catalog
+from accel_platform.hardware.peaks import peak_ops_per_s
 from predictor.data.samples import Sample, weight_bytes
 
 Array = npt.NDArray[np.float64]
@@ -95,9 +96,9 @@ def _median_rates(kind: str, half: bool) -> tuple[float, float]:
     peaks: list[float] = []
     bandwidths: list[float] = []
     for devices in (same_kind, catalog()):
-        peaks = peaks or [p for s in devices if (p := (half and s.peak_fp16_tensor_tflops) or s.peak_fp32_tflops)]
+        peaks = peaks or [p for s in devices if (p := peak_ops_per_s(s, "float16" if half else "float32"))]
         bandwidths = bandwidths or [s.bandwidth_gb_s for s in devices if s.bandwidth_gb_s]
-    return median(peaks) * 1e12, median(bandwidths) * 1e9
+    return median(peaks), median(bandwidths) * 1e9
 
 
 def _is_compiled(samples: Sequence[Sample]) -> Array:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from accel_platform.hardware.catalog import DeviceSpec, catalog
+from accel_platform.hardware.peaks import peak_ops_per_s
 
 _DVFS_EXPONENT = 0.5
 """Sustained clock by power: dynamic power grows with f · V², and V with f, so that f grows with the square to the cube
@@ -42,13 +43,13 @@ def device_rates(spec: DeviceSpec) -> DeviceRates | str:
     if spec.peak_fp32_tflops is None or spec.bandwidth_gb_s is None:
         return f"the peak rate or the bandwidth of {spec.name} is not published"
     single = max(spec.peak_fp32_tflops, spec.peak_fp32_matrix_tflops or 0.0)
-    half = max(single, spec.peak_fp16_tensor_tflops or 0.0)
-    sustained = 1e12 * min(1.0, power_headroom(spec)) ** _DVFS_EXPONENT
+    single, half = 1e12 * single, max(1e12 * single, peak_ops_per_s(spec, "float16") or 0.0)
+    sustained = min(1.0, power_headroom(spec)) ** _DVFS_EXPONENT
     return DeviceRates(
         name=spec.name,
         vendor=spec.vendor or "",
         flops={32: single * sustained, 16: half * sustained},
-        tf32_flops=_or_nan(spec.peak_tf32_tensor_tflops) * sustained,
+        tf32_flops=1e12 * _or_nan(spec.peak_tf32_tensor_tflops) * sustained,
         bandwidth=spec.bandwidth_gb_s * 1e9,
         compute_units=_or_nan(spec.compute_units),
         cache_bytes=_or_nan(spec.cache_mib) * 2**20,

@@ -11,6 +11,7 @@ from typing import Any
 
 from accel_platform.hardware.catalog import DeviceSpec
 from accel_platform.hardware.device_spec import device_spec
+from accel_platform.hardware.peaks import peak_ops_per_s
 from accel_platform.precisions import PRECISIONS
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model, sequence_length_for
@@ -52,20 +53,19 @@ def roofline_limits(work: ItemWork, precision: str | None, batch_size: int, spec
     """Return the limits of one forward pass; None if the precision's width or the activations are unknown.
 
     compute = FLOPs / peak; memory = (weights once + activations written) / bandwidth (Williams, Waterman and
-    Patterson, 2009). The peak is that of matrix units where the precision has 16 bits and the vendor states one.
+    Patterson, 2009). The peak is that of `peak_ops_per_s`.
     """
     width = PRECISIONS.get(precision or "")
     if width is None or work.activation_bytes is None:
         return None
-    half = width.weight_bytes == 2 and spec.peak_fp16_tensor_tflops is not None
-    peak = spec.peak_fp16_tensor_tflops if half else spec.peak_fp32_tflops
+    peak = peak_ops_per_s(spec, width.name)
     moved = work.parameters * width.weight_bytes
     moved += work.activation_bytes / 4 * width.activation_bytes * batch_size
     return RooflineLimits(
-        compute_ms=None if peak is None else 1e3 * work.flops * batch_size / (peak * 1e12),
+        compute_ms=None if peak is None else 1e3 * work.flops * batch_size / peak,
         memory_ms=None if spec.bandwidth_gb_s is None else 1e3 * moved / (spec.bandwidth_gb_s * 1e9),
         bytes_moved=moved,
-        peak_flops_per_s=None if peak is None else peak * 1e12,
+        peak_flops_per_s=peak,
         bandwidth_bytes_per_s=None if spec.bandwidth_gb_s is None else spec.bandwidth_gb_s * 1e9,
     )
 

@@ -86,7 +86,13 @@ class Spec(BaseModel):
     vendor: str | None
     kind: str
     peak_fp32_tflops: float | None
+    peak_fp32_matrix_tflops: float | None
+    peak_tf32_tensor_tflops: float | None
     peak_fp16_tensor_tflops: float | None
+    peak_fp8_tensor_tflops: float | None
+    peak_fp4_tensor_tflops: float | None
+    compute_units: int | None
+    open_names: list[str] = Field(description="Names that leave form factor or memory open, taken for this one.")
     bandwidth_gb_s: float | None
     memory_gib: float | None
     tdp_w: float | None

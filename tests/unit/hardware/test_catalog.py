@@ -21,10 +21,15 @@ def test_every_device_has_a_source_and_figures_in_proportion() -> None:
         assert all((device.source, device.vendor)), device.name
         assert device.release_year in range(2014, 2030), device.name
         peaks = (device.peak_fp32_tflops, device.peak_fp16_tensor_tflops, device.peak_int8_tensor_tops)
+        floats = (
+            device.peak_fp32_tflops, device.peak_fp16_tensor_tflops, device.peak_fp8_tensor_tflops,
+            device.peak_fp4_tensor_tflops,
+        )  # fmt: skip
         assert any((*peaks, device.bandwidth_gb_s)), device.name
         # A matrix unit is never slower than the vector unit, nor at a narrower type.
         known = [peak for peak in peaks if peak is not None]
         assert known == sorted(known), device.name
+        assert (rising := [peak for peak in floats if peak is not None]) == sorted(rising), device.name
         assert device.usd_per_hour is None or (device.usd_source and date.fromisoformat(device.usd_date or ""))
 
 

@@ -1,0 +1,77 @@
+"""One peak per device and precision, wherever it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from accel_platform.analysis.summaries.roofline import ItemWork, roofline_limits
+from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
+from accel_platform.hardware.peaks import peak_ops_per_s
+from predictor.data.samples import Sample, make_sample
+from predictor.data.traced_models import ItemCost
+from predictor.operators.device_rates import DeviceRates, device_rates
+
+
+def _spec(name: str) -> DeviceSpec:
+    spec = find_spec(name)
+    assert spec is not None, name
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "tera"),
+    [
+        ("A100 SXM", "float32", 19.5),
+        ("A100 SXM", "tf32", 156),
+        ("A100 SXM", "amp", 312),
+        ("A100 SXM", "bfloat16", 312),
+        ("A100 SXM", "int8", 624),
+        ("A100 SXM", "w8a8", 624),
+        ("A100 SXM", "w8a16", 312),
+        ("A100 SXM", "int4", 312),
+        ("A100 SXM", "fp8", 312),
+        ("A100 SXM", "float64", None),
+        ("H100 SXM", "fp8", 1979),
+        ("H100 SXM", "fp8_e4m3", 1979),
+        ("H100 SXM", "mxfp4", 1979),
+        ("B200 SXM", "nvfp4", 9000),
+        ("Tesla T4", "tf32", 8.1),
+        ("Tesla P4", "float16", 5.5),
+    ],
+)
+def test_a_precision_computes_at_its_own_rate_or_at_the_next_wider(
+    device: str, precision: str, tera: float | None
+) -> None:
+    assert peak_ops_per_s(_spec(device), precision) == (None if tera is None else pytest.approx(tera * 1e12))
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16", "int8"])
+def test_rooflines_samples_and_operators_take_the_same_peak(precision: str) -> None:
+    cost = ItemCost(1e8, None, 2e10, None, 4e8, None)
+    for spec in catalog():
+        expected = peak_ops_per_s(spec, precision)
+        limits = roofline_limits(ItemWork(1e8, 2e10, 4e8), precision, 1, spec)
+        assert limits is not None
+        assert limits.peak_flops_per_s == expected
+        sample = make_sample(
+            model="m", family="f", cost=cost, mode="inference", batch_size=1, size=128, precision=precision,
+            device=spec, hardware="cuda", backend="pytorch", devices=2,
+        )  # fmt: skip
+        assert isinstance(sample, Sample)
+        assert sample.peak_flops == pytest.approx(float("nan") if expected is None else 2 * expected, nan_ok=True)
+        rates = device_rates(replace(spec, tdp_w=None))
+        if isinstance(rates, DeviceRates) and precision == "float16":
+            assert rates.flops[16] == pytest.approx(expected)
+
+
+def test_a_sample_that_states_no_precision_computes_in_float32_and_a_generation_in_16_bits() -> None:
+    cost = ItemCost(1e8, None, 2e10, None, 4e8, None)
+    common = {"model": "llama-2-7b", "family": "llama", "batch_size": 1, "size": 128, "precision": None,
+              "device": _spec("A100 SXM"), "hardware": "cuda", "backend": "pytorch"}  # fmt: skip
+    inference = make_sample(cost=cost, mode="inference", **common)  # type: ignore[arg-type]
+    generation = make_sample(cost=None, mode="generation", output_tokens=16, **common)  # type: ignore[arg-type]
+    assert isinstance(inference, Sample)
+    assert isinstance(generation, Sample)
+    assert (inference.peak_flops, generation.peak_flops) == (pytest.approx(19.5e12), pytest.approx(312e12))
