@@ -24,6 +24,7 @@ from accel_platform.events import EventLog
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.knowledge import adopt_campaigns
 from accel_platform.knowledge.kernels import kernel_tables
+from accel_platform.knowledge.packs import adopt_packs
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.workloads.build import build_model
@@ -118,7 +119,9 @@ def questions() -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="accel-bench-") as directory:
         settings = Settings(home=Path(directory), log_uri=None)
-        adopt_campaigns(EventLog.open(settings))
+        log = EventLog.open(settings)
+        adopt_campaigns(log)
+        adopt_packs(log)
         refresh(settings)
         advisor = Advisor(settings)
         for model in MODELS:

@@ -82,8 +82,10 @@ class OperatorProfile:
         return tuple(
             replace(
                 two,
+                # A dimension that grows faster than the batch would be negative for one item.
                 dimensions=tuple(
-                    a + (b - a) * (batch_size - 2) for a, b in zip(two.dimensions, three.dimensions, strict=True)
+                    max(min(a, 1.0), a + (b - a) * (batch_size - 2))
+                    for a, b in zip(two.dimensions, three.dimensions, strict=True)
                 ),
             )
             for two, three in zip(self.of_two, self.of_three, strict=True)

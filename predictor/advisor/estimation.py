@@ -30,7 +30,8 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
     for i, estimate in zip(unsettled, predict_all(state, [cells[i] for i in unsettled]), strict=True):
         query, candidate = cells[i]
         if isinstance(estimate, Estimate):
-            found[i] = _check_precision(state.evidence, query, candidate, estimate)
+            learned = _check_precision(state.evidence, query, candidate, estimate)
+            found[i] = _surer(learned, state.evidence, cells[i])
         else:
             found[i] = _unsupported_runtime(query, candidate) or _by_operators(state.evidence, cells[i], estimate)
     return [
@@ -38,6 +39,26 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
         for cell, estimate in zip(cells, found, strict=True)
         if estimate is not None
     ]
+
+
+def _surer(learned: Estimate | Abstention, evidence: Evidence, cell: Cell) -> Estimate | Abstention:
+    """Return the learned estimate or that of the operators.
+
+    The learned one goes first where the target was measured in this precision, and its interval is narrower at a level
+    that is no lower; else a figure of few devices, or of another precision, would stand before one of many kernels.
+    """
+    if isinstance(learned, Abstention):
+        return learned
+    by_operators = operator_estimate(evidence, *cell)
+    if isinstance(by_operators, Abstention):
+        return learned
+    query, candidate = cell
+    precisions = {summary.cell.precision for summary in evidence.by_target.get(candidate.target, ())}
+    ours, theirs = learned.latency_ms, by_operators.latency_ms
+    at_least = (ours.level or 0.0) >= (theirs.level or 0.0)
+    if query.precision in precisions and at_least and ours.high_over_low <= theirs.high_over_low:
+        return learned
+    return replace(by_operators, memory_peak_mib=learned.memory_peak_mib)
 
 
 def _by_operators(evidence: Evidence, cell: Cell, abstention: Abstention) -> Estimate | Abstention:

@@ -90,7 +90,7 @@ class LatencyModel:
         self._run_modes = {(sample.kind, sample.backend, sample.compiler) for sample in samples}
         self._weight_widths = {(sample.kind, weight_bytes(sample.precision, sample.mode)) for sample in samples}
         self._counting_methods = {(sample.kind, sample.counted) for sample in samples}
-        self._input_kinds = {(sample.kind, sample.reads) for sample in samples}
+        self._input_kinds = {(sample.kind, sample.backend, sample.reads) for sample in samples}
         self.corrections: dict[str, Correction] = {}
         self.adapt([sample for sample in samples if sample.device not in self.known_devices])
 
@@ -134,8 +134,8 @@ class LatencyModel:
             return f"nothing as wide as precision {sample.precision} was learned from on any {sample.kind}"
         if (sample.kind, sample.counted) not in self._counting_methods:
             return f"no model whose activations are counted by {sample.counted} was learned from on any {sample.kind}"
-        if (sample.kind, sample.reads) not in self._input_kinds:
-            return f"no model that reads {sample.reads} was learned from on any {sample.kind}"
+        if (sample.kind, sample.backend, sample.reads) not in self._input_kinds:
+            return f"no model that reads {sample.reads} was learned from with {sample.backend} on any {sample.kind}"
         if not has_known_rates(sample) and sample.device not in self.known_devices | self.corrections.keys():
             return f"not one figure of {sample.device} was learned from, and its peak or bandwidth is not known"
         return None

@@ -82,6 +82,7 @@ def addresses(app: FastAPI, settings: Settings) -> dict[str, str]:
         "/dashboard/charts/{name}.{kind}": "/dashboard/charts/latency.svg",
         "/dashboard/models/{name:path}": "/dashboard/models/bert-base",
         "/dashboard/hardware/{name}": "/dashboard/hardware/cpu",
+        "/dashboard/knowledge/{name}": "/dashboard/knowledge/timm",
         "/dashboard/matrix/cell": "/dashboard/matrix/cell?model=bert-base&hardware=cpu",
         "/dashboard/matrix/history": "/dashboard/matrix/history?model=bert-base&hardware=cpu",
         "/matrix/history": "/matrix/history?model=bert-base",

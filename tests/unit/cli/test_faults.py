@@ -44,6 +44,10 @@ COMMANDS = {
     "bench export": ["{out}/campaign"],
     "bench import": ["{samples}"],
     "history audit": [],
+    "knowledge list": [],
+    "knowledge show": ["timm"],
+    "knowledge add": ["hailo"],
+    "knowledge remove": ["hailo"],
     "db backup": ["{out}/copy"],
     "db compact": [],
     "db du": [],
@@ -70,7 +74,7 @@ COMMANDS = {
 }
 OTHERS = {
     "run", "ui", "serve", "host serve",  # serve until they are stopped
-    "detect", "bench models", "bench setup-web", "regress series",  # no home
+    "detect", "bench models", "bench setup-web", "regress series", "knowledge build",  # no home
     "bench run", "bench request", "bench coverage",  # look for hardware first, for seconds
     "history clean", "history overrule", "regress accept", "regress reject", "regress check",  # as those beside them
 }  # fmt: skip

@@ -77,15 +77,15 @@ def test_speed_of_light_of_a_product_is_the_longer_of_computing_and_moving() -> 
 
 def test_a_device_that_reaches_less_than_others_teaches_its_effect_and_not_the_trees() -> None:
     generator = np.random.default_rng(0)
-    features = generator.normal(size=(3000, 2))
-    groups = np.array([f"device {i % 3} 32" for i in range(3000)])
+    features = generator.normal(size=(1200, 2))
+    groups = np.array([f"device {i % 3} 32" for i in range(1200)])
     log_time = 0.3 * features[:, 0] + 1.0 * (groups == "device 2 32")
-    table = KernelTable(log_time, features, np.exp(generator.normal(size=3000)), groups)
+    table = KernelTable(log_time, features, np.exp(generator.normal(size=1200)), groups)
     learned = fit_utilization({"linear": table}).classes["linear"]
-    assert learned.effects["device 2 32"] == pytest.approx(1.0, abs=0.1)
+    assert learned.effects["device 2 32"] == pytest.approx(1.0, abs=0.15)
     points = np.array([[-1.0, 0.0], [1.0, 0.0]])
-    assert learned.log_time_over_light(points, "unknown 32") == pytest.approx([-0.3, 0.3], abs=0.1)
-    assert learned.log_time_over_light(points, "device 2 32") == pytest.approx([0.7, 1.3], abs=0.1)
+    assert learned.log_time_over_light(points, "unknown 32") == pytest.approx([-0.3, 0.3], abs=0.15)
+    assert learned.log_time_over_light(points, "device 2 32") == pytest.approx([0.7, 1.3], abs=0.15)
 
 
 def test_measured_models_correct_their_device_and_less_so_its_makers_others() -> None:
