@@ -25,6 +25,8 @@ def device_spec(
     (`cpu_spec`).
     """
     published = find_spec(name)
+    if hardware == "cpu" and published is not None and published.kind != "cpu":
+        published = None  # because the processor beside a GPU or NPU bears the name of their board
     if published is not None and published.kind != "cpu":
         return published
     if cores is not None:

@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 from datetime import date
+from importlib.resources import files
 
+import duckdb
 import pytest
 
 from accel_platform.backends.registry import runtime_for
 from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec, form_factor_caution
+from accel_platform.hardware.device_spec import device_spec
 from predictor.advisor.candidates import Candidate, choose_candidates
 from predictor.data.evidence import Evidence
+from predictor.data.samples import parse_device_name
 
 
 def test_every_device_has_a_source_and_figures_in_proportion() -> None:
     devices = catalog()
-    assert len(devices) >= 120
+    assert len(devices) >= 250
     assert {device.kind for device in devices} == {"gpu", "cpu", "npu"}
     assert len({device.name for device in devices}) == len(devices)
     for device in devices:
         assert all((device.source, device.vendor)), device.name
-        assert device.release_year in range(2014, 2030), device.name
+        assert device.release_year in range(2006, 2030), device.name
         peaks = (device.peak_fp32_tflops, device.peak_fp16_tensor_tflops, device.peak_int8_tensor_tops)
         floats = (
             device.peak_fp32_tflops, device.peak_fp16_tensor_tflops, device.peak_fp8_tensor_tflops,
             device.peak_fp4_tensor_tflops,
         )  # fmt: skip
-        assert any((*peaks, device.bandwidth_gb_s)), device.name
         # A matrix unit is never slower than the vector unit, nor at a narrower type.
         known = [peak for peak in peaks if peak is not None]
         assert known == sorted(known), device.name
         assert (rising := [peak for peak in floats if peak is not None]) == sorted(rising), device.name
-        assert device.usd_per_hour is None or (device.usd_source and date.fromisoformat(device.usd_date or ""))
+        assert "https://" in device.source, device.name
+        priced = device.usd_per_hour is not None
+        assert priced == bool(device.usd_source) == bool(device.usd_date), device.name
+        assert not priced or date.fromisoformat(device.usd_date or ""), device.name
 
 
 def test_a_gpu_reads_a_byte_in_the_time_of_a_few_floating_point_operations() -> None:
@@ -53,6 +59,12 @@ def test_no_two_devices_share_a_name() -> None:
         ("NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM5 80GB"),
         ("nvidia geforce rtx 4090", "NVIDIA GeForce RTX 4090"),
         ("AMD Instinct MI300X", "AMD Instinct MI300X"),
+        ("h100_sxm", "NVIDIA H100 SXM5 80GB"),
+        ("H100 SXM", "NVIDIA H100 SXM5 80GB"),
+        ("Nvidia H100 GPU", "NVIDIA H100 SXM5 80GB"),
+        ("Samsung Galaxy S25", "Samsung Galaxy S25"),
+        ("HAILO10H", "Hailo-10H"),
+        ("b60", "Intel Arc Pro B60"),
     ],
 )
 def test_names_as_drivers_report_them(reported: str, name: str) -> None:
@@ -107,3 +119,21 @@ def test_cpu_peak_is_cores_times_clock_times_lanes_times_two_fma_pipes() -> None
 def test_cpu_peak_is_unknown_unless_all_is_known(missing: str) -> None:
     facts = {"cores": 4, "clock_max_mhz": 2000.0, "vector_bits": 256, "memory_mib": None, missing: None}
     assert cpu_spec("x", **facts).peak_fp32_tflops is None  # type: ignore[arg-type]
+
+
+def test_every_device_of_a_shipped_figure_is_in_the_spec_sheet() -> None:
+    packs = files("accel_platform.knowledge") / "packs"
+    paths = [str(pack / "results.parquet") for pack in packs.iterdir() if (pack / "results.parquet").is_file()]
+    assert paths
+    sql = "SELECT DISTINCT payload->>'device_name' FROM read_parquet(?) WHERE type = 'ResultRecorded'"
+    names = [name for (name,) in duckdb.execute(sql, [paths]).fetchall() if name]
+    assert len(names) > 100
+    assert not [name for name in names if parse_device_name(name)[1] is None]
+
+
+def test_a_processor_is_not_taken_for_the_gpu_of_its_board() -> None:
+    board = find_spec("NVIDIA Jetson Nano")
+    assert board is not None
+    assert device_spec(board.name, "id", "cuda") == board
+    processor = device_spec(board.name, "id", "cpu")
+    assert (processor.kind, processor.peak_fp32_tflops) == ("cpu", None)

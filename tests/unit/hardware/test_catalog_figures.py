@@ -112,10 +112,10 @@ def test_a_sum_that_a_source_states_comes_out() -> None:
     assert sums >= 85
 
 
-def test_every_cpu_says_what_its_peak_and_its_bandwidth_are_made_of() -> None:
+def test_every_cpu_with_figures_says_what_they_are_made_of() -> None:
     """Grace gives its FP64 peak and a bandwidth of its own; a hybrid processor has no one clock and no peak here."""
     for device in catalog():
-        if device.kind == "cpu" and device.name != "NVIDIA Grace":
+        if device.kind == "cpu" and device.bandwidth_gb_s and device.name != "NVIDIA Grace":
             assert re.search(r"\d channels of DDR\d-\d", device.source), device.name
             assert device.peak_fp32_tflops is None or "fp32 = " in device.source, device.name
 
