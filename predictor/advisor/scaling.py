@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from predictor.data.evidence import SCALABLE_FIELDS, CellKey, CellSummary, Evidence
 from predictor.data.fast_path import require_slow_path
@@ -21,6 +21,10 @@ from predictor.schemas.responses import INTERVAL_LEVEL, ExclusionCause, Interval
 
 MIN_MODELS = 3
 """Models that must have been measured both ways before their ratio counts for another model."""
+
+
+_BETWEEN_NEIGHBORS = float(ndtri((1 + INTERVAL_LEVEL) / 2))
+"""Standard deviations between neighbors that an interval of INTERVAL_LEVEL takes to either side."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +99,48 @@ def measured_estimate(evidence: Evidence, cells: Iterable[CellKey]) -> Estimate 
 
 
 def scaled_estimate(evidence: Evidence, cell: CellKey) -> Estimate | None:
-    """Return the scaled neighbor with the narrowest interval; None where no neighbor can be scaled."""
+    """Return the scaled neighbors combined, or the batches that bound the cell where those are closer.
+
+    None where no neighbor can be scaled.
+    """
     # Only a batch size that was measured somewhere has models with a ratio to it.
-    by_ratio = _scale_by_ratio(evidence, cell) if cell.batch_size in evidence.batch_sizes else ()
-    estimates = [*by_ratio, *_interpolate_batches(evidence, cell)]
+    by_ratio = list(_scale_by_ratio(evidence, cell)) if cell.batch_size in evidence.batch_sizes else []
+    combined = [_combine(by_ratio)] if by_ratio else []
+    estimates = [*combined, *_interpolate_batches(evidence, cell)]
     return min(estimates, key=lambda e: e.latency_ms.high_over_low, default=None)
+
+
+def combine_intervals(intervals: Sequence[Interval]) -> Interval:
+    """Combine several intervals of one figure: their median, with the median width and the spread between them.
+
+    The narrowest alone would hold less often than it says, because a few lucky ratios make it narrow. The level is the
+    lowest of theirs. All need limits.
+    """
+    middles = np.log([interval.p50 for interval in intervals])
+    center = float(np.median(middles))
+    spread = _BETWEEN_NEIGHBORS * float(middles.std(ddof=1)) if len(intervals) > 1 else 0.0
+    down = float(np.median([math.log(interval.p50 / interval.low) for interval in intervals if interval.low]))
+    up = float(np.median([math.log(interval.high / interval.p50) for interval in intervals if interval.high]))
+    return Interval(
+        p50=math.exp(center),
+        low=math.exp(center - math.hypot(down, spread)),
+        high=math.exp(center + math.hypot(up, spread)),
+        level=min((interval.level for interval in intervals if interval.level is not None), default=None),
+    )
+
+
+def _combine(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the estimate nearest to the median of all, with the combined interval and the evidence of all."""
+    if len(estimates) == 1:
+        return estimates[0]
+    latency = combine_intervals([estimate.latency_ms for estimate in estimates])
+    nearest = min(estimates, key=lambda e: abs(math.log(e.latency_ms.p50 / latency.p50)))
+    return replace(
+        nearest,
+        latency_ms=latency,
+        event_ids=tuple(dict.fromkeys(event for estimate in estimates for event in estimate.event_ids)),
+        basis=f"median of {len(estimates)} scaled neighbors; the nearest to it: {nearest.basis}",
+    )
 
 
 def pooled_ratio(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
@@ -186,7 +227,10 @@ def _log_ratios(evidence: Evidence, source: CellKey, cell: CellKey, dimension: s
 
 
 def _scale(interval: Interval, ratio: Ratio) -> Interval:
-    """Multiply an interval by a ratio; their half widths add in quadrature on the log scale."""
+    """Multiply an interval by a ratio; their half widths add in quadrature on the log scale.
+
+    The result claims no higher level than the source's own limits have.
+    """
     p50 = interval.p50 * math.exp(ratio.mean)
     down = math.log(interval.p50 / interval.low) if interval.low else 0.0
     up = math.log(interval.high / interval.p50) if interval.high else 0.0
@@ -194,7 +238,7 @@ def _scale(interval: Interval, ratio: Ratio) -> Interval:
         p50=p50,
         low=p50 * math.exp(-math.hypot(ratio.half_width, down)),
         high=p50 * math.exp(math.hypot(ratio.half_width, up)),
-        level=INTERVAL_LEVEL,
+        level=min(INTERVAL_LEVEL, interval.level or INTERVAL_LEVEL),
     )
 
 
