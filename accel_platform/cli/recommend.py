@@ -20,6 +20,12 @@ class Objective(enum.StrEnum):
     memory = "memory"
 
 
+class Where(enum.StrEnum):
+    here = "here"
+    mine = "mine"
+    anywhere = "anywhere"
+
+
 class TableKind(enum.StrEnum):
     """Output format of `accel predict`."""
 
@@ -69,7 +75,7 @@ Precision = Annotated[str | None, typer.Option("--precision", help="Default: flo
 ModeOption = Annotated[Mode, typer.Option("--mode", help="inference, generation or training.")]
 HardwareNames = Annotated[
     list[str] | None,
-    typer.Option("--hardware", help="A hardware name, or a device of a host or the spec sheet; repeatable."),
+    typer.Option("--hardware", help="A hardware name, or a device of a host or the spec sheet; several may follow."),
 ]
 Specs = Annotated[
     list[Path] | None,
@@ -101,8 +107,12 @@ def recommend(
     max_memory_mib: Annotated[float | None, typer.Option(help="Exclude hardware that may need more memory.")] = None,
     max_usd_per_hour: Annotated[float | None, typer.Option(help="Exclude hardware that costs more to rent.")] = None,
     max_watts: Annotated[float | None, typer.Option(help="Exclude hardware with a higher power limit.")] = None,
+    where: Annotated[
+        Where, typer.Option("--where", help="Rank hardware of this host, of all hosts of this log, or all.")
+    ] = Where.anywhere,
     hardware: HardwareNames = None,
     hardware_spec: Specs = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="List all hardware that was left out.")] = False,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -132,13 +142,14 @@ def recommend(
         mode=mode.value,
         objective=objective.value,
         constraints=limits,
+        where=where.value,
         hardware=_hardware(hardware, hardware_spec) or None,
     )
     answer = Advisor(settings_for(home)).recommend(query)
     if wants_json(json_, format_):
         print_json(answer)
     else:
-        print_answer(answer, objective.value)
+        print_answer(answer, objective.value, verbose=verbose)
 
 
 def predict(
@@ -251,7 +262,7 @@ def _chosen_model(name: str | None, config: Path | None, figures: dict[str, Any]
 
     ways: list[Any] = [way for way in (name, config, figures) if way is not None]
     if len(ways) != 1:
-        raise InvalidInput("Give one model: its name, --config FILE, or --parameters with --flops.")
+        raise InvalidInput("Give one model: its name before --hardware, --config FILE, or --parameters with --flops.")
     return read_object(config)[0] if config is not None else ways[0]
 
 

@@ -11,6 +11,7 @@ from accel_platform.cli.output import note, print_json, print_table
 
 if TYPE_CHECKING:
     from predictor.advisor.advisor import Advisor
+    from predictor.schemas.requests import Objective
     from predictor.schemas.responses import Answer, Figures, Interval, PredictAnswer
 
 _SHOWN = (
@@ -19,19 +20,35 @@ _SHOWN = (
 )  # fmt: skip
 
 
-def print_answer(answer: Answer, objective: str) -> None:
-    """Print the ranking, with a column for the objective if the usual columns lack it."""
-    rows = [{"rank": r.rank, **_row(r), **_objective(r, objective)} for r in answer.recommendations]
+def print_answer(answer: Answer, objective: Objective, *, verbose: bool) -> None:
+    """Print the rankings of own hardware and elsewhere, with a column for the objective if the usual ones lack it.
+
+    Excluded hardware is grouped by reason unless `verbose`.
+    """
+    from predictor.advisor.answers import excluded_by_reason
+    from predictor.advisor.objectives import gain_elsewhere
+
+    rows = [{"rank": r.rank, "where": r.where, **_row(r), **_objective(r, objective)} for r in answer.recommendations]
     for row, r in zip(rows, answer.recommendations, strict=True):
         namesakes = [o for o in answer.recommendations if (o.hardware, o.device) == (r.hardware, r.device)]
         telling = [r.device_id] if len({o.device_id for o in namesakes}) > 1 else []
         telling += [r.backend] if len({o.backend for o in namesakes}) > 1 else []
         if telling:
             row["device"] = f"{r.device} ({', '.join(filter(None, telling))})"
-    print_table(rows, empty="Nothing supports a recommendation.")
-    for left_out in answer.excluded:
-        device = f" ({left_out.device})" if left_out.device else ""
-        note(f"left out: {left_out.hardware}{device}: {left_out.reason}")
+    own = [row for row in rows if row["where"] != "elsewhere"]
+    print_table(own, empty="Nothing supports a recommendation of own hardware.")
+    if others := [row for row in rows if row["where"] == "elsewhere"]:
+        typer.echo("\nElsewhere, known from others only:")
+        print_table(others)
+    if (gain := gain_elsewhere(objective, answer.recommendations)) is not None:
+        note(gain)
+    for reason, group in excluded_by_reason(answer.excluded).items():
+        if len(group) > 1 and not verbose:
+            note(f"left out: {len(group)} devices: {reason} (--verbose names them)")
+            continue
+        for left_out in group:
+            device = f" ({left_out.device})" if left_out.device else ""
+            note(f"left out: {left_out.hardware}{device}: {reason}")
     open_ = [e for e in answer.excluded if e.cause not in ("constraint", "does_not_fit", "no_runtime")]
     if open_:
         # One suggestion is shown, because they differ only in hardware; --json has all.
@@ -149,6 +166,7 @@ def _row(figures: Figures) -> dict[str, Any]:
         "latency_ms": _interval(figures.latency_ms),
         "items_per_s": _interval(figures.throughput_items_per_s),
         "memory_peak_mib": _interval(figures.memory_peak_mib),
+        "where": figures.where,
         "provenance": figures.provenance,
         "compatibility": figures.compatibility.rating or figures.compatibility.state,
     }

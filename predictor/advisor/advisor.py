@@ -10,6 +10,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import compress
 
 from accel_platform.errors import AccelError, NotFound, WarehouseEmpty
 from accel_platform.settings import Settings
@@ -172,6 +174,7 @@ def _cache_key(query: RecommendQuery) -> str:
 
 
 _PROVENANCE_RANK = {"measured": 0, "scaled": 1, "predicted": 2}
+_WHERE_RANK = {"here": 0, "mine": 1, "elsewhere": 2}
 
 
 def recommend(state: ServingState, query: RecommendQuery) -> Answer:
@@ -180,7 +183,13 @@ def recommend(state: ServingState, query: RecommendQuery) -> Answer:
     Raises NotFound for the model, InvalidInput for hardware, a config or sizes that cannot be.
     """
     resolved = resolve_query(state, query, query.hardware)
-    return build_answer(state, resolved, candidate_results(state, resolved), query.objective, query.constraints)
+    results = candidate_results(state, resolved)
+    if query.where != "anywhere":
+        allowed = {"here"} if query.where == "here" else {"here", "mine"}
+        near = [state.evidence.where(c.target) in allowed for c in resolved.candidates]
+        results = list(compress(results, near))
+        resolved = replace(resolved, candidates=tuple(compress(resolved.candidates, near)))
+    return build_answer(state, resolved, results, query.objective, query.constraints)
 
 
 def predict(state: ServingState, query: PredictQuery) -> PredictAnswer:
@@ -227,7 +236,13 @@ def _best(
     ranked = answer.recommendations
     available = {(target.hardware, target.device_id) for target in state.evidence.available}
     best = min(
-        ranked, key=lambda r: ((r.hardware, r.device_id) not in available, _PROVENANCE_RANK[r.provenance], r.rank)
+        ranked,
+        key=lambda r: (
+            _WHERE_RANK[r.where],
+            (r.hardware, r.device_id) not in available,
+            _PROVENANCE_RANK[r.provenance],
+            r.rank,
+        ),
     )
     warnings = list(answer.warnings)
     if len(ranked) > 1:

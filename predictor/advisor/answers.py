@@ -119,6 +119,14 @@ def build_answer(
     )
 
 
+def excluded_by_reason(excluded: Sequence[Excluded]) -> dict[str, list[Excluded]]:
+    """Return the excluded hardware by reason, the most frequent reason first."""
+    groups: dict[str, list[Excluded]] = {}
+    for item in excluded:
+        groups.setdefault(item.reason, []).append(item)
+    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
+
+
 def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate) -> Figures:
     latency, target = estimate.latency_ms, candidate.target
     items_ms = query.batch_size * 1e3
@@ -133,6 +141,7 @@ def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, est
         backend=target.backend,
         device=target.device,
         device_id=candidate.device_id,
+        where=evidence.where(target),
         latency_ms=latency,
         throughput_items_per_s=throughput,
         memory_peak_mib=estimate.memory_peak_mib,

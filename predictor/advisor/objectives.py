@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from accel_platform.hardware.catalog import DeviceSpec
 from predictor.schemas.requests import Constraints, Objective
-from predictor.schemas.responses import Cost, Energy, Figures, Interval
+from predictor.schemas.responses import Cost, Energy, Figures, Interval, Recommendation
 
 _ITEMS = 1e6
 _MAX_LEVEL_SPREAD = 0.15
@@ -66,6 +66,23 @@ def ranking(objective: Objective) -> Callable[[Figures], float]:
         "memory": lambda r: pessimistic_bound(r.memory_peak_mib),
     }
     return keys[objective]
+
+
+def gain_elsewhere(objective: Objective, ranked: Sequence[Recommendation]) -> str | None:
+    """Return in one sentence what the best hardware elsewhere gains over the best of one's own; None without both."""
+    own = next((r for r in ranked if r.where != "elsewhere"), None)
+    other = next((r for r in ranked if r.where == "elsewhere"), None)
+    if own is None or other is None:
+        return None
+    key = ranking(objective)
+    mine, theirs = abs(key(own)), abs(key(other))
+    if not (math.isfinite(mine) and math.isfinite(theirs)):
+        return None
+    times = theirs / mine if objective == "throughput" else mine / theirs
+    name = f"{other.hardware}{f' ({other.device})' if other.device else ''}, {other.provenance}"
+    if times <= 1:
+        return f"Nothing is gained elsewhere: its best is {name}, with {1 / times:.3g} times worse {objective}."
+    return f"Elsewhere gains a factor of {times:.3g} in {objective}, by the unfavorable limits: {name}."
 
 
 def level_mismatch(objective: Objective, ranked: Sequence[Figures]) -> str | None:

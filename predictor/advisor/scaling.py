@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from predictor.data.evidence import SCALABLE_FIELDS, CellKey, CellSummary, Evidence
+from predictor.data.evidence import REFERENCE_HOSTS, SCALABLE_FIELDS, CellKey, CellSummary, Evidence
 from predictor.data.fast_path import require_slow_path
 from predictor.data.samples import Sample
 from predictor.schemas.responses import INTERVAL_LEVEL, ExclusionCause, Interval, Neighbour, Provenance
@@ -74,7 +74,7 @@ def measured_estimate(evidence: Evidence, cells: Iterable[CellKey]) -> Estimate 
     for cell in cells:
         summary = evidence.summaries.get(cell)
         if summary is not None:
-            source = "measured here" if summary.measured else "imported"
+            source = _describe_source(evidence, summary)
             runs = "one run" if summary.runs == 1 else f"{summary.runs} runs"
             place = _describe_place(cell, "target")
             cautions = []
@@ -274,6 +274,16 @@ def _interpolate(below: Interval, above: Interval, share: float) -> Interval:
 
 def _batch_size(summary: CellSummary) -> int:
     return summary.cell.batch_size
+
+
+def _describe_source(evidence: Evidence, summary: CellSummary) -> str:
+    """Return who measured a cell. Only this host's own figures are "measured here"."""
+    if not summary.measured:
+        return "imported"
+    if evidence.this_host in summary.hosts:
+        return "measured here"
+    mine = {*summary.hosts} - REFERENCE_HOSTS
+    return "measured on another of your hosts" if mine else "measured on a reference host"
 
 
 def _describe_spread(summary: CellSummary, runs: str) -> str:

@@ -11,8 +11,12 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from accel_platform.hardware.host import host_id
 from accel_platform.warehouse.reader import Reader
-from predictor.schemas.responses import INTERVAL_LEVEL, Compatibility, Interval
+from predictor.schemas.responses import INTERVAL_LEVEL, Compatibility, Interval, Where
+
+REFERENCE_HOSTS = frozenset({"host-f00cb1b79e00"})
+"""Hosts of the reference campaign, whose measurements come with the package."""
 
 _MAX_EVENT_IDS = 20
 """Event ids kept per cell, newest first."""
@@ -88,6 +92,8 @@ class CellSummary:
     event_ids: tuple[str, ...]
     energy_j_per_item: Interval | None = None
     """Energy by a counter; None without one."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that measured it; empty if all figures are imported."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,7 @@ class KnownDevice:
     clock_max_mhz: float | None
     vector_bits: int | None
     memory_mib: float | None
+    host_id: str | None
 
 
 @dataclass(frozen=True)
@@ -123,6 +130,8 @@ class Evidence:
     """Compatibility and reason, by model, hardware, device and mode."""
     devices: list[KnownDevice]
     models: dict[str, dict[str, Any]]
+    this_host: str
+    """Id of the host that answers."""
     by_model: dict[str, list[CellSummary]] = field(default_factory=dict)
     by_target: dict[Target, list[CellSummary]] = field(default_factory=dict)
     by_other_fields: dict[Hashable, list[CellSummary]] = field(default_factory=dict)
@@ -153,6 +162,23 @@ class Evidence:
     def targets(self) -> list[Target]:
         """Return all targets that were measured or that a host has or looked for in vain, sorted."""
         return self.memoize("targets", lambda: sorted({*self.by_target, *self.by_device}, key=Target.sort_key))
+
+    def where(self, target: Target) -> Where:
+        """Return whether this host has or measured the target, another host of this log, or neither."""
+        hosts = self.memoize("hosts", self._hosts_by_target).get(target, set())
+        if self.this_host in hosts:
+            return "here"
+        return "mine" if hosts - REFERENCE_HOSTS else "elsewhere"
+
+    def _hosts_by_target(self) -> dict[Target, set[str]]:
+        hosts: dict[Target, set[str]] = {}
+        for device in self.devices:
+            if device.available and device.host_id is not None:
+                hosts.setdefault(device.target, set()).add(device.host_id)
+        for target, summaries in self.by_target.items():
+            for summary in summaries:
+                hosts.setdefault(target, set()).update(summary.hosts)
+        return hosts
 
     def aliases(self, model_id: str) -> tuple[str, ...]:
         """Return the other names of a model in results."""
@@ -185,6 +211,7 @@ def load_evidence(reader: Reader) -> Evidence:
             compatibility=dict(_compatibility(reader)),
             devices=observed_devices(reader),
             models={row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")},
+            this_host=host_id(),
         )
         # Read again if another snapshot was published between two queries.
         if reader.snapshot_id == snapshot_id:
@@ -210,6 +237,7 @@ _CELL_SUMMARIES = f"""{_USABLE},
 cells AS (
     SELECT {_CELL}, fingerprint, min(model_family) AS model_family, min(device_name) AS device_name, count(*) AS runs,
         bool_or(provenance = 'measured') AS measured, bool_and(noisy IS TRUE) AS noisy, max(recorded_at) AS newest,
+        list(DISTINCT host_id) FILTER (provenance = 'measured' AND host_id IS NOT NULL) AS hosts,
         list(latency_ms ORDER BY latency_ms) AS centres, median(latency_ms) AS centre,
         min(latency_min_ms) AS least, max(latency_max_ms) AS most, sum(samples)::BIGINT AS claimed_samples,
         list(memory_peak_mib ORDER BY memory_peak_mib) FILTER (memory_peak_mib IS NOT NULL) AS memory,
@@ -251,7 +279,7 @@ SELECT model_id, hardware, {_DEVICE} AS device, mode, state, rating, reason FROM
 
 _DEVICES = """
 SELECT hardware, backend, coalesce(device_id, name) AS device, name AS device_name, available, reason, emulated,
-    cores, clock_max_mhz, vector_bits, memory_mib
+    cores, clock_max_mhz, vector_bits, memory_mib, host_id
 FROM devices
 -- Left out: a browser or device that was chosen and is missing, because it tells nothing of the hardware.
 WHERE choice IS NULL OR available
@@ -277,6 +305,7 @@ def _cell_summaries(reader: Reader) -> Iterator[CellSummary]:
             memory_peak_mib=_observed_range(row["memory"]) if row["memory"] else None,
             event_ids=tuple(row["event_ids"]),
             energy_j_per_item=_observed_range(row["energy"]) if row["energy"] else None,
+            hosts=tuple(sorted(row["hosts"] or ())),
         )
 
 
@@ -336,4 +365,5 @@ def _device(row: dict[str, Any]) -> KnownDevice:
         clock_max_mhz=row["clock_max_mhz"],
         vector_bits=row["vector_bits"],
         memory_mib=row["memory_mib"],
+        host_id=row["host_id"],
     )

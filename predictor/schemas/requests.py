@@ -179,6 +179,10 @@ class RecommendQuery(Query):
 
     objective: Objective = Field(default="latency", description="Figure that decides the ranking.")
     constraints: Constraints = Constraints()
+    where: Literal["here", "mine", "anywhere"] = Field(
+        default="anywhere",
+        description="Rank hardware of this host only (here), of all hosts that measured into this log (mine), or all.",
+    )
     hardware: list[HardwareInput] | None = Field(
         default=None,
         min_length=1,

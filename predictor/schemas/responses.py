@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Provenance = Literal["measured", "scaled", "predicted"]
+Where = Literal["here", "mine", "elsewhere"]
+"""Place of a device: this host, another host that measured into this log, or known from others only."""
 ExclusionCause = Literal[
     "unsupported", "unavailable", "measured_failure", "predicted_failure", "does_not_fit", "constraint", "no_runtime"
 ]
@@ -94,6 +96,9 @@ class Figures(_Value):
     device: str | None = Field(description="Device name, or its id where no name is known.")
     device_id: str | None = Field(
         description="Id of the device, since two of one name may differ. Null for a device that no host has."
+    )
+    where: Where = Field(
+        description="here: this host. mine: another host of this log. elsewhere: known from others only."
     )
     latency_ms: Interval = Field(description="Latency of one whole batch.")
     throughput_items_per_s: Interval

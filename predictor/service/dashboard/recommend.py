@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from predictor.advisor import batch_tables
+from predictor.advisor.answers import excluded_by_reason
+from predictor.advisor.objectives import gain_elsewhere
 from predictor.schemas.requests import Constraints, Objective, RecommendQuery, validate_query
 from predictor.schemas.responses import Figures, Interval, Recommendation
 from predictor.service.dashboard.models import known_models
@@ -36,6 +38,7 @@ class RecommendForm(BaseModel):
     precision: str | None = None
     mode: Literal["inference", "generation", "training"] = "inference"
     objective: Objective = "latency"
+    where: Literal["here", "mine", "anywhere"] = "anywhere"
     hardware: tuple[str, ...] = ()
     max_latency_ms: float | None = None
     max_memory_mib: float | None = None
@@ -75,7 +78,15 @@ def _content(site: DashboardSite, form: RecommendForm) -> dict[str, Any]:
         return {**content, "problem": str(error), "status_code": _status(error)}
     label, unit = _FIGURES[form.objective]
     shown = [{"is": r, "figure": _figure(r, form.objective)} for r in answer.recommendations]
-    return {**content, "answer": answer, "shown": shown, "label": label, "unit": unit}
+    return {
+        **content,
+        "answer": answer,
+        "shown": shown,
+        "label": label,
+        "unit": unit,
+        "gain": gain_elsewhere(form.objective, answer.recommendations),
+        "excluded": excluded_by_reason(answer.excluded),
+    }
 
 
 def _status(error: AccelError) -> int:

@@ -1,0 +1,82 @@
+"""Places of recommended hardware: this host, other hosts of the log, and elsewhere."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+
+from accel_platform.events import EventLog
+from accel_platform.knowledge import CAMPAIGNS
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+from predictor.advisor.advisor import Advisor
+from predictor.advisor.answers import excluded_by_reason
+from predictor.advisor.objectives import gain_elsewhere
+from predictor.data import evidence
+from predictor.schemas.requests import RecommendQuery
+from predictor.schemas.responses import Answer, Excluded
+from predictor_world import CPU, MODELS, devices, measured_grid, result, world
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The grid measured by host-1, imported figures of a GPU, and the reference campaign."""
+    gpu = result(MODELS[0], "cuda", 1, device="Test GPU", provenance="imported")
+    settings = world(tmp_path_factory.mktemp("where"), [*devices(), *measured_grid(MODELS[:2]), gpu])
+    log = EventLog.open(settings)
+    for path in CAMPAIGNS:
+        log.adopt(path)
+    refresh(settings)
+    return settings
+
+
+def _ask(settings: Settings, monkeypatch: pytest.MonkeyPatch, host: str, **more: object) -> Answer:
+    monkeypatch.setattr(evidence, "host_id", lambda: host)
+    query = {"model": "bert-base", "sequence_length": 128, **more}
+    return Advisor(settings).recommend(RecommendQuery.model_validate(query))
+
+
+def test_reference_hosts_are_those_of_the_shipped_campaign() -> None:
+    hosts = {host for path in CAMPAIGNS for host in pq.read_table(path, columns=["host_id"])["host_id"].to_pylist()}
+    assert hosts - {None} == evidence.REFERENCE_HOSTS
+
+
+@pytest.mark.parametrize(("host", "expected"), [("host-1", "here"), ("host-other", "mine")])
+def test_a_recommendation_says_where(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, host: str, expected: str
+) -> None:
+    ranked = _ask(settings, monkeypatch, host).recommendations
+    places = {(r.device, r.where) for r in ranked}
+    assert ("Test GPU", "elsewhere") in places
+    assert (CPU, expected) in places
+    assert ("AMD EPYC", "elsewhere") in places
+    for r in ranked:
+        assert ("measured here" in r.basis) <= (r.where == "here")
+
+
+@pytest.mark.parametrize(("where", "allowed"), [("here", {"here"}), ("mine", {"here", "mine"})])
+def test_where_limits_the_ranking(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, where: str, allowed: set[str]
+) -> None:
+    ranked = _ask(settings, monkeypatch, "host-1", where=where).recommendations
+    assert ranked
+    assert {r.where for r in ranked} <= allowed
+    elsewhere = _ask(settings, monkeypatch, "host-other", where="here")
+    assert elsewhere.recommendations == []
+
+
+def test_the_gain_elsewhere_is_named(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranked = _ask(settings, monkeypatch, "host-1").recommendations
+    sentence = gain_elsewhere("latency", ranked)
+    best = next(r for r in ranked if r.where == "elsewhere")
+    assert sentence is not None
+    assert best.hardware in sentence
+    assert gain_elsewhere("latency", [r for r in ranked if r.where == "here"]) is None
+
+
+def test_excluded_hardware_is_grouped_by_reason() -> None:
+    def left_out(device: str, reason: str) -> Excluded:
+        return Excluded(hardware="cuda", device=device, cause="unsupported", reason=reason, suggestion="")
+
+    groups = excluded_by_reason([left_out("a", "one"), left_out("b", "two"), left_out("c", "two")])
+    assert {reason: [e.device for e in group] for reason, group in groups.items()} == {"two": ["b", "c"], "one": ["a"]}
