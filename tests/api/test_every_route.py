@@ -198,7 +198,7 @@ VALUES: dict[str, tuple[str, str]] = {
 """Of each filter a value that selects something, and one that is known or well-formed and selects nothing."""
 NO_FILTERS = {
     "limit", "cursor", "by", "metric", "min_change_percent", "before", "after", "theme", "for_s", "last-event-id",
-    "sort", "page", "objective", "max_latency_ms", "max_memory_mib", "max_usd_per_hour", "max_watts",
+    "sort", "page", "where", "objective", "max_latency_ms", "max_memory_mib", "max_usd_per_hour", "max_watts",
 }  # fmt: skip
 """What these say is what is asked and how it is answered."""
 DATABASE = re.compile(r"(Binder|Catalog|Parser|Conversion|Invalid Input|Out of Range|Internal) Error")
