@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-# Not Apple's name: a Tesla M4 is none of its.
-_NOISE = re.compile(r"nvidia|geforce|tesla|amd|instinct|radeon|intel|qualcomm|google|\(tm\)|\(r\)|[^a-z0-9]")
+NOISE = re.compile(r"nvidia|geforce|tesla|amd|instinct|radeon|intel|qualcomm|google|\(tm\)|\(r\)|[^a-z0-9]")
+"""What tells no devices apart in a name. Not Apple's: a Tesla M4 is none of its."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,13 @@ def find_spec(name: str | None) -> DeviceSpec | None:
     return _by_key().get(key) or _by_open_key().get(key)
 
 
+def catalogued_name(name: str) -> str:
+    """Return a device's name in the spec sheet, after its count: `4 x NVIDIA T4` for `4 x Tesla T4`; else the name."""
+    counted = re.match(r"(\d+ x )?(.*)", name, re.DOTALL)
+    spec = find_spec(counted[2]) if counted else None
+    return name if counted is None or spec is None else (counted[1] or "") + spec.name
+
+
 def form_factor_caution(name: str) -> str | None:
     """Return which device a name is taken for where it leaves that open; None where it does not."""
     key = _key(name)
@@ -108,6 +115,11 @@ def cpu_spec(
     )
 
 
+def names_by_key() -> dict[str, str]:
+    """Return the names of devices by all of their names, in lower case and without what `NOISE` matches."""
+    return {key: spec.name for key, spec in (_by_open_key() | _by_key()).items()}
+
+
 @cache
 def _by_key() -> dict[str, DeviceSpec]:
     return {_key(name): spec for spec in catalog() for name in (spec.name, *spec.aliases)}
@@ -119,7 +131,7 @@ def _by_open_key() -> dict[str, DeviceSpec]:
 
 
 def _key(name: str) -> str:
-    return _NOISE.sub("", name.lower())
+    return NOISE.sub("", name.lower())
 
 
 def _spec(row: dict[str, str]) -> DeviceSpec:

@@ -30,7 +30,9 @@ class Result(BaseModel):
     choice: str | None = Field(description="Which of the runtime's devices or browsers, where not the usual one.")
     backend: str
     device_id: str | None
-    device_name: str | None
+    device_name: str | None = Field(description="As the spec sheet calls it, if it knows an imported result's device.")
+    source_device_name: str | None = Field(description="As the source calls it; it may leave the form factor open.")
+    device_count: int | None = Field(description="How many devices worked together: 4 of `4 x H100`.")
     fingerprint: str | None = Field(description="Figures are comparable where it is equal: device, driver, runtimes.")
     threads: int | None
     mode: str

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.hardware.catalog import catalogued_name
 from accel_platform.warehouse.reader import Reader
 
 Name = str | None
@@ -61,8 +62,10 @@ class Selection(BaseModel):
             conditions.append(f"(list_contains($hardware, {table}.hardware){chosen})")
             values["hardware"] = list(self.hardware)
         if self.device is not None:
-            conditions.append(f"$device IN ({table}.device_id, {table}.device_name)")
-            values["device"] = self.device
+            conditions.append(
+                f"(list_contains($devices, {table}.device_id) OR list_contains($devices, {table}.device_name))"
+            )
+            values["devices"] = self.device_names
         for name in ("mode", "precision", "batch_size", "sequence_length", "provenance", "status"):
             if (value := getattr(self, name)) is not None:
                 conditions.append(f"{table}.{name} = ${name}")
@@ -82,6 +85,11 @@ class Selection(BaseModel):
     def hardware_names(self) -> list[str]:
         """Every hardware name once, without its choice."""
         return list(dict.fromkeys(name.partition(":")[0] for name in self.hardware))
+
+    @property
+    def device_names(self) -> list[str] | None:
+        """The device as the query names it, and its name in the spec sheet; None for all devices."""
+        return None if self.device is None else [self.device, catalogued_name(self.device)]
 
     def recorded_models(self) -> list[str]:
         """Return the recorded ids of the models; a name that is an alias and a family, such as bert, gives both."""
@@ -117,7 +125,7 @@ def require_known(reader: Reader, selection: Selection) -> None:
                 raise NotFound(_unknown("hardware", choice, chosen, "SELECT DISTINCT hardware, choice FROM results"))
             runtime_for(choice)
         devices = {name for row in places for name in (row["device_id"], row["device_name"]) if name}
-        if selection.device is not None and selection.device not in devices:
+        if selection.device is not None and devices.isdisjoint(selection.device_names or ()):
             sql = "SELECT DISTINCT device_id, device_name FROM results"
             raise NotFound(_unknown("device", selection.device, devices, sql))
 

@@ -64,7 +64,7 @@ SELECT model_id, hardware, device_id, state, rating, relative_speed, latency_p50
 FROM ({matrix})
 WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
     AND (len($hardware) = 0 OR list_contains($hardware, hardware))
-    AND ($device IS NULL OR $device IN (device_id, device_name))
+    AND ($devices IS NULL OR list_contains($devices, device_id) OR list_contains($devices, device_name))
 QUALIFY row_number() OVER (
     PARTITION BY model_id, hardware
     ORDER BY state, relative_speed DESC NULLS LAST, latency_p50_ms NULLS LAST, device_id
@@ -88,7 +88,7 @@ def compatibility_matrix(reader: Reader, selection: Selection | None = None, *, 
     selection = selection or Selection()
     matrix, values = matrix_sql(selection)
     outer = {"mode": mode, "models": selection.recorded_models(), "hardware": selection.hardware_names,
-             "device": selection.device}  # fmt: skip
+             "devices": selection.device_names}  # fmt: skip
     rows = reader.rows(_BEST.format(matrix=matrix), outer | values)
     seen = _seen(reader, {name: outer[name] for name in ("mode", "models")})
     hardware = sorted({row["hardware"] for row in rows})

@@ -30,10 +30,25 @@ figures AS (
         CASE WHEN n >= 11 THEN list_aggregate(samples_ns, 'quantile_cont', [0.5, 0.9, 0.95, 0.99]) END AS quantiles_ns
     FROM parsed
 ),
+-- One device, one name: what sources call `h100_sxm` or `Nvidia H100 GPU` goes by its name in the spec sheet. A device of
+-- a known host keeps its identity. `4 x h100_sxm` are four of them, which is another device to compare with.
+sheet AS (SELECT unnest($device_keys) AS key, unnest($device_names) AS name),
+named AS (
+    SELECT f.*, try_cast(regexp_extract(p.device_name, '^(\d+) x ', 1) AS INTEGER) AS stated_count,
+        CASE WHEN host_id IS NULL AND p.provenance <> 'measured' AND sheet.name IS NOT NULL
+             THEN coalesce(stated_count || ' x ', '') || sheet.name END AS catalogued
+    FROM figures AS f
+    LEFT JOIN sheet
+        ON sheet.key = regexp_replace(lower(regexp_replace(p.device_name, '^\d+ x ', '')), $device_noise, '', 'g')
+),
 rows AS (
     SELECT
         event_id AS result_id, run_id, event_id, host_id,
-        p.model_id, p.model_family, p.hardware, p.choice, p.backend, p.device_id, p.device_name, p.fingerprint, p.threads,
+        p.model_id, p.model_family, p.hardware, p.choice, p.backend,
+        CASE WHEN catalogued IS NULL THEN p.device_id ELSE 'imported:' || catalogued END AS device_id,
+        coalesce(catalogued, p.device_name) AS device_name, p.device_name AS source_device_name,
+        CASE WHEN p.device_name IS NOT NULL THEN coalesce(stated_count, 1) END AS device_count,
+        p.fingerprint, p.threads,
         p.mode, p.precision, p.batch_size, p.sequence_length,
         p.original.image_size AS image_size, -- pixels along an edge, where a file states them; ours are the model's own
         p.weights_source, p.weights_sha256,
@@ -57,6 +72,6 @@ rows AS (
         p.forward_ms, p.backward_ms, p.optimizer_ms, p.processes, p.scaling_efficiency,
         coalesce(n, p.iterations) AS samples, p.noisy, p.provenance, p.status, p.reason, p.failure_class, p.remedy,
         occurred_at, p.occurred_local, recorded_at, source, p.source_path
-    FROM figures
+    FROM named
 )
 SELECT *, $broken_rules AS broken_rules FROM rows

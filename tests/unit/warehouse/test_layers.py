@@ -13,6 +13,7 @@ from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.summaries.matrix import compatibility_matrix
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, WarehouseEmpty
 from accel_platform.events import Event, EventLog
@@ -34,6 +35,7 @@ from accel_platform.warehouse.layers import TABLES, Layer, Projection, Warehouse
 from accel_platform.warehouse.reader import Reader
 from factories import event, result, verification
 
+H100 = "NVIDIA H100 SXM5 80GB"
 _sizes = st.sampled_from([1, 4])
 _SERIES: Any = {"model_id": st.just("bert-base"), "hardware": st.just("cpu"), "device_id": st.just("cpu-test"),
                 "fingerprint": st.just("test"), "mode": st.just("inference"), "precision": st.just("float32"),
@@ -496,3 +498,30 @@ def test_what_is_being_audited_stays_while_others_publish(settings: Settings, lo
     publish.publish(settings, staged)
     assert Reader(settings).rows("SELECT count(*) AS n FROM results") == [{"n": 6}]
     assert len(list(settings.warehouse_dir.glob("projection-*.json"))) == 4
+
+
+def test_one_device_of_several_sources_has_one_name_and_a_count(settings: Settings, log: EventLog) -> None:
+    claim: Any = {"provenance": "imported", "samples_ns": (), "latency_mean_ms": 2.0, "fingerprint": None}
+    claim["hardware"] = "cuda"
+    names = ["h100_sxm", "Nvidia H100 GPU", "4 x H100", "somebody's board", "2 x somebody's board"]
+    ids = [f"imported-{number}" for number, _ in enumerate(names)]
+    log.append(
+        [
+            event(result(device_name=name, device_id=id_, **claim), host_id=None)
+            for name, id_ in zip(names, ids, strict=True)
+        ]
+    )
+    _stage_and_publish(settings)
+    rows = Reader(settings).rows("SELECT source_device_name, device_name, device_count, device_id FROM results")
+    assert {tuple(row.values()) for row in rows} == {
+        ("h100_sxm", H100, 1, f"imported:{H100}"),
+        ("Nvidia H100 GPU", H100, 1, f"imported:{H100}"),
+        ("4 x H100", f"4 x {H100}", 4, f"imported:4 x {H100}"),
+        ("somebody's board", "somebody's board", 1, "imported-3"),
+        ("2 x somebody's board", "2 x somebody's board", 2, "imported-4"),
+    }
+    matrix = compatibility_matrix(Reader(settings), Selection(device="h100_sxm"))
+    assert [cells["cuda"]["device"] for cells in matrix["models"].values()] == [H100]
+    sql = "SELECT device_name, results_ok FROM compat_matrix WHERE device_name = $name"
+    found = Reader(settings).rows(sql, {"name": H100})
+    assert [(row["device_name"], row["results_ok"]) for row in found] == [(H100, 2)]
