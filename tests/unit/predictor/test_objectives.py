@@ -52,6 +52,7 @@ def _figures(p50: float, low: float | None = None, high: float | None = None, **
     return Figures.model_validate(
         {
             "hardware": "cuda",
+            "where": "elsewhere",
             "backend": "pytorch",
             "device": H100.name,
             "device_id": None,
