@@ -60,7 +60,7 @@ class OperatorPredictor:
             p50=max(busy_ms, issued_ms),
             low=max(busy_ms / width, issued_ms * HOST_RANGE[0]),
             high=max(busy_ms * width, issued_ms * HOST_RANGE[1]),
-            level=calibration.level,
+            level=round(calibration.level, 3),
         )
         return OperatorPrediction(latency, shares, host_bound=issued_ms > busy_ms, measured_device=known)
 
