@@ -253,7 +253,7 @@ def _best(
         batch_size=answer.batch_size,
         sequence_length=answer.sequence_length,
         output_tokens=answer.output_tokens,
-        **{field: value for field, value in best if field != "rank"},
+        **{field: value for field, value in best if field not in ("rank", "ranked_by")},
         warnings=warnings,
         snapshot_id=answer.snapshot_id,
         predictor_id=answer.predictor_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from accel_platform.backends.registry import RUNTIMES
@@ -11,6 +12,8 @@ from predictor.advisor.candidates import Candidate
 from predictor.advisor.estimation import estimate_all, in_answering_precision, matrix_verdict
 from predictor.advisor.model_estimates import queried_sample
 from predictor.advisor.objectives import (
+    assumed_spread,
+    batch_spread,
     cost_per_items,
     energy_per_item,
     level_mismatch,
@@ -73,6 +76,7 @@ def build_answer(
     constraints: Constraints | None = None,
 ) -> Answer:
     evidence, warnings = state.evidence, list(query.warnings)
+    spread = batch_spread(evidence)
     excluded = [
         Excluded(
             hardware=absent.hardware,
@@ -90,20 +94,23 @@ def build_answer(
         if result.figures is None:
             excluded += filter(None, [result.excluded])
             continue
-        violated = violations(constraints, result.figures, candidate.spec) if constraints else None
+        violated = violations(constraints, result.figures, candidate.spec, spread) if constraints else None
         if violated is None:
             warnings += result.cautions
             remaining.append(result.figures)
         else:
             excluded.append(_excluded(evidence, query, candidate, Abstention("constraint", violated)))
-    key = ranking(objective)
+    key = ranking(objective, spread)
     # The faster goes first where the objective tells none apart, as where no price is known.
-    latency_key = ranking("latency")
-    ranked = sorted(remaining, key=lambda r: (key(r), latency_key(r), r.hardware, r.device_id or r.device or ""))
+    latency_key = ranking("latency", spread)
+    ranked = sorted(
+        remaining,
+        key=lambda r: (key(r), latency_key(r), r.latency_ms.p50, r.hardware, r.device_id or r.device or ""),
+    )
     for figures in ranked:
-        if (missing := missing_figure(objective, figures)) is not None:
+        if (missing := missing_figure(objective, key(figures))) is not None:
             warnings.append(f"{figures.hardware}{f' ({figures.device})' if figures.device else ''}: {missing}.")
-    warnings += filter(None, [level_mismatch(objective, ranked)])
+    warnings += filter(None, [level_mismatch(objective, ranked), assumed_spread(ranked, spread)])
     # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
     answered = {r.hardware for r in ranked}
     return Answer(
@@ -111,7 +118,10 @@ def build_answer(
         batch_size=query.batch_size,
         sequence_length=query.sequence_length,
         output_tokens=query.output_tokens,
-        recommendations=[Recommendation(**vars(figures), rank=i) for i, figures in enumerate(ranked, start=1)],
+        recommendations=[
+            Recommendation(**vars(figures), rank=i, ranked_by=key(figures) if math.isfinite(key(figures)) else None)
+            for i, figures in enumerate(ranked, start=1)
+        ],
         excluded=[e for e in excluded if e.device is not None or e.hardware not in answered],
         warnings=list(dict.fromkeys(warnings)),
         snapshot_id=evidence.snapshot_id,

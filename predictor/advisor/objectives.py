@@ -1,6 +1,8 @@
 """Objectives and constraints of a recommendation: cost and energy per item, ranking, and limits.
 
-Both look at the pessimistic bound of a figure, so that a wide prediction does not outrank a measurement.
+All look at the unfavorable end of a figure, so that a wide prediction does not outrank a measurement. For latency and
+what follows from it, that is the time of a single batch: measured cells state how their batches scatter, and for the
+others the scatter of measured cells stands in (`batch_spread`).
 """
 
 from __future__ import annotations
@@ -8,9 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from accel_platform.hardware.catalog import DeviceSpec
+from predictor.data.evidence import Evidence
 from predictor.schemas.requests import Constraints, Objective
-from predictor.schemas.responses import Cost, Energy, Figures, Interval, Recommendation
+from predictor.schemas.responses import INTERVAL_LEVEL, Cost, Energy, Figures, Interval, Recommendation
 
 _ITEMS = 1e6
 _MAX_LEVEL_SPREAD = 0.15
@@ -49,23 +54,64 @@ def energy_per_item(metered: Interval | None, latency_ms: Interval, batch_size: 
     return Energy(j_per_item=bounded, how="bounded", tdp_w=spec.tdp_w)
 
 
-def pessimistic_bound(interval: Interval | None) -> float:
-    """Return the high limit of a figure that should be small: p50 where it has none, infinity where it is unknown."""
+def batch_spread(evidence: Evidence) -> float | None:
+    """Return the natural log of upper limit over median that INTERVAL_LEVEL of this platform's own cells stay within.
+
+    None where no own cell states limits, so that nothing is known of how single batches scatter.
+    """
+    return evidence.memoize("batch spread", lambda: _batch_spread(evidence))
+
+
+def _batch_spread(evidence: Evidence) -> float | None:
+    limits = [s.latency_ms for s in evidence.summaries.values() if s.measured and s.latency_ms.level is not None]
+    logs = [math.log(limit.high / limit.p50) for limit in limits if limit.high is not None]
+    return float(np.quantile(logs, INTERVAL_LEVEL)) if logs else None
+
+
+def unfavorable_latency_ms(figures: Figures, spread: float | None) -> float:
+    """Return the time that a single batch may take; infinite where nothing is known of its scatter.
+
+    A measured cell with limits states it. A predicted or scaled median may be as long as its limit says, and its
+    batches scatter besides: both add in quadrature, on the log scale.
+    """
+    latency = figures.latency_ms
+    if figures.provenance == "measured" and latency.high is not None:
+        return latency.high
+    if spread is None and latency.high is None:
+        return math.inf
+    beyond = 0.0 if latency.high is None else math.log(latency.high / latency.p50)
+    return latency.p50 * math.exp(math.hypot(beyond, spread or 0.0))
+
+
+def ranking(objective: Objective, spread: float | None) -> Callable[[Figures], float]:
+    """Return the value that ranks figures by an objective: the smallest is best, unknown figures are infinite.
+
+    `spread` is that of `batch_spread`. Throughput counts as ms per item.
+    """
+
+    def ranks(figures: Figures) -> float:
+        slower = unfavorable_latency_ms(figures, spread) / figures.latency_ms.p50
+        if objective == "latency":
+            return slower * figures.latency_ms.p50
+        if objective == "throughput":
+            return 1e3 * slower / figures.throughput_items_per_s.p50
+        if objective == "cost":
+            return math.inf if figures.cost is None else slower * figures.cost.usd_per_million_items.p50
+        if objective == "memory":
+            return _upper_limit(figures.memory_peak_mib)
+        if figures.energy is None:
+            return math.inf
+        energy = figures.energy.j_per_item
+        return _upper_limit(energy) if figures.energy.how == "measured" else slower * energy.p50
+
+    return ranks
+
+
+def _upper_limit(interval: Interval | None) -> float:
+    """Return the upper limit of a figure that repeats, p50 where one run is all there is, infinity where unknown."""
     if interval is None:
         return math.inf
     return interval.p50 if interval.high is None else interval.high
-
-
-def ranking(objective: Objective) -> Callable[[Figures], float]:
-    """Return the sort key of an objective; the smallest is best, unknown figures come last."""
-    keys: dict[Objective, Callable[[Figures], float]] = {
-        "latency": lambda r: pessimistic_bound(r.latency_ms),
-        "throughput": lambda r: -(r.throughput_items_per_s.low or r.throughput_items_per_s.p50),
-        "cost": lambda r: pessimistic_bound(None if r.cost is None else r.cost.usd_per_million_items),
-        "energy": lambda r: pessimistic_bound(None if r.energy is None else r.energy.j_per_item),
-        "memory": lambda r: pessimistic_bound(r.memory_peak_mib),
-    }
-    return keys[objective]
 
 
 def gain_elsewhere(objective: Objective, ranked: Sequence[Recommendation]) -> str | None:
@@ -74,11 +120,9 @@ def gain_elsewhere(objective: Objective, ranked: Sequence[Recommendation]) -> st
     other = next((r for r in ranked if r.where == "elsewhere"), None)
     if own is None or other is None:
         return None
-    key = ranking(objective)
-    mine, theirs = abs(key(own)), abs(key(other))
-    if not (math.isfinite(mine) and math.isfinite(theirs)):
+    if own.ranked_by is None or other.ranked_by is None:
         return None
-    times = theirs / mine if objective == "throughput" else mine / theirs
+    times = own.ranked_by / other.ranked_by
     name = f"{other.hardware}{f' ({other.device})' if other.device else ''}, {other.provenance}"
     if times <= 1:
         return f"Nothing is gained elsewhere: its best is {name}, with {1 / times:.3g} times worse {objective}."
@@ -94,34 +138,56 @@ def level_mismatch(objective: Objective, ranked: Sequence[Figures]) -> str | Non
     return f"What is compared are limits that hold at {min(levels):.0%} for some and at {max(levels):.0%} for others."
 
 
-def missing_figure(objective: Objective, figures: Figures) -> str | None:
-    """Return why a recommendation comes last under this objective; None where its figure is known."""
-    if math.isfinite(ranking(objective)(figures)):
+def assumed_spread(ranked: Sequence[Figures], spread: float | None) -> str | None:
+    """Return a warning where the rank of a measured figure rests on `spread`, since it states no limits."""
+    if spread is None or all(f.provenance != "measured" or f.latency_ms.high is not None for f in ranked):
+        return None
+    return (
+        f"A figure without limits is ranked as if a batch took up to {math.exp(spread):.3g} times its median, as in "
+        f"{INTERVAL_LEVEL:.0%} of the cells that this platform measured."
+    )
+
+
+def missing_figure(objective: Objective, ranked_by: float) -> str | None:
+    """Return why figures come last under an objective; None where `ranked_by`, their value of `ranking`, is known."""
+    if math.isfinite(ranked_by):
         return None
     missing = {"cost": "no price per hour", "energy": "no counted energy and no TDP", "memory": "no peak memory"}
-    return f"{missing[objective]} is known of it, so it comes last"
+    return f"{missing.get(objective, 'no spread of batches')} is known of it, so it comes last"
 
 
-def violations(constraints: Constraints, figures: Figures, spec: DeviceSpec) -> str | None:
-    """Return every violated limit in words, None where there is none; an unknown figure violates its limit."""
+def violations(constraints: Constraints, figures: Figures, spec: DeviceSpec, spread: float | None) -> str | None:
+    """Return every violated limit in words, None where there is none; an unknown figure violates its limit.
+
+    `spread` is that of `batch_spread`.
+    """
+    latency, memory = figures.latency_ms, figures.memory_peak_mib
+    slowest_ms = unfavorable_latency_ms(figures, spread)
     found = [
-        _figure_violation("latency", "ms", constraints.max_latency_ms, figures.latency_ms),
-        _figure_violation("peak memory", "MiB", constraints.max_memory_mib, figures.memory_peak_mib),
+        _figure_violation("latency", "ms", constraints.max_latency_ms, latency.p50, slowest_ms),
+        _figure_violation(
+            "peak memory",
+            "MiB",
+            constraints.max_memory_mib,
+            None if memory is None else memory.p50,
+            _upper_limit(memory),
+        ),
         _spec_violation("price", "USD per hour", constraints.max_usd_per_hour, spec.usd_per_hour),
         _spec_violation("thermal design power", "W", constraints.max_watts, spec.tdp_w),
     ]
     return "; ".join(filter(None, found)) or None
 
 
-def _figure_violation(name: str, unit: str, limit: float | None, interval: Interval | None) -> str | None:
-    bound = pessimistic_bound(interval)
-    if limit is None or bound <= limit:
+def _figure_violation(name: str, unit: str, limit: float | None, p50: float | None, most: float) -> str | None:
+    if limit is None or most <= limit:
         return None
-    if math.isinf(bound) or interval is None:
+    if p50 is None:
         return f"its {name} is not known, and at most {limit:g} {unit} was asked"
-    if interval.p50 > limit:
-        return f"{name} {interval.p50:.4g} {unit}, over the {limit:g} asked"
-    return f"{name} may reach {bound:.4g} {unit}, over the {limit:g} asked (p50 {interval.p50:.4g})"
+    if p50 > limit:
+        return f"{name} {p50:.4g} {unit}, over the {limit:g} asked"
+    if math.isinf(most):
+        return f"how far its {name} of {p50:.4g} {unit} scatters is not known, and at most {limit:g} was asked"
+    return f"{name} may reach {most:.4g} {unit}, over the {limit:g} asked (p50 {p50:.4g})"
 
 
 def _spec_violation(name: str, unit: str, limit: float | None, value: float | None) -> str | None:

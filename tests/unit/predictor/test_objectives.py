@@ -13,11 +13,13 @@ from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.advisor.answers import generation_bound, roofline_bound
 from predictor.advisor.objectives import (
+    assumed_spread,
     cost_per_items,
     energy_per_item,
     level_mismatch,
     missing_figure,
     ranking,
+    unfavorable_latency_ms,
     violations,
 )
 from predictor.advisor.resolved_query import ResolvedQuery
@@ -150,37 +152,60 @@ def test_without_every_figure_there_is_no_bound(asked: ResolvedQuery, spec: Devi
 
 
 def test_a_limit_is_judged_by_the_unfavourable_end() -> None:
-    told = _figures(10, 8, 15)
-    assert violations(Constraints(max_latency_ms=15), told, H100) is None
-    assert (
-        violations(Constraints(max_latency_ms=12), told, H100) == "latency may reach 15 ms, over the 12 asked (p50 10)"
-    )
-    assert violations(Constraints(max_latency_ms=9), told, H100) == "latency 10 ms, over the 9 asked"
-    assert violations(Constraints(max_latency_ms=10), _figures(10), H100) is None
+    told = _figures(10, 8, 15, provenance="measured")
+    assert violations(Constraints(max_latency_ms=15), told, H100, None) is None
+    wrong = violations(Constraints(max_latency_ms=12), told, H100, None)
+    assert wrong == "latency may reach 15 ms, over the 12 asked (p50 10)"
+    assert violations(Constraints(max_latency_ms=9), told, H100, None) == "latency 10 ms, over the 9 asked"
+
+
+def test_a_figure_without_limits_is_not_taken_for_one_that_never_scatters() -> None:
+    claimed = _figures(100, provenance="measured")
+    measured = _figures(98, 95, 105, provenance="measured")
+    spread = math.log(1.1)
+    assert unfavorable_latency_ms(claimed, spread) == pytest.approx(110)
+    assert unfavorable_latency_ms(measured, spread) == 105
+    assert ranking("latency", spread)(measured) < ranking("latency", spread)(claimed)
+    assert ranking("throughput", spread)(measured) < ranking("throughput", spread)(claimed)
+    assert "may reach 110 ms" in str(violations(Constraints(max_latency_ms=105), claimed, H100, spread))
+    assert violations(Constraints(max_latency_ms=111), claimed, H100, spread) is None
+    # Nothing is known of how batches scatter: it comes last, and keeps no limit.
+    assert ranking("latency", None)(claimed) == math.inf
+    assert "is not known" in str(violations(Constraints(max_latency_ms=105), claimed, H100, None))
+    assert "1.1 times its median" in str(assumed_spread([measured, claimed], spread))
+    assert assumed_spread([measured], spread) is None
+
+
+def test_a_predicted_median_scatters_like_a_measured_one() -> None:
+    """Its limits are of the median, those of a measured cell of single batches: compared are single batches."""
+    predicted = _figures(100, 50, 200)
+    assert unfavorable_latency_ms(predicted, None) == pytest.approx(200)
+    assert unfavorable_latency_ms(predicted, math.log(2)) == pytest.approx(100 * 2 ** math.sqrt(2))
 
 
 def test_what_is_not_known_keeps_no_limit() -> None:
     told = _figures(10)
     limits = Constraints(max_memory_mib=1e6, max_usd_per_hour=100, max_watts=1000)
-    wrong = violations(limits, told, NOTHING)
+    wrong = violations(limits, told, NOTHING, 0.1)
     assert wrong is not None
     assert wrong.count("is not known") == 3
-    assert violations(limits, _figures(10, memory_peak_mib=Interval(p50=500)), H100) is None
-    assert "700 W, over the 300 asked" in str(violations(Constraints(max_watts=300), told, H100))
+    assert violations(limits, _figures(10, memory_peak_mib=Interval(p50=500)), H100, 0.1) is None
+    assert "700 W, over the 300 asked" in str(violations(Constraints(max_watts=300), told, H100, 0.1))
 
 
 @given(st.floats(0.1, 1e5), st.floats(1, 10), st.floats(0.01, 1e6))
 def test_whatever_keeps_its_limit_stays_under_it(p50: float, spread: float, most: float) -> None:
-    told = _figures(p50, p50 / spread, p50 * spread)
-    kept = violations(Constraints(max_latency_ms=most), told, NOTHING) is None
+    told = _figures(p50, p50 / spread, p50 * spread, provenance="measured")
+    kept = violations(Constraints(max_latency_ms=most), told, NOTHING, 0.1) is None
     assert kept == (told.latency_ms.high is not None and told.latency_ms.high <= most)
 
 
 def test_unknown_cost_energy_and_memory_rank_last_and_are_said() -> None:
     told = _figures(10)
     for objective in ("cost", "energy", "memory"):
-        assert ranking(objective)(told) == math.inf  # type: ignore[arg-type]
-        assert "comes last" in str(missing_figure(objective, told))  # type: ignore[arg-type]
-    assert missing_figure("latency", told) is None
+        key = ranking(objective, 0.1)(told)  # type: ignore[arg-type]
+        assert key == math.inf
+        assert "comes last" in str(missing_figure(objective, key))  # type: ignore[arg-type]
+    assert missing_figure("latency", ranking("latency", 0.1)(told)) is None
     priced = told.model_copy(update={"cost": cost_per_items(told.throughput_items_per_s, H100)})
-    assert ranking("cost")(priced) < math.inf
+    assert ranking("cost", 0.1)(priced) < math.inf
