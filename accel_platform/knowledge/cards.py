@@ -105,9 +105,13 @@ class Card(_Table):
         return tuple(sorted({name for table in (self.results, self.kernels) if table for name in table.devices}))
 
 
+SOURCE_PREFIX = "pack:"
+"""Beginning of the `source` of every event that a pack holds."""
+
+
 def source_of(name: str, version: str) -> str:
     """Return the `source` of the events of one version of a pack."""
-    return f"pack:{name}@{version}"
+    return f"{SOURCE_PREFIX}{name}@{version}"
 
 
 def load_card(folder: Path) -> Card:

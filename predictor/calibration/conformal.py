@@ -11,6 +11,7 @@ counts as the worst of these again. That covers 92 to 93 % with intervals half a
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -56,7 +57,9 @@ def calibrate(errors: Array, groups: Sequence[Hashable], *, level: float = INTER
     index = min(int(np.searchsorted(cumulative, level - 1e-9)), len(order) - 1)
     half_width = float(errors[order][index])
     if count < _MANY_GROUPS:
-        half_width = min(half_width, _leave_one_out_width(errors[order], np.array(groups)[order], level))
+        by_leaving_out = _leave_one_out_width(errors[order], np.array(groups)[order], level)
+        # Not the smaller of both, which would hold less often than either. Infinite where no error suffices.
+        half_width = by_leaving_out if math.isfinite(by_leaving_out) else half_width
     return Calibration(half_width=half_width, level=level, groups=count, rows=len(errors))
 
 
@@ -82,6 +85,22 @@ def _leave_one_out_width(ordered: Array, groups: npt.NDArray[Any], level: float)
     coverage = (np.sum(covered, axis=0) + np.min(covered, axis=0)) / (len(names) + 1)
     enough = np.flatnonzero(coverage >= level - 1e-9)
     return float(widths(None)[enough[0]]) if len(enough) else float("inf")
+
+
+def empirical_coverage(errors: Array, groups: Sequence[str]) -> dict[str, float | None]:
+    """Return how often `calibrate` on the other groups held, and its level; None for too few groups."""
+    sizes, names = np.abs(errors), np.array(groups)
+    inside: list[bool] = []
+    level = None
+    for group in np.unique(names):
+        here = names == group
+        try:
+            others = calibrate(sizes[~here], names[~here].tolist())
+        except ValueError:
+            continue
+        inside += (sizes[here] <= others.half_width).tolist()
+        level = others.level
+    return {"coverage": float(np.mean(inside)) if inside else None, "coverage_aimed_at": level}
 
 
 def calibrate_worst_group(errors: Array, groups: Sequence[Hashable], *, level: float = INTERVAL_LEVEL) -> Calibration:

@@ -7,7 +7,7 @@ known devices, known families on that device, and both. Small sets have rounds o
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -21,7 +21,6 @@ from predictor.data.samples import Sample
 from predictor.models.latency_model import LatencyModel, log_latency
 
 Array = npt.NDArray[np.float64]
-Calibrator = Callable[[Array, Sequence[Hashable]], Calibration]
 
 
 class Regime(StrEnum):
@@ -37,7 +36,7 @@ class Regime(StrEnum):
     """A few figures of the device; the model was not measured."""
 
 
-_NEW_DEVICE_REGIMES = (
+NEW_DEVICE_REGIMES = (
     Regime.UNSEEN_DEVICE,
     Regime.UNSEEN_BOTH,
     Regime.FEW_SHOT,
@@ -47,6 +46,10 @@ _MAX_SAMPLES = 8_000
 _MAX_DEVICES = 6
 _LARGE_SET = 2_000
 """Samples above which five folds suffice; below, up to ten give nearly every family its own."""
+ANYWHERE = ""
+"""Place of calibrations that hold where no narrower one does."""
+_LEAST_FAMILIES, _LEAST_DEVICES = 10, 3
+"""Held-out groups that a place needs for a calibration of its own: ten families promise 90 %, three devices 68 %."""
 ROUNDS = 200
 MIN_SAMPLES = 12
 """Least number of samples to fit a model."""
@@ -74,6 +77,7 @@ def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions
     count = int(folds.max()) + 1
     devices = [name for name, n in Counter(s.device for s in samples).most_common(_MAX_DEVICES) if n > FEW_SHOT_SAMPLES]
     device_of = np.array([sample.device for sample in samples])
+    all_own = all(sample.own for sample in samples)
     separate_families = len(samples) <= _LARGE_SET or len(devices) < 2
     for fold in range(count if separate_families else 0):
         model = _fit_model(samples, folds != fold)
@@ -89,7 +93,9 @@ def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions
         known_families, new_families = (_select(samples, mask & new_device) for mask in (~new_family, new_family))
         _record(holdouts, Regime.UNSEEN_DEVICE, model, known_families)
         _record(holdouts, Regime.UNSEEN_BOTH, model, new_families)
-        if len(known_families) > FEW_SHOT_SAMPLES:
+        # Own devices among others have a model of their own, so that none of them is asked about here.
+        is_asked = all_own or not any(sample.own for sample in known_families)
+        if len(known_families) > FEW_SHOT_SAMPLES and is_asked:
             order = np.random.default_rng(turn).permutation(len(known_families))
             few = set(order[:FEW_SHOT_SAMPLES].tolist())
             model.adapt([known_families[i] for i in sorted(few)])
@@ -100,16 +106,57 @@ def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions
     return dict(holdouts)
 
 
-def calibrate_regimes(holdouts: dict[Regime, HoldoutPredictions]) -> dict[Regime, Calibration]:
-    """Calibrate the interval of each regime with enough held-out groups; the others are left out."""
-    calibrations: dict[Regime, Calibration] = {}
-    for regime, holdout in holdouts.items():
-        calibrator, groups = _calibrator_and_groups(regime, holdout)
+@dataclass(frozen=True)
+class RegimeCalibrations:
+    """Calibrations by regime and place: a device, a kind of silicon, or ANYWHERE.
+
+    Errors differ by place more than by family. So a place with enough held-out groups of its own is calibrated on these
+    alone (Mondrian conformal prediction; Vovk, Lindsay, Nouretdinov and Gammerman, 2003), and holds its level there.
+    """
+
+    by_place: dict[Regime, dict[str, Calibration]]
+
+    def find(self, regime: Regime, sample: Sample) -> Calibration | None:
+        """Return the calibration of the narrowest place of a sample that has one."""
+        places = self.by_place.get(regime, {})
+        return next((places[name] for name in (sample.device, sample.kind, ANYWHERE) if name in places), None)
+
+
+def calibrate_regimes(holdouts: dict[Regime, HoldoutPredictions]) -> RegimeCalibrations:
+    """Calibrate the interval of each regime, and of each place in it, with enough held-out groups."""
+    calibrated = {
+        regime: _calibrate_places(regime, holdout.samples, np.abs(holdout.errors))
+        for regime, holdout in holdouts.items()
+    }
+    return RegimeCalibrations({regime: places for regime, places in calibrated.items() if places})
+
+
+def _calibrate_places(regime: Regime, samples: Sequence[Sample], errors: Array) -> dict[str, Calibration]:
+    """Return the calibration of each place with enough groups, by absolute log errors of held-out samples."""
+    calibrator, least = (
+        (calibrate_worst_group, _LEAST_DEVICES) if regime in NEW_DEVICE_REGIMES else (calibrate, _LEAST_FAMILIES)
+    )
+    groups, places = np.array(_groups(regime, samples)), np.array(_places(regime, samples))
+    found = {}
+    for place in [ANYWHERE, *sorted(set(places.tolist()))]:
+        here = np.full(len(samples), True) if place == ANYWHERE else places == place
+        if place != ANYWHERE and len(set(groups[here].tolist())) < least:
+            continue
         try:
-            calibrations[regime] = calibrator(np.abs(holdout.errors), groups)
+            found[place] = calibrator(errors[here], groups[here].tolist())
         except ValueError:
             continue
-    return calibrations
+    return found
+
+
+def _groups(regime: Regime, samples: Sequence[Sample]) -> list[str]:
+    """Return what is new of each sample and held out as one: the device, else the family."""
+    return [sample.device if regime in NEW_DEVICE_REGIMES else sample.family for sample in samples]
+
+
+def _places(regime: Regime, samples: Sequence[Sample]) -> list[str]:
+    """Return the place of each sample: its kind of silicon where the device is new, else the device."""
+    return [sample.kind if regime in NEW_DEVICE_REGIMES else sample.device for sample in samples]
 
 
 def regime_metrics(holdouts: dict[Regime, HoldoutPredictions]) -> dict[str, dict[str, Any]]:
@@ -117,38 +164,39 @@ def regime_metrics(holdouts: dict[Regime, HoldoutPredictions]) -> dict[str, dict
     return {regime.value: _metrics_for(regime, holdout) for regime, holdout in sorted(holdouts.items())}
 
 
-def empirical_coverage(errors: Array, groups: Sequence[str], calibrator: Calibrator) -> dict[str, float | None]:
-    """Return how often an interval calibrated on the other groups held, and its level; None for too few groups."""
-    sizes, names = np.abs(errors), np.array(groups)
-    inside: list[bool] = []
-    level = None
-    for group in np.unique(names):
-        here = names == group
-        try:
-            others = calibrator(sizes[~here], names[~here].tolist())
-        except ValueError:
-            continue
-        inside += (sizes[here] <= others.half_width).tolist()
-        level = others.level
-    return {"coverage": float(np.mean(inside)) if inside else None, "coverage_aimed_at": level}
+def held_out_half_widths(regime: Regime, samples: Sequence[Sample], errors: Array) -> Array:
+    """Return half widths and levels, a row per sample, as calibrated without the sample's group; NaN where none is.
 
-
-def _calibrator_and_groups(regime: Regime, holdout: HoldoutPredictions) -> tuple[Calibrator, list[str]]:
-    """Return how a regime is calibrated, and the group of each sample: the device or family that is new."""
-    if regime in _NEW_DEVICE_REGIMES:
-        return calibrate_worst_group, [sample.device for sample in holdout.samples]
-    return calibrate, [sample.family for sample in holdout.samples]
+    `errors` are absolute log errors. These are the intervals that a predictor of this regime serves.
+    """
+    groups = np.array(_groups(regime, samples))
+    limits = np.full((len(samples), 2), np.nan)
+    for group in np.unique(groups):
+        others = np.flatnonzero(groups != group).tolist()
+        places = _calibrate_places(regime, [samples[i] for i in others], errors[others])
+        calibrations = RegimeCalibrations({regime: places})
+        for i in np.flatnonzero(groups == group).tolist():
+            if (found := calibrations.find(regime, samples[i])) is not None:
+                limits[i] = found.half_width, found.level
+    return limits
 
 
 def _metrics_for(regime: Regime, holdout: HoldoutPredictions) -> dict[str, Any]:
-    calibrator, groups = _calibrator_and_groups(regime, holdout)
-    error, labels = np.abs(np.expm1(holdout.errors)), np.array(groups)
+    samples = holdout.samples
+    error, labels = np.abs(np.expm1(holdout.errors)), np.array(_groups(regime, samples))
+    sizes = np.abs(holdout.errors)
+    limits = held_out_half_widths(regime, samples, sizes)
+    known = ~np.isnan(limits[:, 0])
+    inside = sizes[known] <= limits[known, 0]
+    devices = np.array([sample.device for sample in samples])[known]
     return {
-        "rows": len(holdout.samples),
-        "groups": len(set(groups)),
+        "rows": len(samples),
+        "groups": len(set(labels.tolist())),
         "median_ape": float(np.median(error)),
         "mean_ape": float(np.mean(error)),
-        **empirical_coverage(np.array(holdout.errors), groups, calibrator),
+        "coverage": float(inside.mean()) if known.any() else None,
+        "coverage_aimed_at": float(limits[known, 1].mean()) if known.any() else None,
+        "coverage_by_device": {str(name): float(inside[devices == name].mean()) for name in np.unique(devices)},
         "median_ape_by_group": {str(group): float(np.median(error[labels == group])) for group in np.unique(labels)},
     }
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 from scipy.optimize import least_squares
 
-from predictor.calibration.conformal import Calibration, calibrate, calibrate_worst_group
-from predictor.calibration.cross_validation import MIN_SAMPLES, empirical_coverage
+from predictor.calibration.conformal import Calibration, calibrate, calibrate_worst_group, empirical_coverage
+from predictor.calibration.cross_validation import MIN_SAMPLES
 from predictor.calibration.cv_splits import group_folds
 from predictor.data.samples import Sample, weight_bytes
 from predictor.schemas.responses import Interval
@@ -105,7 +105,7 @@ class MemoryModel(BaseModel):
                 "rows": len(measured),
                 "groups": known.groups,
                 "median_ape": float(np.median(np.abs(np.expm1(by_family)))),
-                **empirical_coverage(by_family, [measured[i].family for i in rows], calibrate),
+                **empirical_coverage(by_family, [measured[i].family for i in rows]),
                 "median_ape_new_device": float(np.median(np.abs(np.expm1(by_device)))) if len(by_device) else None,
             },
         )

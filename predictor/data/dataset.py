@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from accel_platform.errors import InvalidInput
+from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.data.evidence import KnownDevice, Target, observed_devices
@@ -38,7 +39,7 @@ _CELL = (
     "model_id, model_family, hardware, backend, device_id, device_name, mode, precision, batch_size, sequence_length"
 )
 _QUERY = f"""
-SELECT {_CELL}, output_tokens, provenance, source_path, failure_class, status, memory_peak_mib,
+SELECT {_CELL}, output_tokens, provenance, r.source, failure_class, status, memory_peak_mib,
     coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms,
     e.payload->'$.original' AS original, e.payload->'$.environment' AS environment
 FROM {{table}} AS r JOIN events AS e ON e.event_id = r.event_id
@@ -146,6 +147,7 @@ def _sample_from_row(
         layout=str(settings.get("layout") or ""),
         compiler=str(settings.get("compiler") or ""),
         version=_version_number(environment.get("pytorch")),
+        own=not row["source"].startswith(SOURCE_PREFIX),
         latency_ms=row["latency_ms"],
         memory_peak_mib=row["memory_peak_mib"],
     )

@@ -84,6 +84,8 @@ class Sample:
     reads: str = FIXED_SIZE
     vendor: str = ""
     """Maker of the device, whose devices share their software. Empty where unknown."""
+    own: bool = False
+    """Whether the log's users measured or imported it; others come from knowledge packs."""
     latency_ms: float = math.nan
     memory_peak_mib: float = math.nan
 
@@ -134,6 +136,7 @@ def make_sample(
     layout: str = "",
     compiler: str = "",
     version: float = math.nan,
+    own: bool = False,
     latency_ms: float | None = None,
     memory_peak_mib: float | None = None,
 ) -> Sample | str:
@@ -174,6 +177,7 @@ def make_sample(
         counted=LAYER_OUTPUTS if mode == "generation" or (cost and cost.layer_output_bytes) else ALL_OPERATORS,
         reads=FIXED_SIZE if edge is None else TOKENS if pixels is None else IMAGES,
         vendor=device.vendor or "",
+        own=own,
         latency_ms=_scale_or_nan(latency_ms),
         memory_peak_mib=_scale_or_nan(memory_peak_mib),
     )

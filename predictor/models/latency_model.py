@@ -87,6 +87,7 @@ class LatencyModel:
             self._rows_by_workload[sample.workload_key].append(i)
         self._distance = _SettingDistance.fit(known_samples)
         self.models = {sample.model for sample in samples}
+        self.devices = set(counts)
         self._run_modes = {(sample.kind, sample.backend, sample.compiler) for sample in samples}
         self._weight_widths = {(sample.kind, weight_bytes(sample.precision, sample.mode)) for sample in samples}
         self._counting_methods = {(sample.kind, sample.counted) for sample in samples}

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from accel_platform.atomic_write import make_directory, sync_directory, write_durably
 from accel_platform.errors import AccelError, storage_unavailable
 from accel_platform.settings import Settings
-from predictor.calibration.cross_validation import HoldoutPredictions, Regime
+from predictor.calibration.cross_validation import HoldoutPredictions, Regime, RegimeCalibrations
 from predictor.calibration.failure_model import FailureModel
 from predictor.calibration.predictor import ModeModel, Predictor, TrainingRange
 from predictor.models.analytical import AdditiveRoofline
@@ -66,7 +66,7 @@ def serialize(
         modes[mode] = StoredMode(
             specialist=_pack_trees(f"{mode}_specialist", ensembles.specialist, files),
             generalists={k: _pack_trees(f"{mode}_{k}", trees, files) for k, trees in ensembles.generalists.items()},
-            calibrations=mode_model.calibrations,
+            calibrations=mode_model.calibrations.by_place,
             flops_range=mode_model.range.flops,
             batch_range=mode_model.range.batch,
             size_range=mode_model.range.size,
@@ -264,7 +264,7 @@ def _unpack_mode(entry: StoredMode, files: Files) -> ModeModel:
     ensembles = FittedEnsembles(_unpack_trees(entry.specialist, files), generalists, known_residuals, new_residuals)
     return ModeModel(
         latency_model=LatencyModel(samples, ensembles=ensembles),
-        calibrations=entry.calibrations,
+        calibrations=RegimeCalibrations(entry.calibrations),
         range=TrainingRange(entry.flops_range, entry.batch_range, entry.size_range),
         median_log_ms=entry.typical,
     )

@@ -10,7 +10,7 @@ from predictor.calibration.conformal import Calibration
 from predictor.calibration.cross_validation import Regime
 from predictor.calibration.memory_model import MemoryModel
 
-FORMAT = 4
+FORMAT = 5
 """Version of the manifest: artifacts of another version are rejected."""
 
 
@@ -39,7 +39,7 @@ class StoredMode(_Part):
 
     specialist: StoredTrees
     generalists: dict[str, StoredTrees]
-    calibrations: dict[Regime, Calibration]
+    calibrations: dict[Regime, dict[str, Calibration]]
     flops_range: tuple[float, float]
     batch_range: tuple[float, float]
     size_range: tuple[float, float]

@@ -27,7 +27,13 @@ from predictor.calibration.cross_validation import (
 )
 from predictor.calibration.failure_model import FailureModel
 from predictor.calibration.memory_model import MemoryModel
-from predictor.calibration.predictor import ModeModel, Predictor, TrainingRange, median_log_latency
+from predictor.calibration.predictor import (
+    ModeModel,
+    Predictor,
+    TrainingRange,
+    median_log_latency,
+    own_group,
+)
 from predictor.data.dataset import TrainingSet, load_training_set
 from predictor.data.samples import Sample
 from predictor.models.latency_model import LatencyModel
@@ -111,10 +117,15 @@ def fit_predictor(
     samples: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]], notify: Progress
 ) -> tuple[Predictor, dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
     """Fit a predictor to the samples by mode; return it with its held-out errors by mode, and its metrics."""
+    groups = dict(samples)
+    for mode, mode_samples in samples.items():
+        own = [sample for sample in mode_samples if sample.own]
+        if len(own) < len(mode_samples) and _is_enough(own):
+            groups[own_group(mode)] = own
     modes: dict[str, ModeModel] = {}
     holdouts: dict[str, dict[Regime, HoldoutPredictions]] = {}
     latency: dict[str, Any] = {}
-    for mode, mode_samples in samples.items():
+    for mode, mode_samples in groups.items():
         model = LatencyModel(mode_samples)
         with ThreadPoolExecutor(max_workers=2) as pool:
             validation, fitting = pool.submit(cross_validate, mode_samples), pool.submit(model.fit)
@@ -186,7 +197,7 @@ def _group_by_mode(training_set: TrainingSet, skipped: dict[str, int]) -> dict[s
     modes: dict[str, list[Sample]] = {}
     for mode in sorted({sample.mode for sample in training_set.measured}):
         samples = [sample for sample in training_set.measured if sample.mode == mode]
-        if len(samples) >= MIN_SAMPLES and len({sample.family for sample in samples}) >= MIN_GROUPS:
+        if _is_enough(samples):
             modes[mode] = samples
         else:
             skipped[f"too few figures in mode {mode}"] = len(samples)
@@ -200,6 +211,10 @@ def _group_by_mode(training_set: TrainingSet, skipped: dict[str, int]) -> dict[s
             "recommended already."
         )
     return modes
+
+
+def _is_enough(samples: Sequence[Sample]) -> bool:
+    return len(samples) >= MIN_SAMPLES and len({sample.family for sample in samples}) >= MIN_GROUPS
 
 
 def _refused_before(

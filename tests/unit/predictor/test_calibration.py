@@ -10,10 +10,16 @@ from typing import Any
 import pytest
 from synthetic_samples import FACTORS, GPUS, synthetic_sample, synthetic_samples
 
-from predictor.calibration.cross_validation import Regime, cross_validate
+from predictor.calibration.cross_validation import (
+    HoldoutPredictions,
+    Regime,
+    calibrate_regimes,
+    cross_validate,
+    regime_metrics,
+)
 from predictor.calibration.failure_model import OUT_OF_MEMORY, FailureModel
 from predictor.calibration.memory_model import MemoryModel
-from predictor.calibration.predictor import Prediction, Predictor
+from predictor.calibration.predictor import Prediction, Predictor, own_group
 from predictor.data.samples import ALL_OPERATORS, TOKENS, Sample
 from predictor.models.analytical import AdditiveRoofline
 from predictor.models.gaussian_process import ArchitectureGP
@@ -90,6 +96,45 @@ def test_an_unsupported_prediction_says_why(predictor: Predictor, more: dict[str
     assert not prediction.supported
     assert words in prediction.reason
     assert prediction.latency_ms is None or prediction.latency_ms.high is None
+
+
+def test_a_few_own_figures_do_not_drown_among_many_published_ones() -> None:
+    """The own host runs everything ten times slower than its rates say: published devices teach the opposite."""
+    published = synthetic_samples(DEVICES, per_family=8)
+    figures = synthetic_samples(("RTX 3080",), per_family=2)
+    measured = [replace(s, device="host-1", latency_ms=10 * s.latency_ms, own=True) for s in figures]
+    # The same model in a second layout, so that one is known from the other.
+    slow = [replace(s, layout=layout) for s in measured for layout in ("nchw", "nhwc")]
+    told, _, metrics = fit_predictor({"inference": [*published, *slow]}, [], lambda _: None)
+    assert set(told.modes) == {"inference", own_group("inference")}
+    assert {s.device for s in told.modes[own_group("inference")].latency_model.samples} == {"host-1"}
+    assert metrics["latency"][own_group("inference")]["nothing"]["rows"] <= len(slow)
+    wanted = replace(slow[0], latency_ms=math.nan)
+    latency = told.predict([wanted])[0].latency_ms
+    assert latency is not None
+    assert latency.p50 == pytest.approx(slow[0].latency_ms, rel=0.15)
+    elsewhere = told.predict([replace(figures[0], latency_ms=math.nan)])[0].latency_ms
+    assert elsewhere is not None
+    assert elsewhere.p50 == pytest.approx(figures[0].latency_ms, rel=0.3)
+
+
+def test_a_place_with_enough_families_is_calibrated_on_its_own() -> None:
+    rng = random.Random(0)
+    samples = [s for s in synthetic_samples(("RTX 3090", "RTX 4080"), per_family=2) for _ in range(3)]
+    noisy = {samples[0].device: 0.02, samples[3].device: 0.5}
+    families = [replace(s, family=f"{s.family} {i % 4}") for i, s in enumerate(samples)]
+    holdout = HoldoutPredictions(families, [rng.gauss(0, noisy[s.device]) for s in families])
+    found = calibrate_regimes({Regime.SEEN: holdout})
+    quiet, loud = (found.find(Regime.SEEN, replace(families[0], device=name)) for name in noisy)
+    other = found.find(Regime.SEEN, replace(families[0], device="another"))
+    assert quiet is not None
+    assert loud is not None
+    assert other is not None
+    assert quiet.half_width < 0.1 < other.half_width < loud.half_width
+    assert found.find(Regime.UNSEEN_BOTH, families[0]) is None
+    coverage = regime_metrics({Regime.SEEN: holdout})["nothing"]["coverage_by_device"]
+    for share in coverage.values():
+        assert share == pytest.approx(0.9, abs=0.1)
 
 
 def test_one_device_calibrates_no_other() -> None:
