@@ -75,6 +75,8 @@ class Card(_Table):
     conversion: Text
     left_out: tuple[str, ...] = ()
     """What of the source the pack lacks, and why."""
+    batch_size: Annotated[int, Field(gt=0)] | None = None
+    """Of every inference whose file names none; `conversion` says how that is known."""
     files: dict[str, SourceFile] = {}
     """By their path in the folder that `accel knowledge build` reads."""
     results: ResultsTable | None = None

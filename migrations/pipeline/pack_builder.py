@@ -75,7 +75,8 @@ def build_pack(card_folder: Path, source_dir: Path, out: Path) -> BuiltPack:
             elif event.payload.provenance != "imported" or event.event_id in doubted:
                 left_out["suspected by the rules of the importer"] += 1
             else:
-                kept.append((event, event.payload))
+                result = _with_batch_size(event.payload, card.batch_size)
+                kept.append((event.model_copy(update={"payload": result}), result))
     if not kept:
         raise InvalidInput(f"The files of {card.name} hold no results that a pack may hold: {dict(left_out)}.")
     version = _version(kept)
@@ -145,6 +146,13 @@ def _read(card: Card, source_dir: Path, path: str, file: SourceFile) -> Reading:
     if reading.entry.outcome != "imported":
         raise InvalidInput(f"{source_dir / path} of the pack {card.name} cannot be converted: {reading.entry.reason}.")
     return reading
+
+
+def _with_batch_size(result: ResultRecorded, batch_size: int | None) -> ResultRecorded:
+    """Return the result with the card's batch size where its file names none."""
+    if batch_size is None or result.batch_size is not None or result.mode != "inference":
+        return result
+    return result.model_copy(update={"batch_size": batch_size})
 
 
 def _suspected(readings: list[Reading]) -> set[object]:

@@ -19,7 +19,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.kv_cache import Decoder
-from predictor.data.evidence import KnownDevice, Target, observed_devices
+from predictor.data.evidence import LATENCY, KnownDevice, Target, observed_devices
 from predictor.data.features import family_from_name
 from predictor.data.model_resolution import find_spec_by_id
 from predictor.data.samples import (
@@ -40,7 +40,7 @@ _CELL = (
 )
 _QUERY = f"""
 SELECT {_CELL}, output_tokens, provenance, r.source, failure_class, status, memory_peak_mib,
-    coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms,
+    {LATENCY} AS latency_ms,
     e.payload->'$.original' AS original, e.payload->'$.environment' AS environment
 FROM {{table}} AS r JOIN events AS e ON e.event_id = r.event_id
 WHERE batch_size IS NOT NULL AND coalesce(processes, 1) = 1 AND {{condition}}
@@ -66,7 +66,7 @@ def load_training_set(reader: Reader) -> TrainingSet:
     """Load every usable figure of known work and device: one sample per configuration, the median of its runs."""
     models = {row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")}
     devices = {device.target: device for device in observed_devices(reader)}
-    rows = _rows(reader, "usable_results", "coalesce(latency_p50_ms, latency_mean_ms) > 0")
+    rows = _rows(reader, "usable_results", f"{LATENCY} > 0")
     stated_costs = _stated_costs(rows)
     runs: dict[Sample, list[Sample]] = defaultdict(list)
     skipped: Counter[str] = Counter()

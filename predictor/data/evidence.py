@@ -92,6 +92,8 @@ class CellSummary:
     event_ids: tuple[str, ...]
     energy_j_per_item: Interval | None = None
     """Energy by a counter; None without one."""
+    from_rate: bool = False
+    """Whether only rates are published, so that the latency is batch size over rate."""
     hosts: tuple[str, ...] = ()
     """Hosts that measured it; empty if all figures are imported."""
 
@@ -222,11 +224,15 @@ def load_evidence(reader: Reader) -> Evidence:
 _DEVICE = "coalesce(device_id, device_name)"
 _CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length, image_size, output_tokens"
 
+# Where only the rate of a pass is published, it is the mean time between the ends of two batches.
+LATENCY = """coalesce(latency_p50_ms, latency_mean_ms,
+    CASE WHEN mode = 'inference' AND throughput_items_per_s > 0 THEN 1e3 * batch_size / throughput_items_per_s END)"""
+
 _USABLE = f"""
 WITH usable AS (
-    SELECT *, {_DEVICE} AS device, coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms
+    SELECT *, {_DEVICE} AS device, {LATENCY} AS latency_ms
     FROM usable_results
-    WHERE batch_size IS NOT NULL AND coalesce(latency_p50_ms, latency_mean_ms) > 0
+    WHERE batch_size IS NOT NULL AND {LATENCY} > 0
         AND coalesce(processes, 1) = 1 -- queries are about one device
 )
 """
@@ -236,7 +242,8 @@ WITH usable AS (
 _CELL_SUMMARIES = f"""{_USABLE},
 cells AS (
     SELECT {_CELL}, fingerprint, min(model_family) AS model_family, min(device_name) AS device_name, count(*) AS runs,
-        bool_or(provenance = 'measured') AS measured, bool_and(noisy IS TRUE) AS noisy, max(recorded_at) AS newest,
+        bool_or(provenance = 'measured') AS measured, bool_and(noisy IS TRUE) AS noisy,
+        bool_and(coalesce(latency_p50_ms, latency_mean_ms) IS NULL) AS from_rate, max(recorded_at) AS newest,
         list(DISTINCT host_id) FILTER (provenance = 'measured' AND host_id IS NOT NULL) AS hosts,
         list(latency_ms ORDER BY latency_ms) AS centres, median(latency_ms) AS centre,
         min(latency_min_ms) AS least, max(latency_max_ms) AS most, sum(samples)::BIGINT AS claimed_samples,
@@ -301,6 +308,7 @@ def _cell_summaries(reader: Reader) -> Iterator[CellSummary]:
             runs=row["runs"],
             measured=row["measured"],
             noisy=row["noisy"],
+            from_rate=row["from_rate"],
             latency_ms=_latency_interval(row),
             memory_peak_mib=_observed_range(row["memory"]) if row["memory"] else None,
             event_ids=tuple(row["event_ids"]),

@@ -129,7 +129,7 @@ def test_a_neighbour_on_another_target_is_scaled_by_the_models_both_ran(tmp_path
     assert latency.high is not None
     assert latency.level == 0.9
     assert latency.low < truth < latency.high
-    assert latency.high / latency.low < 1.6
+    assert latency.high / latency.low < 1.9
     assert latency.p50 == pytest.approx(truth, rel=0.1)
     assert "cpu" in found.basis
     assert "5 other models" in found.basis
@@ -186,21 +186,28 @@ def test_a_model_measured_often_counts_once(logs: list[float], times: int) -> No
 
 
 def test_the_ratios_interval_holds_the_next_model_as_often_as_it_says() -> None:
+    """The scatter itself is drawn from the prior: 4 models' worth of 0.2, by a scaled inverse chi-square."""
     rng = random.Random(3)
-    held = 0
-    for _ in range(1500):
-        logs = [rng.gauss(0.5, 0.2) for _ in range(4)]
-        ratio = pooled_ratio([(str(i), value) for i, value in enumerate(logs)])
+    held, rounds = 0, 1500
+    for _ in range(rounds):
+        std = 0.2 * math.sqrt(4 / rng.gammavariate(2, 2))
+        ratio = pooled_ratio([(str(i), rng.gauss(0.5, std)) for i in range(4)])
         assert ratio is not None
-        held += abs(rng.gauss(0.5, 0.2) - ratio.mean) <= ratio.half_width
-    assert 0.875 <= held / 1500 <= 0.925
+        held += abs(rng.gauss(0.5, std) - ratio.mean) <= ratio.half_width
+    assert 0.875 <= held / rounds <= 0.925
+
+
+def test_three_ratios_that_happen_to_agree_are_not_taken_for_sure() -> None:
+    lucky = pooled_ratio([("a", 0.5), ("b", 0.5), ("c", 0.5)])
+    assert lucky is not None
+    assert lucky.half_width > 0.2
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.5, 1.0])
 def test_the_interval_of_several_neighbors_holds_the_truth_at_least_as_often_as_it_says(shared: float) -> None:
-    """The narrowest of eight held 60 to 76 % of the time; `shared` is how alike the model's deviations are."""
+    """`shared` is how alike the model's deviations from the others are in all neighbors."""
     rng = random.Random(5)
-    combined = narrowest = 0
+    held = 0
     rounds = 800
     for _ in range(rounds):
         own = rng.gauss(0, 0.2)
@@ -212,13 +219,8 @@ def test_the_interval_of_several_neighbors_holds_the_truth_at_least_as_often_as_
             middle = ratio.mean + math.sqrt(shared) * own + math.sqrt(1 - shared) * rng.gauss(0, 0.2)
             low, high = (math.exp(middle + sign * ratio.half_width) for sign in (-1, 1))
             intervals.append(Interval(p50=math.exp(middle), low=low, high=high, level=0.9))
-        for interval in (combine_intervals(intervals), min(intervals, key=lambda i: i.high_over_low)):
-            assert interval.low is not None
-            assert interval.high is not None
-            held = interval.low <= 1 <= interval.high
-            if interval in intervals:
-                narrowest += held
-            else:
-                combined += held
-    assert narrowest / rounds < 0.8
-    assert combined / rounds >= 0.87
+        interval = combine_intervals(intervals)
+        assert interval.low is not None
+        assert interval.high is not None
+        held += interval.low <= 1 <= interval.high
+    assert held / rounds >= 0.87
