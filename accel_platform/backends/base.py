@@ -165,6 +165,10 @@ class Remote(Protocol):
         """Return the peak resident memory of the runtime's processes in MiB; None where the system does not tell."""
         ...
 
+    def process_ids(self) -> list[int]:
+        """Return the ids of the runtime's processes."""
+        ...
+
     def notes(self) -> dict[str, Any]:
         """Return further facts of a result: clock, adapter, how memory was summed."""
         ...

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -42,6 +46,67 @@ def joint_peak_mib(pids: Iterable[int]) -> float | None:
         if status and share:
             total += share["Pss"] + status["VmHWM"] - status["VmRSS"]
     return total / 1024 if total else None
+
+
+MAX_INHERITED_SHARE = 0.02
+"""Share of a peak that an earlier cell may have left resident; more makes the figure unavailable."""
+
+
+@dataclass
+class CellPeaks:
+    """Peak memory of each of several cells that one loaded model runs in turn, each as if it ran alone.
+
+    Make it after loading: loading belongs to the peak of every cell.
+    """
+
+    read: Callable[[], float | None]
+    """Peak of the runtime's processes so far, in MiB."""
+    pids: Callable[[], Iterable[int]]
+    """The runtime's processes."""
+
+    def __post_init__(self) -> None:
+        self._loaded = self.read()
+        self._before: float | None = None
+
+    def begin_next(self) -> None:
+        """Forget the peak of the earlier cells, as far as the system allows. Call before each cell but the first."""
+        release_free_memory()
+        for pid in self.pids():
+            reset_peak(pid)
+        self._before = self.read()
+
+    def own_peak(self, peak: float | None) -> tuple[float | None, str | None]:
+        """Return the cell's own peak in MiB from `read` at its end, or None and the reason."""
+        if peak is None:
+            return None, "the system does not tell this process the memory of its runtime"
+        if self._before is None or self._loaded is None or peak > self._before:
+            return max(peak, self._loaded or 0.0), None
+        inherited = self._before - self._loaded
+        if inherited <= MAX_INHERITED_SHARE * self._loaded:
+            return max(peak, self._loaded), None
+        return (
+            None,
+            f"an earlier cell of this process left a peak of {self._before:,.0f} MiB, which this one kept within",
+        )
+
+
+def own_pids() -> list[int]:
+    """Return the ids of this process and its present descendants."""
+    return [os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))]
+
+
+def reset_peak(pid: int) -> None:
+    """Set a process's VmHWM to its present size where the system can; else it stays as it is."""
+    # 5 resets the peak only; the page bits that other values clear would slow the process down.
+    with suppress(OSError):
+        (Path("/proc") / str(pid) / "clear_refs").write_text("5", encoding="ascii")
+
+
+def release_free_memory() -> None:
+    """Return to the system what Python and the C library hold but do not use, as far as they can."""
+    gc.collect()
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _beyond_kib(pid: int) -> int:

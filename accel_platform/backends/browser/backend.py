@@ -82,6 +82,9 @@ class BrowserBackend:
     def memory_peak_mib(self) -> float | None:
         return self._tab.memory_peak_mib()
 
+    def process_ids(self) -> list[int]:
+        return self._tab.process_ids()
+
     def memory_device_peak_mib(self) -> float | None:
         """Return None: browsers do not report a page's device memory."""
         return None

@@ -76,8 +76,11 @@ class FirefoxTab:
         return self._ask(function, arguments, None)
 
     def memory_peak_mib(self) -> float | None:
+        return joint_peak_mib(self.process_ids())
+
+    def process_ids(self) -> list[int]:
         root = psutil.Process(self._process.pid)
-        return joint_peak_mib(process.pid for process in (root, *root.children(recursive=True)))
+        return [process.pid for process in (root, *root.children(recursive=True))]
 
     def close(self) -> None:
         self._closing.close()

@@ -102,7 +102,10 @@ class ChromiumTab:
         return self._page.evaluate("([name, given]) => bench[name](given)", [function, arguments])
 
     def memory_peak_mib(self) -> float | None:
-        return joint_peak_mib(process.pid for process in self._processes())
+        return joint_peak_mib(self.process_ids())
+
+    def process_ids(self) -> list[int]:
+        return [process.pid for process in self._processes()]
 
     def close(self) -> None:
         self._closing.close()

@@ -22,6 +22,7 @@ from accel_platform.bench.measure.job import (
 )
 from accel_platform.bench.measure.observation import observe
 from accel_platform.bench.measure.sampling import Sampling
+from accel_platform.hardware.memory import CellPeaks, own_peak_mib, own_pids
 from accel_platform.subprocesses.json_child import Message, serve
 
 if TYPE_CHECKING:
@@ -43,9 +44,15 @@ def measure_job(job: Message, send: Callable[[Message], None]) -> None:
     if backend is None:
         return
     succeeded = []
+    peaks = _watch_peaks(backend)
     for number, cell in enumerate(job["cells"]):
+        if number:
+            peaks.begin_next()
         try:
-            send({"kind": "measured", **_measure_cell(backend, cell, job)})
+            answer = _measure_cell(backend, cell, job)
+            if "memory_peak_mib" in answer:
+                answer["memory_peak_mib"], answer["memory_peak_unavailable"] = peaks.own_peak(answer["memory_peak_mib"])
+            send({"kind": "measured", **answer})
             succeeded.append(number)
         except Exception as error:  # noqa: BLE001 - whatever a runtime throws is this cell's failure
             send(failure_message("failed", error))
@@ -59,6 +66,14 @@ def measure_job(job: Message, send: Callable[[Message], None]) -> None:
             }
         )
     backend.close()
+
+
+def _watch_peaks(backend: Backend) -> CellPeaks:
+    from accel_platform.backends.base import Remote
+
+    if isinstance(backend, Remote):
+        return CellPeaks(backend.memory_peak_mib, backend.process_ids)
+    return CellPeaks(own_peak_mib, own_pids)
 
 
 def _measure_cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:

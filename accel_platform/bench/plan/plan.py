@@ -140,7 +140,9 @@ def plan_cells(
 
 
 def group_by_process(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
-    """Group cells that share a process, in order: same model, hardware, mode, precision and loaded artifact.
+    """Group cells that share a process: same model, hardware, mode, precision and loaded artifact.
+
+    A group's small cells come first, because memory that a process once held may stay with it.
 
     A training cell has a process of its own, because training changes the loaded model.
     """
@@ -150,7 +152,11 @@ def group_by_process(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
         # A graph is exported for one sequence length, while weights serve all.
         length = None if runtime_for(cell.hardware).reads == "weights" else cell.sequence_length
         found.setdefault((cell.model, cell.hardware, cell.mode, cell.precision, length, alone), []).append(cell)
-    return [tuple(group) for group in found.values()]
+    return [tuple(sorted(group, key=_item_count)) for group in found.values()]
+
+
+def _item_count(cell: Cell) -> int:
+    return cell.batch_size * (cell.sequence_length or 1)
 
 
 def missing_cells(cells: Iterable[Cell], done: Iterable[CellKey], fingerprints: Mapping[str, str]) -> tuple[Cell, ...]:

@@ -98,6 +98,7 @@ def measured_result(
             "device_confirmed": answer["confirmed"] and answer["confirmed"]["seen"],
             "verified": answer["verdict"] is not None,
             **answer["notes"],
+            **_peak_reason(answer),
             **_placement_fields(answer["placement"]),
             # Share of the matrix products and convolutions that ran in the requested precision.
             **({} if answer["precision_share"] is None else {"precision_share": answer["precision_share"]}),
@@ -187,6 +188,12 @@ def _energy_fields(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
         return {}
     items = len(answer["samples_ns"]) * cell.batch_size * cell.processes
     return {"energy_j_per_item": energy["joules"] / items, "energy_source": energy["source"]}
+
+
+def _peak_reason(answer: dict[str, Any]) -> dict[str, str]:
+    """Return why the result has no peak memory; empty where it has one."""
+    reason = answer.get("memory_peak_unavailable")
+    return {"memory_peak": f"unavailable: {reason}"} if reason else {}
 
 
 def _placement_fields(placement: dict[str, Any] | None) -> dict[str, Any]:

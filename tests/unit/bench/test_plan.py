@@ -101,6 +101,8 @@ def test_groups_keep_every_cell_and_mix_no_process(found: list[Cell]) -> None:
     assert sorted(c.label for g in grouped for c in g) == sorted(c.label for c in found)
     for group in grouped:
         assert len({(c.model, c.hardware, c.precision) for c in group}) == 1
+        sizes = [c.batch_size * (c.sequence_length or 1) for c in group]
+        assert sizes == sorted(sizes), "memory of a larger cell may stay with the process"
         if group[0].hardware != "cpu":
             assert len({c.sequence_length for c in group}) == 1, "a graph is exported for one length"
 
