@@ -82,14 +82,15 @@ def load_training_set(reader: Reader) -> TrainingSet:
             runs[sample.without_figures()].append(sample)
         else:
             skipped[sample] += 1
-    failed: list[tuple[Sample, str]] = []
+    failed: dict[Sample, tuple[Sample, str]] = {}
     for row in _rows(reader, "judged_results", "counts AND status = 'failed'"):
         sample = _sample_from_row(row, stated_costs, models, devices)
         if isinstance(sample, Sample) and sample.without_figures() not in runs:
             kind = row["failure_class"] or "error"
-            failed.append((sample, "out_of_memory" if kind in _MEMORY_FAILURES else kind))
+            # A cell counts once however often it was tried, as one that ran does.
+            failed[sample.without_figures()] = sample, "out_of_memory" if kind in _MEMORY_FAILURES else kind
     measured = [_median_sample(samples) for samples in runs.values()]
-    return TrainingSet(measured, failed, dict(sorted(skipped.items())))
+    return TrainingSet(measured, list(failed.values()), dict(sorted(skipped.items())))
 
 
 def _rows(reader: Reader, table: str, condition: str) -> list[dict[str, Any]]:

@@ -260,7 +260,7 @@ ranked AS (
     SELECT *, len(samples) AS n, greatest(1, floor((len(samples) + 1) * {(1 - INTERVAL_LEVEL) / 2}))::INTEGER AS k
     FROM ordered
 )
-SELECT c.*, r.n, r.k, list_median(r.samples) AS middle, r.samples[r.k] AS low, r.samples[r.n + 1 - r.k] AS high
+SELECT c.*, r.n, r.k, r.samples[r.k] AS low, r.samples[r.n + 1 - r.k] AS high
 FROM cells AS c
 LEFT JOIN ranked AS r ON (c.model_id, c.hardware, c.backend, c.mode, c.batch_size)
         = (r.model_id, r.hardware, r.backend, r.mode, r.batch_size)
@@ -318,11 +318,14 @@ def _cell_summaries(reader: Reader) -> Iterator[CellSummary]:
 
 
 def _latency_interval(row: dict[str, Any]) -> Interval:
-    """Return the interval of raw samples, else of the range that documents claim, else of the range of runs."""
+    """Return the median of the runs' figures with limits: of raw samples, else claimed ones, else the range of runs.
+
+    The middle is the same as the matrix's and the predictor's.
+    """
     if row["n"] and row["n"] >= 2:
         n, k = row["n"], row["k"]
         level = min(INTERVAL_LEVEL, (n + 1 - 2 * k) / (n + 1))
-        return Interval(p50=row["middle"], low=row["low"], high=row["high"], level=level)
+        return Interval(p50=row["centre"], low=row["low"], high=row["high"], level=level)
     least, most, n = row["least"], row["most"], row["claimed_samples"]
     if least is not None and most is not None and n is not None and n >= 2 and least <= row["centre"] <= most:
         return Interval(p50=row["centre"], low=least, high=most, level=(n - 1) / (n + 1))

@@ -21,7 +21,7 @@ from typing import Any
 
 import accel_platform.workloads
 from accel_platform.atomic_write import make_directory, write_durably
-from accel_platform.errors import AccelError, InvalidInput
+from accel_platform.errors import AccelError, Busy, InvalidInput
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ModelSpec
 from accel_platform.workloads.operators import Operator, OperatorKind, OperatorProfile, trace_operators
@@ -126,8 +126,9 @@ def _trace_operators(
             head=training_head(sized) if training else "AutoModel",
         )
     except (AccelError, RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        _raise_if_passing(error)
         # What a model's own code asks of values, the meta device cannot answer.
-        return {"problem": f"its operators cannot be traced: {' '.join(str(error).split())[:200]}"}
+        return {"problem": f"its operators cannot be traced: {_one_line(error)}"}
     return {
         "of_two": [astuple(operator) for operator in profile.of_two],
         "of_three": [astuple(operator) for operator in profile.of_three],
@@ -144,6 +145,7 @@ def _trace_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes)
         pixels = usual_image_size(sized)
         cost = cost_of(sized, batch_size=1, sequence_length=sequence_length, audio_seconds=sizes.audio_seconds)
     except (RuntimeError, ValueError, TypeError) as error:
+        _raise_if_passing(error)
         if sizes == OWN_SIZES:
             raise
         reason = " ".join(str(error).split())
@@ -156,7 +158,8 @@ def _trace_decoder(spec: ModelSpec) -> dict[str, Any] | None:
 
     try:
         shape = decoder_of(spec)
-    except Exception:  # noqa: BLE001 - another transformers measured the model; this one may fail on it in any way
+    except Exception as error:  # noqa: BLE001 - another transformers measured the model; this one may fail in any way
+        _raise_if_passing(error)
         return None
     return None if shape is None else asdict(shape)
 
@@ -181,8 +184,24 @@ def _load_or_trace(spec: ModelSpec, key: Any, trace: Callable[[], dict[str, Any]
 
 
 def _trace_locked(trace: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    """Call `trace`, one at a time. Raises Busy, which no cache keeps, for want of memory or of a file."""
     with TRACE_LOCK:
-        return trace()
+        try:
+            return trace()
+        except (MemoryError, OSError) as error:
+            raise Busy(f"The model cannot be examined now ({_one_line(error)}): try again soon.") from error
+
+
+def _raise_if_passing(error: Exception) -> None:
+    """Raise the error again if it says nothing of the model, so that it is not kept as an answer."""
+    if isinstance(error, (MemoryError, OSError)):
+        raise error
+    if "allocate memory" in str(error):  # torch's own words, in a RuntimeError
+        raise MemoryError(str(error)) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 @cache

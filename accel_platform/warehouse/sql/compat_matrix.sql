@@ -1,33 +1,43 @@
--- Does each model run on each device in each mode, and how does it compare? Only measured and unsuspected imported rows
--- count, and a measured row only where its outputs were verified and none failed. The rating compares equal shapes (and
+-- Does each model run on each device in each mode today, and how does it compare? Only measured and unsuspected imported
+-- rows count, and a measured row only where its outputs were verified and none failed. Of each shape the newest attempt
+-- decides, and of each device its newest fingerprint: what worked before a change and fails since, fails. The rating compares equal shapes (and
 -- numbers of processes) only: best p50 of that shape on any device over this device's p50, then the median over the
 -- shapes both have; high >= 0.8, medium >= 0.4, low below, NULL where no other device measured any shape of that model.
 WITH judged AS (
     SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name, mode,
-        precision, batch_size, sequence_length, image_size, processes, count(*) AS results,
+        precision, batch_size, sequence_length, image_size, processes, coalesce(fingerprint, '') AS machine, count(*) AS results,
         status = 'ok' AND (provenance = 'imported' OR coalesce(verified, false)) AS works,
         CASE WHEN status <> 'ok' THEN status WHEN provenance = 'measured' AND verified IS NULL THEN 'unverified'
              WHEN provenance = 'measured' AND NOT verified THEN 'wrong' END AS failing,
-        quantile_disc(coalesce(latency_p50_ms, latency_mean_ms), 0.5) AS latency_p50_ms,
+        median(coalesce(latency_p50_ms, latency_mean_ms)) AS latency_p50_ms,
         max((recorded_at, event_id, reason)) AS newest,
         CASE failing WHEN 'unverified' THEN 'outputs not verified'
             WHEN 'wrong' THEN 'outputs differ from the reference' ELSE newest[3] END AS problem
     FROM judged_results
     -- What a runtime does not compute in says nothing of the model.
     WHERE counts AND failure_class IS DISTINCT FROM 'unsupported_precision'
-    GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, image_size, processes, works,
-        failing
+    GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, image_size, processes, machine,
+        works, failing
+),
+dated AS (
+    SELECT *,
+        machine = arg_max(machine, (newest[1], newest[2])) OVER (PARTITION BY model_id, hardware, device_id, mode)
+        AND (newest[1], newest[2]) = max((newest[1], newest[2])) OVER (
+            PARTITION BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, image_size,
+                processes
+        ) AS stands
+    FROM judged
 ),
 shapes AS (
     SELECT model_id, mode, precision, batch_size, sequence_length, image_size, processes, min(latency_p50_ms) AS best_ms,
         count(DISTINCT (hardware, device_id)) AS devices
-    FROM judged
-    WHERE works
+    FROM dated
+    WHERE works AND stands
     GROUP BY model_id, mode, precision, batch_size, sequence_length, image_size, processes
 ),
 rated AS (
-    SELECT j.*, s.devices, CASE WHEN j.works AND s.devices > 1 THEN s.best_ms / nullif(j.latency_p50_ms, 0) END AS relative_speed
-    FROM judged AS j
+    SELECT j.*, s.devices, CASE WHEN j.works AND j.stands AND s.devices > 1 THEN s.best_ms / nullif(j.latency_p50_ms, 0) END AS relative_speed
+    FROM dated AS j
     LEFT JOIN shapes AS s ON s.model_id = j.model_id AND s.mode = j.mode
         AND s.precision IS NOT DISTINCT FROM j.precision AND s.batch_size IS NOT DISTINCT FROM j.batch_size
         AND s.sequence_length IS NOT DISTINCT FROM j.sequence_length
@@ -35,18 +45,19 @@ rated AS (
 ),
 summed AS (
     SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name, mode,
-        bool_or(works) AS any_works, quantile_disc(relative_speed, 0.5) AS relative_speed,
+        bool_or(works AND stands) AS any_works, quantile_disc(relative_speed, 0.5) AS relative_speed,
         -- Shown in float32 if measured in it, for the shape that most devices were measured at, then the smallest, so that a row compares like with like.
         min_by(
             {batch_size: batch_size, sequence_length: sequence_length, latency_p50_ms: latency_p50_ms},
             (precision IS DISTINCT FROM 'float32', -devices, coalesce(processes, 1), batch_size,
              coalesce(sequence_length, 0), coalesce(image_size, 0), latency_p50_ms, newest[2])
-        ) FILTER (WHERE works) AS shown,
+        ) FILTER (WHERE works AND stands) AS shown,
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
         sum(results) FILTER (WHERE NOT works)::BIGINT AS results_failed,
-        max((newest[1], problem)) FILTER (WHERE NOT works) AS last_problem,
-        list_sort(list(newest[2]) FILTER (WHERE works)) AS working_evidence,
-        list_sort(list(newest[2]) FILTER (WHERE NOT works)) AS failing_evidence
+        max((newest[1], problem)) FILTER (WHERE NOT works AND stands) AS last_problem,
+        max(newest[1]) FILTER (WHERE works) AS last_worked,
+        list_sort(list(newest[2]) FILTER (WHERE works AND stands)) AS working_evidence,
+        list_sort(list(newest[2]) FILTER (WHERE NOT works AND stands)) AS failing_evidence
     FROM rated
     GROUP BY model_id, hardware, device_id, mode
 )
@@ -55,6 +66,8 @@ SELECT model_id, model_family, hardware, device_id, device_name, mode,
     CASE WHEN relative_speed >= 0.8 THEN 'high' WHEN relative_speed >= 0.4 THEN 'medium'
          WHEN relative_speed IS NOT NULL THEN 'low' END AS rating,
     relative_speed, shown.batch_size, shown.sequence_length, shown.latency_p50_ms, coalesce(results_ok, 0) AS results_ok,
-    coalesce(results_failed, 0) AS results_failed, last_problem[2] AS reason,
+    coalesce(results_failed, 0) AS results_failed,
+    CASE WHEN any_works OR last_worked IS NULL THEN last_problem[2]
+         ELSE concat(last_problem[2], '; it worked until ', strftime(last_worked, '%Y-%m-%d')) END AS reason,
     CASE WHEN any_works THEN working_evidence ELSE failing_evidence END AS evidence
 FROM summed

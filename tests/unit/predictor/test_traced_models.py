@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from accel_platform.errors import Busy
 from accel_platform.workloads.model_catalog import resolve_model
 from predictor.data import traced_models
-from predictor.data.traced_models import InputSizes, ItemCost, traced_cost, traced_decoder
+from predictor.data.traced_models import InputSizes, ItemCost, traced_cost, traced_decoder, traced_operators
 
 BERT, GPT = resolve_model("bert-tiny"), resolve_model("gpt2")
 ANOTHER_PROCESS = """
@@ -36,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget() -> None:
-    for remembered in (traced_cost, traced_decoder, traced_models._cache_folder):
+    for remembered in (traced_cost, traced_decoder, traced_operators, traced_models._cache_folder):
         remembered.cache_clear()
 
 
@@ -102,3 +103,24 @@ def test_no_more_is_kept_than_a_disk_has_room_for(cache: Path, monkeypatch: pyte
     monkeypatch.setattr(traced_models, "_MAX_FILES", 1)
     assert traced_cost(BERT, 64, InputSizes()) != traced_cost(BERT, 65, InputSizes())
     assert len(_files(cache)) == 1
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [MemoryError(), OSError(24, "Too many open files"), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+)
+def test_a_passing_problem_is_no_answer_for_ever(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise problem
+
+    with monkeypatch.context() as broken:
+        broken.setattr("accel_platform.workloads.kv_cache.decoder_of", fail)
+        broken.setattr(traced_models, "trace_operators", fail)
+        for trace in (lambda: traced_decoder(GPT), lambda: traced_operators(BERT, 32, InputSizes())):
+            with pytest.raises(Busy, match="try again"):
+                trace()
+    assert _files(cache) == []
+    assert traced_decoder(GPT) is not None
+    assert not isinstance(traced_operators(BERT, 32, InputSizes()), str)

@@ -381,6 +381,24 @@ class TestMatrix:
             "cpu": ("compatible", None), "cuda": ("compatible", None),
         }  # fmt: skip
 
+    def test_what_fails_today_is_not_hidden_by_what_worked_once(self, settings: Settings, log: EventLog) -> None:
+        broken = {"status": "failed", "reason": "driver mismatch", "samples_ns": ()}
+        log.append([event(result()), event(verification())])
+        log.append([event(result(**broken))])
+        _stage_and_publish(settings)
+        [cell] = Reader(settings).rows("SELECT * FROM compat_matrix")
+        assert (cell["state"], cell["results_ok"], cell["results_failed"]) == ("failed", 1, 1)
+        assert cell["reason"].startswith("driver mismatch; it worked until 20")
+        # Another shape that works speaks for the model, unless it ran on the machine as it was before a change.
+        log.append([event(result(batch_size=4)), event(verification(batch_size=4))])
+        publish.refresh(settings)
+        assert Reader(settings).rows("SELECT state, reason FROM compat_matrix") == [
+            {"state": "compatible", "reason": "driver mismatch"}
+        ]
+        log.append([event(result(fingerprint="new driver", **broken))])
+        publish.refresh(settings)
+        assert [row["state"] for row in Reader(settings).rows("SELECT state FROM compat_matrix")] == ["failed"]
+
     def test_unverified_wrong_and_failed_are_not_compatible(self, settings: Settings, log: EventLog) -> None:
         cells = self._matrix(
             settings, log,
