@@ -547,6 +547,8 @@ class PredictorPromoted(Payload):
     reason: str
     report: dict[str, Any] = {}
     """Errors of both on the same held-out groups, by mode."""
+    reference: str | None = None
+    """Id of the best predictor so far, which later ones are compared with; None in events of older versions."""
 
 
 PAYLOADS: dict[str, type[Payload]] = {

@@ -67,21 +67,38 @@ class PromotionDecision:
     promoted: bool
     reason: str
     report: dict[str, Any]
+    best: bool = True
+    """Whether it errs no more than the best so far, so that later ones are compared with it."""
 
 
-def compare(candidate: Predictor, serving: Predictor | None) -> PromotionDecision:
+def compare(candidate: Predictor, serving: Predictor | None, reference: Predictor | None = None) -> PromotionDecision:
     """Compare median errors on the same held-out families, by mode; the candidate must not be worse in any.
 
-    Not worse is at most (1 + MAX_RELATIVE_INCREASE) times the other's median error plus MAX_ABSOLUTE_INCREASE, or a
-    difference that chance explains (a sign test over the families). The test samples are those of both training sets,
-    or, where these are too few, all of the candidate's.
+    It is compared with the predictor in service and with `reference`, the best one so far, so that many small steps
+    back are none in sum. Not worse is at most (1 + MAX_RELATIVE_INCREASE) times the other's median error plus
+    MAX_ABSOLUTE_INCREASE, or a difference that chance explains (a sign test over the families). The test samples are
+    those of both training sets, or, where these are too few, all of the candidate's.
     """
     if serving is None:
         return PromotionDecision(True, "nothing that could be read was in service", {})
+    others = {other.predictor_id: other for other in (serving, reference or serving)}
+    reports = {}
+    for name, other in others.items():
+        reports[name], worse = _compare_modes(candidate, other)
+        if worse:
+            reason = f"it errs more on unseen families than {name} ({'; '.join(worse)})"
+            return PromotionDecision(False, reason, reports[name])
+    best = all(found["median_ape"] <= found["median_ape_in_service"] for found in [*reports.values()][-1].values())
+    reason = f"not worse than {' and '.join(reports)} on the same unseen families"
+    return PromotionDecision(True, reason, reports[serving.predictor_id], best=best)
+
+
+def _compare_modes(candidate: Predictor, other: Predictor) -> tuple[dict[str, Any], list[str]]:
+    """Return the errors of both by mode, and the modes in which the candidate is worse, with its errors."""
     report: dict[str, Any] = {}
     worse = []
-    for mode in sorted(candidate.modes.keys() & serving.modes.keys()):
-        errors = _paired_errors(candidate.modes[mode].latency_model.samples, serving.modes[mode].latency_model.samples)
+    for mode in sorted(candidate.modes.keys() & other.modes.keys()):
+        errors = _paired_errors(candidate.modes[mode].latency_model.samples, other.modes[mode].latency_model.samples)
         if errors is None:
             continue
         ours, theirs = (float(error) for error in np.median(errors.values, axis=0))
@@ -91,16 +108,19 @@ def compare(candidate: Predictor, serving: Predictor | None) -> PromotionDecisio
         }  # fmt: skip
         if ours > theirs * (1 + MAX_RELATIVE_INCREASE) + MAX_ABSOLUTE_INCREASE and chance < MAX_CHANCE:
             worse.append(f"{mode}: {ours:.1%} against {theirs:.1%}")
-    if worse:
-        return PromotionDecision(
-            False, f"it errs more on unseen families than {serving.predictor_id} ({'; '.join(worse)})", report
-        )
-    return PromotionDecision(True, f"not worse than {serving.predictor_id} on the same unseen families", report)
+    return report, worse
+
+
+def reference_id(log: EventLog, serving: str | None) -> str | None:
+    """Return the id of the best predictor so far, by the last promotion of the one in service; else that one's."""
+    own = [change for change in promotions(log) if change.predictor_id == serving]
+    return serving if not own else own[-1].reference or serving
 
 
 def promote(settings: Settings, log: EventLog, predictor_id: str, decision: PromotionDecision) -> None:
     """Put a stored predictor into service and log the event."""
     replaced = _serving_id(settings)
+    reference = predictor_id if decision.best else reference_id(log, replaced)
     artifact.activate(settings, predictor_id)
     promotion = PredictorPromoted(
         predictor_id=predictor_id,
@@ -108,6 +128,7 @@ def promote(settings: Settings, log: EventLog, predictor_id: str, decision: Prom
         cause="trained",
         reason=decision.reason,
         report=decision.report,
+        reference=reference,
     )
     log.append([Event.of(promotion, source="predictor.training.train")], key=f"promoted-{predictor_id}")
 
@@ -182,7 +203,7 @@ def promotions(log: EventLog) -> list[PredictorPromoted]:
 def remove_old_predictors(settings: Settings, log: EventLog) -> list[str]:
     """Delete old artifacts and return their ids.
 
-    The newest few, the one in service and those it replaced stay.
+    The newest few, the one in service, those it replaced and the best so far stay.
     """
     ids = artifact.list_ids(settings)
     by_age = sorted(ids, key=lambda name: (settings.models_dir / name).stat().st_mtime_ns)
@@ -190,7 +211,8 @@ def remove_old_predictors(settings: Settings, log: EventLog) -> list[str]:
     if serving is None:
         return []
     replaced = {change.replaced for change in promotions(log) if change.predictor_id == serving}
-    removed = [name for name in by_age[:-KEEP_NEWEST] if name != serving and name not in replaced]
+    kept = {serving, reference_id(log, serving), *replaced}
+    removed = [name for name in by_age[:-KEEP_NEWEST] if name not in kept]
     for name in removed:
         artifact.remove(settings, name)
     return removed

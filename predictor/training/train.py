@@ -40,7 +40,14 @@ from predictor.models.latency_model import LatencyModel
 from predictor.models.residual_trees import FEATURE_SCHEMA
 from predictor.training import artifact
 from predictor.training.manifest import Manifest
-from predictor.training.promotion import PromotionDecision, compare, promote, refusal_reason, rolled_back_ids
+from predictor.training.promotion import (
+    PromotionDecision,
+    compare,
+    promote,
+    reference_id,
+    refusal_reason,
+    rolled_back_ids,
+)
 
 Progress = Callable[[str], None]
 
@@ -90,7 +97,7 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
         notify("a predictor was trained on exactly these data before, and refused: not trained again")
     else:
         candidate, holdouts, metrics = fit_predictor(samples, training_set.failed, notify)
-        decision = compare(candidate, serving)
+        decision = compare(candidate, serving, _reference(settings, log, serving))
         metrics["compared"] = decision.report
         about = {"snapshot_id": snapshot_id, "dataset_sha256": dataset_sha256}
         manifest, files = artifact.serialize(candidate, holdouts, **about, metrics=metrics)
@@ -244,6 +251,17 @@ def _serving(settings: Settings) -> Predictor | None:
     try:
         serving = artifact.current_id(settings)
         return None if serving is None else artifact.load(settings, serving)
+    except artifact.ArtifactRejected:
+        return None
+
+
+def _reference(settings: Settings, log: EventLog, serving: Predictor | None) -> Predictor | None:
+    """Load the best predictor so far; None where it serves or can no longer be read."""
+    name = None if serving is None else reference_id(log, serving.predictor_id)
+    if name is None or (serving is not None and name == serving.predictor_id):
+        return None
+    try:
+        return artifact.load(settings, name)
     except artifact.ArtifactRejected:
         return None
 

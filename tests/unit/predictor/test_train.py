@@ -6,7 +6,10 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -22,7 +25,7 @@ from predictor.data.dataset import load_training_set
 from predictor.data.evidence import Target, observed_devices
 from predictor.data.samples import Sample, device_spec_for, make_sample
 from predictor.data.traced_models import ItemCost
-from predictor.training import artifact
+from predictor.training import artifact, promotion
 from predictor.training.artifact import ArtifactRejected, load, load_manifest
 from predictor.training.manifest import Manifest
 from predictor.training.promotion import NoPreviousModel, promotions, roll_back
@@ -254,6 +257,31 @@ def _poisoned(settings: Settings) -> None:
         for batch in (2, 3, 5, 6)
     ]
     append(settings, rows)
+
+
+def test_many_small_steps_back_are_one_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each predictor errs 9 % more than the one before, which alone is let pass; not so against the best of them."""
+    errors = [0.30 * 1.09**step for step in range(4)]
+    predictors: list[Any] = [
+        SimpleNamespace(
+            predictor_id=f"p{step}", modes={"inference": SimpleNamespace(latency_model=SimpleNamespace(samples=step))}
+        )
+        for step in range(4)
+    ]
+    families = [f"family {i}" for i in range(20)]
+    monkeypatch.setattr(
+        promotion,
+        "_paired_errors",
+        lambda ours, theirs: promotion.PairedErrors(np.array([[errors[ours], errors[theirs]]] * 20), families),
+    )
+    one = promotion.compare(predictors[1], predictors[0])
+    assert (one.promoted, one.best) == (True, False)
+    assert promotion.compare(predictors[2], predictors[1]).promoted
+    three = promotion.compare(predictors[2], predictors[1], predictors[0])
+    assert not three.promoted
+    assert "than p0" in three.reason
+    back = promotion.compare(predictors[0], predictors[3], predictors[1])
+    assert (back.promoted, back.best) == (True, True)
 
 
 @pytest.mark.slow
