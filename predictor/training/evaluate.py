@@ -16,17 +16,17 @@ import numpy.typing as npt
 from scipy.stats import kendalltau
 
 from accel_platform.errors import InvalidInput
-from predictor.calibration.conformal import quantile, worst_group_quantile
 from predictor.calibration.cv_splits import SPLITS, Indices
+from predictor.calibration.failure_model import FailureModel
+from predictor.calibration.predictor import Predictor
 from predictor.data.samples import Sample
 from predictor.models.baselines import BASELINES
-from predictor.models.latency_model import MIN_DEVICE_SAMPLES, LatencyModel, log_latency
+from predictor.models.latency_model import MIN_DEVICE_SAMPLES, log_latency
 from predictor.schemas.responses import Interval
-from predictor.training.train import fit_predictor
+from predictor.training.train import fit_modes
 
 Array = npt.NDArray[np.float64]
 _MIN_SAMPLES = MIN_DEVICE_SAMPLES
-_NEW_DEVICE_SPLITS = ("unseen hardware", "unseen hardware + 10", "both unseen")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,9 @@ class EvaluationResult:
     truth: Array
     predicted: Array
     half_width: Array
-    """Half width of each interval; NaN where there was nothing to calibrate on."""
+    """Half width of each interval as served; NaN where there was nothing to calibrate on."""
+    level: Array
+    """Share that each interval promises to hold; NaN without one."""
     supported: npt.NDArray[np.bool_]
     baselines: dict[str, Array]
 
@@ -51,7 +53,7 @@ def evaluate_splits(samples: Sequence[Sample], notify: Callable[[str], None]) ->
         rounds = list(split(samples))
         if rounds:
             notify(f"{name}: {len(rounds)} rounds over {len(samples)} cases")
-            results.append(_evaluate_split(name, samples, rounds))
+            results.append(_evaluate_split(name, samples, rounds, notify))
     return results
 
 
@@ -66,20 +68,15 @@ def evaluate_train_test(
     _require_enough(train)
     if not test:
         raise InvalidInput("The test set holds no usable figure whose model's cost and device are known.")
-    predictor, _, _ = fit_predictor(
-        {mode: [c for c in train if c.mode == mode] for mode in sorted({c.mode for c in train})}, [], notify
-    )
-    predictions = predictor.predict(test)
-    intervals = [prediction.latency_ms or Interval(p50=math.nan) for prediction in predictions]
-    predicted = np.log([interval.p50 for interval in intervals])
-    highs = np.array([math.nan if interval.high is None else interval.high for interval in intervals])
+    predicted, half_width, level, supported = _predict_as_served(train, test, notify)
     return EvaluationResult(
         split="train and test",
         samples=tuple(test),
         truth=log_latency(test),
         predicted=predicted,
-        half_width=np.log(highs) - predicted,
-        supported=np.array([prediction.supported for prediction in predictions], dtype=bool),
+        half_width=half_width,
+        level=level,
+        supported=supported,
         baselines={name: run(train, test) for name, run in BASELINES.items()},
     )
 
@@ -97,10 +94,14 @@ def evaluation_metrics(result: EvaluationResult) -> dict[str, Any]:
         "median_ape_supported": float(np.median(error[supported])) if supported.any() else None,
         "supported": float(supported.mean()),
         "coverage": float(inside[limits].mean()) if limits.any() else None,
+        "coverage_aimed_at": float(result.level[limits].mean()) if limits.any() else None,
         "interval_high_over_low": float(np.median(np.exp(2 * result.half_width[limits]))) if limits.any() else None,
         "median_ape_by_device": _aggregate_by([sample.device for sample in result.samples], error),
         "coverage_by_device": _aggregate_by(
             list(np.array([c.device for c in result.samples])[limits]), inside[limits], np.mean
+        ),
+        "coverage_by_family": _aggregate_by(
+            list(np.array([c.family for c in result.samples])[limits]), inside[limits], np.mean
         ),
         "median_ape_by_family": _aggregate_by([sample.family for sample in result.samples], error),
         "baselines": {name: _error_metrics(logs, result) for name, logs in result.baselines.items()},
@@ -118,53 +119,57 @@ def _error_metrics(logs: Array, result: EvaluationResult) -> dict[str, Any]:
 
 
 def _evaluate_split(
-    name: str, samples: Sequence[Sample], rounds: Sequence[tuple[Indices, Indices]]
+    name: str, samples: Sequence[Sample], rounds: Sequence[tuple[Indices, Indices]], notify: Callable[[str], None]
 ) -> EvaluationResult:
     logs = log_latency(samples)
     predicted = np.full(len(samples), np.nan)
+    half_width, level = np.full(len(samples), np.nan), np.full(len(samples), np.nan)
     supported = np.zeros(len(samples), dtype=bool)
     baselines = {baseline: np.full(len(samples), np.nan) for baseline in BASELINES}
     turn = np.full(len(samples), -1)
     for number, (train, test) in enumerate(rounds):
         train_samples, test_samples = [samples[i] for i in train.tolist()], [samples[i] for i in test.tolist()]
-        prediction = LatencyModel(train_samples).predict(test_samples)
-        predicted[test], supported[test], turn[test] = prediction.logs, prediction.supported, number
+        answers = _predict_as_served(train_samples, test_samples, _silent)
+        predicted[test], half_width[test], level[test], supported[test], turn[test] = *answers, number
         for baseline, run in BASELINES.items():
             baselines[baseline][test] = run(train_samples, test_samples)
+        notify(f"{name}: round {number + 1} of {len(rounds)}")
     tested = np.flatnonzero(turn >= 0).tolist()
-    tested_samples = [samples[i] for i in tested]
-    errors = np.abs(predicted - logs)[tested]
     return EvaluationResult(
         split=name,
-        samples=tuple(tested_samples),
+        samples=tuple(samples[i] for i in tested),
         truth=logs[tested],
         predicted=predicted[tested],
-        half_width=_half_widths(errors, turn[tested], supported[tested], name, tested_samples),
+        half_width=half_width[tested],
+        level=level[tested],
         supported=supported[tested],
         baselines={baseline: values[tested] for baseline, values in baselines.items()},
     )
 
 
-def _half_widths(
-    errors: Array, turn: npt.NDArray[np.integer], supported: npt.NDArray[np.bool_], name: str, samples: Sequence[Sample]
-) -> Array:
-    """Return cross-fitted conformal half widths: each round's from the errors of the other rounds.
+def _predict_as_served(
+    train: Sequence[Sample], test: Sequence[Sample], notify: Callable[[str], None]
+) -> tuple[Array, Array, Array, npt.NDArray[np.bool_]]:
+    """Return logs, half widths, levels and support of the answers of a service trained on these samples.
 
-    For new devices it is the largest of the other devices' own quantiles, because the errors of one device say little
-    of the next.
+    A half width is calibrated on the training samples alone, by what they lack of the test sample, and NaN where it is
+    not. Support asks for an interval, too.
     """
-    widths = np.full(len(errors), np.nan)
-    new_device = name in _NEW_DEVICE_SPLITS
-    group = np.unique([sample.device for sample in samples], return_inverse=True)[1] if new_device else turn
-    for here in np.unique(group):
-        others = (group != here) & supported
-        if not others.any():
-            continue
-        if new_device:
-            widths[group == here] = worst_group_quantile(errors[others], group[others])
-        else:
-            widths[group == here] = quantile(errors[others])
-    return widths
+    modes, _, _ = fit_modes(
+        {mode: [s for s in train if s.mode == mode] for mode in sorted({s.mode for s in train})}, notify
+    )
+    predictor = Predictor("", "", len(train), (), modes, None, FailureModel.fit([], [], None))
+    predictions = predictor.predict(test)
+    intervals = [prediction.latency_ms or Interval(p50=math.nan) for prediction in predictions]
+    predicted = np.log([interval.p50 for interval in intervals])
+    highs = np.array([math.nan if interval.high is None else interval.high for interval in intervals])
+    supported = np.array([prediction.supported for prediction in predictions], dtype=bool)
+    levels = np.array([math.nan if interval.level is None else interval.level for interval in intervals])
+    return predicted, np.log(highs) - predicted, levels, supported
+
+
+def _silent(_: str) -> None:
+    """Report nothing: the rounds of a split are reported as a whole."""
 
 
 def _relative_error(logs: Array, truth: Array) -> Array:

@@ -100,6 +100,7 @@ def result_rows(dataset: str, metrics: dict[str, Any]) -> list[dict[str, Any]]:
     own = {
         "supported": metrics["supported"],
         "coverage": metrics["coverage"],
+        "aimed at": metrics["coverage_aimed_at"],
         "high/low": metrics["interval_high_over_low"],
     }
     lines = [

@@ -120,10 +120,10 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     )
 
 
-def fit_predictor(
-    samples: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]], notify: Progress
-) -> tuple[Predictor, dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
-    """Fit a predictor to the samples by mode; return it with its held-out errors by mode, and its metrics."""
+def fit_modes(
+    samples: dict[str, list[Sample]], notify: Progress
+) -> tuple[dict[str, ModeModel], dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
+    """Fit and calibrate a latency model by mode and for own devices; return held-out errors and metrics, too."""
     groups = dict(samples)
     for mode, mode_samples in samples.items():
         own = [sample for sample in mode_samples if sample.own]
@@ -143,6 +143,14 @@ def fit_predictor(
         modes[mode] = ModeModel(model, calibrate_regimes(holdouts[mode]), training_range, median_log_latency(model))
         errors = ", ".join(f"{found['median_ape']:.1%} lacking {regime}" for regime, found in latency[mode].items())
         notify(f"{mode}: {len(mode_samples)} cases; median error {errors}")
+    return modes, holdouts, latency
+
+
+def fit_predictor(
+    samples: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]], notify: Progress
+) -> tuple[Predictor, dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
+    """Fit a predictor to the samples by mode; return it with its held-out errors by mode, and its metrics."""
+    modes, holdouts, latency = fit_modes(samples, notify)
     everything = [sample for mode_samples in samples.values() for sample in mode_samples]
     memory = MemoryModel.fit(everything)
     risks = FailureModel.fit(everything, failed, memory)

@@ -145,7 +145,8 @@ def test_a_baseline_predicts_without_input_sizes(name: str) -> None:
 @pytest.mark.slow
 def test_every_split_is_judged_against_every_baseline() -> None:
     by_split = {
-        result.split: evaluation_metrics(result) for result in evaluate_splits(synthetic_samples(), lambda _: None)
+        result.split: evaluation_metrics(result)
+        for result in evaluate_splits(synthetic_samples((*GPUS, "RTX 3080"), per_family=4), lambda _: None)
     }
     assert list(by_split) == list(SPLITS)
     for metrics in by_split.values():
@@ -158,7 +159,9 @@ def test_every_split_is_judged_against_every_baseline() -> None:
         assert metrics["supported"] == 1.0
         assert -1 <= metrics["kendall_tau"] <= 1
         assert metrics["top1_regret"] >= 0
-        assert 0 <= metrics["coverage"] <= 1
+        # What is served is judged: of two devices to learn from no more than 60 % is promised.
+        assert metrics["coverage"] >= metrics["coverage_aimed_at"] - 0.1
+        assert 0.59 < metrics["coverage_aimed_at"] <= 0.9
     # Transfer is nearly exact, because the samples follow the analytical model, which no baseline has.
     sister = by_split["sister device"]
     assert sister["median_ape"] < 0.1
