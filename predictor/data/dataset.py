@@ -12,6 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from statistics import median
 from typing import Any
 
@@ -41,7 +42,7 @@ _CELL = (
 _QUERY = f"""
 SELECT {_CELL}, output_tokens, provenance, r.source, failure_class, status, memory_peak_mib,
     {LATENCY} AS latency_ms,
-    e.payload->'$.original' AS original, e.payload->'$.environment' AS environment
+    e.payload->'$.original' AS original, e.payload->'$.environment' AS environment, r.recorded_at
 FROM {{table}} AS r JOIN events AS e ON e.event_id = r.event_id
 WHERE batch_size IS NOT NULL AND coalesce(processes, 1) = 1 AND {{condition}}
 -- Only the newest fingerprint of a machine of ours counts, because a change makes it another machine.
@@ -57,7 +58,7 @@ class TrainingSet:
 
     measured: list[Sample]
     failed: list[tuple[Sample, str]]
-    """Cells that never ran, with their class of failure."""
+    """Cells that never ran, each once, with their newest class of failure."""
     skipped: dict[str, int]
     """Figures left out, by reason."""
 
@@ -82,15 +83,16 @@ def load_training_set(reader: Reader) -> TrainingSet:
             runs[sample.without_figures()].append(sample)
         else:
             skipped[sample] += 1
-    failed: dict[Sample, tuple[Sample, str]] = {}
+    # A cell counts once however often it failed, as one that ran does: else retries would raise the share of failures.
+    failed: dict[Sample, tuple[datetime, str]] = {}
     for row in _rows(reader, "judged_results", "counts AND status = 'failed'"):
         sample = _sample_from_row(row, stated_costs, models, devices)
-        if isinstance(sample, Sample) and sample.without_figures() not in runs:
+        if isinstance(sample, Sample) and (cell := sample.without_figures()) not in runs:
             kind = row["failure_class"] or "error"
-            # A cell counts once however often it was tried, as one that ran does.
-            failed[sample.without_figures()] = sample, "out_of_memory" if kind in _MEMORY_FAILURES else kind
+            newest = row["recorded_at"], "out_of_memory" if kind in _MEMORY_FAILURES else kind
+            failed[cell] = max(newest, failed.get(cell, newest))
     measured = [_median_sample(samples) for samples in runs.values()]
-    return TrainingSet(measured, list(failed.values()), dict(sorted(skipped.items())))
+    return TrainingSet(measured, [(cell, kind) for cell, (_, kind) in failed.items()], dict(sorted(skipped.items())))
 
 
 def _rows(reader: Reader, table: str, condition: str) -> list[dict[str, Any]]:

@@ -226,11 +226,10 @@ def test_only_usable_figures_are_learned_from(tmp_path: Path) -> None:
             result(nameless, "cpu", 1, provenance="imported"),
             result(bert, "cpu", 9, provenance="imported", device_id=None, device_name=None),
             result(bert, "cpu", 8, provenance="imported", latency_mean_ms=None, memory_peak_mib=9.0),
-            # Tried three times, and one cell.
-            *(
-                result(bert, "cpu", 64, provenance="imported", failure_class="killed", reason="SIGKILL", **failed)
-                for _ in range(3)
-            ),
+            result(bert, "cpu", 64, provenance="imported", failure_class="killed", reason="SIGKILL", **failed),
+            # Tried again in vain, it is the same cell, counted once as one that ran is.
+            result(bert, "cpu", 64, provenance="imported", failure_class="killed", reason="SIGKILL", **failed),
+            result(bert, "cpu", 64, provenance="imported", failure_class="out_of_memory", reason="full", **failed),
             # It ran another time, whatever this failure says of its memory.
             result(bert, "cpu", 1, provenance="imported", reason="noise", **(failed | {"memory_peak_mib": 9.0})),
         ],
