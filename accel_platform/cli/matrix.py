@@ -130,7 +130,9 @@ def _cell_text(cell: RatedCell) -> str:
     latency = cell["latency_p50_ms"]
     speed = f" {latency:.1f} ms" if cell["state"] == "compatible" and latency is not None else ""
     results = cell["results_ok"] if cell["state"] == "compatible" else cell["results_failed"]
-    return cell["verdict"] + speed + (f" n={results}" if results else "")
+    worked = cell["last_worked_at"] if cell["state"] == "failed" else None
+    until = f" (worked until {worked:%Y-%m-%d})" if worked is not None else ""
+    return cell["verdict"] + speed + (f" n={results}" if results else "") + until
 
 
 def _write_text(text: str, output: Path | None) -> None:

@@ -150,6 +150,8 @@ def _list(cell: RatedCell) -> str:
         "results": f"{cell['results_ok']} good, {cell['results_failed']} failed",
         "provenance": ", ".join(cell["provenance"]) or None,
         "reason": cell["reason"],
+        "last worked": cell["last_worked_at"],
+        "last failed": cell["last_failed_at"],
         "evidence (result ids)": ", ".join(cell["evidence"]) or None,
     }
     known = {name: value for name, value in details.items() if value is not None}

@@ -237,7 +237,8 @@ WITH usable AS (
 )
 """
 
-# The samples of all runs of a cell make one ordered list. The k-th smallest and k-th largest of n enclose the next
+# A cell's figure is the median over its results, as in the training set, the matrix and comparisons. The samples of all
+# runs make one ordered list. The k-th smallest and k-th largest of n enclose the next
 # sample with probability (n + 1 - 2k) / (n + 1), whatever its distribution: k is the largest that keeps the level.
 _CELL_SUMMARIES = f"""{_USABLE},
 cells AS (
@@ -325,7 +326,9 @@ def _latency_interval(row: dict[str, Any]) -> Interval:
     if row["n"] and row["n"] >= 2:
         n, k = row["n"], row["k"]
         level = min(INTERVAL_LEVEL, (n + 1 - 2 * k) / (n + 1))
-        return Interval(p50=row["centre"], low=row["low"], high=row["high"], level=level)
+        # The median of results may lie outside where one long run outweighs several short ones.
+        p50, low, high = row["centre"], min(row["low"], row["centre"]), max(row["high"], row["centre"])
+        return Interval(p50=p50, low=low, high=high, level=level)
     least, most, n = row["least"], row["most"], row["claimed_samples"]
     if least is not None and most is not None and n is not None and n >= 2 and least <= row["centre"] <= most:
         return Interval(p50=row["centre"], low=least, high=most, level=(n - 1) / (n + 1))

@@ -202,7 +202,9 @@ class MatrixCell(BaseModel):
     latency_p50_ms: float | None
     results_ok: int
     results_failed: int
-    reason: str | None
+    reason: str | None = Field(description="Newest problem; it says so where the same shape worked before.")
+    last_worked_at: datetime | None
+    last_failed_at: datetime | None
     evidence: list[UUID]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from typing import Any, Literal, TypedDict, get_args
 
 from accel_platform.analysis.query.filters import Selection
@@ -14,6 +15,7 @@ Verdict = Literal["high", "medium", "low", "n/a", "failed", "untested"]
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 RATING_RULE = (
+    "the newest attempt at a shape decides whether it works; "
     "speed against the best device for equal shapes, the median over shapes: high >= 0.8, medium >= 0.4, low below; "
     "n/a: it works, and no other device is there to hold it against; only verified measurements and unsuspected imports"
 )
@@ -34,6 +36,8 @@ class RatedCell(TypedDict):
     """Why it failed; for an untested cell, the results that do not count."""
     results_ok: int
     results_failed: int
+    last_worked_at: datetime | None
+    last_failed_at: datetime | None
     provenance: list[str]
     """Provenances of the results that count."""
     evidence: list[str]
@@ -60,7 +64,8 @@ class FamilyCell(TypedDict):
 # The best of several devices represents a hardware name; a device that works beats one that failed.
 _BEST = """
 SELECT model_id, hardware, device_id, state, rating, relative_speed, latency_p50_ms, batch_size, sequence_length,
-    coalesce(device_name, device_id) AS device, reason, results_ok, results_failed, evidence
+    coalesce(device_name, device_id) AS device, reason, results_ok, results_failed,
+    last_worked_at, last_failed_at, evidence
 FROM ({matrix})
 WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
     AND (len($hardware) = 0 OR list_contains($hardware, hardware))
@@ -171,6 +176,8 @@ def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
         reason=row["reason"],
         results_ok=row["results_ok"],
         results_failed=row["results_failed"],
+        last_worked_at=row["last_worked_at"],
+        last_failed_at=row["last_failed_at"],
         provenance=[name for name in _COUNTING if name in seen.get(row["device_id"], {})],
         evidence=[str(event_id) for event_id in row["evidence"]],
     )
@@ -185,4 +192,5 @@ def _untested(seen: Seen) -> RatedCell:
     return RatedCell(verdict="untested", state="untested", rating=None, relative_speed=None, latency_p50_ms=None,
                 batch_size=None, sequence_length=None, device=None,
                 reason=f"results that do not count here: {by_provenance}" if by_provenance else None,
-                results_ok=0, results_failed=0, provenance=[], evidence=[])  # fmt: skip
+                results_ok=0, results_failed=0, last_worked_at=None, last_failed_at=None,
+                provenance=[], evidence=[])  # fmt: skip

@@ -1,43 +1,55 @@
 -- Does each model run on each device in each mode today, and how does it compare? Only measured and unsuspected imported
--- rows count, and a measured row only where its outputs were verified and none failed. Of each shape the newest attempt
--- decides, and of each device its newest fingerprint: what worked before a change and fails since, fails. The rating compares equal shapes (and
--- numbers of processes) only: best p50 of that shape on any device over this device's p50, then the median over the
--- shapes both have; high >= 0.8, medium >= 0.4, low below, NULL where no other device measured any shape of that model.
-WITH judged AS (
-    SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name, mode,
-        precision, batch_size, sequence_length, image_size, processes, coalesce(fingerprint, '') AS machine, count(*) AS results,
+-- rows count, and a measured row only where its outputs were verified and none failed. Of a device's measurements those
+-- under its newest fingerprint count, because a change makes it another machine. Of each shape the newest attempt decides:
+-- one that was verified or failed before one that was not verified, a measurement before an import.
+-- The rating compares equal shapes (and numbers of processes) that work, only: best p50 of that shape on any device over
+-- this device's p50, then the median over the shapes both have; high >= 0.8, medium >= 0.4, low below, NULL where no
+-- other device measured any shape of that model.
+WITH attempts AS (
+    SELECT *, coalesce(occurred_at, recorded_at) AS tried_at, provenance = 'measured' AS measured,
         status = 'ok' AND (provenance = 'imported' OR coalesce(verified, false)) AS works,
-        CASE WHEN status <> 'ok' THEN status WHEN provenance = 'measured' AND verified IS NULL THEN 'unverified'
-             WHEN provenance = 'measured' AND NOT verified THEN 'wrong' END AS failing,
-        median(coalesce(latency_p50_ms, latency_mean_ms)) AS latency_p50_ms,
-        max((recorded_at, event_id, reason)) AS newest,
-        CASE failing WHEN 'unverified' THEN 'outputs not verified'
-            WHEN 'wrong' THEN 'outputs differ from the reference' ELSE newest[3] END AS problem
+        CASE WHEN status <> 'ok' THEN status WHEN measured AND verified IS NULL THEN 'unverified'
+             WHEN measured AND NOT verified THEN 'wrong' END AS failing,
+        NOT measured OR fingerprint IS NOT DISTINCT FROM arg_max(fingerprint, (tried_at, event_id))
+            FILTER (WHERE measured) OVER (PARTITION BY model_id, hardware, choice, device_id, mode) AS today
     FROM judged_results
     -- What a runtime does not compute in says nothing of the model.
     WHERE counts AND failure_class IS DISTINCT FROM 'unsupported_precision'
-    GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, image_size, processes, machine,
-        works, failing
 ),
-dated AS (
-    SELECT *,
-        machine = arg_max(machine, (newest[1], newest[2])) OVER (PARTITION BY model_id, hardware, device_id, mode)
-        AND (newest[1], newest[2]) = max((newest[1], newest[2])) OVER (
-            PARTITION BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, image_size,
-                processes
-        ) AS stands
+judged AS (
+    SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
+        mode, precision, batch_size, sequence_length, image_size, processes, count(*) AS results, measured, today, works,
+        failing, median(coalesce(latency_p50_ms, latency_mean_ms)) AS latency_p50_ms,
+        max((tried_at, event_id, reason)) AS newest, newest[1] AS last_at,
+        CASE failing WHEN 'unverified' THEN 'outputs not verified'
+            WHEN 'wrong' THEN 'outputs differ from the reference' ELSE newest[3] END AS problem
+    FROM attempts
+    GROUP BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, image_size, processes,
+        measured, today, works, failing
+),
+decided AS (
+    SELECT *, max(last_at) FILTER (WHERE works) OVER shape AS last_worked,
+        today AND row_number() OVER (
+            shape ORDER BY today DESC, failing IS NOT DISTINCT FROM 'unverified', measured DESC, newest DESC
+        ) = 1 AS stands
     FROM judged
+    WINDOW shape AS (PARTITION BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length,
+        image_size, processes)
 ),
 shapes AS (
     SELECT model_id, mode, precision, batch_size, sequence_length, image_size, processes, min(latency_p50_ms) AS best_ms,
         count(DISTINCT (hardware, device_id)) AS devices
-    FROM dated
+    FROM decided
     WHERE works AND stands
     GROUP BY model_id, mode, precision, batch_size, sequence_length, image_size, processes
 ),
 rated AS (
-    SELECT j.*, s.devices, CASE WHEN j.works AND j.stands AND s.devices > 1 THEN s.best_ms / nullif(j.latency_p50_ms, 0) END AS relative_speed
-    FROM dated AS j
+    SELECT j.*, s.devices,
+        CASE WHEN j.works AND j.stands AND s.devices > 1 THEN s.best_ms / nullif(j.latency_p50_ms, 0) END AS relative_speed,
+        CASE WHEN j.works OR j.last_worked IS NULL OR j.failing = 'unverified' THEN j.problem
+             ELSE 'worked until ' || strftime(j.last_worked, '%Y-%m-%d') || ', failed on ' || strftime(j.last_at, '%Y-%m-%d')
+                 || coalesce(': ' || j.problem, '') END AS dated_problem
+    FROM decided AS j
     LEFT JOIN shapes AS s ON s.model_id = j.model_id AND s.mode = j.mode
         AND s.precision IS NOT DISTINCT FROM j.precision AND s.batch_size IS NOT DISTINCT FROM j.batch_size
         AND s.sequence_length IS NOT DISTINCT FROM j.sequence_length
@@ -54,8 +66,8 @@ summed AS (
         ) FILTER (WHERE works AND stands) AS shown,
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
         sum(results) FILTER (WHERE NOT works)::BIGINT AS results_failed,
-        max((newest[1], problem)) FILTER (WHERE NOT works AND stands) AS last_problem,
-        max(newest[1]) FILTER (WHERE works) AS last_worked,
+        max(last_at) FILTER (WHERE works) AS last_worked_at, max(last_at) FILTER (WHERE NOT works) AS last_failed_at,
+        max((last_at, newest[2], dated_problem)) FILTER (WHERE NOT works AND stands) AS last_problem,
         list_sort(list(newest[2]) FILTER (WHERE works AND stands)) AS working_evidence,
         list_sort(list(newest[2]) FILTER (WHERE NOT works AND stands)) AS failing_evidence
     FROM rated
@@ -66,8 +78,6 @@ SELECT model_id, model_family, hardware, device_id, device_name, mode,
     CASE WHEN relative_speed >= 0.8 THEN 'high' WHEN relative_speed >= 0.4 THEN 'medium'
          WHEN relative_speed IS NOT NULL THEN 'low' END AS rating,
     relative_speed, shown.batch_size, shown.sequence_length, shown.latency_p50_ms, coalesce(results_ok, 0) AS results_ok,
-    coalesce(results_failed, 0) AS results_failed,
-    CASE WHEN any_works OR last_worked IS NULL THEN last_problem[2]
-         ELSE concat(last_problem[2], '; it worked until ', strftime(last_worked, '%Y-%m-%d')) END AS reason,
+    coalesce(results_failed, 0) AS results_failed, last_problem[3] AS reason, last_worked_at, last_failed_at,
     CASE WHEN any_works THEN working_evidence ELSE failing_evidence END AS evidence
 FROM summed

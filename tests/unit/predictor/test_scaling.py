@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 import random
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.filters import Selection
 from accel_platform.events.types import Payload
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.scaling import combine_intervals, measured_estimate, pooled_ratio, scaled_estimate
+from predictor.data.dataset import load_training_set
 from predictor.data.evidence import CellKey, Evidence, Target, load_evidence
 from predictor.schemas.responses import Interval
-from predictor_world import CPU_ID, MODELS, described, latency_of, result, verified, world
+from predictor_world import CPU_ID, MODELS, append, described, latency_of, result, verified, world
 
 BERT, VIT = MODELS[0], MODELS[1]
 
@@ -41,11 +45,44 @@ def test_runs_of_a_cell_are_pooled_with_their_spread(tmp_path: Path) -> None:
     latency = found.latency_ms
     # Of 90 samples the 4th from either end: (91 - 8) / 91 is the nearest level above 90 %.
     assert (latency.low, latency.high, latency.level) == (samples[3], samples[-4], 0.9)
-    # The median of the three runs' medians, as in the matrix and the training set.
-    assert latency.p50 == pytest.approx(58.0911165)
+    assert latency.p50 == pytest.approx(sorted(median(run.samples_ns) / 1e6 for run in runs)[1])
     peak = found.memory_peak_mib
     assert peak is not None
     assert peak.level == pytest.approx(0.5)
+
+
+def test_every_table_has_one_median_of_a_cell(tmp_path: Path) -> None:
+    """A long quick run, two short slow ones and an older driver: in advice, training set, matrix and comparison."""
+    runs = [
+        result(BERT, "cpu", 1, samples=400),
+        result(BERT, "cpu", 1, samples=12, seed=1, scale=2.0),
+        result(BERT, "cpu", 1, samples=14, seed=2, scale=3.0),
+    ]
+    settings = world(tmp_path, [described(BERT), *runs, verified(BERT, "cpu", 1)])
+    reader = Reader(settings)
+    expected = pytest.approx(sorted(median(run.samples_ns) / 1e6 for run in runs)[1])
+    found = measured_estimate(load_evidence(reader), [_cell("bert-base")])
+    assert found is not None
+    assert found.latency_ms.p50 == expected
+    assert found.latency_ms.low is not None
+    assert found.latency_ms.high is not None
+    assert found.latency_ms.low <= found.latency_ms.p50 <= found.latency_ms.high
+    assert [sample.latency_ms for sample in load_training_set(reader).measured] == [expected]
+    assert [row["latency_p50_ms"] for row in reader.rows("SELECT latency_p50_ms FROM compat_matrix")] == [expected]
+    assert [row["latency_ms"] for row in read_cells(reader, Selection())] == [expected]
+    # Results of an even number have a mean of two in the middle, and an older driver's results tell of another machine.
+    more = [result(BERT, "cpu", 1, samples=20, seed=3, scale=4.0)]
+    older = [result(BERT, "cpu", 1, seed=4, scale=9.0, fingerprint="old driver")]
+    settings = world(tmp_path / "more", [described(BERT), *older, verified(BERT, "cpu", 1)])
+    append(settings, [*runs, *more])
+    reader = Reader(settings)
+    middle = sorted(median(run.samples_ns) / 1e6 for run in [*runs, *more])
+    expected = pytest.approx((middle[1] + middle[2]) / 2)
+    found = measured_estimate(load_evidence(reader), [_cell("bert-base")])
+    assert found is not None
+    assert found.latency_ms.p50 == expected
+    assert [sample.latency_ms for sample in load_training_set(reader).measured] == [expected]
+    assert [row["latency_p50_ms"] for row in reader.rows("SELECT latency_p50_ms FROM compat_matrix")] == [expected]
 
 
 def test_few_samples_claim_only_the_level_they_have(tmp_path: Path) -> None:
