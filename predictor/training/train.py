@@ -152,7 +152,8 @@ def fit_predictor(
     """Fit a predictor to the samples by mode; return it with its held-out errors by mode, and its metrics."""
     modes, holdouts, latency = fit_modes(samples, notify)
     everything = [sample for mode_samples in samples.values() for sample in mode_samples]
-    memory = MemoryModel.fit(everything)
+    # Publishers call many things a peak of memory (AI Hub's is of the NPU's driver): only own ones are of a process.
+    memory = MemoryModel.fit([sample for sample in everything if sample.own])
     risks = FailureModel.fit(everything, failed, memory)
     metrics = {"latency": latency, "failures": risks.metrics}
     if memory is not None:

@@ -32,7 +32,7 @@ DEVICES = (*GPUS, "RTX 3080", "NVIDIA A100-SXM4-80GB")
 def _measured() -> list[Sample]:
     """Return synthetic samples with a peak of memory that follows from weights and activations."""
     samples = synthetic_samples(DEVICES, per_family=4)
-    return [replace(c, memory_peak_mib=500 + 1.1 * 76 + c.work.activation_bytes / 2**20 / 9) for c in samples]
+    return [replace(c, memory_peak_mib=500 + 1.1 * 76 + c.work.activation_bytes / 2**20 / 9, own=True) for c in samples]
 
 
 @pytest.fixture(scope="module")
