@@ -1,11 +1,18 @@
-"""SIGINT handling for child processes that share the terminal."""
+"""Ends of child processes: SIGINT kept from some, and all of them gone before their parent is."""
 
 from __future__ import annotations
 
+import ctypes
 import signal
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
+
+import psutil
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 @contextmanager
@@ -21,3 +28,29 @@ def block_sigint() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def adopt_orphans() -> None:
+    """Have Linux hand this process the children of its children that die, so that `kill_descendants` finds them."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def kill_descendants(timeout_s: float = 2.0) -> list[int]:
+    """Kill all descendants of this process and wait for their end. Return the ids of those that the system keeps."""
+    deadline = time.monotonic() + timeout_s
+    while found := _descendants():
+        for process in found:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        # A process that was just killed may have started another, so look again.
+        psutil.wait_procs(found, timeout=max(0.0, deadline - time.monotonic()))
+        if time.monotonic() >= deadline:
+            return [process.pid for process in _descendants()]
+    return []
+
+
+def _descendants() -> list[psutil.Process]:
+    # Python's resource tracker ends with this process, and cleans up after it.
+    tracker = getattr(resource_tracker._resource_tracker, "_pid", None)
+    return [child for child in psutil.Process().children(recursive=True) if child.pid != tracker]

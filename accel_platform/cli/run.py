@@ -19,13 +19,16 @@ import typer
 from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
 from accel_platform.cli.output import note, print_json, settings_for, wants_json
 from accel_platform.cli.predictor import announce
+from accel_platform.signals import adopt_orphans, kill_descendants
 
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
 
 HOST = "127.0.0.1"
-_STOP_S = 90
-"""Seconds that `dagster dev` may take to stop; it allows each of its processes 60 s."""
+_STOP_S = 5
+"""Seconds that the pipeline beside the service may take to stop; it is killed then, and what it finished is kept."""
+_STOP_UI_S = 9
+"""The same of Dagster's pages and the service."""
 
 Port = Annotated[int, typer.Option("--port", min=1, max=65_535, help="Port of the service, on loopback.")]
 
@@ -67,6 +70,7 @@ def run(
         "batch_sizes": parse_batch_sizes(batch_sizes) if batch_sizes else [],
     }
     # Invalid options are reported now, because the run would fail on them only after minutes.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     effort_preset(effort)
     host_cells(**choice)
     if serve:
@@ -95,6 +99,7 @@ def _run_pipeline(settings: Settings, measurements: dict[str, Any], *, for_machi
         with _own_stderr() as say:
             outcome = run_full_pipeline(settings, {"measurements": MeasurementConfig(**measurements)}, say=say)
     except KeyboardInterrupt:
+        kill_descendants()
         note("Stopped. Results so far are kept; the same command continues.")
         raise
     if outcome.failures:
@@ -197,7 +202,7 @@ def ui(
     }
     _interrupt_on_signals()
     note("Starting Dagster and the service (Ctrl-C stops both) …")
-    with _started(commands, folder, environment) as processes:
+    with _started(commands, folder, environment, stop_s=_STOP_UI_S) as processes:
         answering = False
         while True:
             for name, process in processes.items():
@@ -228,24 +233,32 @@ def _own_stderr() -> Iterator[Any]:
 
 @contextmanager
 def _started(
-    commands: dict[str, list[str]], folder: Path, environment: dict[str, str]
+    commands: dict[str, list[str]], folder: Path, environment: dict[str, str], *, stop_s: float = _STOP_S
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """Yield the commands as processes, each in its own process group so that Ctrl-C reaches it once."""
+    """Yield the commands as processes, each in its own process group so that Ctrl-C reaches it once.
+
+    At the end they are interrupted, and after `stop_s` killed; none of their descendants is left then.
+    """
     processes = {}
+    adopt_orphans()
     try:
         for name, command in commands.items():
             processes[name] = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True)
         yield processes
     finally:
+        # `make` and a shell pass on a signal that the group got, too; it must not cut this short.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         for process in processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + stop_s
         for process in processes.values():
             with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=_STOP_S)
-            # Kill the whole group, because a child may outlive its leader.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        # Workers have process groups of their own, and may outlive who started them.
+        if left := kill_descendants():
+            note(f"These processes do not end: {', '.join(map(str, left))}")
 
 
 def _answers(port: int) -> bool:

@@ -98,6 +98,14 @@ def test_a_predictor_is_on_disk_before_it_serves(settings: Settings, unsynced: U
     assert not unsynced.directories
 
 
+def test_a_small_file_and_its_name(tmp_path: Path, unsynced: Unsynced, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_durably(tmp_path / "file", "content")
+    assert not unsynced.directories
+    monkeypatch.setattr(atomic_write, "sync_directory", lambda path: None)
+    write_durably(tmp_path / "file", "newer")
+    assert unsynced.directories == {tmp_path}, "the rename is what the sync of the directory keeps"
+
+
 def test_a_write_that_fails_leaves_the_old_content_and_no_file_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_durably(path, "old")

@@ -1,0 +1,52 @@
+"""The end of `accel run`: everything that it started is gone before it is."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+PARENT = """
+import os, signal, sys, time
+from pathlib import Path
+from accel_platform.cli.run import _interrupt_on_signals, _started
+_interrupt_on_signals()
+try:
+    with _started({"Child": [sys.executable, "-c", sys.argv[1]]}, Path.cwd(), dict(os.environ), stop_s=1):
+        time.sleep(60)
+except KeyboardInterrupt:
+    pass
+"""
+CHILD = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN if {stubborn} else signal.default_int_handler)
+worker = "import time; print('writing', flush=True); time.sleep(60)"
+grandchild = subprocess.Popen([sys.executable, "-c", worker], start_new_session=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to who asks for them")
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_what_it_started_is_gone_before_it_ends(tmp_path: Path, stubborn: bool) -> None:
+    """Also workers in sessions of their own, a child that ignores the interrupt, and a signal that comes twice."""
+    command = [sys.executable, "-c", PARENT, CHILD.format(stubborn=stubborn)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        started = psutil.Process(process.pid).children(recursive=True)
+        assert len(started) == 2
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(timeout=10)
+        left = [child for child in started if child.is_running()]
+        for child in left:
+            child.kill()
+    assert left == []
+    assert code == 0
