@@ -97,8 +97,11 @@ class Advisor:
             return None
 
     def warm_up(self) -> None:
-        """Put the newest state into service, with all that its first queries would wait for. Raises as `state` does."""
-        self._load_newest(warm=True)
+        """Put the newest state into service, with all that its first queries would wait for. Raises as `state` does.
+
+        The first state answers meanwhile, because nothing else would.
+        """
+        self._load_newest(warm=self._serving is not None).warm_up()
 
     def follow(self, stop: threading.Event) -> None:
         """Put new states into service until `stop` is set; where one cannot be loaded, the present one stays."""
@@ -128,8 +131,6 @@ class Advisor:
             same_evidence = serving is not None and serving.state.evidence.snapshot_id == snapshot_id
             same_predictor = serving is not None and serving.predictor_id == predictor_id
             if serving is not None and same_evidence and same_predictor:
-                if warm:
-                    serving.warm_up()
                 return serving
             evidence = serving.state.evidence if serving and same_evidence else load_evidence(self.reader)
             if serving and same_predictor:
@@ -160,12 +161,14 @@ class _Serving:
         self.predictor_id = predictor_id
         """Id that the pointer named, even if that predictor was rejected."""
         self.answers = LRUByteCache(CACHE_BYTES)
+        self._warming = threading.Lock()
         self._warm = False
 
     def warm_up(self) -> None:
-        if not self._warm:
-            warm_up(self.state)
-            self._warm = True
+        with self._warming:
+            if not self._warm:
+                warm_up(self.state)
+                self._warm = True
 
 
 def _cache_key(query: RecommendQuery) -> str:

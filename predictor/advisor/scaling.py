@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -222,20 +222,26 @@ def _ratio_between(evidence: Evidence, source: CellKey, cell: CellKey, dimension
 def _log_ratios(evidence: Evidence, source: CellKey, cell: CellKey, dimension: str) -> list[tuple[str, int, float]]:
     """Return model, batch size and log ratio of every cell like `source` that was also measured at the other end."""
     require_slow_path()
-    pairs = []
-    for other in evidence.by_target[source.target]:
-        key = other.cell
-        comparable = (key.mode, key.precision, getattr(key, dimension)) == (
-            source.mode,
-            source.precision,
-            getattr(source, dimension),
-        )
-        if not comparable:
-            continue
-        twin = evidence.summaries.get(replace(key, **{dimension: getattr(cell, dimension)}))
-        if twin is not None:
-            pairs.append((key.model_id, key.batch_size, math.log(twin.latency_ms.p50 / other.latency_ms.p50)))
-    return pairs
+    twins = _cells_like(evidence, cell if dimension == "target" else source, dimension, getattr(cell, dimension))
+    return [
+        (other.cell.model_id, other.cell.batch_size, math.log(twins[key].latency_ms.p50 / other.latency_ms.p50))
+        for key, other in _cells_like(evidence, source, dimension, getattr(source, dimension)).items()
+        if key in twins
+    ]
+
+
+def _cells_like(evidence: Evidence, cell: CellKey, dimension: str, value: object) -> dict[Hashable, CellSummary]:
+    """Return the measured cells of a cell's target, mode and precision with this value of a dimension, by the rest."""
+
+    def find() -> dict[Hashable, CellSummary]:
+        return {
+            summary.cell.key_without(dimension): summary
+            for summary in evidence.by_target.get(cell.target, ())
+            if (summary.cell.mode, summary.cell.precision) == (cell.mode, cell.precision)
+            and getattr(summary.cell, dimension) == value
+        }
+
+    return evidence.memoize(("like", cell.target, cell.mode, cell.precision, dimension, value), find)
 
 
 def _scale(interval: Interval, ratio: Ratio) -> Interval:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
+from predictor.data.fast_path import require_slow_path
 from predictor.data.features import architecture_features
 from predictor.data.samples import Sample
 from predictor.models.analytical import AdditiveRoofline
@@ -58,6 +59,7 @@ class ArchitectureGP:
 
     def _fit_group(self, group: str) -> _GroupGP:
         if group not in self._fitted:
+            require_slow_path()
             rows = self._rows[group]
             if len(rows) > _MAX_SAMPLES:
                 chosen = np.random.default_rng(0).permutation(len(rows))[:_MAX_SAMPLES]

@@ -11,6 +11,7 @@ import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 
+from predictor.data.fast_path import require_slow_path
 from predictor.data.features import architecture_features
 from predictor.data.samples import Sample
 from predictor.models.analytical import AdditiveRoofline, roofline_terms_ms
@@ -221,11 +222,13 @@ class ResidualTrees:
         ]
 
     def warm_up(self) -> None:
-        """Compute what the first explanation would wait for."""
-        _ = self._shap_table, self._terms
+        """Compute what explanations would wait for."""
+        _ = self._terms
+        self._shap_table.complete()
 
     @cached_property
     def _shap_table(self) -> TreeShapTable:
+        require_slow_path()
         return TreeShapTable.build(self.boosters, _group_indices(self.encoder.feature_names()))
 
     @cached_property

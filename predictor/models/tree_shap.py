@@ -2,8 +2,8 @@
 
 The values equal those of TreeSHAP in LightGBM (Lundberg et al., 2020: path-dependent, weighted by the rows that trained
 each leaf). A leaf's share of them depends only on which features on its path send the row towards it. These are few, so
-all outcomes are tabulated once (as in Fast TreeSHAP v2, Yang, 2021) and each row needs one lookup per leaf. Rows that
-meet the same conditions share the sums.
+outcomes are tabulated (as in Fast TreeSHAP v2, Yang, 2021) and each row needs one lookup per leaf. An outcome is
+computed when a row first meets it, because all of them take seconds. Rows that meet the same conditions share the sums.
 """
 
 from __future__ import annotations
@@ -12,30 +12,32 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, islice
-from typing import NamedTuple
 
 import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from predictor.data.fast_path import require_slow_path
+
 Array = npt.NDArray[np.float64]
 _NAN_GOES_LEFT = {0: None, 2: None, 8: False, 10: True}
 """By LightGBM's `decision_type`; None where NaN counts as 0."""
 _MAX_BATCH_NUMBERS = 1 << 20
-"""Numbers in one batch while tables are built: bounds the memory."""
+"""Numbers in one batch while outcomes are computed: bounds the memory."""
+_MAX_FAST_OUTCOMES = 4_000
+"""Outcomes that the fast path computes, in milliseconds."""
+_PATHS_AT_ONCE = 256
+"""Paths whose outcomes are computed without a pause for other threads."""
 _MAX_CACHED = 4_096
 """Cached sums; each takes some KiB where there are many conditions."""
 
 
-class _Condition(NamedTuple):
-    """Condition on a feature for a row to go towards a leaf: over `low` and at most `high`, or NaN."""
+_Condition = tuple[int, float, float, bool]
+"""Feature, low, high, nan: a row goes towards a leaf if its value is over low and at most high, or NaN.
 
-    feature: int
-    low: float
-    high: float
-    nan: bool
+A plain tuple, because the garbage collector would look at each named one again and again.
+"""
 
 
 @dataclass(frozen=True)
@@ -59,18 +61,30 @@ class TreeShapTable:
     places: csr_array
     """Leaves by conditions: what a condition that holds adds to the position in the leaf's table."""
     starts: npt.NDArray[np.int32]
-    """Start of each leaf's rows in `table`."""
+    """Start of the rows of each path (leaves with equal conditions) in `table`, and the number of all rows."""
+    lengths: npt.NDArray[np.int64]
+    """Number of conditions of each path; ascending."""
+    groups: npt.NDArray[np.int64]
+    """Group of the feature of each condition."""
+    first_leaf: npt.NDArray[np.int64]
+    """First leaf of each path, and the number of leaves."""
+    values: Array
+    """Value of each leaf."""
+    shares: Array
+    """Leaves by conditions on their path: the product of child/parent row counts; 1 beyond the path's length."""
     table: Array
-    """Contribution of each group of features, a row per outcome."""
+    """Contribution of each group of features, a row per outcome. The system gives memory to rows that are written."""
+    known: npt.NDArray[np.bool_]
+    """Whether each row of `table` is computed. Threads may compute a row at once, and write the same."""
     _cache: dict[bytes, Array] = field(default_factory=dict, compare=False, repr=False)
     """Sums by the packed bits of the conditions that hold; emptied when it is full."""
 
     @classmethod
     def build(cls, boosters: Sequence[lgb.Booster], groups: Sequence[int]) -> TreeShapTable:
-        """Compute the tables of all leaves; `groups` holds the group index of each feature."""
+        """Return a table without outcomes; `groups` holds the group index of each feature."""
         leaves = [leaf for booster in boosters for tree in _parse_trees(booster) for leaf in _iter_leaves(tree)]
         base = math.fsum(leaf.value * math.prod(leaf.share.values()) for leaf in leaves)
-        # Leaves with equal conditions share a table.
+        # Leaves with equal conditions share a path.
         by_path: dict[tuple[_Condition, ...], list[_Leaf]] = defaultdict(list)
         for leaf in leaves:
             if leaf.share:
@@ -85,10 +99,11 @@ class TreeShapTable:
             ),
             shape=(len(paths), len(conditions)),
         )
-        starts = np.cumsum([0, *(1 << len(path) for path in paths)], dtype=np.int32)[:-1]
-        group_of = np.asarray(groups)
-        tables = [_shap_tables([by_path[path] for path in batch], group_of) for batch in _batched_by_length(paths)]
-        empty = np.zeros((0, max(groups) + 1))
+        starts = np.cumsum([0, *(1 << len(path) for path in paths)], dtype=np.int32)
+        ordered = [leaf for path in paths for leaf in by_path[path]]
+        shares = np.ones((len(ordered), max(map(len, paths), default=0)))
+        for row, leaf in enumerate(ordered):
+            shares[row, : len(leaf.share)] = [*leaf.share.values()]
         features, low, high, nan = zip(*conditions, strict=True) if conditions else ((), (), (), ())
         return cls(
             base,
@@ -98,7 +113,13 @@ class TreeShapTable:
             np.array(nan, dtype=bool),
             places,
             starts,
-            np.concatenate([empty, *tables]),
+            np.diff(places.indptr).astype(np.int64),
+            np.asarray(groups)[list(features)],
+            np.cumsum([0, *(len(by_path[path]) for path in paths)]),
+            np.array([leaf.value for leaf in ordered]),
+            shares,
+            np.empty((int(starts[-1]), max(groups) + 1)),
+            np.zeros(int(starts[-1]), dtype=bool),
         )
 
     def contributions(self, rows: Array) -> Array:
@@ -116,12 +137,61 @@ class TreeShapTable:
             self._cache.update(summed)
         return np.array([found[outcome] for outcome in outcomes]).reshape(len(rows), self.table.shape[1])
 
+    def complete(self) -> None:
+        """Compute all outcomes, in seconds, for rows to come; it changes no contribution."""
+        for path in range(0, len(self.lengths), _PATHS_AT_ONCE):
+            last = min(path + _PATHS_AT_ONCE, len(self.lengths))
+            self._compute(np.arange(self.starts[path], self.starts[last]))
+
     def _sum_tables(self, holds: npt.NDArray[np.bool_]) -> Array:
         """Return the sums over all tables per row, given the conditions that hold."""
-        at = (self.places @ holds.T.astype(np.int32, order="C") + self.starts[:, None]).T
-        ends = np.arange(len(at) + 1, dtype=np.int32) * len(self.starts)
+        at = (self.places @ holds.T.astype(np.int32, order="C") + self.starts[:-1, None]).T
+        self._compute(np.unique(at[~self.known[at]]))
+        ends = np.arange(len(at) + 1, dtype=np.int32) * len(self.lengths)
         indicators = csr_array((np.ones(at.size), at.ravel(), ends), shape=(len(at), len(self.table)))
         return np.asarray(indicators @ self.table)
+
+    def _compute(self, rows: npt.NDArray[np.int64]) -> None:
+        """Compute rows of the table, given in ascending order."""
+        rows = rows[~self.known[rows]]
+        if len(rows) > _MAX_FAST_OUTCOMES:
+            require_slow_path()
+        paths = np.searchsorted(self.starts, rows, side="right") - 1
+        lengths = self.lengths[paths]
+        for m in np.unique(lengths).tolist():
+            (same,) = np.nonzero(lengths == m)
+            for batch in np.array_split(same, len(same) * m * m // _MAX_BATCH_NUMBERS + 1):
+                self.table[rows[batch]] = self._outcomes(m, paths[batch], rows[batch] - self.starts[paths[batch]])
+        self.known[rows] = True
+
+    def _outcomes(self, m: int, paths: npt.NDArray[np.int64], outcomes: npt.NDArray[np.int64]) -> Array:
+        """Return the contributions of paths with m conditions, of which those hold whose bits are set.
+
+        Let o be 1 where a feature sends the row towards the leaf, else 0, and z the share of training rows that it
+        sends there. A feature adds value · (o - z) · ∫ Π over the others of (t · o + (1 - t) · z) dt, t from 0 to 1.
+        The integral gives each set of others Shapley's weight (Owen, 1972). Gauss-Legendre quadrature of m / 2 points
+        is exact for it. No step mixes columns, so that a result does not depend on what is computed beside it.
+        """
+        counts = self.first_leaf[paths + 1] - self.first_leaf[paths]
+        starts = np.cumsum(counts) - counts
+        leaf = np.repeat(self.first_leaf[paths] - starts, counts) + np.arange(counts.sum())
+        trained = self.shares[leaf, :m].T.copy()
+        sent = (np.repeat(outcomes, counts) >> np.arange(m)[:, None] & 1).astype(np.float64)
+        others = np.zeros_like(trained)
+        for point, weight in zip(*np.polynomial.legendre.leggauss(m // 2 + 1), strict=True):
+            t = (1 + point) / 2
+            factors = t * sent + (1 - t) * trained
+            product = factors[0].copy()
+            for factor in factors[1:]:
+                product *= factor
+            others += weight / 2 * product / factors
+        added = np.add.reduceat(self.values[leaf] * (sent - trained) * others, starts, axis=1)
+        groups = self.groups[self.places.indices[self.places.indptr[paths] + np.arange(m)[:, None]]]
+        table = np.zeros((len(paths), self.table.shape[1]))
+        every = np.arange(len(paths))
+        for group, values in zip(groups, added, strict=True):
+            table[every, group] += values
+        return table
 
 
 def _parse_trees(booster: lgb.Booster) -> Iterator[dict[str, list[str]]]:
@@ -145,7 +215,7 @@ def _iter_leaves(tree: dict[str, list[str]]) -> Iterator[_Leaf]:
     while stack:
         node, path = stack.pop()
         if node < 0:
-            conditions = sorted((_Condition(f, low, high, nan), share) for f, (low, high, nan, share) in path.items())
+            conditions = sorted(((f, low, high, nan), share) for f, (low, high, nan, share) in path.items())
             yield _Leaf(values[~node], dict(conditions))
             continue
         feature, threshold, rule = features[node], thresholds[node], nan_rules[node]
@@ -155,36 +225,3 @@ def _iter_leaves(tree: dict[str, list[str]]) -> Iterator[_Leaf]:
             child_share = share * rows[child] / rows[node]
             bounds = (low, min(high, threshold)) if is_left else (max(low, threshold), high)
             stack.append((child, {**path, feature: (*bounds, nan and nan_left == is_left, child_share)}))
-
-
-def _batched_by_length(paths: Sequence[tuple[_Condition, ...]]) -> Iterator[list[tuple[_Condition, ...]]]:
-    """Yield batches of paths of equal length, in order and bounded in size."""
-    for size, same_length in groupby(paths, key=len):
-        step = max(1, _MAX_BATCH_NUMBERS // (size * size << size))
-        while batch := list(islice(same_length, step)):
-            yield batch
-
-
-def _shap_tables(leaves_by_path: Sequence[Sequence[_Leaf]], groups: npt.NDArray[np.int64]) -> Array:
-    """Return the contributions of leaves with m conditions for all 2^m outcomes, one table after the other.
-
-    Let o be 1 where a feature sends the row towards the leaf, else 0, and z the share of training rows that it sends
-    there. A feature adds value · (o - z) · ∫ Π over the others of (t · o + (1 - t) · z) dt, t from 0 to 1. The integral
-    gives each set of others Shapley's weight (Owen, 1972). Gauss-Legendre quadrature of m / 2 points is exact for it.
-    """
-    leaves = [leaf for same_path in leaves_by_path for leaf in same_path]
-    m = len(leaves[0].share)
-    trained = np.array([list(leaf.share.values()) for leaf in leaves])[:, None, :]
-    sent = (np.arange(1 << m)[:, None] >> np.arange(m) & 1).astype(np.float64)
-    others = np.zeros((len(leaves), 1 << m, m))
-    for point, weight in zip(*np.polynomial.legendre.leggauss(m // 2 + 1), strict=True):
-        t = (1 + point) / 2
-        factors = t * sent + (1 - t) * trained
-        others += weight / 2 * factors.prod(axis=2, keepdims=True) / factors
-    added = np.array([leaf.value for leaf in leaves])[:, None, None] * (sent - trained) * others
-    added = np.add.reduceat(added, np.cumsum([0, *map(len, leaves_by_path)])[:-1])
-    table = np.zeros((len(leaves_by_path), 1 << m, int(groups.max()) + 1))
-    group_of = groups[[[condition.feature for condition in same_path[0].share] for same_path in leaves_by_path]]
-    for i in range(m):
-        table[np.arange(len(leaves_by_path)), :, group_of[:, i]] += added[:, :, i]
-    return table.reshape(-1, table.shape[2])

@@ -67,3 +67,16 @@ def test_trees_without_splits_contribute_nothing() -> None:
     rows = np.zeros((3, features))
     assert not found.contributions(rows).any()
     assert [found.base] * 3 == pytest.approx(booster.predict(rows))
+
+
+def test_values_are_the_same_before_and_after_all_outcomes_are_computed() -> None:
+    booster, features = _booster(np.random.default_rng(2), leaves=15, unknown=0.1)
+    rows = np.random.default_rng(3).normal(scale=2, size=(20, features))
+    as_met, completed = (TreeShapTable.build([booster], range(features)) for _ in range(2))
+    completed.complete()
+    assert completed.known.all()
+    assert not as_met.known.any()
+    one_by_one = np.concatenate([as_met.contributions(rows[i : i + 1]) for i in range(len(rows))])
+    assert (one_by_one == completed.contributions(rows)).all()
+    assert not as_met.known.all()
+    assert (as_met.table[as_met.known] == completed.table[as_met.known]).all()
