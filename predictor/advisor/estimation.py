@@ -8,13 +8,14 @@ from dataclasses import replace
 from accel_platform.backends.registry import RUNTIMES
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.model_estimates import Cell, predict_all, queried_sample
-from predictor.advisor.operator_estimates import operator_estimate
+from predictor.advisor.operator_estimates import operator_estimate, price_all
 from predictor.advisor.resolved_query import DEFAULT_PRECISION, ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate, measured_estimate, scaled_estimate
 from predictor.advisor.serving_state import ServingState
 from predictor.calibration.predictor import MAX_INTERVAL_RATIO
 from predictor.data.evidence import CellKey, Evidence, Target
 from predictor.data.samples import MAX_SPEED_LIMIT_RATIO, speed_limit_ratio
+from predictor.operators.predictor import OperatorPrediction
 from predictor.schemas.responses import Compatibility
 
 _UNKNOWN = Compatibility(state="unknown"), None
@@ -23,17 +24,20 @@ _UNKNOWN = Compatibility(state="unknown"), None
 def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | Abstention]:
     """Return an estimate or the reason for none for each query and candidate, in their order.
 
-    The predictor is called once for all cells that measurements do not settle.
+    Each predictor is called once for all cells that measurements do not settle.
     """
     found: list[Estimate | Abstention | None] = [_estimate_from_evidence(state.evidence, *cell) for cell in cells]
     unsettled = [i for i, estimate in enumerate(found) if estimate is None]
-    for i, estimate in zip(unsettled, predict_all(state, [cells[i] for i in unsettled]), strict=True):
+    open_cells = [cells[i] for i in unsettled]
+    for i, estimate, priced in zip(unsettled, predict_all(state, open_cells), price_all(open_cells), strict=True):
         query, candidate = cells[i]
         if isinstance(estimate, Estimate):
             learned = _check_precision(state.evidence, query, candidate, estimate)
-            found[i] = _surer(learned, state.evidence, cells[i])
+            found[i] = _surer(learned, priced, state.evidence, cells[i])
         else:
-            found[i] = _unsupported_runtime(query, candidate) or _by_operators(state.evidence, cells[i], estimate)
+            found[i] = _unsupported_runtime(query, candidate) or _by_operators(
+                estimate, priced, state.evidence, cells[i]
+            )
     return [
         _check_plausible(state.evidence, cell, estimate)
         for cell, estimate in zip(cells, found, strict=True)
@@ -41,34 +45,35 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
     ]
 
 
-def _surer(learned: Estimate | Abstention, evidence: Evidence, cell: Cell) -> Estimate | Abstention:
+def _surer(
+    learned: Estimate | Abstention, priced: OperatorPrediction | Abstention, evidence: Evidence, cell: Cell
+) -> Estimate | Abstention:
     """Return the learned estimate or that of the operators.
 
     The learned one goes first where the target was measured in this precision, and its interval is narrower at a level
     that is no lower; else a figure of few devices, or of another precision, would stand before one of many kernels.
     """
-    if isinstance(learned, Abstention):
-        return learned
-    by_operators = operator_estimate(evidence, *cell)
-    if isinstance(by_operators, Abstention):
+    if isinstance(learned, Abstention) or isinstance(priced, Abstention):
         return learned
     query, candidate = cell
-    precisions = {summary.cell.precision for summary in evidence.by_target.get(candidate.target, ())}
-    ours, theirs = learned.latency_ms, by_operators.latency_ms
+    here = evidence.by_target.get(candidate.target)
+    precisions = evidence.memoize(("here", candidate.target), lambda: {s.cell.precision for s in here}) if here else ()
+    ours, theirs = learned.latency_ms, priced.latency_ms
     at_least = (ours.level or 0.0) >= (theirs.level or 0.0)
     if query.precision in precisions and at_least and ours.high_over_low <= theirs.high_over_low:
         return learned
-    return replace(by_operators, memory_peak_mib=learned.memory_peak_mib)
+    return replace(operator_estimate(evidence, *cell, priced), memory_peak_mib=learned.memory_peak_mib)
 
 
-def _by_operators(evidence: Evidence, cell: Cell, abstention: Abstention) -> Estimate | Abstention:
+def _by_operators(
+    abstention: Abstention, priced: OperatorPrediction | Abstention, evidence: Evidence, cell: Cell
+) -> Estimate | Abstention:
     """Return what the operators say where the learned predictor supports nothing; both reasons where they do not."""
     if abstention.cause != "unsupported":
         return abstention
-    estimate = operator_estimate(evidence, *cell)
-    if isinstance(estimate, Estimate):
-        return estimate
-    return replace(abstention, reason=f"{abstention.reason}; {estimate.reason}")
+    if isinstance(priced, Abstention):
+        return replace(abstention, reason=f"{abstention.reason}; {priced.reason}")
+    return operator_estimate(evidence, *cell, priced)
 
 
 def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Abstention) -> Estimate | Abstention:

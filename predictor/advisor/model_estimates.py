@@ -21,6 +21,7 @@ from predictor.data.fast_path import require_slow_path
 from predictor.data.samples import Sample, find_published_decoder, make_sample
 from predictor.data.traced_models import lookup_decoder
 from predictor.models.explanations import Contribution
+from predictor.operators.predictor import shipped_predictor
 from predictor.schemas.responses import ExclusionCause, Neighbour
 
 MAX_RISK = 0.5
@@ -83,6 +84,7 @@ def _samples(state: ServingState, predictor: Predictor, cells: Sequence[Cell]) -
 def warm_up(state: ServingState) -> None:
     """Compute what the first queries would wait for; it takes seconds and changes no answer."""
     evidence, predictor = state.evidence, state.predictor
+    shipped_predictor()
     if predictor is None:
         return
     state.known_model("")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
+from itertools import groupby
 
 from accel_platform.backends.registry import runtime_for
-from accel_platform.hardware.catalog import DeviceSpec
-from accel_platform.workloads.model_catalog import ModelSpec
 from predictor.advisor.candidates import Candidate
-from predictor.advisor.model_estimates import nearest_neighbors
+from predictor.advisor.model_estimates import Cell, nearest_neighbors
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate
 from predictor.data.evidence import Evidence
-from predictor.data.fast_path import require_slow_path
-from predictor.data.traced_models import InputSizes, traced_operators
-from predictor.operators.device_rates import device_rates
+from predictor.data.traced_models import traced_operators
+from predictor.operators.device_rates import DeviceRates, device_rates
 from predictor.operators.kernels import BITS
 from predictor.operators.predictor import OperatorPrediction, shipped_predictor
 from predictor.operators.training_step import training_step
@@ -35,23 +33,31 @@ _WORDS = {
 }
 
 
-def operator_estimate(evidence: Evidence, query: ResolvedQuery, candidate: Candidate) -> Estimate | Abstention:
-    """Return the latency of a model as the sum of its operators, or the reason why it cannot be told."""
-    target, spec, bits = candidate.target, query.subject.spec, BITS.get(query.precision)
-    if query.mode == "generation":
-        return Abstention("unsupported", "operators of generation are not priced yet")
-    if target.hardware not in _HARDWARE or target.backend != runtime_for(target.hardware).backend:
-        return Abstention("unsupported", f"no kernels of {target.backend} were learned from")
-    if spec is None:
-        return Abstention("unsupported", f"the operators of {query.subject.model_id} are unknown, only its cost is")
-    if bits is None:
-        return Abstention("unsupported", f"operators are priced in {', '.join(BITS)}, not in {query.precision}")
-    prediction = _predict(
-        spec, query.sequence_length, query.sizes, query.batch_size, bits, candidate.spec, query.mode == "training"
-    )
-    if isinstance(prediction, str):
-        return Abstention("unsupported", prediction)
-    cautions = []
+def price_all(cells: Sequence[Cell]) -> list[OperatorPrediction | Abstention]:
+    """Return the latency of each cell as the sum of its operators, or the reason why it cannot be told.
+
+    All devices of a query are priced at once.
+    """
+    priced: list[OperatorPrediction | Abstention] = []
+    for _, of_query in groupby(cells, key=lambda cell: id(cell[0])):
+        queries, candidates = zip(*of_query, strict=True)
+        query = queries[0]
+        rates = [_rates(query, candidate) for candidate in candidates]
+        devices = [device for device in rates if isinstance(device, DeviceRates)]
+        found = _price(query, devices) if devices else []
+        if isinstance(found, str):
+            priced += [_unsupported(found if isinstance(device, DeviceRates) else device) for device in rates]
+            continue
+        predictions = iter(found)
+        priced += [next(predictions) if isinstance(device, DeviceRates) else _unsupported(device) for device in rates]
+    return priced
+
+
+def operator_estimate(
+    evidence: Evidence, query: ResolvedQuery, candidate: Candidate, prediction: OperatorPrediction
+) -> Estimate:
+    """Return the estimate of a priced cell, with its reasons."""
+    target, cautions = candidate.target, []
     if not prediction.measured_device:
         cautions.append(f"{target.label}: nothing was measured on the device, its spec sheet stands for it.")
     if prediction.host_bound:
@@ -68,28 +74,35 @@ def operator_estimate(evidence: Evidence, query: ResolvedQuery, candidate: Candi
     )
 
 
-@lru_cache(maxsize=4096)
-def _predict(
-    spec: ModelSpec,
-    sequence_length: int | None,
-    sizes: InputSizes,
-    batch_size: int,
-    bits: int,
-    device: DeviceSpec,
-    training: bool,
-) -> OperatorPrediction | str:
-    """Return the prediction for one cell, or the reason why there is none."""
-    require_slow_path()
-    rates = device_rates(device)
-    if isinstance(rates, str):
-        return rates
-    profile = traced_operators(spec, sequence_length, sizes, training=training)
+def _unsupported(reason: str) -> Abstention:
+    return Abstention("unsupported", reason)
+
+
+def _rates(query: ResolvedQuery, candidate: Candidate) -> DeviceRates | str:
+    """Return the rates of a candidate's device, or the reason why the query cannot be priced there."""
+    target = candidate.target
+    if query.mode == "generation":
+        return "operators of generation are not priced yet"
+    if target.hardware not in _HARDWARE or target.backend != runtime_for(target.hardware).backend:
+        return f"no kernels of {target.backend} were learned from"
+    if query.subject.spec is None:
+        return f"the operators of {query.subject.model_id} are unknown, only its cost is"
+    if query.precision not in BITS:
+        return f"operators are priced in {', '.join(BITS)}, not in {query.precision}"
+    return device_rates(candidate.spec)
+
+
+def _price(query: ResolvedQuery, devices: Sequence[DeviceRates]) -> list[OperatorPrediction] | str:
+    """Return the query's prediction on each device, or the reason why its operators cannot be told."""
+    spec, training = query.subject.spec, query.mode == "training"
+    assert spec is not None
+    profile = traced_operators(spec, query.sequence_length, query.sizes, training=training)
     if isinstance(profile, str):
         return profile
-    operators = profile.at(batch_size)
+    operators = profile.at(query.batch_size)
     if training:
         operators = training_step(operators, profile.parameters)
-    return shipped_predictor().predict(operators, rates, bits)
+    return shipped_predictor().predict(operators, devices, BITS[query.precision])
 
 
 def _reasons(prediction: OperatorPrediction) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class WholeModel:
 
     def measured(self, utilization: Utilization) -> MeasuredModel:
         """Return its latency beside the sums of its operators."""
-        shares = operator_shares(utilization, self.operators, self.device, self.bits)
+        [shares] = operator_shares(utilization, self.operators, [self.device], self.bits)
         moving = sum(share.milliseconds for share in shares if share.kind in MOVING)
         products = sum(share.milliseconds for share in shares) - moving
         return MeasuredModel(

@@ -17,6 +17,7 @@ import lightgbm as lgb
 
 from accel_platform.workloads.operators import Operator
 from predictor.calibration.conformal import Calibration
+from predictor.data.fast_path import require_slow_path
 from predictor.operators.device_rates import DeviceRates
 from predictor.operators.utilization import ClassUtilization, Utilization
 from predictor.operators.whole_models import HOST_RANGE, MOVING, Correction, OperatorShare, host_ms, operator_shares
@@ -49,10 +50,21 @@ class OperatorPredictor:
     new_device: Calibration
     """Errors on devices left out in turn."""
 
-    def predict(self, operators: Sequence[Operator], device: DeviceRates, bits: int) -> OperatorPrediction:
-        """Return the latency of a model with these operators; `bits` is 32 or 16."""
-        shares = self.corrected_shares(operators, device, bits)
-        busy_ms, issued_ms = sum(share.milliseconds for share in shares), host_ms(operators)
+    def predict(
+        self, operators: Sequence[Operator], devices: Sequence[DeviceRates], bits: int
+    ) -> list[OperatorPrediction]:
+        """Return the latency of a model with these operators on each device; `bits` is 32 or 16."""
+        issued_ms = host_ms(operators)
+        return [
+            self._predict(shares, device, bits, issued_ms)
+            for device, shares in zip(devices, operator_shares(self.utilization, operators, devices, bits), strict=True)
+        ]
+
+    def _predict(
+        self, shares: Sequence[OperatorShare], device: DeviceRates, bits: int, issued_ms: float
+    ) -> OperatorPrediction:
+        corrected = self._correct(shares, device, bits)
+        busy_ms = sum(share.milliseconds for share in corrected)
         known = self.correction.knows(device, bits)
         calibration = self.measured_device if known else self.new_device
         width = math.exp(calibration.half_width)
@@ -62,25 +74,24 @@ class OperatorPredictor:
             high=max(busy_ms * width, issued_ms * HOST_RANGE[1]),
             level=round(calibration.level, 3),
         )
-        return OperatorPrediction(latency, shares, host_bound=issued_ms > busy_ms, measured_device=known)
+        return OperatorPrediction(latency, corrected, host_bound=issued_ms > busy_ms, measured_device=known)
 
-    def corrected_shares(
-        self, operators: Sequence[Operator], device: DeviceRates, bits: int
-    ) -> tuple[OperatorShare, ...]:
-        """Return the time of a model's operators by kind, the longest first."""
+    def _correct(self, shares: Sequence[OperatorShare], device: DeviceRates, bits: int) -> tuple[OperatorShare, ...]:
+        """Return the shares as whole models take them, the longest first."""
         products, moving = self.correction.log_factors(device.name, device.vendor, bits)
-        shares = (
+        corrected = (
             OperatorShare(
                 share.kind, share.milliseconds * math.exp(moving if share.kind in MOVING else products), share.count
             )
-            for share in operator_shares(self.utilization, operators, device, bits)
+            for share in shares
         )
-        return tuple(sorted(shares, key=lambda share: -share.milliseconds))
+        return tuple(sorted(corrected, key=lambda share: -share.milliseconds))
 
 
 @cache
 def shipped_predictor() -> OperatorPredictor:
     """Return the predictor that comes with the package."""
+    require_slow_path()
     return load(SHIPPED)
 
 

@@ -7,7 +7,8 @@ measurements has the effect 0: it is taken for the typical one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import lightgbm as lgb
@@ -45,9 +46,13 @@ class ClassUtilization:
     effects: dict[str, float]
     """Log time over that of the typical device, by `effect_group`."""
 
-    def log_time_over_light(self, features: Array, group: str) -> Array:
-        predicted: Array = np.asarray(self.trees.predict(features, num_threads=1))
-        return predicted + self.effects.get(group, 0.0)
+    def log_time_over_light(self, features: Sequence[Array], groups: Sequence[str]) -> list[Array]:
+        """Return one array per table of features, each of one `effect_group`; the trees are called once."""
+        predicted: Array = np.asarray(self.trees.predict(np.concatenate(features), num_threads=1))
+        ends = np.cumsum([len(rows) for rows in features])[:-1]
+        return [
+            logs + self.effects.get(group, 0.0) for logs, group in zip(np.split(predicted, ends), groups, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -56,11 +61,18 @@ class Utilization:
 
     classes: dict[OperatorKind, ClassUtilization]
 
-    def times_ms(self, kind: OperatorKind, dimensions: Array, device: DeviceRates, bits: int) -> Array:
-        """Return the time of each operator on a device; arguments as of `price`."""
-        light, features = price(kind, dimensions, device, bits)
-        learned = self.classes[_learned_as(kind, device, bits)]
-        times: Array = light * np.exp(learned.log_time_over_light(features, effect_group(device.name, bits)))
+    def times_ms(self, tables: Sequence[tuple[OperatorKind, Array, DeviceRates]], bits: int) -> list[Array]:
+        """Return the times of the operators of each table: of one kind, on one device; arguments as of `price`."""
+        priced = [price(kind, dimensions, device, bits) for kind, dimensions, device in tables]
+        by_class: dict[OperatorKind, list[int]] = defaultdict(list)
+        for i, (kind, _, device) in enumerate(tables):
+            by_class[_learned_as(kind, device, bits)].append(i)
+        times = [light for light, _ in priced]
+        for learned_as, here in by_class.items():
+            groups = [effect_group(tables[i][2].name, bits) for i in here]
+            logs = self.classes[learned_as].log_time_over_light([priced[i][1] for i in here], groups)
+            for i, over_light in zip(here, logs, strict=True):
+                times[i] = times[i] * np.exp(over_light)
         return times
 
 

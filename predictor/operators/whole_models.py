@@ -101,23 +101,32 @@ def _log_factors(models: Sequence[MeasuredModel], prior: Array) -> Array:
 
 
 def operator_shares(
-    utilization: Utilization, operators: Sequence[Operator], device: DeviceRates, bits: int
-) -> list[OperatorShare]:
-    """Return the time of a model's operators by kind, the longest first."""
+    utilization: Utilization, operators: Sequence[Operator], devices: Sequence[DeviceRates], bits: int
+) -> list[list[OperatorShare]]:
+    """Return the time of a model's operators by kind on each device, the longest first."""
     by_kind: dict[tuple[OperatorKind, OperatorKind], list[Operator]] = defaultdict(list)
     for operator in operators:
         for part in _as_priced(operator, bits):
             by_kind[operator.kind, part.kind].append(part)
-    milliseconds: dict[OperatorKind, float] = defaultdict(float)
+    dimensions = [np.array([part.dimensions for part in parts], dtype=float) for parts in by_kind.values()]
+    part_counts = [[part.count for part in parts] for parts in by_kind.values()]
     counts: dict[OperatorKind, int] = defaultdict(int)
-    for (kind, priced_as), parts in by_kind.items():
-        dimensions = np.array([part.dimensions for part in parts], dtype=float)
-        times = utilization.times_ms(priced_as, dimensions, device, bits)
-        milliseconds[kind] += float(np.dot(times, [part.count for part in parts]))
     for operator in operators:
         counts[operator.kind] += operator.count
-    shares = [OperatorShare(kind, milliseconds[kind], counts[kind]) for kind in milliseconds]
-    return sorted(shares, key=lambda share: -share.milliseconds)
+    tables = [
+        (priced_as, rows, device)
+        for device in devices
+        for (_, priced_as), rows in zip(by_kind, dimensions, strict=True)
+    ]
+    times = iter(utilization.times_ms(tables, bits))
+    found = []
+    for _ in devices:
+        milliseconds: dict[OperatorKind, float] = defaultdict(float)
+        for (kind, _), of_parts in zip(by_kind, part_counts, strict=True):
+            milliseconds[kind] += float(np.dot(next(times), of_parts))
+        shares = [OperatorShare(kind, milliseconds[kind], counts[kind]) for kind in milliseconds]
+        found.append(sorted(shares, key=lambda share: -share.milliseconds))
+    return found
 
 
 def host_ms(operators: Sequence[Operator]) -> float:

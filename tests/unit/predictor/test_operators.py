@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +83,8 @@ def test_a_device_that_reaches_less_than_others_teaches_its_effect_and_not_the_t
     learned = fit_utilization({"linear": table}).classes["linear"]
     assert learned.effects["device 2 32"] == pytest.approx(1.0, abs=0.15)
     points = np.array([[-1.0, 0.0], [1.0, 0.0]])
-    assert learned.log_time_over_light(points, "unknown 32") == pytest.approx([-0.3, 0.3], abs=0.15)
-    assert learned.log_time_over_light(points, "device 2 32") == pytest.approx([0.7, 1.3], abs=0.15)
+    assert learned.log_time_over_light([points], ["unknown 32"])[0] == pytest.approx([-0.3, 0.3], abs=0.15)
+    assert learned.log_time_over_light([points], ["device 2 32"])[0] == pytest.approx([0.7, 1.3], abs=0.15)
 
 
 def test_measured_models_correct_their_device_and_less_so_its_makers_others() -> None:
@@ -114,8 +113,8 @@ def test_the_shipped_predictor_orders_devices_and_widths_and_covers_its_median(t
         Operator("linear", "addmm", (8192.0, 4096.0, 1024.0), 24),
         Operator("softmax", "_softmax", (65536.0, 512.0), 24),
     )
-    slow, fast = (shipped.predict(operators, _rates(name), 32) for name in ("NVIDIA T4", "NVIDIA H100 SXM5 80GB"))
-    half = shipped.predict(operators, _rates("NVIDIA H100 SXM5 80GB"), 16)
+    slow, fast = shipped.predict(operators, [_rates("NVIDIA T4"), _rates("NVIDIA H100 SXM5 80GB")], 32)
+    [half] = shipped.predict(operators, [_rates("NVIDIA H100 SXM5 80GB")], 16)
     assert slow.latency_ms.p50 > 3 * fast.latency_ms.p50
     assert half.latency_ms.p50 < fast.latency_ms.p50
     for latency in (slow.latency_ms, fast.latency_ms, half.latency_ms):
@@ -125,13 +124,13 @@ def test_the_shipped_predictor_orders_devices_and_widths_and_covers_its_median(t
         assert latency.level is not None
         assert latency.level >= 0.8
     save(shipped, tmp_path / "again.json.xz")
-    again = load(tmp_path / "again.json.xz").predict(operators, _rates("NVIDIA T4"), 32)
-    assert again == slow
+    [again] = load(tmp_path / "again.json.xz").predict(operators, [_rates("NVIDIA T4")], 32)
+    assert again == slow, "alone as beside others"
 
 
 def test_little_work_waits_for_the_host_and_says_so() -> None:
     tiny = tuple(Operator("elementwise", f"add {i}", (8.0, 8.0, 0.0), 50) for i in range(20))
-    prediction = shipped_predictor().predict(tiny, replace(_rates("NVIDIA H100 SXM5 80GB")), 16)
+    [prediction] = shipped_predictor().predict(tiny, [_rates("NVIDIA H100 SXM5 80GB")], 16)
     assert prediction.latency_ms.p50 >= 1000 * 0.0073
 
 
