@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -30,10 +32,11 @@ from accel_platform.bench.run.fallbacks import Fallback, FallbackName, fallbacks
 from accel_platform.bench.run.recorder import AppliedFallback, CellFailure, Recorder, RunSummary
 from accel_platform.bench.run.worker_pool import FailedMeasurement, OperatorProfile, WorkerPool
 from accel_platform.events import EventLog
-from accel_platform.events.types import RunFinished, RunStarted
+from accel_platform.events.types import ModelDescribed, RunFinished, RunStarted
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.energy import counted_by
 from accel_platform.settings import Settings
+from accel_platform.workloads.model_catalog import ModelSpec
 
 DEFAULT_OPTIONS = RunOptions()
 
@@ -158,9 +161,11 @@ class _BenchmarkRun:
         self.recorder.observe_hardware()
         try:
             cells = self.reject_unsupported()
-            self.record_models(cells)
             self.recorder.flush()
-            self.preparation_failures = self.prepare(cells, "dynamo")
+            with self.describing_models(cells) as described:
+                self.preparation_failures = self.prepare(cells, "dynamo")
+                self.record_models(described)
+            self.recorder.flush()
             found = group_by_process(cells) if self.options.pooled else [(cell,) for cell in cells]
             side_by_side = device_scheduling.assign_lanes(found, self.inventory) if self.options.parallel else [found]
             device_scheduling.run_lanes(side_by_side, self.measure, self.workers.stop)
@@ -198,12 +203,24 @@ class _BenchmarkRun:
                 self.recorder.record_failure(failure)
         return possible
 
-    def record_models(self, cells: Sequence[Cell]) -> None:
+    @contextmanager
+    def describing_models(self, cells: Sequence[Cell]) -> Iterator[dict[ModelSpec, Future[ModelDescribed]]]:
+        """Yield each model's description to come, made while this process waits for others to prepare the models."""
+        pool = ThreadPoolExecutor(1)  # one thread, because two break transformers' lazy imports
+        try:
+            yield {
+                model: pool.submit(event_builders.describe_model, model)
+                for model in dict.fromkeys(cell.model for cell in cells)
+            }
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def record_models(self, described: Mapping[ModelSpec, Future[ModelDescribed]]) -> None:
         """Record each model, with its cost where that can be traced. A model whose work depends on values cannot be
         traced."""
-        for model in dict.fromkeys(cell.model for cell in cells):
+        for model, description in described.items():
             try:
-                self.recorder.record(event_builders.describe_model(model))
+                self.recorder.record(description.result())
             except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
                 self.recorder.record(event_builders.identify_model(model))
                 self.report(f"{model.model_id}: its cost is unknown, {classify(error)[1]}")
