@@ -1,7 +1,8 @@
 """Cross-validation errors by regime (unseen family, unseen device, few-shot), on which intervals are calibrated.
 
 A round holds out some families and one device at once. One model then gives errors for three regimes: those families on
-known devices, known families on that device, and both. Small sets have rounds of their own for families.
+known devices, known families on that device, and both. Small sets have rounds of their own for families. Devices with
+few figures are in no trees, so that each round's model can be asked about all of them, with and without their others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from predictor.calibration.conformal import Calibration, calibrate, calibrate_worst_group
 from predictor.calibration.cv_splits import FEW_SHOT_SAMPLES, group_folds
 from predictor.data.samples import Sample
-from predictor.models.latency_model import LatencyModel, log_latency
+from predictor.models.latency_model import LatencyModel, known_device_count, log_latency
 
 Array = npt.NDArray[np.float64]
 
@@ -48,8 +49,8 @@ _LARGE_SET = 2_000
 """Samples above which five folds suffice; below, up to ten give nearly every family its own."""
 ANYWHERE = ""
 """Place of calibrations that hold where no narrower one does."""
-_LEAST_FAMILIES, _LEAST_DEVICES = 10, 3
-"""Held-out groups that a place needs for a calibration of its own: ten families promise 90 %, three devices 68 %."""
+_MANY_GROUPS = 10
+"""Groups that promise 90 %: families for a place's own calibration, devices from which on the worst is not needed."""
 ROUNDS = 200
 MIN_SAMPLES = 12
 """Least number of samples to fit a model."""
@@ -70,14 +71,17 @@ class HoldoutPredictions:
 
 def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
     """Predict a subsample of the samples with models fitted without them, by regime; unsupported ones are left out."""
-    samples = subsample_models(samples)
+    small = _devices_with_few(samples)
+    few_samples = [sample for sample in samples if sample.device in small]
+    samples = subsample_models([sample for sample in samples if sample.device not in small])
     holdouts: dict[Regime, HoldoutPredictions] = defaultdict(HoldoutPredictions)
     max_folds = 5 if len(samples) > _LARGE_SET else 10
-    folds = group_folds([sample.family for sample in samples], max_folds)
+    all_folds = group_folds([sample.family for sample in (*samples, *few_samples)], max_folds)
+    folds, few_folds = all_folds[: len(samples)], all_folds[len(samples) :]
     count = int(folds.max()) + 1
     devices = [name for name, n in Counter(s.device for s in samples).most_common(_MAX_DEVICES) if n > FEW_SHOT_SAMPLES]
     device_of = np.array([sample.device for sample in samples])
-    all_own = all(sample.own for sample in samples)
+    all_own = all(sample.own for sample in (*samples, *few_samples))
     separate_families = len(samples) <= _LARGE_SET or len(devices) < 2
     for fold in range(count if separate_families else 0):
         model = _fit_model(samples, folds != fold)
@@ -85,7 +89,8 @@ def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions
             _record(holdouts, Regime.UNSEEN_FAMILY, model, _select(samples, folds == fold))
     for turn in range(max(count, len(devices)) if len(devices) > 1 else 0):
         new_family, new_device = folds == turn % count, device_of == devices[turn % len(devices)]
-        model = _fit_model(samples, ~new_family & ~new_device)
+        few_known = _select(few_samples, few_folds != turn % count)
+        model = _fit_model(samples, ~new_family & ~new_device, few_known)
         if model is None:
             continue
         if not separate_families:
@@ -102,16 +107,47 @@ def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions
             rest = [sample for i, sample in enumerate(known_families) if i not in few]
             _record(holdouts, Regime.FEW_SHOT, model, rest)
             _record(holdouts, Regime.FEW_SHOT_UNSEEN_FAMILY, model, new_families)
+        if turn < count:
+            _record_few(holdouts, model, few_samples, (few_folds - turn) % count, all_own=all_own)
     _cross_validate_seen(holdouts, samples, folds)
     return dict(holdouts)
 
 
+def _devices_with_few(samples: Sequence[Sample]) -> set[str]:
+    counts = Counter(sample.device for sample in samples)
+    return {device for device, count in counts.items() if count < known_device_count(counts)}
+
+
+def _record_few(
+    holdouts: dict[Regime, HoldoutPredictions],
+    model: LatencyModel,
+    samples: Sequence[Sample],
+    turns: npt.NDArray[np.int64],
+    *,
+    all_own: bool,
+) -> None:
+    """Record errors on devices with few figures, each sample once per family regime as `turns` passes.
+
+    Turn 0 are the families that the model was fitted without; of the known families those of turn 1 are tested. The
+    others correct their device.
+    """
+    new_families, known_families = _select(samples, turns == 0), _select(samples, turns == 1)
+    model.corrections.clear()
+    _record(holdouts, Regime.UNSEEN_DEVICE, model, known_families)
+    _record(holdouts, Regime.UNSEEN_BOTH, model, new_families)
+    model.adapt(_select(samples, turns > 1))
+    for regime, tested in ((Regime.FEW_SHOT, known_families), (Regime.FEW_SHOT_UNSEEN_FAMILY, new_families)):
+        corrected = [s for s in tested if s.device in model.corrections and (all_own or not s.own)]
+        _record(holdouts, regime, model, corrected)
+
+
 @dataclass(frozen=True)
 class RegimeCalibrations:
-    """Calibrations by regime and place: a device, a kind of silicon, or ANYWHERE.
+    """Calibrations by regime and place: a device, a kind of silicon with a runtime, or ANYWHERE.
 
     Errors differ by place more than by family. So a place with enough held-out groups of its own is calibrated on these
     alone (Mondrian conformal prediction; Vovk, Lindsay, Nouretdinov and Gammerman, 2003), and holds its level there.
+    For a device that is new, only others of its kind of silicon with the same runtime tell anything.
     """
 
     by_place: dict[Regime, dict[str, Calibration]]
@@ -119,7 +155,9 @@ class RegimeCalibrations:
     def find(self, regime: Regime, sample: Sample) -> Calibration | None:
         """Return the calibration of the narrowest place of a sample that has one."""
         places = self.by_place.get(regime, {})
-        return next((places[name] for name in (sample.device, sample.kind, ANYWHERE) if name in places), None)
+        return next(
+            (places[name] for name in (sample.device, _kind_and_runtime(sample), ANYWHERE) if name in places), None
+        )
 
 
 def calibrate_regimes(holdouts: dict[Regime, HoldoutPredictions]) -> RegimeCalibrations:
@@ -133,15 +171,15 @@ def calibrate_regimes(holdouts: dict[Regime, HoldoutPredictions]) -> RegimeCalib
 
 def _calibrate_places(regime: Regime, samples: Sequence[Sample], errors: Array) -> dict[str, Calibration]:
     """Return the calibration of each place with enough groups, by absolute log errors of held-out samples."""
-    calibrator, least = (
-        (calibrate_worst_group, _LEAST_DEVICES) if regime in NEW_DEVICE_REGIMES else (calibrate, _LEAST_FAMILIES)
-    )
+    is_new_device = regime in NEW_DEVICE_REGIMES
     groups, places = np.array(_groups(regime, samples)), np.array(_places(regime, samples))
     found = {}
-    for place in [ANYWHERE, *sorted(set(places.tolist()))]:
+    for place in [*([] if is_new_device else [ANYWHERE]), *sorted(set(places.tolist()))]:
         here = np.full(len(samples), True) if place == ANYWHERE else places == place
-        if place != ANYWHERE and len(set(groups[here].tolist())) < least:
+        count = len(set(groups[here].tolist()))
+        if place != ANYWHERE and not is_new_device and count < _MANY_GROUPS:
             continue
+        calibrator = calibrate_worst_group if is_new_device and count < _MANY_GROUPS else calibrate
         try:
             found[place] = calibrator(errors[here], groups[here].tolist())
         except ValueError:
@@ -155,8 +193,12 @@ def _groups(regime: Regime, samples: Sequence[Sample]) -> list[str]:
 
 
 def _places(regime: Regime, samples: Sequence[Sample]) -> list[str]:
-    """Return the place of each sample: its kind of silicon where the device is new, else the device."""
-    return [sample.kind if regime in NEW_DEVICE_REGIMES else sample.device for sample in samples]
+    """Return the place of each sample: its kind of silicon and runtime where the device is new, else the device."""
+    return [_kind_and_runtime(sample) if regime in NEW_DEVICE_REGIMES else sample.device for sample in samples]
+
+
+def _kind_and_runtime(sample: Sample) -> str:
+    return f"{sample.kind} {sample.backend}"
 
 
 def regime_metrics(holdouts: dict[Regime, HoldoutPredictions]) -> dict[str, dict[str, Any]]:
@@ -237,9 +279,12 @@ def _cross_validate_seen(
             _record(holdouts, Regime.SEEN, model, known)
 
 
-def _fit_model(samples: Sequence[Sample], mask: npt.NDArray[np.bool_]) -> LatencyModel | None:
+def _fit_model(
+    samples: Sequence[Sample], mask: npt.NDArray[np.bool_], others: Sequence[Sample] = ()
+) -> LatencyModel | None:
+    """Fit a model to the selected samples, and to others of devices with few figures; None for too few."""
     train = _select(samples, mask)
-    return LatencyModel(train, rounds=ROUNDS) if len(train) >= MIN_SAMPLES else None
+    return LatencyModel([*train, *others], rounds=ROUNDS) if len(train) >= MIN_SAMPLES else None
 
 
 def _select(samples: Sequence[Sample], mask: npt.NDArray[np.bool_]) -> list[Sample]:

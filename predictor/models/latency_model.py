@@ -36,6 +36,12 @@ _SPECIALIST_NAMES = ("device", "backend", "precision", "layout", "compiler", "ki
 _GENERALIST_NAMES = tuple(name for name in _SPECIALIST_NAMES if name not in ("device", "kind", "setting"))
 
 
+def known_device_count(counts: Mapping[str, int]) -> float:
+    """Return the number of figures from which on a device is known; `counts` has that of each device."""
+    # Relative to the best measured device, because all may have few figures.
+    return min(MIN_DEVICE_SAMPLES, max(counts.values(), default=0) / 8)
+
+
 def log_latency(samples: Sequence[Sample]) -> Array:
     """Return natural logs of the measured latencies in ms."""
     return np.log([sample.latency_ms for sample in samples])
@@ -70,9 +76,7 @@ class LatencyModel:
     ) -> None:
         self.samples = list(samples)
         counts = Counter(sample.device for sample in samples)
-        # Relative to the best measured device, because all may have few figures.
-        enough = min(MIN_DEVICE_SAMPLES, max(counts.values()) / 8)
-        self.known_devices = {device for device, count in counts.items() if count >= enough}
+        self.known_devices = {device for device, count in counts.items() if count >= known_device_count(counts)}
         known_samples = [sample for sample in samples if sample.device in self.known_devices]
         logs = log_latency(known_samples)
         self.known_samples = known_samples
