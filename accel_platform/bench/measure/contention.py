@@ -91,6 +91,14 @@ def contention_reason(seen: Contention) -> str | None:
     return None
 
 
+def disturbance_by_others(seen: Contention) -> str | None:
+    """Return why a repetition may do better; None where others left the processor alone.
+
+    A process that waits for its own threads would wait again.
+    """
+    return contention_reason(seen) if seen.others_share > MIN_OTHERS_SHARE else None
+
+
 def _cpu_time_s(child: psutil.Process) -> float:
     try:
         used = child.cpu_times()

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
-from accel_platform.bench.measure.contention import measure_contention, read_load_counters
+from accel_platform.bench.measure.contention import disturbance_by_others, measure_contention, read_load_counters
 from accel_platform.bench.measure.sampling import Sampling, collect_samples
 from accel_platform.hardware import gpu
 from accel_platform.hardware.cpu import state_now
 from accel_platform.hardware.energy import Meter, described, meter_for
 from accel_platform.hardware.memory import own_peak_mib
+
+MAX_ATTEMPTS = 3
+"""Largest number of times that a cell is sampled while other processes disturb it."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +38,24 @@ def observe(
 ) -> dict[str, Any]:
     """Return the steady samples of `run`, and the part of a cell's answer that does not depend on what was run.
 
-    The peak memory is this process's unless `memory_peak_mib` is given. Processor time is counted for `root` and its
-    descendants.
+    A measurement that others disturb is repeated at once, up to `MAX_ATTEMPTS` times and while the sampling's limit
+    lasts; the last one counts. The peak memory is this process's unless `memory_peak_mib` is given. Processor time is
+    counted for `root` and its descendants.
     """
-    meter = meter_for(target.energy)
     before = _state(target.hardware)
-    began = read_load_counters(root)
-    samples = collect_samples(run, sampling, clock, steady=meter if isinstance(meter, Meter) else None)
-    contention = measure_contention(began, read_load_counters(root))
+    started_ns, disturbances = perf_counter_ns(), list[str]()
+    while True:
+        meter = meter_for(target.energy)
+        began = read_load_counters(root)
+        samples = collect_samples(run, sampling, clock, steady=meter if isinstance(meter, Meter) else None)
+        contention = measure_contention(began, read_load_counters(root))
+        reason = disturbance_by_others(contention)
+        spent_s = (perf_counter_ns() - started_ns) / 1e9
+        if reason is None or len(disturbances) + 1 == MAX_ATTEMPTS or spent_s >= sampling.limit_s:
+            break
+        disturbances.append(reason)
     return {
+        "disturbed_before": disturbances,
         "samples_ns": samples.samples_ns,
         "warmup_count": samples.warmup_count,
         "stopped": samples.stopped,

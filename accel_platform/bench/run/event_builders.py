@@ -92,6 +92,7 @@ def measured_result(
             "runtimes": loaded["versions"],
             "stopped": answer["stopped"],
             "contention": answer["contention"],
+            "disturbed_before": answer["disturbed_before"],
             "before": answer["before"],
             "after": answer["after"],
             "energy": answer["energy"],
