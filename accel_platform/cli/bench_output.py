@@ -172,17 +172,14 @@ def print_operators(operators: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def result_row(entry: ResultRecorded | VerificationRecorded) -> dict[str, Any]:
-    """Return a result or verification as a flat row, with the figures computed from its samples."""
-    from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
+    """Return a result or verification as a flat row, with the figures that the table `results` has."""
     from accel_platform.events.types import VerificationRecorded
+    from accel_platform.reports.figures import result_statistics
 
     if isinstance(entry, VerificationRecorded):
         return entry.model_dump(mode="json")
-    known = len(entry.samples_ns) >= MIN_MEDIAN_SAMPLES
-    median_ms = median_ns(entry.samples_ns) / 1e6 if known else None
-    batches_per_s = 1000 / median_ms if median_ms else None
-    items = entry.batch_size * (entry.processes or 1) if entry.batch_size else None
-    per_s = items * batches_per_s if items and batches_per_s else None
+    figures = result_statistics(entry)
+    tokens = entry.output_tokens * 1e3 / figures.mean_ms if entry.output_tokens and figures.mean_ms else None
     plain = (
         "model_id hardware backend device_id mode precision batch_size sequence_length status reason failure_class"
         " remedy noisy noisy_reason memory_peak_mib load_ms compile_ms first_ms output_tokens prefill_ms"
@@ -192,7 +189,7 @@ def result_row(entry: ResultRecorded | VerificationRecorded) -> dict[str, Any]:
     return {
         **{name: getattr(entry, name) for name in plain.split()},
         "samples": len(entry.samples_ns) or None,
-        "latency_p50_ms": median_ms,
-        "throughput_items_per_s": per_s,
-        "throughput_tokens_per_s": per_s * entry.output_tokens if per_s and entry.output_tokens else None,
+        "latency_p50_ms": figures.p50_ms,
+        "throughput_items_per_s": figures.items_per_s,
+        "throughput_tokens_per_s": entry.batch_size * tokens if entry.batch_size and tokens else None,
     }

@@ -25,6 +25,7 @@ class ResultStatistics:
     max_ms: float | None
     std_ms: float | None
     items_per_s: float | None
+    """By the mean time; with several training processes, of all of them."""
 
 
 def result_statistics(result: ResultRecorded) -> ResultStatistics:
@@ -60,5 +61,5 @@ def result_statistics(result: ResultRecorded) -> ResultStatistics:
         float(samples_ms.min()),
         float(samples_ms.max()),
         float(samples_ms.std(ddof=1)) if count > 1 else None,
-        result.batch_size * 1e3 / mean_ms if result.batch_size and mean_ms else None,
+        result.batch_size * (result.processes or 1) * 1e3 / mean_ms if result.batch_size and mean_ms else None,
     )
