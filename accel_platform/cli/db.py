@@ -257,15 +257,11 @@ def _summarize_origins(origins: dict[str, int]) -> str | None:
 def _catalog_describer() -> Describe:
     """Return a lookup of model descriptions in the model catalog."""
     from accel_platform.bench.run.event_builders import describe_model
-    from accel_platform.errors import NotFound
-    from accel_platform.workloads.model_catalog import resolve_model
+    from accel_platform.workloads.model_catalog import find_model
 
     def describe(model_id: str) -> Callable[[], ModelDescribed] | None:
-        try:
-            spec = resolve_model(model_id)
-        except NotFound:
-            return None
-        return (lambda: describe_model(spec)) if spec.model_id == model_id else None
+        spec = find_model(model_id)
+        return (lambda: describe_model(spec)) if spec is not None and spec.model_id == model_id else None
 
     return describe
 

@@ -235,11 +235,8 @@ def _convert_to_layer_outputs(cost: ItemCost, models: Mapping[str, dict[str, Any
 
 def find_spec_by_id(model_id: str) -> ModelSpec | None:
     """Return the catalog's model with this id; None for one that only results name."""
-    try:
-        spec = resolve_model(model_id)
-    except NotFound:
-        return None
-    return spec if spec.model_id == model_id else None
+    spec = find_model(model_id)
+    return spec if spec is not None and spec.model_id == model_id else None
 
 
 def _warehouse_names(evidence: Evidence) -> dict[str, str]:

@@ -162,23 +162,17 @@ def _unknown(what: str, name: str, known: Iterable[str], sql: str) -> str:
 
 
 def _in_catalogue(name: str) -> bool:
-    from accel_platform.workloads.model_catalog import resolve_model
+    from accel_platform.workloads.model_catalog import find_model
 
-    try:
-        resolve_model(name)
-    except NotFound:
-        return False
-    return True
+    return find_model(name) is not None
 
 
 def canonical_model_id(name: str) -> str:
     """Return the recorded id of a key, alias or hub id; a name that is not in the catalog is returned unchanged."""
-    from accel_platform.workloads.model_catalog import resolve_model
+    from accel_platform.workloads.model_catalog import find_model
 
-    try:
-        return resolve_model(name).model_id
-    except NotFound:
-        return name
+    found = find_model(name)
+    return name if found is None else found.model_id
 
 
 def require_date(value: object) -> object:
