@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,6 +110,38 @@ def stats(
 
 
 @app.command()
+def tables(
+    table: Annotated[str | None, typer.Argument(help="Show the columns of this table.")] = None,
+    as_of: AsOf = None,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """List the tables with their meaning and rows, or the columns of one. Begin with `usable_results`."""
+    from dataclasses import asdict
+
+    from accel_platform.errors import NotFound
+    from accel_platform.warehouse.dictionary import table_columns, table_meanings
+    from accel_platform.warehouse.reader import Reader
+
+    reader, meanings = Reader(settings_for(home, as_of)), table_meanings()
+    if table is not None and table not in meanings:
+        near = ", ".join(difflib.get_close_matches(table, meanings, n=2)) or ", ".join(meanings)
+        raise NotFound(f"No table is called {table!r}. Try {near}.")
+    rows: list[dict[str, Any]]
+    if table is not None:
+        rows = [asdict(column) for column in table_columns(reader, table)]
+    else:
+        counts = " UNION ALL ".join(f"SELECT '{name}' AS name, count(*) AS rows FROM {name}" for name in meanings)
+        found = {row["name"]: row["rows"] for row in reader.rows(counts)}
+        rows = [{"table": name, "rows": found[name], "what": what} for name, what in meanings.items()]
+    if wants_json(as_json, format_):
+        print_json(rows)
+    else:
+        print_table(rows)
+
+
+@app.command()
 def compact(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
     """Pack small segments of the log and remove duplicate copies. Dagster does this every night."""
     from dataclasses import asdict
@@ -150,7 +183,7 @@ def du(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatO
 
 @app.command()
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the tables; `accel db stats` lists them.")],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT; `accel db tables` lists the tables.")],
     as_of: AsOf = None,
     output: Output = None,
     format_: FileFormat = None,
