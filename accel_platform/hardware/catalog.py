@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import takewhile
 
 NOISE = re.compile(r"nvidia|geforce|tesla|amd|instinct|radeon|intel|qualcomm|google|\(tm\)|\(r\)|[^a-z0-9]")
 """What tells no devices apart in a name. Not Apple's: a Tesla M4 is none of its."""
@@ -84,7 +85,7 @@ def form_factor_caution(name: str) -> str | None:
     spec = None if key in _by_key() else _by_open_key().get(key)
     if spec is None:
         return None
-    short = _key(spec.open_names[0])
+    short = "".join(a for a, b in takewhile(lambda pair: pair[0] == pair[1], zip(key, _key(spec.name), strict=False)))
     others = [other.name for other in catalog() if other is not spec and _key(other.name).startswith(short)]
     return f"{name} is taken for the {spec.name}" + (f"; {', '.join(others)} differ." if others else ".")
 

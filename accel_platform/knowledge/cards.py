@@ -77,6 +77,8 @@ class Card(_Table):
     """What of the source the pack lacks, and why."""
     batch_size: Annotated[int, Field(gt=0)] | None = None
     """Of every inference whose file names none; `conversion` says how that is known."""
+    device_names: dict[str, Text] = {}
+    """Fuller names of devices that the files name in short; `conversion` says how they are known."""
     files: dict[str, SourceFile] = {}
     """By their path in the folder that `accel knowledge build` reads."""
     results: ResultsTable | None = None
@@ -95,7 +97,8 @@ class Card(_Table):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the card as JSON has it."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        content = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return content if self.device_names else {k: v for k, v in content.items() if k != "device_names"}
 
     @property
     def rows(self) -> int:
@@ -155,9 +158,11 @@ def card_text(card: Card) -> str:
 def _line(key: str, value: Any) -> str:
     if key == "date":
         return f"{key} = {value}"
+    if isinstance(value, dict):
+        return f"{key} = {{ {', '.join(_line(*item) for item in sorted(value.items()))} }}"
     if isinstance(value, list) and value:
         return "\n".join([f"{key} = [", *(f"  {_value(item)}," for item in value), "]"])
-    return f"{key} = {_value(value)}"
+    return f"{_key(key)} = {_value(value)}"
 
 
 def _key(text: str) -> str:

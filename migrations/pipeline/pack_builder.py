@@ -6,10 +6,12 @@ The same files and card give the same bytes: ids and times follow from the conte
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -75,7 +77,7 @@ def build_pack(card_folder: Path, source_dir: Path, out: Path) -> BuiltPack:
             elif event.payload.provenance != "imported" or event.event_id in doubted:
                 left_out["suspected by the rules of the importer"] += 1
             else:
-                result = _with_batch_size(event.payload, card.batch_size)
+                result = _completed(event.payload, card)
                 kept.append((event.model_copy(update={"payload": result}), result))
     if not kept:
         raise InvalidInput(f"The files of {card.name} hold no results that a pack may hold: {dict(left_out)}.")
@@ -148,11 +150,16 @@ def _read(card: Card, source_dir: Path, path: str, file: SourceFile) -> Reading:
     return reading
 
 
-def _with_batch_size(result: ResultRecorded, batch_size: int | None) -> ResultRecorded:
-    """Return the result with the card's batch size where its file names none."""
-    if batch_size is None or result.batch_size is not None or result.mode != "inference":
-        return result
-    return result.model_copy(update={"batch_size": batch_size})
+def _completed(result: ResultRecorded, card: Card) -> ResultRecorded:
+    """Return the result with what the card knows and the files leave out: the batch size, a device's full name."""
+    known: dict[str, Any] = {}
+    if card.batch_size is not None and result.batch_size is None and result.mode == "inference":
+        known["batch_size"] = card.batch_size
+    name = result.device_name or ""
+    short = re.sub(r"^\d+ x ", "", name)
+    if short in card.device_names:
+        known["device_name"] = name.removesuffix(short) + card.device_names[short]
+    return result.model_copy(update=known)
 
 
 def _suspected(readings: list[Reading]) -> set[object]:

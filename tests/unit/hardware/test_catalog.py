@@ -81,6 +81,7 @@ def test_no_likeness_is_taken_for_the_device(name: str | None) -> None:
 def test_a_name_that_leaves_the_form_factor_open_says_what_it_is_taken_for() -> None:
     assert form_factor_caution("NVIDIA H100 80GB HBM3") is None
     assert form_factor_caution("no such device") is None
+    assert "A100 SXM4 80GB" in str(form_factor_caution("Nvidia A100 GPU"))
     caution = form_factor_caution("h100")
     assert caution is not None
     assert "NVIDIA H100 SXM5 80GB" in caution
