@@ -17,6 +17,20 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Packs of public figures: list, add, remove, build.", no_args_is_help=True)
 
 
+def adopt_shipped(settings: Settings, *, only_into_empty_log: bool = False) -> None:
+    """Bring the shipped packs into log and tables; name a pack that cannot be used, and why. Raises LogUnavailable."""
+    from accel_platform.events import EventLog
+    from accel_platform.knowledge.packs import adopt_packs
+    from accel_platform.warehouse.publish import bring_up_to_date
+
+    log = EventLog.open(settings)
+    if only_into_empty_log and log.snapshot().segments:
+        return
+    for refused in adopt_packs(log):
+        note(f"The knowledge pack {refused.name} is not used: {refused.reason}")
+    bring_up_to_date(settings, progress=note)
+
+
 @app.callback()
 def knowledge() -> None:
     """Packs of public figures: list, add, remove, build."""

@@ -63,12 +63,18 @@ def serve(
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Serve predictions, results and the dashboard over HTTP until Ctrl-C."""
+    """Serve predictions, results and the dashboard over HTTP until Ctrl-C. An empty log gets the knowledge packs."""
+    from accel_platform.cli.knowledge import adopt_shipped
+    from accel_platform.errors import AccelError
     from predictor.service.server import serve as run
 
-    for_machines = wants_json(json_, format_)
+    settings, for_machines = settings_for(home), wants_json(json_, format_)
+    try:
+        adopt_shipped(settings, only_into_empty_log=True)
+    except AccelError as error:
+        note(f"Serving without the knowledge packs: {error}")
     run(
-        settings_for(home),
+        settings,
         host,
         port,
         ready=lambda url: print_json({"url": url}) if for_machines else announce(url),

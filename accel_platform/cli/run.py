@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.cli.knowledge import adopt_shipped
 from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
 from accel_platform.cli.output import note, print_json, settings_for, wants_json
 from accel_platform.cli.predictor import announce
@@ -78,8 +79,8 @@ def run(
     if wait or not serve:
         given = {name: value for name, value in choice.items() if value}
         _run_pipeline(settings, {**given, "effort": effort}, for_machines=for_machines)
+        adopt_shipped(settings)
         if serve:
-            _adopt_packs(settings)
             _serve(settings, port, for_machines=for_machines)
         return
     _prepare_first_answers(settings)
@@ -130,18 +131,7 @@ def _prepare_first_answers(settings: Settings) -> None:
             train(settings, log, progress=note)
         except AccelError as error:
             note(f"Without a predictor, answers come from results only: {error}")
-    _adopt_packs(settings)
-
-
-def _adopt_packs(settings: Settings) -> None:
-    """Bring the shipped knowledge packs into log and tables; a pack that cannot be used is named."""
-    from accel_platform.events import EventLog
-    from accel_platform.knowledge.packs import adopt_packs
-    from accel_platform.warehouse.publish import bring_up_to_date
-
-    for refused in adopt_packs(EventLog.open(settings)):
-        note(f"The knowledge pack {refused.name} is not used: {refused.reason}")
-    bring_up_to_date(settings, progress=note)
+    adopt_shipped(settings)
 
 
 def _serve(settings: Settings, port: int, *, for_machines: bool) -> None:

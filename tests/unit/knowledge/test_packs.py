@@ -14,10 +14,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from accel_platform.cli import app, run
+from accel_platform.cli import app
+from accel_platform.cli.knowledge import adopt_shipped
 from accel_platform.errors import Conflict, InvalidInput, NotFound
-from accel_platform.events import EventLog, codec
-from accel_platform.events.types import ResultRecorded
+from accel_platform.events import Event, EventLog, codec
+from accel_platform.events.types import KnowledgeRemoved, ResultRecorded
 from accel_platform.knowledge import packs
 from accel_platform.knowledge.cards import CARD, Card, card_text, load_card
 from accel_platform.knowledge.packs import RESULTS, add_pack, adopt_packs, pack_states, read_pack, remove_pack
@@ -292,9 +293,16 @@ def test_a_pack_of_kernels_alone_is_sealed_and_read(tmp_path: Path, log: EventLo
 def test_a_start_adopts_the_packs_and_names_damaged_ones(
     shipped: Path, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run._adopt_packs(settings)
+    adopt_shipped(settings, only_into_empty_log=True)
     assert models(settings) == ["resnet-50", "vit-base"]
     (shipped / RESULTS).write_bytes(b"PAR1")
-    run._adopt_packs(settings)
+    adopt_shipped(settings)
     assert "The knowledge pack mine is not used" in capsys.readouterr().err
     assert models(settings) == ["resnet-50", "vit-base"]
+
+
+def test_serving_adopts_into_an_empty_log_only(shipped: Path, log: EventLog, settings: Settings) -> None:
+    assert shipped.exists()
+    log.append([Event.of(KnowledgeRemoved(pack="other", by="me"), source="knowledge")])
+    adopt_shipped(settings, only_into_empty_log=True)
+    assert [state.used for state in pack_states(log) if state.name == "mine"] == [False]
