@@ -41,6 +41,8 @@ _OTHER_QUERY: dict[ExclusionCause, str] = {
     "does_not_fit": "ask for a device with more memory, or in a smaller precision",
 }
 """Suggestion for causes that no measurement would remove."""
+_MAX_NAMED = 3
+"""Devices that a warning names."""
 _DRIVEN_DEVICES = f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
 
 
@@ -110,6 +112,8 @@ def build_answer(
     for figures in ranked:
         if (missing := missing_figure(objective, key(figures))) is not None:
             warnings.append(f"{figures.hardware}{f' ({figures.device})' if figures.device else ''}: {missing}.")
+    if query.open_precision:
+        warnings += filter(None, [_usual_precision(query, results)])
     warnings += filter(None, [level_mismatch(objective, ranked), assumed_spread(ranked, spread)])
     # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
     answered = {r.hardware for r in ranked}
@@ -126,6 +130,20 @@ def build_answer(
         warnings=list(dict.fromkeys(warnings)),
         snapshot_id=evidence.snapshot_id,
         predictor_id=state.predictor_id,
+    )
+
+
+def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -> str | None:
+    """Return a warning where answers are in the default precision, and on some hardware a shorter one is usual."""
+    answered = [c for c, result in zip(query.candidates, results, strict=True) if result.figures is not None]
+    faster = dict.fromkeys(c.spec.name for c in answered if c.spec.peak_fp16_tensor_tflops)
+    if not faster:
+        return None
+    named = list(faster)[:_MAX_NAMED]
+    more = f" and {len(faster) - len(named)} more" if len(faster) > len(named) else ""
+    return (
+        f"No precision was given: all figures are of {query.precision}. On {', '.join(named)}{more} float16 or "
+        "bfloat16 is usual and faster: ask for it."
     )
 
 
@@ -152,6 +170,7 @@ def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, est
         device=target.device,
         device_id=candidate.device_id,
         where=evidence.where(target),
+        precision=None if estimate.unstated else query.precision,
         latency_ms=latency,
         throughput_items_per_s=throughput,
         memory_peak_mib=estimate.memory_peak_mib,

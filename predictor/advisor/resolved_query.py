@@ -53,6 +53,11 @@ class ResolvedQuery:
     """Hardware that was named and that no target stands for."""
 
     @property
+    def open_precision(self) -> bool:
+        """Whether none was given, so that the default or an unstated one answers."""
+        return None in self.precisions
+
+    @property
     def precision(self) -> str:
         """Precision that a measurement would need."""
         return self.precisions[0] or DEFAULT_PRECISION

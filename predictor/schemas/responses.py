@@ -100,6 +100,7 @@ class Figures(_Value):
     where: Where = Field(
         description="here: this host. mine: another host of this log. elsewhere: known from others only."
     )
+    precision: str | None = Field(description="Precision of the figures. Null for figures that state none.")
     latency_ms: Interval = Field(description="Latency of one whole batch.")
     throughput_items_per_s: Interval
     memory_peak_mib: Interval | None = None

@@ -55,6 +55,7 @@ COMMANDS = {
     "db rebuild": [],
     "db stats": [],
     "db query": ["SELECT count(*) FROM results"],
+    "db tables": [],
     "db export": ["results", "--output", "{out}/results.parquet"],
     "db validate": [],
     "db snapshot create": [],

@@ -58,6 +58,7 @@ def _figures(p50: float, low: float | None = None, high: float | None = None, **
             "backend": "pytorch",
             "device": H100.name,
             "device_id": None,
+            "precision": "float32",
             "latency_ms": latency,
             "throughput_items_per_s": throughput,
             "provenance": "predicted",

@@ -80,3 +80,16 @@ def test_excluded_hardware_is_grouped_by_reason() -> None:
 
     groups = excluded_by_reason([left_out("a", "one"), left_out("b", "two"), left_out("c", "two")])
     assert {reason: [e.device for e in group] for reason, group in groups.items()} == {"two": ["b", "c"], "one": ["a"]}
+
+
+def test_answers_name_their_precision_and_what_is_usual_elsewhere(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = _ask(settings, monkeypatch, "host-1", hardware=["NVIDIA H100 SXM5 80GB", "cpu"])
+    assert {r.precision for r in answer.recommendations} <= {"float32", None}
+    [warning] = [text for text in answer.warnings if text.startswith("No precision was given")]
+    assert "H100" in warning
+    assert "cpu" not in warning
+    asked = _ask(settings, monkeypatch, "host-1", hardware=["NVIDIA H100 SXM5 80GB"], precision="float16")
+    assert {r.precision for r in asked.recommendations} <= {"float16"}
+    assert not any(text.startswith("No precision was given") for text in asked.warnings)
