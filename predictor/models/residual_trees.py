@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -181,10 +182,13 @@ class ResidualTrees:
         least = max(_PARAMETERS["min_data_in_leaf"], len(residuals) // _LEAF_SHARE)
         overrides = {"min_data_in_leaf": least} if generalist else {}
         # A generalist has extra trees: random thresholds are smoother and extrapolate better to unseen devices.
-        boosters = (
-            boost(features, residuals, rounds, **overrides),
-            boost(features, residuals - design @ coefficients, rounds, extra_trees=generalist, **overrides),
-        )
+        # Threads suffice, because boosting releases the GIL.
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            plain = pool.submit(boost, features, residuals, rounds, **overrides)
+            over_ridge = pool.submit(
+                boost, features, residuals - design @ coefficients, rounds, extra_trees=generalist, **overrides
+            )
+            boosters = plain.result(), over_ridge.result()
         return cls(analytical, levels, encoder, mean, scale, coefficients, boosters)
 
     def predict_log(self, samples: Sequence[Sample]) -> Array:
