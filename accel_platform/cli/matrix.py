@@ -32,6 +32,7 @@ def matrix(
     *,
     mode: Annotated[Mode, typer.Option("--mode", help="inference, generation or training.")] = Mode.inference,
     family: Annotated[bool, typer.Option("--family", help="Show a row per model family.")] = False,
+    by_device: Annotated[bool, typer.Option("--by-device", help="Show a column per device.")] = False,
     history: Annotated[bool, typer.Option("--history", help="Show how cells changed, day by day.")] = False,
     documented: Annotated[
         bool,
@@ -44,7 +45,7 @@ def matrix(
     as_json: Json = False,
     **filters: Any,
 ) -> None:
-    """Show the compatibility matrix: high, medium, low or n/a from verified evidence, else failed or untested.
+    """Show the compatibility matrix: high, medium, low or works from verified evidence, else n/a, failed or untested.
 
     The figure is the p50 at the shape that most devices share. Filters leave evidence out. Files hold a row per cell
     with its reason and evidence. HTML is a grid whose cells open to their evidence.
@@ -57,13 +58,15 @@ def matrix(
 
     if sum((family, history, documented)) > 1:
         raise InvalidInput("--family, --history and --documented are three answers: choose one.")
+    if by_device and (history or documented):
+        raise InvalidInput("--by-device goes with the grid: --history names devices, and --documented knows none.")
     kind, chosen = choose_format(as_json or documented, format_, output), build_selection(filters)
     reader = Reader(settings_for(home, as_of))
     require_known(reader, chosen)
     if history:
         _history(reader, chosen, mode.value, (kind, output))
         return
-    found = compatibility_matrix(reader, chosen, mode=mode.value)
+    found = compatibility_matrix(reader, chosen, mode=mode.value, by_device=by_device)
     command = measure_command(chosen.model_copy(update={"mode": mode.value if mode != "inference" else None}))
     nothing = f"No evidence yet: `{command}` or `accel migrate PATH`, then `accel db rebuild`."
     if documented:
@@ -78,6 +81,12 @@ def matrix(
     else:
         document = {**found, "rule": RATING_RULE} | ({"families": families} if families is not None else {})
         write_answer(_rows(found, families, kind), kind, output, title=title, document=document, empty=nothing)
+    if mixed := {name: count for name, count in found["devices"].items() if count > 1}:
+        counts = ", ".join(f"{name} {count}" for name, count in mixed.items())
+        note(
+            f"Of several devices (here: {counts}) each cell shows the best: --device NAME compares the runtimes of one"
+            " device, --by-device has a column for each."
+        )
     if found["models"]:
         note(f"n: results it rests on; rating: {RATING_RULE}")
 

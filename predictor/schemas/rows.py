@@ -203,6 +203,7 @@ class MatrixCell(BaseModel):
     results_ok: int
     results_failed: int
     reason: str | None = Field(description="Newest problem; it says so where the same shape worked before.")
+    failure_class: str | None
     last_worked_at: datetime | None
     last_failed_at: datetime | None
     evidence: list[UUID]

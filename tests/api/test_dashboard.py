@@ -157,6 +157,13 @@ def test_a_cell_of_the_matrix_leads_to_its_evidence(client: TestClient) -> None:
     assert "accel bench run --models gpt2 --hardware qnn" in page(client, "/matrix/cell?model=gpt2&hardware=qnn")
 
 
+def test_the_matrix_of_one_device_and_of_none(client: TestClient) -> None:
+    assert "/dashboard/matrix/cell?model=bert-base" in page(client, "/matrix?device=cpu-test-8-core")
+    missing = client.get("/dashboard/matrix?device=cpu-test-8-cora")
+    assert missing.status_code == 404
+    assert "cpu-test-8-core" in missing.text
+
+
 def test_a_hardware_name_alone_leads_to_its_device(client: TestClient) -> None:
     text = page(client, "/hardware/openvino")
     assert "cpu-test-8-core" in text

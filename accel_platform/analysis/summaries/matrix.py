@@ -10,14 +10,18 @@ from accel_platform.analysis.query.filters import Selection
 from accel_platform.warehouse.matrix_at import filtered_matrix_sql
 from accel_platform.warehouse.reader import Reader
 
-Verdict = Literal["high", "medium", "low", "n/a", "failed", "untested"]
-"""Verdict of a cell. `n/a`: it works, but no other device measured any shape of that model to compare with."""
+Verdict = Literal["high", "medium", "low", "works", "n/a", "failed", "untested"]
+"""Verdict of a cell. `works`: no other device measured any shape of that model to compare with. `n/a`: the runtime
+cannot do this."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+CANNOT = ("unsupported_mode", "unsupported_operator")
+"""Classes of failures by which a runtime says that it cannot do this at all."""
 RATING_RULE = (
     "the newest attempt at a shape decides whether it works; "
     "speed against the best device for equal shapes, the median over shapes: high >= 0.8, medium >= 0.4, low below; "
-    "n/a: it works, and no other device is there to hold it against; only verified measurements and unsuspected imports"
+    "works: no other device is there to compare with; n/a: the runtime cannot; "
+    "only verified measurements and unsuspected imports"
 )
 
 
@@ -32,6 +36,7 @@ class RatedCell(TypedDict):
     batch_size: int | None
     sequence_length: int | None
     device: str | None
+    failure_class: str | None
     reason: str | None
     """Why it failed; for an untested cell, the results that do not count."""
     results_ok: int
@@ -46,6 +51,9 @@ class RatedCell(TypedDict):
 class Matrix(TypedDict):
     snapshot_id: str
     hardware: list[str]
+    """Columns: hardware names, or hardware names with a device."""
+    devices: dict[str, int]
+    """Number of devices behind each column; the best of them is shown for each model."""
     models: dict[str, dict[str, RatedCell]]
 
 
@@ -63,19 +71,22 @@ class FamilyCell(TypedDict):
 
 # The best of several devices represents a hardware name; a device that works beats one that failed.
 _BEST = """
-SELECT model_id, hardware, device_id, state, rating, relative_speed, latency_p50_ms, batch_size, sequence_length,
-    coalesce(device_name, device_id) AS device, reason, results_ok, results_failed,
+SELECT model_id, hardware, {column} AS "column",
+    count(DISTINCT coalesce(device_id, device_name, '')) OVER (PARTITION BY "column") AS devices,
+    device_id, state, rating, relative_speed, latency_p50_ms, batch_size, sequence_length,
+    coalesce(device_name, device_id) AS device, failure_class, reason, results_ok, results_failed,
     last_worked_at, last_failed_at, evidence
 FROM ({matrix})
 WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
     AND (len($hardware) = 0 OR list_contains($hardware, hardware))
     AND ($devices IS NULL OR list_contains($devices, device_id) OR list_contains($devices, device_name))
 QUALIFY row_number() OVER (
-    PARTITION BY model_id, hardware
+    PARTITION BY model_id, "column"
     ORDER BY state, relative_speed DESC NULLS LAST, latency_p50_ms NULLS LAST, device_id
 ) = 1
-ORDER BY model_id, hardware
+ORDER BY model_id, "column"
 """
+_BY_DEVICE = "hardware || ' · ' || coalesce(device_name, device_id, 'not named')"
 _SEEN = """
 SELECT model_id, hardware, device_id, provenance, count(*) AS results FROM results
 WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
@@ -84,35 +95,50 @@ GROUP BY ALL ORDER BY ALL
 _COUNTING = ("measured", "imported")
 
 
-def compatibility_matrix(reader: Reader, selection: Selection | None = None, *, mode: str = "inference") -> Matrix:
+def compatibility_matrix(
+    reader: Reader, selection: Selection | None = None, *, mode: str = "inference", by_device: bool = False
+) -> Matrix:
     """Return the matrix of the selected models and the selected hardware names that have evidence in this mode.
 
-    The selection's other filters limit the evidence that verdicts are based on. Raises WarehouseEmpty before the first
-    publish.
+    A column is a hardware name, or `by_device` a device of one. The selection's other filters limit the
+    evidence that verdicts are based on. Raises WarehouseEmpty before the first publish.
     """
     selection = selection or Selection()
     matrix, values = matrix_sql(selection)
     outer = {"mode": mode, "models": selection.recorded_models(), "hardware": selection.hardware_names,
              "devices": selection.device_names}  # fmt: skip
-    rows = reader.rows(_BEST.format(matrix=matrix), outer | values)
+    rows = reader.rows(_BEST.format(matrix=matrix, column=_BY_DEVICE if by_device else "hardware"), outer | values)
     seen = _seen(reader, {name: outer[name] for name in ("mode", "models")})
-    hardware = sorted({row["hardware"] for row in rows})
+    columns = {row["column"]: row for row in rows}
     models: dict[str, dict[str, RatedCell]] = {}
     for row in rows:
         name = row["model_id"]
         if name not in models:
-            models[name] = {place: _untested(seen.get((name, place), {})) for place in hardware}
-        models[name][row["hardware"]] = _cell(row, seen.get((name, row["hardware"]), {}))
-    return Matrix(snapshot_id=reader.snapshot_id, hardware=hardware, models=models)
+            models[name] = {
+                column: _untested(_seen_there(seen.get((name, one["hardware"]), {}), one, by_device=by_device))
+                for column, one in sorted(columns.items())
+            }
+        models[name][row["column"]] = _cell(row, seen.get((name, row["hardware"]), {}))
+    return Matrix(
+        snapshot_id=reader.snapshot_id,
+        hardware=sorted(columns),
+        devices={column: columns[column]["devices"] for column in sorted(columns)},
+        models=models,
+    )
+
+
+def _seen_there(seen: Seen, column: dict[str, Any], *, by_device: bool) -> Seen:
+    device = column["device_id"]
+    return {device: seen[device]} if by_device and device in seen else {} if by_device else seen
 
 
 def matrix_sql(selection: Selection) -> tuple[str, dict[str, Any]]:
     """Return SQL for `compat_matrix` over the selected evidence, and its values.
 
-    Models, devices, modes and plain hardware names do not limit the evidence, because a cell is rated against the
-    others; they filter the rows.
+    Models, modes and plain hardware names do not limit the evidence, because a cell is rated against the others; they
+    filter the rows. A device does: its runtimes are rated against each other.
     """
-    narrowed = selection.model_copy(update=dict.fromkeys(("model", "hardware"), ()) | {"device": None, "mode": None})
+    narrowed = selection.model_copy(update=dict.fromkeys(("model", "hardware"), ()) | {"mode": None})
     condition, values = narrowed.where()
     if selection.choices:
         # Results of other hardware stay, because a choice is rated against them.
@@ -136,11 +162,13 @@ def group_by_family(reader: Reader, matrix: Matrix) -> dict[str, dict[str, Famil
     }
 
 
-def cell_verdict(state: str, rating: str | None) -> Verdict:
+def cell_verdict(state: str, rating: str | None, failure_class: str | None) -> Verdict:
     """Return the verdict of a cell of `compat_matrix`."""
+    if state == "failed":
+        return "n/a" if failure_class in CANNOT else "failed"
     if state != "compatible":
-        return "failed" if state == "failed" else "untested"
-    return next((verdict for verdict in VERDICTS if verdict == rating), "n/a")
+        return "untested"
+    return next((verdict for verdict in VERDICTS if verdict == rating), "works")
 
 
 def _family_cell(members: dict[str, RatedCell]) -> FamilyCell:
@@ -165,7 +193,7 @@ def _seen(reader: Reader, values: dict[str, Any]) -> dict[tuple[str, str], Seen]
 
 def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
     return RatedCell(
-        verdict=cell_verdict(row["state"], row["rating"]),
+        verdict=cell_verdict(row["state"], row["rating"], row["failure_class"]),
         state=row["state"],
         rating=row["rating"],
         relative_speed=row["relative_speed"],
@@ -173,6 +201,7 @@ def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
         batch_size=row["batch_size"],
         sequence_length=row["sequence_length"],
         device=row["device"],
+        failure_class=row["failure_class"],
         reason=row["reason"],
         results_ok=row["results_ok"],
         results_failed=row["results_failed"],
@@ -190,7 +219,7 @@ def _untested(seen: Seen) -> RatedCell:
         counts.update(device)
     by_provenance = ", ".join(f"{count} {provenance}" for provenance, count in sorted(counts.items()))
     return RatedCell(verdict="untested", state="untested", rating=None, relative_speed=None, latency_p50_ms=None,
-                batch_size=None, sequence_length=None, device=None,
+                batch_size=None, sequence_length=None, device=None, failure_class=None,
                 reason=f"results that do not count here: {by_provenance}" if by_provenance else None,
                 results_ok=0, results_failed=0, last_worked_at=None, last_failed_at=None,
                 provenance=[], evidence=[])  # fmt: skip

@@ -87,7 +87,10 @@ def matrix_history(
 def _change(day: datetime, before: Row | None, after: Row | None) -> MatrixChange | None:
     known = after or before
     assert known is not None, "it is in one of them"
-    old, new = (cell_verdict(row["state"], row["rating"]) if row else "untested" for row in (before, after))
+    old, new = (
+        cell_verdict(row["state"], row["rating"], row["failure_class"]) if row else "untested"
+        for row in (before, after)
+    )
     if old == new:
         return None
     return MatrixChange(

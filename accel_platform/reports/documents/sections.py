@@ -7,7 +7,7 @@ from typing import Any
 
 from accel_platform.analysis.query.cells import group_comparable
 from accel_platform.analysis.summaries.best_configurations import best_configurations
-from accel_platform.analysis.summaries.matrix import RATING_RULE, matrix_sql
+from accel_platform.analysis.summaries.matrix import RATING_RULE, cell_verdict, matrix_sql
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.charts.parts import label
 from accel_platform.reports.documents.model import ReportTable, Section, Text
@@ -35,8 +35,8 @@ FROM results AS r WHERE {condition} GROUP BY ALL ORDER BY results DESC, 1, 2, 3
 """
 _MATRIX = """
 SELECT m.model_id, m.hardware, coalesce(m.device_name, m.device_id) AS device, m.mode, m.state, m.rating,
-    m.relative_speed, m.latency_p50_ms, m.batch_size, m.sequence_length, m.results_ok, m.results_failed, m.reason,
-    len(m.evidence) AS evidence
+    m.relative_speed, m.latency_p50_ms, m.batch_size, m.sequence_length, m.results_ok, m.results_failed,
+    m.failure_class, m.reason, len(m.evidence) AS evidence
 FROM ({matrix}) AS m WHERE {condition}
 ORDER BY m.state DESC, m.results_ok + m.results_failed DESC, m.model_id, m.hardware, device, m.mode
 """
@@ -148,8 +148,7 @@ def compatibility(source: ReportSource) -> Section:
     condition, values = source.rows_of_matrix().where("m")
     rows = source.reader.rows(_MATRIX.format(matrix=matrix, condition=condition), values | evidence)
     counts = Counter(
-        (row["hardware"], row["state"], row["rating"] or ("n/a" if row["state"] == "compatible" else "failed"))
-        for row in rows
+        (row["hardware"], row["state"], cell_verdict(row["state"], row["rating"], row["failure_class"])) for row in rows
     )
     by_state = [
         {"hardware": hardware, "state": state, "verdict": verdict, "models on devices": count}

@@ -20,7 +20,7 @@ judged AS (
     SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
         mode, precision, batch_size, sequence_length, image_size, processes, count(*) AS results, measured, today, works,
         failing, median(coalesce(latency_p50_ms, latency_mean_ms)) AS latency_p50_ms,
-        max((tried_at, event_id, reason)) AS newest, newest[1] AS last_at,
+        max((tried_at, event_id, reason, failure_class)) AS newest, newest[1] AS last_at,
         CASE failing WHEN 'unverified' THEN 'outputs not verified'
             WHEN 'wrong' THEN 'outputs differ from the reference' ELSE newest[3] END AS problem
     FROM attempts
@@ -67,7 +67,7 @@ summed AS (
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
         sum(results) FILTER (WHERE NOT works)::BIGINT AS results_failed,
         max(last_at) FILTER (WHERE works) AS last_worked_at, max(last_at) FILTER (WHERE NOT works) AS last_failed_at,
-        max((last_at, newest[2], dated_problem)) FILTER (WHERE NOT works AND stands) AS last_problem,
+        max((last_at, newest[2], dated_problem, newest[4])) FILTER (WHERE NOT works AND stands) AS last_problem,
         list_sort(list(newest[2]) FILTER (WHERE works AND stands)) AS working_evidence,
         list_sort(list(newest[2]) FILTER (WHERE NOT works AND stands)) AS failing_evidence
     FROM rated
@@ -78,6 +78,7 @@ SELECT model_id, model_family, hardware, device_id, device_name, mode,
     CASE WHEN relative_speed >= 0.8 THEN 'high' WHEN relative_speed >= 0.4 THEN 'medium'
          WHEN relative_speed IS NOT NULL THEN 'low' END AS rating,
     relative_speed, shown.batch_size, shown.sequence_length, shown.latency_p50_ms, coalesce(results_ok, 0) AS results_ok,
-    coalesce(results_failed, 0) AS results_failed, last_problem[3] AS reason, last_worked_at, last_failed_at,
+    coalesce(results_failed, 0) AS results_failed, last_problem[3] AS reason, last_problem[4] AS failure_class,
+    last_worked_at, last_failed_at,
     CASE WHEN any_works THEN working_evidence ELSE failing_evidence END AS evidence
 FROM summed

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.analysis.summaries.matrix import Matrix, compatibility_matrix
 from accel_platform.analysis.summaries.matrix_history import MAX_DAYS, matrix_history
 from accel_platform.errors import NotFound
@@ -37,6 +37,7 @@ class MatrixPageParams(BaseModel):
     q: str | None = Field(default=None, max_length=200)
     family: str | None = Field(default=None, max_length=200)
     mode: str = Field(default="inference", max_length=40)
+    device: str | None = Field(default=None, max_length=300)
     page: int = Field(default=1, ge=1, le=100_000)
 
 
@@ -73,9 +74,14 @@ def _heat(site: DashboardSite, query: MatrixPageParams) -> dict[str, Any]:
     modes = [row["mode"] for row in site.cached("matrix modes", lambda: site.reader.rows(_MODES))]
     matrix: Matrix
     if query.mode in modes:
-        matrix = site.cached(("matrix", query.mode), lambda: compatibility_matrix(site.reader, mode=query.mode))
+        selection = Selection(device=query.device)
+        require_known(site.reader, selection)
+        matrix = site.cached(
+            ("matrix", query.mode, query.device),
+            lambda: compatibility_matrix(site.reader, selection, mode=query.mode),
+        )
     else:
-        matrix = Matrix(snapshot_id="", hardware=[], models={})
+        matrix = Matrix(snapshot_id="", hardware=[], devices={}, models={})
     families = site.cached("families", lambda: _families(site))
     wanted = (query.q or "").casefold()
     names = [
@@ -89,6 +95,7 @@ def _heat(site: DashboardSite, query: MatrixPageParams) -> dict[str, Any]:
         "modes": modes,
         "families": sorted({family for family in families.values() if family}),
         "hardware": matrix["hardware"],
+        "mixed": {name: count for name, count in matrix["devices"].items() if count > 1},
         "rows": [(name, families.get(name), matrix["models"][name]) for name in shown],
         "found": len(names),
         "first": first,

@@ -78,7 +78,7 @@ def test_works_alone_failed_and_untested_are_kept_apart_with_their_reasons(reade
     assert told["bert-base", "openvino"] == ("low", None)  # 0.1 in float32, 1 in int8: the lower of two is their median
     assert told["bert-base", "onnxruntime"] == ("low", None)
     assert told["bert-base", "jax"] == ("failed", "no memory")
-    assert told["roberta-base", "cpu"] == ("n/a", None)
+    assert told["roberta-base", "cpu"] == ("works", None)
     assert told["roberta-base", "cuda"] == ("untested", None)
     assert matrix["models"]["bert-base"]["cuda"]["provenance"] == ["imported"]
     assert matrix["models"]["bert-base"]["openvino"]["results_ok"] == 2
@@ -96,6 +96,41 @@ def test_filters_leave_evidence_out_or_cells(reader: Reader) -> None:
     assert compatibility_matrix(reader, Selection(provenance="emulated"))["models"] == {}
 
 
+def test_columns_say_which_devices_they_mix_and_one_is_compared_within_itself(
+    log: EventLog, settings: Settings
+) -> None:
+    def on(device: str, ms: float, hardware: str) -> list[Any]:
+        there = {"device_id": device, "hardware": hardware}
+        return [
+            result(samples_ns=(int(ms * 1e6),) * 12, device_name=device.upper(), **there),
+            verification(**there),
+        ]
+
+    cannot = {"status": "failed", "failure_class": "unsupported_operator", "reason": "no erf", "samples_ns": ()}
+    record(log, 0, *on("slow", 100, "cpu"), *on("slow", 50, "openvino"), *on("fast", 10, "cpu"))
+    record(log, 0, result(hardware="jax", **cannot))
+    refresh(settings)
+    reader = Reader(settings)
+    whole = compatibility_matrix(reader)
+    assert whole["devices"] == {"cpu": 2, "jax": 1, "openvino": 1}
+    [cells] = whole["models"].values()
+    assert {h: (c["verdict"], c["device"]) for h, c in cells.items()} == {
+        "cpu": ("high", "FAST"), "jax": ("n/a", "Test CPU"), "openvino": ("low", "SLOW"),
+    }  # fmt: skip
+    [cells] = compatibility_matrix(reader, Selection(device="slow"))["models"].values()
+    assert {h: c["verdict"] for h, c in cells.items()} == {"cpu": "medium", "openvino": "high"}
+    apart = compatibility_matrix(reader, by_device=True)
+    [cells] = apart["models"].values()
+    assert {h: c["latency_p50_ms"] for h, c in cells.items()} == {
+        "cpu · FAST": 10, "cpu · SLOW": 100, "jax · Test CPU": None, "openvino · SLOW": 50,
+    }  # fmt: skip
+    done = CliRunner().invoke(app, ["matrix", "--home", str(settings.home)])
+    assert "(here: cpu 2)" in " ".join(done.output.split())
+    done = CliRunner().invoke(app, ["matrix", "--by-device", "--home", str(settings.home)])
+    assert "openvino · SLOW" in done.output
+    assert "several devices" not in done.output
+
+
 def test_what_does_not_count_is_the_reason_of_an_untested_cell(log: EventLog, settings: Settings) -> None:
     record(log, 0, *works(20), *works(5, hardware="webgpu"))
     record(
@@ -111,8 +146,8 @@ def test_what_does_not_count_is_the_reason_of_an_untested_cell(log: EventLog, se
 
 def test_a_family_counts_its_models_and_averages_nothing(reader: Reader) -> None:
     families = group_by_family(reader, compatibility_matrix(reader))
-    assert families["bert"]["cpu"]["counts"] == {"low": 1, "n/a": 1}
-    assert families["bert"]["cpu"]["verdict"] == "n/a"
+    assert families["bert"]["cpu"]["counts"] == {"low": 1, "works": 1}
+    assert families["bert"]["cpu"]["verdict"] == "works"
     assert families["bert"]["jax"]["verdict"] == "failed"
     assert set(families["bert"]["jax"]["models"]) == {"bert-base", "roberta-base"}
 
@@ -135,8 +170,8 @@ def test_history_tells_each_change_with_its_day(reader: Reader) -> None:
     told = [(c.day.day, c.hardware, c.before, c.after) for c in changes
             if c.hardware in ("cpu", "cuda", "jax") and c.model_id == "bert-base"]  # fmt: skip
     assert told == [
-        (1, "cpu", "untested", "n/a"),
-        (2, "cpu", "n/a", "medium"),
+        (1, "cpu", "untested", "works"),
+        (2, "cpu", "works", "medium"),
         (2, "jax", "untested", "failed"),
         (3, "cpu", "medium", "low"),
         (3, "cuda", "untested", "high"),
