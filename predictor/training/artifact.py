@@ -28,7 +28,14 @@ from predictor.calibration.predictor import ModeModel, Predictor, TrainingRange
 from predictor.models.analytical import AdditiveRoofline
 from predictor.models.latency_model import FittedEnsembles, LatencyModel
 from predictor.models.residual_trees import FEATURE_SCHEMA, Encoder, ResidualTrees
-from predictor.training.manifest import FORMAT, Manifest, StoredFailureModel, StoredMode, StoredTrees
+from predictor.training.manifest import (
+    FORMAT,
+    Manifest,
+    StoredFailureModel,
+    StoredMode,
+    StoredTrees,
+    fitting_code_sha256,
+)
 from predictor.training.sample_io import COLUMNS, read_holdout, read_samples, write_holdout, write_samples
 
 _MANIFEST = "manifest.json"
@@ -89,6 +96,7 @@ def serialize(
             for mode, mode_model in predictor.modes.items()
         },
         lightgbm=lgb.__version__,
+        code_sha256=fitting_code_sha256(),
         rows=predictor.rows,
         families=predictor.families,
         devices=tuple(sorted({sample.device for sample in samples})),
@@ -219,15 +227,21 @@ def load(settings: Settings, predictor_id: str) -> Predictor:
     )
 
 
-def load_holdout(settings: Settings, predictor_id: str) -> dict[str, dict[Regime, HoldoutPredictions]]:
-    """Return the held-out errors of a predictor's training, by mode and regime. Raises ArtifactRejected."""
+def load_holdout(
+    settings: Settings, predictor_id: str, predictor: Predictor | None = None
+) -> dict[str, dict[Regime, HoldoutPredictions]]:
+    """Return the held-out errors of a predictor's training, by mode and regime. Raises ArtifactRejected.
+
+    They are of the samples of the loaded `predictor`, or of samples read anew.
+    """
     manifest = load_manifest(settings, predictor_id)
     holdouts = {}
     for mode, stored in manifest.modes.items():
-        samples, holdout = (
-            _read_checked(settings, predictor_id, manifest, name) for name in (stored.cases, stored.held_out)
-        )
-        holdouts[mode] = read_holdout(holdout, read_samples(samples)[0])
+        if predictor is not None:
+            samples = predictor.modes[mode].latency_model.samples
+        else:
+            samples = read_samples(_read_checked(settings, predictor_id, manifest, stored.cases))[0]
+        holdouts[mode] = read_holdout(_read_checked(settings, predictor_id, manifest, stored.held_out), samples)
     return holdouts
 
 

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+import predictor.calibration
+import predictor.data
+import predictor.models
+import predictor.schemas
 from predictor.calibration.conformal import Calibration
 from predictor.calibration.cross_validation import Regime
 from predictor.calibration.memory_model import MemoryModel
 
 FORMAT = 5
 """Version of the manifest: artifacts of another version are rejected."""
+
+
+@cache
+def fitting_code_sha256() -> str:
+    """Return a hash of the code that turns samples into models: with it, equal samples give equal models."""
+    digest = hashlib.sha256()
+    for package in (predictor.schemas, predictor.data, predictor.models, predictor.calibration):
+        for path in sorted(Path(package.__path__[0]).glob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 class _Part(BaseModel):
@@ -67,6 +84,8 @@ class Manifest(_Part):
     features: dict[str, tuple[str, ...]]
     """Names of the features, by mode."""
     lightgbm: str
+    code_sha256: str = ""
+    """Hash of the code that fitted it; empty where an older version did not say."""
     rows: int
     families: tuple[str, ...]
     devices: tuple[str, ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightgbm
 
@@ -39,7 +39,7 @@ from predictor.data.samples import Sample
 from predictor.models.latency_model import LatencyModel
 from predictor.models.residual_trees import FEATURE_SCHEMA
 from predictor.training import artifact
-from predictor.training.manifest import Manifest
+from predictor.training.manifest import Manifest, fitting_code_sha256
 from predictor.training.promotion import (
     PromotionDecision,
     compare,
@@ -96,7 +96,8 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
         new = False
         notify("a predictor was trained on exactly these data before, and refused: not trained again")
     else:
-        candidate, holdouts, metrics = fit_predictor(samples, training_set.failed, notify)
+        fitted = fitted_groups(settings, serving, manifest) if serving and manifest else {}
+        candidate, holdouts, metrics = fit_predictor(samples, training_set.failed, notify, fitted)
         decision = compare(candidate, serving, _reference(settings, log, serving))
         metrics["compared"] = decision.report
         about = {"snapshot_id": snapshot_id, "dataset_sha256": dataset_sha256}
@@ -120,10 +121,32 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     )
 
 
+class FittedGroup(NamedTuple):
+    """Model of one group of samples, with its held-out errors and their metrics."""
+
+    model: ModeModel
+    holdouts: dict[Regime, HoldoutPredictions]
+    metrics: dict[str, Any]
+
+
+def fitted_groups(settings: Settings, serving: Predictor, manifest: Manifest) -> dict[str, FittedGroup]:
+    """Return what a stored predictor has fitted, by group; nothing where other code fitted it."""
+    if (manifest.code_sha256, manifest.lightgbm) != (fitting_code_sha256(), lightgbm.__version__):
+        return {}
+    holdouts = artifact.load_holdout(settings, serving.predictor_id, serving)
+    return {
+        name: FittedGroup(model, holdouts[name], manifest.metrics["latency"][name])
+        for name, model in serving.modes.items()
+    }
+
+
 def fit_modes(
-    samples: dict[str, list[Sample]], notify: Progress
+    samples: dict[str, list[Sample]], notify: Progress, fitted: Mapping[str, FittedGroup] | None = None
 ) -> tuple[dict[str, ModeModel], dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
-    """Fit and calibrate a latency model by mode and for own devices; return held-out errors and metrics, too."""
+    """Fit and calibrate a latency model by mode and for own devices; return held-out errors and metrics, too.
+
+    A group of samples that `fitted` holds is not fitted again, because the result would be the same.
+    """
     groups = dict(samples)
     for mode, mode_samples in samples.items():
         own = [sample for sample in mode_samples if sample.own]
@@ -133,6 +156,11 @@ def fit_modes(
     holdouts: dict[str, dict[Regime, HoldoutPredictions]] = {}
     latency: dict[str, Any] = {}
     for mode, mode_samples in groups.items():
+        earlier = fitted.get(mode) if fitted else None
+        if earlier is not None and earlier.model.latency_model.samples == mode_samples:
+            modes[mode], holdouts[mode], latency[mode] = earlier
+            notify(f"{mode}: {len(mode_samples)} cases, all as before: kept")
+            continue
         model = LatencyModel(mode_samples)
         with ThreadPoolExecutor(max_workers=2) as pool:
             validation, fitting = pool.submit(cross_validate, mode_samples), pool.submit(model.fit)
@@ -147,10 +175,13 @@ def fit_modes(
 
 
 def fit_predictor(
-    samples: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]], notify: Progress
+    samples: dict[str, list[Sample]],
+    failed: Sequence[tuple[Sample, str]],
+    notify: Progress,
+    fitted: Mapping[str, FittedGroup] | None = None,
 ) -> tuple[Predictor, dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
     """Fit a predictor to the samples by mode; return it with its held-out errors by mode, and its metrics."""
-    modes, holdouts, latency = fit_modes(samples, notify)
+    modes, holdouts, latency = fit_modes(samples, notify, fitted)
     everything = [sample for mode_samples in samples.values() for sample in mode_samples]
     # Publishers call many things a peak of memory (AI Hub's is of the NPU's driver): only own ones are of a process.
     memory = MemoryModel.fit([sample for sample in everything if sample.own])

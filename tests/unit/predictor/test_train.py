@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -28,8 +29,8 @@ from predictor.data.traced_models import ItemCost
 from predictor.training import artifact, promotion
 from predictor.training.artifact import ArtifactRejected, load, load_manifest
 from predictor.training.manifest import Manifest
-from predictor.training.promotion import NoPreviousModel, promotions, roll_back
-from predictor.training.train import NotEnoughEvidence, TrainingReport, train
+from predictor.training.promotion import NoPreviousModel, compare, promotions, roll_back
+from predictor.training.train import NotEnoughEvidence, TrainingReport, fit_predictor, fitted_groups, train
 from predictor_world import BACKENDS, CPU, CPU_ID, MODELS, Model, append, latency_of, measured_grid, result, world
 
 
@@ -104,8 +105,6 @@ def test_learns_the_rule_behind_the_figures(trained: tuple[Settings, TrainingRep
 
 @pytest.mark.slow
 def test_what_was_stored_judges_as_what_was_fitted(trained: tuple[Settings, TrainingReport]) -> None:
-    from predictor.training.train import fit_predictor
-
     settings, report = trained
     training_set = load_training_set(Reader(settings))
     fitted, held, _ = fit_predictor({"inference": training_set.measured}, training_set.failed, lambda _: None)
@@ -118,6 +117,27 @@ def test_what_was_stored_judges_as_what_was_fitted(trained: tuple[Settings, Trai
     assert load(settings, report.predictor_id).predict(questions, explain=True) == fitted.predict(
         questions, explain=True
     )
+
+
+def test_samples_that_were_learned_from_are_not_learned_from_again(
+    trained: tuple[Settings, TrainingReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, report = trained
+    training_set = load_training_set(Reader(settings))
+    serving, manifest = load(settings, report.predictor_id), artifact.load_manifest(settings, report.predictor_id)
+    known = fitted_groups(settings, serving, manifest)
+    monkeypatch.setattr("predictor.training.train.cross_validate", lambda _: pytest.fail("fitted again"))
+    again = fit_predictor({"inference": training_set.measured}, training_set.failed, lambda _: None, known)
+    about = {"snapshot_id": manifest.snapshot_id, "dataset_sha256": manifest.dataset_sha256}
+    _, files = artifact.serialize(again[0], again[1], **about, metrics=again[2])
+    stored = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    assert stored == manifest.files, "to the byte"
+    assert again[2]["latency"] == manifest.metrics["latency"]
+    assert compare(again[0], serving).report == {}
+    other_code = manifest.model_copy(update={"code_sha256": "0"})
+    assert fitted_groups(settings, serving, other_code) == {}
+    with pytest.raises(pytest.fail.Exception):
+        fit_predictor({"inference": training_set.measured[1:]}, training_set.failed, lambda _: None, known)
 
 
 def test_training_twice_on_equal_data_keeps_the_predictor_and_tells_once(
