@@ -138,6 +138,7 @@ def _display_change(change: Mapping[str, Any]) -> dict[str, Any]:
 def _cell_text(cell: RatedCell) -> str:
     latency = cell["latency_p50_ms"]
     speed = f" {latency:.1f} ms" if cell["state"] == "compatible" and latency is not None else ""
+    speed += ", disturbed" if speed and cell["disturbed"] else ""
     results = cell["results_ok"] if cell["state"] == "compatible" else cell["results_failed"]
     worked = cell["last_worked_at"] if cell["state"] == "failed" else None
     until = f" (worked until {worked:%Y-%m-%d})" if worked is not None else ""

@@ -147,6 +147,7 @@ def _list(cell: RatedCell) -> str:
         "batch size": cell["batch_size"],
         "sequence length": cell["sequence_length"],
         "speed against the best": cell["relative_speed"],
+        "disturbed": "by other processes: measure again" if cell["disturbed"] else None,
         "results": f"{cell['results_ok']} good, {cell['results_failed']} failed",
         "provenance": ", ".join(cell["provenance"]) or None,
         "reason": cell["reason"],

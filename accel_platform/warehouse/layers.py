@@ -98,10 +98,21 @@ LEFT JOIN (
     AND r.batch_size IS NOT DISTINCT FROM v.batch_size AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length
     AND r.weights_sha256 IS NOT DISTINCT FROM v.weights_sha256
 """
-# Evidence for matrix, regressions and predictor: verified measurements, and imports without suspicion.
+# Evidence for matrix, regressions and predictor: verified measurements, and imports without suspicion. Measurements
+# that other processes disturbed stand in only where the cell has no others.
 USABLE = """
-SELECT * EXCLUDE (counts) FROM judged_results
+SELECT r.* EXCLUDE (counts) FROM judged_results AS r
 WHERE counts AND status = 'ok' AND (provenance = 'imported' OR verified)
+    AND (disturbed IS NOT TRUE OR NOT EXISTS (
+        FROM judged_results AS o
+        WHERE o.provenance = 'measured' AND o.disturbed IS NOT TRUE AND o.status = 'ok' AND o.verified
+            AND o.model_id = r.model_id AND o.hardware = r.hardware AND o.mode = r.mode
+            AND o.fingerprint IS NOT DISTINCT FROM r.fingerprint
+            AND o.choice IS NOT DISTINCT FROM r.choice AND o.device_id IS NOT DISTINCT FROM r.device_id
+            AND o.precision IS NOT DISTINCT FROM r.precision AND o.batch_size IS NOT DISTINCT FROM r.batch_size
+            AND o.sequence_length IS NOT DISTINCT FROM r.sequence_length
+            AND o.processes IS NOT DISTINCT FROM r.processes
+    ))
 """
 # Columns that name the ledger entry, by table. A document read again has a newer entry; only its rows are shown.
 SUPERSEDED_BY = {"import_ledger": "event_id", "quarantine": "ledger_id"}

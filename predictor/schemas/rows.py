@@ -70,6 +70,7 @@ class Result(BaseModel):
     scaling_efficiency: float | None
     samples: int | None
     noisy: bool | None
+    disturbed: bool | None = Field(description="Whether other processes slowed it down; null where that is unknown.")
     provenance: str
     status: str
     reason: str | None
@@ -200,6 +201,7 @@ class MatrixCell(BaseModel):
     batch_size: int | None
     sequence_length: int | None
     latency_p50_ms: float | None
+    disturbed: bool | None
     results_ok: int
     results_failed: int
     reason: str | None = Field(description="Newest problem; it says so where the same shape worked before.")

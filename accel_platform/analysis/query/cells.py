@@ -14,14 +14,15 @@ from accel_platform.warehouse.reader import Reader
 Row = Mapping[str, Any]
 EVIDENCE_LIMIT = 20
 """Largest number of result ids per cell, newest first."""
-# A cell's figure is the median over its results; low and high are the extremes over them. The standard deviation is the
-# median of those of the samples within a result. Runtime versions may differ between the results of a cell:
-# `fingerprints` counts them.
+# A cell's figure is the median over its results; low and high are the extremes over them. Results that other processes
+# disturbed take part only where there are no others. The standard deviation is the median of those of the samples
+# within a result. Runtime versions may differ between the results of a cell: `fingerprints` counts them.
 _CELLS = """
 SELECT r.model_id, any_value(r.model_family) AS model_family, r.hardware, r.choice, r.device_id,
     any_value(r.device_name) AS device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,
     r.processes, r.provenance, r.verified, count(*) AS results, count(DISTINCT r.run_id) AS runs,
     count(DISTINCT r.fingerprint) AS fingerprints, sum(r.samples)::BIGINT AS samples, bool_or(r.noisy) AS noisy,
+    bool_and(r.disturbed IS TRUE) AS disturbed,
     median(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_ms,
     min(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_low_ms,
     max(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_high_ms,
@@ -34,8 +35,14 @@ SELECT r.model_id, any_value(r.model_family) AS model_family, r.hardware, r.choi
     max(r.memory_device_peak_mib) AS memory_device_peak_mib,
     median(r.energy_j_per_item) AS energy_j_per_item, median(r.load_ms) AS load_ms, median(r.first_ms) AS first_ms,
     {newest} AS newest_at, {evidence} AS evidence
-FROM judged_results AS r
-WHERE r.status = 'ok' AND r.model_family <> 'microbenchmark' AND {condition}
+FROM (
+    FROM judged_results AS r
+    WHERE r.status = 'ok' AND r.model_family <> 'microbenchmark' AND {condition}
+    QUALIFY r.disturbed IS NOT TRUE OR bool_and(r.disturbed IS TRUE) OVER (
+        PARTITION BY r.model_id, r.hardware, r.choice, r.device_id, r.mode, r.precision, r.batch_size,
+            r.sequence_length, r.image_size, r.processes, r.provenance, r.verified
+    )
+) AS r
 GROUP BY r.model_id, r.hardware, r.choice, r.device_id, r.mode, r.precision, r.batch_size, r.sequence_length,
     r.image_size, r.processes, r.provenance, r.verified
 ORDER BY r.model_id, r.hardware, device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,

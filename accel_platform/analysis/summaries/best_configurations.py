@@ -17,7 +17,8 @@ _PLAIN = ("cpu", "cuda", "rocm", "mps")
 def best_configurations(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """Return a row per model and device: the plainest configuration, the best, and the gain of each choice alone.
 
-    `cells` are those of `Rooflines.rows`; emulated ones do not count, because they say nothing about a device. The
+    `cells` are those of `Rooflines.rows`; emulated and disturbed ones do not count, because they say nothing about a
+    device. The
     plainest is PyTorch's if measured, in float32 if measured, at the smallest batch. The best has the highest
     throughput.
 
@@ -27,7 +28,7 @@ def best_configurations(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
-        answers = cell["verified"] is not False and cell["provenance"] != "emulated"
+        answers = cell["verified"] is not False and cell["provenance"] != "emulated" and not cell["disturbed"]
         if answers and cell["throughput_items_per_s"] and cell["batch_size"]:
             groups.setdefault(tuple(cell[name] for name in _ONE), []).append(cell)
     rows = [_row(group) for group in groups.values()]

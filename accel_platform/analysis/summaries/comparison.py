@@ -150,13 +150,16 @@ def _compared(
         }
 
 
-def _no_ratio(cell: Mapping[str, Any], first: Mapping[str, Any] | None, name: str) -> str | None:
+def _no_ratio(cell: Mapping[str, Any], first: Mapping[str, Any] | None, called: str) -> str | None:
     if first is None:
-        return f"{cell['provenance']}, and nothing {cell['provenance']} of {name} stands at this shape"
+        return f"{cell['provenance']}, and nothing {cell['provenance']} of {called} stands at this shape"
     if cell["verified"] is False:
         return "its outputs differ from the reference"
     if first["verified"] is False:
-        return f"the outputs of {name} differ from the reference"
+        return f"the outputs of {called} differ from the reference"
+    for name, one in (("it", cell), (called, first)):
+        if one["disturbed"]:
+            return f"other processes disturbed {name}: measure again"
     if not cell["latency_ms"] or not first["latency_ms"]:
         return "no latency is known"
     return None

@@ -21,7 +21,7 @@ def efficiencies(
     """
     rows = []
     for cell in cells:
-        if not cell["throughput_items_per_s"]:
+        if not cell["throughput_items_per_s"] or cell["disturbed"]:
             continue
         spec = spec_of(cell)
         row = {**cell, "spread": "spread unknown", "how": None, "rent": None, "rent_source": None}

@@ -33,6 +33,8 @@ class RatedCell(TypedDict):
     rating: str | None
     relative_speed: float | None
     latency_p50_ms: float | None
+    disturbed: bool | None
+    """Whether other processes disturbed all results of that shape; it has no rating then."""
     batch_size: int | None
     sequence_length: int | None
     device: str | None
@@ -73,7 +75,7 @@ class FamilyCell(TypedDict):
 _BEST = """
 SELECT model_id, hardware, {column} AS "column",
     count(DISTINCT coalesce(device_id, device_name, '')) OVER (PARTITION BY "column") AS devices,
-    device_id, state, rating, relative_speed, latency_p50_ms, batch_size, sequence_length,
+    device_id, state, rating, relative_speed, latency_p50_ms, disturbed, batch_size, sequence_length,
     coalesce(device_name, device_id) AS device, failure_class, reason, results_ok, results_failed,
     last_worked_at, last_failed_at, evidence
 FROM ({matrix})
@@ -198,6 +200,7 @@ def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
         rating=row["rating"],
         relative_speed=row["relative_speed"],
         latency_p50_ms=row["latency_p50_ms"],
+        disturbed=row["disturbed"],
         batch_size=row["batch_size"],
         sequence_length=row["sequence_length"],
         device=row["device"],
@@ -219,7 +222,7 @@ def _untested(seen: Seen) -> RatedCell:
         counts.update(device)
     by_provenance = ", ".join(f"{count} {provenance}" for provenance, count in sorted(counts.items()))
     return RatedCell(verdict="untested", state="untested", rating=None, relative_speed=None, latency_p50_ms=None,
-                batch_size=None, sequence_length=None, device=None, failure_class=None,
+                disturbed=None, batch_size=None, sequence_length=None, device=None, failure_class=None,
                 reason=f"results that do not count here: {by_provenance}" if by_provenance else None,
                 results_ok=0, results_failed=0, last_worked_at=None, last_failed_at=None,
                 provenance=[], evidence=[])  # fmt: skip

@@ -22,11 +22,14 @@ BASELINE = "cpu"
 def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a row per cell of other hardware that has a matching `cpu` cell, with the cell's own fields.
 
+    Cells that other processes disturbed have none.
+
     The baseline is the `cpu` cell of the same device if there is one, else the fastest matching one. `speedup` is the
     baseline's latency over the cell's. Its limits are the extremes over the results of both sides, None if either side
     has one result.
     """
     baselines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    cells = [cell for cell in cells if not cell["disturbed"]]
     for cell in cells:
         if cell["hardware"] == BASELINE and cell["latency_ms"]:
             baselines.setdefault(_key(cell), []).append(cell)

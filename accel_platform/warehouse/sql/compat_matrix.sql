@@ -2,6 +2,7 @@
 -- rows count, and a measured row only where its outputs were verified and none failed. Of a device's measurements those
 -- under its newest fingerprint count, because a change makes it another machine. Of each shape the newest attempt decides:
 -- one that was verified or failed before one that was not verified, a measurement before an import.
+-- Measurements that other processes disturbed are rated nowhere, and are a shape's figure only where it has no others.
 -- The rating compares equal shapes (and numbers of processes) that work, only: best p50 of that shape on any device over
 -- this device's p50, then the median over the shapes both have; high >= 0.8, medium >= 0.4, low below, NULL where no
 -- other device measured any shape of that model.
@@ -19,7 +20,9 @@ WITH attempts AS (
 judged AS (
     SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
         mode, precision, batch_size, sequence_length, image_size, processes, count(*) AS results, measured, today, works,
-        failing, median(coalesce(latency_p50_ms, latency_mean_ms)) AS latency_p50_ms,
+        failing, bool_and(disturbed IS TRUE) AS disturbed,
+        median(coalesce(latency_p50_ms, latency_mean_ms)) FILTER (WHERE disturbed IS NOT TRUE) AS steady_p50_ms,
+        coalesce(steady_p50_ms, median(coalesce(latency_p50_ms, latency_mean_ms))) AS latency_p50_ms,
         max((tried_at, event_id, reason, failure_class)) AS newest, newest[1] AS last_at,
         CASE failing WHEN 'unverified' THEN 'outputs not verified'
             WHEN 'wrong' THEN 'outputs differ from the reference' ELSE newest[3] END AS problem
@@ -37,15 +40,15 @@ decided AS (
         image_size, processes)
 ),
 shapes AS (
-    SELECT model_id, mode, precision, batch_size, sequence_length, image_size, processes, min(latency_p50_ms) AS best_ms,
-        count(DISTINCT (hardware, device_id)) AS devices
+    SELECT model_id, mode, precision, batch_size, sequence_length, image_size, processes, min(steady_p50_ms) AS best_ms,
+        count(DISTINCT (hardware, device_id)) FILTER (WHERE NOT disturbed) AS devices
     FROM decided
     WHERE works AND stands
     GROUP BY model_id, mode, precision, batch_size, sequence_length, image_size, processes
 ),
 rated AS (
     SELECT j.*, s.devices,
-        CASE WHEN j.works AND j.stands AND s.devices > 1 THEN s.best_ms / nullif(j.latency_p50_ms, 0) END AS relative_speed,
+        CASE WHEN j.works AND j.stands AND s.devices > 1 THEN s.best_ms / nullif(j.steady_p50_ms, 0) END AS relative_speed,
         CASE WHEN j.works OR j.last_worked IS NULL OR j.failing = 'unverified' THEN j.problem
              ELSE 'worked until ' || strftime(j.last_worked, '%Y-%m-%d') || ', failed on ' || strftime(j.last_at, '%Y-%m-%d')
                  || coalesce(': ' || j.problem, '') END AS dated_problem
@@ -60,7 +63,7 @@ summed AS (
         bool_or(works AND stands) AS any_works, quantile_disc(relative_speed, 0.5) AS relative_speed,
         -- Shown in float32 if measured in it, for the shape that most devices were measured at, then the smallest, so that a row compares like with like.
         min_by(
-            {batch_size: batch_size, sequence_length: sequence_length, latency_p50_ms: latency_p50_ms},
+            {batch_size: batch_size, sequence_length: sequence_length, latency_p50_ms: latency_p50_ms, disturbed: disturbed},
             (precision IS DISTINCT FROM 'float32', -devices, coalesce(processes, 1), batch_size,
              coalesce(sequence_length, 0), coalesce(image_size, 0), latency_p50_ms, newest[2])
         ) FILTER (WHERE works AND stands) AS shown,
@@ -77,7 +80,7 @@ SELECT model_id, model_family, hardware, device_id, device_name, mode,
     CASE WHEN any_works THEN 'compatible' ELSE 'failed' END AS state,
     CASE WHEN relative_speed >= 0.8 THEN 'high' WHEN relative_speed >= 0.4 THEN 'medium'
          WHEN relative_speed IS NOT NULL THEN 'low' END AS rating,
-    relative_speed, shown.batch_size, shown.sequence_length, shown.latency_p50_ms, coalesce(results_ok, 0) AS results_ok,
+    relative_speed, shown.batch_size, shown.sequence_length, shown.latency_p50_ms, shown.disturbed, coalesce(results_ok, 0) AS results_ok,
     coalesce(results_failed, 0) AS results_failed, last_problem[3] AS reason, last_problem[4] AS failure_class,
     last_worked_at, last_failed_at,
     CASE WHEN any_works THEN working_evidence ELSE failing_evidence END AS evidence

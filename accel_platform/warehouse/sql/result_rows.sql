@@ -20,7 +20,8 @@ WITH parsed AS (
             "backward_ms": "DOUBLE", "optimizer_ms": "DOUBLE", "processes": "BIGINT", "scaling_efficiency": "DOUBLE",
             "iterations": "BIGINT", "noisy": "BOOLEAN", "provenance": "VARCHAR",
             "status": "VARCHAR", "reason": "VARCHAR", "failure_class": "VARCHAR", "remedy": "VARCHAR",
-            "occurred_local": "TIMESTAMP", "source_path": "VARCHAR", "original": {"image_size": "DOUBLE"}}') AS p
+            "occurred_local": "TIMESTAMP", "source_path": "VARCHAR", "original": {"image_size": "DOUBLE"},
+            "environment": {"contention": {"others_share": "DOUBLE", "waiting_share": "DOUBLE"}}}') AS p
     FROM new_events
     WHERE type = 'ResultRecorded'
 ),
@@ -70,7 +71,11 @@ rows AS (
         coalesce(p.batch_size * p.output_tokens * 1e3 / nullif(mean_ms, 0), p.throughput_tokens_per_s)
             AS throughput_tokens_per_s,
         p.forward_ms, p.backward_ms, p.optimizer_ms, p.processes, p.scaling_efficiency,
-        coalesce(n, p.iterations) AS samples, p.noisy, p.provenance, p.status, p.reason, p.failure_class, p.remedy,
+        coalesce(n, p.iterations) AS samples, p.noisy,
+        -- As `bench.measure.contention.disturbance_by_others` has it: other processes took so much that it shows.
+        p.environment.contention.others_share > 0.15 OR p.environment.contention.others_share > 0.02
+            AND coalesce(p.environment.contention.waiting_share > 0.05, false) AS disturbed,
+        p.provenance, p.status, p.reason, p.failure_class, p.remedy,
         occurred_at, p.occurred_local, recorded_at, source, p.source_path
     FROM named
 )

@@ -14,8 +14,11 @@ from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.summaries.matrix import compatibility_matrix
+from accel_platform.analysis.summaries.speedup import speedups
+from accel_platform.bench.measure.contention import Contention, disturbance_by_others
 from accel_platform.cli.matrix import _cell_text
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, WarehouseEmpty
 from accel_platform.events import Event, EventLog
@@ -368,6 +371,39 @@ class TestMatrix:
         assert (cell["last_worked_at"].day, cell["last_failed_at"].day) == (3, 11)
         shown = compatibility_matrix(reader)["models"]["bert-base"]["cpu"]
         assert _cell_text(shown) == "failed n=3 (worked until 2026-11-03)"
+
+    def test_a_disturbed_measurement_is_no_headline(self, settings: Settings, log: EventLog) -> None:
+        busy = {"contention": {"others_share": 0.6, "waiting_share": 0.55}}
+        slow, fast = (240_000_000,) * 12, (1_500_000,) * 12
+        there = {"hardware": "openvino", "backend": "openvino"}
+        cells = self._matrix(
+            settings, log, result(samples_ns=slow, environment=busy), verification(),
+            result(samples_ns=fast, **there), verification(**there),
+        )  # fmt: skip
+        assert (cells["cpu"]["state"], cells["cpu"]["disturbed"], cells["cpu"]["rating"]) == ("compatible", True, None)
+        assert cells["openvino"]["rating"] is None, "there is nothing to compare it with"
+        reader = Reader(settings)
+        assert speedups(read_cells(reader, Selection())) == []
+        assert _cell_text(compatibility_matrix(reader)["models"]["bert-base"]["cpu"]) == "works 240.0 ms, disturbed n=1"
+        # Repeated in calm, the disturbed figure no longer takes part.
+        calm = tuple(2 * time for time in fast)
+        log.append([event(p, run_id="calm") for p in (result(samples_ns=calm), verification())])
+        _stage_and_publish(settings)
+        [cpu] = reader.rows("SELECT * FROM compat_matrix WHERE hardware = 'cpu'")
+        assert (cpu["latency_p50_ms"], cpu["disturbed"], cpu["relative_speed"]) == (3.0, False, 0.5)
+        assert [row["speedup"] for row in speedups(read_cells(reader, Selection()))] == [2.0]
+        assert len(reader.rows("SELECT * FROM usable_results WHERE hardware = 'cpu'")) == 1
+
+    @pytest.mark.parametrize("waiting", [None, 0.0, 0.05, 0.06, 1.0])
+    @pytest.mark.parametrize("others", [0.0, 0.02, 0.03, 0.15, 0.16])
+    def test_disturbed_is_what_the_measurement_says(
+        self, settings: Settings, log: EventLog, others: float, waiting: float | None
+    ) -> None:
+        seen = Contention(others, waiting)
+        log.append([event(result(environment={"contention": vars(seen)}))])
+        _stage_and_publish(settings)
+        [row] = Reader(settings).rows("SELECT disturbed FROM results")
+        assert row["disturbed"] is (disturbance_by_others(seen) is not None)
 
     def test_one_verified_cell_does_not_vouch_for_another(self, settings: Settings, log: EventLog) -> None:
         log.append([event(result()), event(verification()), event(result(batch_size=64))])
