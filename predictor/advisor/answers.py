@@ -26,6 +26,7 @@ from predictor.advisor.scaling import Abstention, Estimate
 from predictor.advisor.serving_state import ServingState
 from predictor.advisor.suggestions import suggest_measurement
 from predictor.data.evidence import Evidence
+from predictor.data.fast_path import require_slow_path
 from predictor.schemas.requests import Constraints, Objective
 from predictor.schemas.responses import (
     Answer,
@@ -43,6 +44,8 @@ _OTHER_QUERY: dict[ExclusionCause, str] = {
 """Suggestion for causes that no measurement would remove."""
 _MAX_NAMED = 3
 """Devices that a warning names."""
+_MAX_FAST_CANDIDATES = 32
+"""Candidates that the fast path estimates: more take tens of milliseconds."""
 _DRIVEN_DEVICES = f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
 
 
@@ -52,6 +55,8 @@ def candidate_results(state: ServingState, query: ResolvedQuery) -> list[Candida
     new = [c for c in query.candidates if c.own or c.target not in cached]
     if not new:
         return [cached[c.target] for c in query.candidates]
+    if len(new) > _MAX_FAST_CANDIDATES:
+        require_slow_path()
     estimates = estimate_all(state, [(query, candidate) for candidate in new])
     computed = iter([candidate_result(state.evidence, query, c, e) for c, e in zip(new, estimates, strict=True)])
     results = [next(computed) if c.own or c.target not in cached else cached[c.target] for c in query.candidates]

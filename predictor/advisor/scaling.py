@@ -221,7 +221,6 @@ def _ratio_between(evidence: Evidence, source: CellKey, cell: CellKey, dimension
 
 def _log_ratios(evidence: Evidence, source: CellKey, cell: CellKey, dimension: str) -> list[tuple[str, int, float]]:
     """Return model, batch size and log ratio of every cell like `source` that was also measured at the other end."""
-    require_slow_path()
     twins = _cells_like(evidence, cell if dimension == "target" else source, dimension, getattr(cell, dimension))
     return [
         (other.cell.model_id, other.cell.batch_size, math.log(twins[key].latency_ms.p50 / other.latency_ms.p50))
@@ -234,6 +233,7 @@ def _cells_like(evidence: Evidence, cell: CellKey, dimension: str, value: object
     """Return the measured cells of a cell's target, mode and precision with this value of a dimension, by the rest."""
 
     def find() -> dict[Hashable, CellSummary]:
+        require_slow_path()
         return {
             summary.cell.key_without(dimension): summary
             for summary in evidence.by_target.get(cell.target, ())
