@@ -35,10 +35,11 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool) -> None
         telling += [r.backend] if len({o.backend for o in namesakes}) > 1 else []
         if telling:
             row["device"] = f"{r.device} ({', '.join(filter(None, telling))})"
-    own = [row for row in rows if row["where"] != "elsewhere"]
-    print_table(own, empty="Nothing supports a recommendation of own hardware.")
-    if others := [row for row in rows if row["where"] == "elsewhere"]:
-        typer.echo("\nElsewhere, known from others only:")
+    own, others = ([row for row in rows if (row["where"] == "elsewhere") == away] for away in (False, True))
+    if own or not others:
+        print_table(own, empty="Nothing supports a recommendation.")
+    if others:
+        typer.echo("\nElsewhere, known from others only:" if own else "Elsewhere, known from others only:")
         print_table(others)
     if (gain := gain_elsewhere(objective, answer.recommendations)) is not None:
         note(gain)
