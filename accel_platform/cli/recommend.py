@@ -113,6 +113,7 @@ def recommend(
     hardware: HardwareNames = None,
     hardware_spec: Specs = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="List all hardware that was left out.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="Print all columns, with the limits of each figure.")] = False,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -149,7 +150,7 @@ def recommend(
     if wants_json(json_, format_):
         print_json(answer)
     else:
-        print_answer(answer, objective.value, verbose=verbose)
+        print_answer(answer, objective.value, verbose=verbose, wide=wide)
 
 
 def predict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,44 +13,48 @@ from accel_platform.cli.output import note, print_json, print_table
 if TYPE_CHECKING:
     from predictor.advisor.advisor import Advisor
     from predictor.schemas.requests import Objective
-    from predictor.schemas.responses import Answer, Figures, Interval, PredictAnswer
+    from predictor.schemas.responses import Answer, Excluded, Figures, Interval, PredictAnswer, Recommendation
 
 _SHOWN = (
     "model", "hardware", "device", "batch_size", "latency_ms", "latency_low_ms", "latency_high_ms", "items_per_s",
     "provenance",
 )  # fmt: skip
+_MAX_NAME, _NAME_END = 28, 8
+"""Most characters of a device's name in a table of 100, and how many of its end are kept."""
+_THREE_DIGITS = 1000
+_MAX_REASONS = 5
+"""Reasons for leaving hardware out that are listed unless all is asked for."""
+_MAX_ELSEWHERE = 15
+"""Hardware elsewhere that is listed unless all is asked for."""
 
 
-def print_answer(answer: Answer, objective: Objective, *, verbose: bool) -> None:
+def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: bool) -> None:
     """Print the rankings of own hardware and elsewhere, with a column for the objective if the usual ones lack it.
 
-    Excluded hardware is grouped by reason unless `verbose`.
+    Excluded hardware is grouped by reason unless `verbose`. All columns are printed if `wide`, else those that fit 100
+    characters.
     """
-    from predictor.advisor.answers import excluded_by_reason
     from predictor.advisor.objectives import gain_elsewhere
 
-    rows = [{"rank": r.rank, "where": r.where, **_row(r), **_objective(r, objective)} for r in answer.recommendations]
-    for row, r in zip(rows, answer.recommendations, strict=True):
-        namesakes = [o for o in answer.recommendations if (o.hardware, o.device) == (r.hardware, r.device)]
-        telling = [r.device_id] if len({o.device_id for o in namesakes}) > 1 else []
-        telling += [r.backend] if len({o.backend for o in namesakes}) > 1 else []
-        if telling:
-            row["device"] = f"{r.device} ({', '.join(filter(None, telling))})"
-    own, others = ([row for row in rows if (row["where"] == "elsewhere") == away] for away in (False, True))
+    rows = _rows(answer.recommendations, objective, wide=wide)
+    where = [r.where for r in answer.recommendations]
+    own, others = (
+        [row for row, place in zip(rows, where, strict=True) if (place == "elsewhere") == away]
+        for away in (False, True)
+    )
     if own or not others:
         print_table(own, empty="Nothing supports a recommendation.")
     if others:
         typer.echo("\nElsewhere, known from others only:" if own else "Elsewhere, known from others only:")
-        print_table(others)
+        shown = others if verbose else others[:_MAX_ELSEWHERE]
+        print_table(shown)
+        if len(shown) < len(others):
+            note(f"{len(others) - len(shown)} more elsewhere (--verbose shows them)")
+    if rows and not wide:
+        note("level: share of single batches (measured) or of unseen cells (predicted) in the limits; --wide shows all")
     if (gain := gain_elsewhere(objective, answer.recommendations)) is not None:
         note(gain)
-    for reason, group in excluded_by_reason(answer.excluded).items():
-        if len(group) > 1 and not verbose:
-            note(f"left out: {len(group)} devices: {reason} (--verbose names them)")
-            continue
-        for left_out in group:
-            device = f" ({left_out.device})" if left_out.device else ""
-            note(f"left out: {left_out.hardware}{device}: {reason}")
+    _note_excluded(answer.excluded, verbose=verbose)
     open_ = [e for e in answer.excluded if e.cause not in ("constraint", "does_not_fit", "no_runtime")]
     if open_:
         # One suggestion is shown, because they differ only in hardware; --json has all.
@@ -59,9 +64,51 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool) -> None
         note(f"warning: {warning}")
 
 
+def _note_excluded(excluded: Sequence[Excluded], *, verbose: bool) -> None:
+    """Print what was left out by reason: first what was tried or may be changed, then the most frequent reasons."""
+    from predictor.advisor.answers import excluded_by_reason
+
+    groups = sorted(
+        excluded_by_reason(excluded).items(), key=lambda group: group[1][0].cause in ("unsupported", "no_runtime")
+    )
+    for reason, group in groups if verbose else groups[:_MAX_REASONS]:
+        if len(group) > 1 and not verbose:
+            note(f"left out: {len(group)} devices: {reason}")
+            continue
+        for left_out in group:
+            device = f" ({left_out.device})" if left_out.device else ""
+            note(f"left out: {left_out.hardware}{device}: {reason}")
+    if not verbose and any(len(group) > 1 for _, group in groups):
+        further = f" and {len(groups) - _MAX_REASONS} more reasons" if len(groups) > _MAX_REASONS else ""
+        note(f"--verbose names all that was left out{further}")
+
+
+def _rows(ranked: Sequence[Recommendation], objective: Objective, *, wide: bool) -> list[dict[str, Any]]:
+    """Return a row per recommendation; what tells devices of one name apart is added to it."""
+    rows = []
+    several_own = len({r.where for r in ranked} - {"elsewhere"}) > 1
+    for r in ranked:
+        namesakes = [o for o in ranked if (o.hardware, o.device) == (r.hardware, r.device)]
+        telling = [r.device_id] if len({o.device_id for o in namesakes}) > 1 else []
+        telling += [r.backend] if len({o.backend for o in namesakes}) > 1 else []
+        named = f"{r.device} ({', '.join(filter(None, telling))})" if telling else r.device
+        columns = _wide_row(r) if wide else _narrow_row(r, objective)
+        device = named if wide or named is None else _shortened(named)
+        place = {"where": r.where} if wide or several_own else {}
+        rows.append({"rank": r.rank, **columns, "device": device, **place, **_objective(r, objective, wide=wide)})
+    return rows
+
+
+def _shortened(name: str) -> str:
+    """Return a name of at most _MAX_NAME characters: its beginning and its end, which tells namesakes apart."""
+    if len(name) <= _MAX_NAME:
+        return name
+    return f"{name[: _MAX_NAME - _NAME_END - 1]}…{name[-_NAME_END:]}"
+
+
 def print_prediction(answer: PredictAnswer) -> None:
     """Print one prediction and its basis."""
-    print_table([_row(answer)])
+    print_table([_narrow_row(answer)])
     note(answer.basis)
     for reason in answer.why:
         note(f"why: {reason}")
@@ -160,27 +207,45 @@ def draw_chart(rows: list[dict[str, Any]], path: Path) -> None:
     note(f"drawn to {path}")
 
 
-def _row(figures: Figures) -> dict[str, Any]:
+def _narrow_row(figures: Figures, objective: Objective = "latency") -> dict[str, Any]:
+    latency = figures.latency_ms
+    limits = (
+        None if latency.low is None or latency.high is None else f"{_number(latency.low)} to {_number(latency.high)}"
+    )
+    level = None if latency.level is None else f"{latency.level:.0%}"
     return {
         "hardware": figures.hardware,
         "device": figures.device,
+        "latency_ms": _number(latency.p50),
+        **({"limits": limits, "level": level} if objective == "latency" else {}),
+        "provenance": figures.provenance,
+    }
+
+
+def _wide_row(figures: Figures) -> dict[str, Any]:
+    return {
+        "hardware": figures.hardware,
+        "device": figures.device,
+        "precision": figures.precision,
         "latency_ms": _interval(figures.latency_ms),
         "items_per_s": _interval(figures.throughput_items_per_s),
         "memory_peak_mib": _interval(figures.memory_peak_mib),
-        "where": figures.where,
         "provenance": figures.provenance,
         "compatibility": figures.compatibility.rating or figures.compatibility.state,
     }
 
 
-def _objective(figures: Figures, objective: str) -> dict[str, Any]:
+def _objective(figures: Figures, objective: Objective, *, wide: bool) -> dict[str, Any]:
+    """Return the columns of an objective, beyond the usual ones."""
     cost, energy = figures.cost, figures.energy
+    if objective == "throughput" and not wide:
+        return {"items_per_s": _interval(figures.throughput_items_per_s)}
+    if objective == "memory" and not wide:
+        return {"memory_peak_mib": _interval(figures.memory_peak_mib)}
     if objective == "cost":
         dated = None if cost is None else f"{cost.usd_per_hour:g} USD/h, {cost.date or 'undated'}"
-        return {
-            "usd_per_million_items": _interval(None if cost is None else cost.usd_per_million_items),
-            "price": dated,
-        }
+        dollars = _interval(None if cost is None else cost.usd_per_million_items)
+        return {"usd_per_million_items": dollars, **({"price": dated} if wide else {})}
     if objective == "energy":
         return {"j_per_item": _interval(None if energy is None else energy.j_per_item), "energy": energy and energy.how}
     return {}
@@ -190,8 +255,13 @@ def _interval(interval: Interval | None) -> str | None:
     if interval is None:
         return None
     if interval.low is None and interval.high is not None:
-        return f"at most {interval.high:.4g}"
+        return f"at most {_number(interval.high)}"
     if interval.low is None or interval.high is None:
-        return f"{interval.p50:.4g}"
+        return _number(interval.p50)
     level = "" if interval.level is None else f" at {interval.level:.0%}"
-    return f"{interval.p50:.4g} [{interval.low:.4g}, {interval.high:.4g}{level}]"
+    return f"{_number(interval.p50)} [{_number(interval.low)}, {_number(interval.high)}{level}]"
+
+
+def _number(value: float) -> str:
+    """Return a figure with what is known of it: three digits."""
+    return f"{value:.3g}" if value < _THREE_DIGITS else f"{value:.0f}"

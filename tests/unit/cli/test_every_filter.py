@@ -41,7 +41,7 @@ NONE = {
 """Values that are known, and select nothing of it; of one command where its values are its own."""
 NO_FILTERS = {
     "after", "as_json", "as_of", "before", "documented", "family", "format_", "history", "home", "list_", "metric",
-    "min_change_percent", "models", "name", "output", "record", "theme", "kind",
+    "min_change_percent", "models", "name", "output", "record", "theme", "kind", "by_device",
 }  # fmt: skip
 """What these say is what is asked and how it is answered."""
 ASK_OR_MEASURE = {
