@@ -90,6 +90,7 @@ def _side_by_side(
 
     from accel_platform.analysis.query.filters import measure_command
     from accel_platform.analysis.summaries.comparison import compare_side_by_side
+    from accel_platform.hardware.catalog import form_factor_caution
     from accel_platform.warehouse.reader import Reader
 
     found = compare_side_by_side(Reader(settings_for(home, as_of)), filters, "model_id" if by_model else "hardware")
@@ -98,6 +99,8 @@ def _side_by_side(
     hint = _missing_shape_reason(found) or f"To measure: `{measure_command(filters)}`."
     nothing = f"No shape was measured on both sides. {hint}"
     write_answer(rows, kind, output, title=_title(found), document=asdict(found), empty=nothing)
+    for caution in filter(None, map(form_factor_caution, filters.hardware)):
+        note(caution)
     for name, command in found.lacking.items():
         note(f"nothing of {name}: `{command}` measures it")
     if found.unpaired:

@@ -194,6 +194,7 @@ class MatrixCell(BaseModel):
     hardware: str
     device_id: str | None
     device_name: str | None
+    device_count: int | None
     mode: str
     state: str
     rating: str | None

@@ -66,9 +66,10 @@ def _row(sample: Sample, lacking: str, error: float) -> dict[str, Any]:
 
 def _matches(sample: Sample, selection: Selection) -> bool:
     names = [canonical_model_id(name) for name in selection.model]
+    shown = {*selection.hardware, *selection.hardware_devices.values()}
     return (
         (not names or sample.model in names or sample.family in names)
-        and (not selection.hardware or sample.hardware in selection.hardware)
+        and (not shown or sample.hardware in shown or sample.device in shown)
         and selection.device in (None, sample.device)
         and selection.mode in (None, sample.mode)
         and selection.precision in (None, sample.precision)

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from accel_platform.errors import InvalidInput, NotFound
-from accel_platform.hardware.catalog import catalogued_name
+from accel_platform.hardware.catalog import catalogued_name, find_spec, form_factor_caution
 from accel_platform.warehouse.reader import Reader
 
 Name = str | None
@@ -28,7 +28,9 @@ class Selection(BaseModel):
         default=(), max_length=_MOST_NAMES, description="Models: keys, aliases, hub ids, or families."
     )
     hardware: tuple[str, ...] = Field(
-        default=(), max_length=_MOST_NAMES, description="Hardware names: cuda, or with a choice openvino:gpu.1."
+        default=(),
+        max_length=_MOST_NAMES,
+        description="Hardware names: cuda, or with a choice openvino:gpu.1; or devices of the spec sheet.",
     )
     device: Name = Field(default=None, max_length=200, description="A device by id or name.")
     mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
@@ -59,8 +61,11 @@ class Selection(BaseModel):
             values["models"] = self.recorded_models()
         if self.hardware:
             chosen = f" OR list_contains($hardware, {table}.hardware || ':' || {table}.choice)" if self.choices else ""
-            conditions.append(f"(list_contains($hardware, {table}.hardware){chosen})")
+            device = f" OR list_contains($hardware_devices, {table}.device_name)" if self.hardware_devices else ""
+            conditions.append(f"(list_contains($hardware, {table}.hardware){chosen}{device})")
             values["hardware"] = list(self.hardware)
+            if device:
+                values["hardware_devices"] = [*self.hardware_devices.values()]
         if self.device is not None:
             conditions.append(
                 f"(list_contains($devices, {table}.device_id) OR list_contains($devices, {table}.device_name))"
@@ -85,6 +90,12 @@ class Selection(BaseModel):
     def hardware_names(self) -> list[str]:
         """Every hardware name once, without its choice."""
         return list(dict.fromkeys(name.partition(":")[0] for name in self.hardware))
+
+    @property
+    def hardware_devices(self) -> dict[str, str]:
+        """Devices named as hardware, with their names in the spec sheet: H100, or 4 x H100."""
+        sheet = {name: catalogued_name(name) for name in self.hardware}
+        return {name: device for name, device in sheet.items() if find_spec(re.sub(r"^\d+ x ", "", device))}
 
     @property
     def device_names(self) -> list[str] | None:
@@ -116,15 +127,20 @@ def require_known(reader: Reader, selection: Selection) -> None:
         from accel_platform.backends.registry import RUNTIMES, runtime_for
 
         known = {row["hardware"] for row in places} | set(RUNTIMES)
+        devices = {name for row in places for name in (row["device_id"], row["device_name"]) if name}
+        for name, device in selection.hardware_devices.items():
+            if device not in devices:
+                caution = form_factor_caution(name)
+                problem = f"Nothing was measured on or imported of {device!r}, which {name!r} names."
+                raise NotFound(problem if caution is None else f"{problem} {caution}")
         for hardware in selection.hardware_names:
-            if hardware not in known:
+            if hardware not in known and hardware not in selection.hardware_devices:
                 raise NotFound(_unknown("hardware", hardware, known, "SELECT DISTINCT hardware FROM results"))
         chosen = {f"{row['hardware']}:{row['choice']}" for row in places if row["choice"]}
         for choice in set(selection.choices) - chosen:
             if choice.partition(":")[0] not in RUNTIMES:
                 raise NotFound(_unknown("hardware", choice, chosen, "SELECT DISTINCT hardware, choice FROM results"))
             runtime_for(choice)
-        devices = {name for row in places for name in (row["device_id"], row["device_name"]) if name}
         if selection.device is not None and devices.isdisjoint(selection.device_names or ()):
             sql = "SELECT DISTINCT device_id, device_name FROM results"
             raise NotFound(_unknown("device", selection.device, devices, sql))
@@ -144,7 +160,7 @@ def measure_command(selection: Selection) -> str:
     """Return the command that measures what the selection describes."""
     options = {
         "models": ",".join(selection.model),
-        "hardware": ",".join(selection.hardware),
+        "hardware": ",".join(name for name in selection.hardware if name not in selection.hardware_devices),
         "mode": selection.mode,
         "precision": selection.precision,
         "batch-sizes": selection.batch_size,

@@ -33,7 +33,7 @@ class Comparison:
     snapshot_id: str
     by: By
     names: tuple[str, ...]
-    """Names compared, the first with each of the others: recorded ids of models, or hardware names."""
+    """Names compared, the first with each of the others: recorded ids of models, or names of hardware or devices."""
     rows: list[dict[str, Any]]
     unpaired: list[dict[str, Any]]
     """Cells of shapes that only one name was measured at."""
@@ -52,7 +52,7 @@ def compare_side_by_side(
     """
     require_known(reader, selection)
     cells = read_cells(reader, selection) if cells is None else cells
-    names = _names(cells, selection.model if by == "model_id" else selection.hardware, by)
+    names = _names(cells, selection.model if by == "model_id" else _columns(selection), by)
     shapes: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for cell in sorted(cells, key=lambda cell: _order(cell, by, names)):
         shapes.setdefault(_shape(cell, by), []).append(cell)
@@ -77,6 +77,11 @@ def compare_side_by_side(
     )
 
 
+def _columns(selection: Selection) -> list[str]:
+    """Return the selection's hardware names, devices among them by their names in the spec sheet."""
+    return [selection.hardware_devices.get(name, name) for name in selection.hardware]
+
+
 def _names(cells: Sequence[Mapping[str, Any]], requested: Sequence[str], by: By) -> tuple[str, ...]:
     """Return the requested names, a family replaced by its measured models; all measured names if none is requested."""
     measured = sorted({cell[by] for cell in cells}, key=lambda name: (name != "cpu", name))
@@ -88,9 +93,9 @@ def _names(cells: Sequence[Mapping[str, Any]], requested: Sequence[str], by: By)
 
 
 def _called(cell: Mapping[str, Any], by: By, names: Sequence[str]) -> str:
-    """Return the name that a cell belongs to: with its choice, if that was requested."""
-    chosen = f"{cell['hardware']}:{cell['choice']}"
-    return chosen if by == "hardware" and chosen in names else str(cell[by])
+    """Return the name that a cell belongs to: its device or, with its choice, its hardware, if that was requested."""
+    named = (f"{cell['hardware']}:{cell['choice']}", cell["device_name"]) if by == "hardware" else ()
+    return next((name for name in named if name in names), str(cell[by]))
 
 
 @dataclass(frozen=True)

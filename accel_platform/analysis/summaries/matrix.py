@@ -80,7 +80,7 @@ SELECT model_id, hardware, {column} AS "column",
     last_worked_at, last_failed_at, evidence
 FROM ({matrix})
 WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
-    AND (len($hardware) = 0 OR list_contains($hardware, hardware))
+    AND (len($hardware) = 0 OR list_contains($hardware, hardware) OR list_contains($hardware, device_name))
     AND ($devices IS NULL OR list_contains($devices, device_id) OR list_contains($devices, device_name))
 QUALIFY row_number() OVER (
     PARTITION BY model_id, "column"
@@ -107,8 +107,12 @@ def compatibility_matrix(
     """
     selection = selection or Selection()
     matrix, values = matrix_sql(selection)
-    outer = {"mode": mode, "models": selection.recorded_models(), "hardware": selection.hardware_names,
-             "devices": selection.device_names}  # fmt: skip
+    outer = {
+        "mode": mode,
+        "models": selection.recorded_models(),
+        "hardware": [*selection.hardware_names, *selection.hardware_devices.values()],
+        "devices": selection.device_names,
+    }
     rows = reader.rows(_BEST.format(matrix=matrix, column=_BY_DEVICE if by_device else "hardware"), outer | values)
     seen = _seen(reader, {name: outer[name] for name in ("mode", "models")})
     columns = {row["column"]: row for row in rows}

@@ -65,12 +65,12 @@ def matrix_history(
     """
     selection = selection or Selection()
     reject_choices(selection.hardware)
-    models = selection.recorded_models()
+    models, shown = selection.recorded_models(), {*selection.hardware, *selection.hardware_devices.values()}
     days = [row["day"] for row in reader.rows(_DAYS, {"models": models})]
     cells: dict[datetime, dict[Key, Row]] = {day: {} for day in days[-MAX_DAYS:]}
     moments = [day + timedelta(days=1) for day in cells]
     for row in reader.rows(matrix_history_sql(), {"moments": moments, "models": models}) if moments else ():
-        if mode in (None, row["mode"]) and (not selection.hardware or row["hardware"] in selection.hardware):
+        if mode in (None, row["mode"]) and (not shown or {row["hardware"], row["device_name"]} & shown):
             cells[row["moment"] - timedelta(days=1)][tuple(row[name] for name in _KEY)] = row
     changes: list[MatrixChange] = []
     before: dict[Key, Row] = {}

@@ -19,7 +19,7 @@ WITH attempts AS (
 ),
 judged AS (
     SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
-        mode, precision, batch_size, sequence_length, image_size, processes, count(*) AS results, measured, today, works,
+        min(device_count) AS device_count, mode, precision, batch_size, sequence_length, image_size, processes, count(*) AS results, measured, today, works,
         failing, bool_and(disturbed IS TRUE) AS disturbed,
         median(coalesce(latency_p50_ms, latency_mean_ms)) FILTER (WHERE disturbed IS NOT TRUE) AS steady_p50_ms,
         coalesce(steady_p50_ms, median(coalesce(latency_p50_ms, latency_mean_ms))) AS latency_p50_ms,
@@ -59,8 +59,8 @@ rated AS (
         AND s.image_size IS NOT DISTINCT FROM j.image_size AND s.processes IS NOT DISTINCT FROM j.processes
 ),
 summed AS (
-    SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name, mode,
-        bool_or(works AND stands) AS any_works, quantile_disc(relative_speed, 0.5) AS relative_speed,
+    SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name,
+        min(device_count) AS device_count, mode, bool_or(works AND stands) AS any_works, quantile_disc(relative_speed, 0.5) AS relative_speed,
         -- Shown in float32 if measured in it, for the shape that most devices were measured at, then the smallest, so that a row compares like with like.
         min_by(
             {batch_size: batch_size, sequence_length: sequence_length, latency_p50_ms: latency_p50_ms, disturbed: disturbed},
@@ -76,7 +76,7 @@ summed AS (
     FROM rated
     GROUP BY model_id, hardware, device_id, mode
 )
-SELECT model_id, model_family, hardware, device_id, device_name, mode,
+SELECT model_id, model_family, hardware, device_id, device_name, device_count, mode,
     CASE WHEN any_works THEN 'compatible' ELSE 'failed' END AS state,
     CASE WHEN relative_speed >= 0.8 THEN 'high' WHEN relative_speed >= 0.4 THEN 'medium'
          WHEN relative_speed IS NOT NULL THEN 'low' END AS rating,

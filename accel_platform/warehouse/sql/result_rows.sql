@@ -32,11 +32,13 @@ figures AS (
     FROM parsed
 ),
 -- One device, one name: what sources call `h100_sxm` or `Nvidia H100 GPU` goes by its name in the spec sheet. A device of
--- a known host keeps its identity. `4 x h100_sxm` are four of them, which is another device to compare with.
+-- a host of this log keeps its identity; hosts that a file describes (`imported-`) are somebody else's, and one device of
+-- theirs is one. `4 x h100_sxm` are four of them, which is another device to compare with.
 sheet AS (SELECT unnest($device_keys) AS key, unnest($device_names) AS name),
 named AS (
     SELECT f.*, try_cast(regexp_extract(p.device_name, '^(\d+) x ', 1) AS INTEGER) AS stated_count,
-        CASE WHEN host_id IS NULL AND p.provenance <> 'measured' AND sheet.name IS NOT NULL
+        CASE WHEN coalesce(starts_with(host_id, 'imported-'), true) AND p.provenance <> 'measured'
+                  AND sheet.name IS NOT NULL
              THEN coalesce(stated_count || ' x ', '') || sheet.name END AS catalogued
     FROM figures AS f
     LEFT JOIN sheet

@@ -223,3 +223,22 @@ def test_a_choice_of_hardware_is_a_name_of_its_own(tmp_path: Path) -> None:
         matrix_history(reader, Selection(hardware=one))
     with pytest.raises(InvalidInput, match="gpu"):
         require_known(reader, Selection(hardware=("openvino:tpu",)))
+
+
+def test_devices_of_the_spec_sheet_are_compared_by_any_of_their_names(settings: Settings, log: EventLog) -> None:
+    claim: Any = {"provenance": "imported", "samples_ns": (), "fingerprint": None, "hardware": "cuda"}
+    names = {"h100_sxm": 2.0, "4 x h100_sxm": 1.0, "Nvidia A100 GPU": 6.0}
+    log.append(
+        [
+            event(result(device_name=n, device_id=n, latency_mean_ms=ms, **claim), host_id=None)
+            for n, ms in names.items()
+        ]
+    )
+    refresh(settings)
+    reader = Reader(settings)
+    found = compare_side_by_side(reader, Selection(hardware=("H100", "A100 40GB")), "hardware")
+    assert found.names == ("NVIDIA H100 SXM5 80GB", "NVIDIA A100 SXM4 40GB")
+    assert [(row["device_name"], row["ratio"]) for row in found.rows] == [(found.names[0], None), (found.names[1], 3.0)]
+    assert len(compatibility_matrix(reader, Selection(hardware=("H100",)))["models"]) == 1
+    with pytest.raises(NotFound, match="Nothing was measured on or imported of 'NVIDIA L4', which 'L4' names"):
+        require_known(reader, Selection(hardware=("L4",)))

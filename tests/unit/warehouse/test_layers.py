@@ -597,6 +597,16 @@ def test_one_device_of_several_sources_has_one_name_and_a_count(settings: Settin
     }
     matrix = compatibility_matrix(Reader(settings), Selection(device="h100_sxm"))
     assert [cells["cuda"]["device"] for cells in matrix["models"].values()] == [H100]
-    sql = "SELECT device_name, results_ok FROM compat_matrix WHERE device_name = $name"
-    found = Reader(settings).rows(sql, {"name": H100})
-    assert [(row["device_name"], row["results_ok"]) for row in found] == [(H100, 2)]
+    found = Reader(settings).rows("SELECT device_name, device_count, results_ok FROM compat_matrix")
+    assert {(H100, 1, 2), (f"4 x {H100}", 4, 1)} <= {tuple(row.values()) for row in found}
+
+
+def test_one_device_of_two_hosts_that_files_describe_is_one_and_a_host_of_the_log_keeps_its_own(
+    settings: Settings, log: EventLog
+) -> None:
+    claim: Any = {"provenance": "imported", "samples_ns": (), "latency_mean_ms": 2.0, "fingerprint": None}
+    for host in ("imported-1", "imported-2", "lab-7"):
+        log.append([event(result(device_name="h100_sxm", device_id=f"on {host}", **claim), host_id=host)])
+    _stage_and_publish(settings)
+    rows = Reader(settings).rows("SELECT device_id, count(*) AS n FROM results GROUP BY ALL")
+    assert {tuple(row.values()) for row in rows} == {(f"imported:{H100}", 2), ("on lab-7", 1)}
