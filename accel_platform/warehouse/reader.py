@@ -89,6 +89,7 @@ class Reader:
     def _newest(self) -> tuple[Projection, duckdb.DuckDBPyConnection]:
         with self._lock:
             for attempt in range(5):
+                newest = None
                 try:
                     newest = require_current(self._settings)
                     if self._open is None or self._open[0] != newest:
@@ -96,7 +97,9 @@ class Reader:
                         connection.execute(_SANDBOX)
                         self._open = (newest, connection)
                     break
-                except WarehouseDamaged:
+                except WarehouseDamaged as error:
+                    if newest is not None:
+                        _raise_if_outdated(newest, error.__cause__)
                     # Retried, because it may have been retired after the pointer was read; the pointer has moved then.
                     if attempt == 4:
                         raise
@@ -126,12 +129,18 @@ def _translate_errors(projection: Projection) -> Iterator[None]:
     except duckdb.IOException as error:
         raise read_error(projection.directory, error) from error
     except duckdb.Error as error:
-        # Only now, because a query alone needs neither the log nor Arrow, whose imports take longer than it.
-        from accel_platform.warehouse.build_layer import schema_id
-
-        if isinstance(error, duckdb.BinderException | duckdb.CatalogException) and projection.schema_id != schema_id():
-            raise AccelError(
-                "The tables were made by another version of the platform: `accel db rebuild` makes them again from the "
-                f"log. ({error})"
-            ) from error
+        _raise_if_outdated(projection, error)
         raise InvalidInput(f"The query does not run: {error}") from error
+
+
+def _raise_if_outdated(projection: Projection, error: BaseException | None) -> None:
+    """Raise AccelError where a table or column is missing because another version made the tables."""
+    if not isinstance(error, duckdb.BinderException | duckdb.CatalogException):
+        return
+    # Only now, because a query alone needs neither the log nor Arrow, whose imports take longer than it.
+    from accel_platform.warehouse.build_layer import schema_id
+
+    if projection.schema_id != schema_id():
+        raise AccelError(
+            "The tables were made by another version of the platform: `accel db rebuild` makes them again from the log."
+        ) from error

@@ -35,7 +35,7 @@ from accel_platform.events.types import (
     ShiftRejected,
 )
 from accel_platform.settings import Settings
-from accel_platform.warehouse import build_layer, publish, rules
+from accel_platform.warehouse import build_layer, layers, publish, rules
 from accel_platform.warehouse.layers import TABLES, Layer, Projection, WarehouseDamaged, current, require_current
 from accel_platform.warehouse.reader import Reader
 from factories import event, result, verification
@@ -472,6 +472,19 @@ class TestMatrix:
     @pytest.mark.parametrize("provenance", ["simulated", "suspect", "emulated"])
     def test_doubtful_rows_do_not_count(self, settings: Settings, log: EventLog, provenance: str) -> None:
         assert self._matrix(settings, log, result(provenance=provenance), verification()) == {}
+
+
+def test_tables_of_an_older_version_are_told_from_damaged_ones(
+    settings: Settings, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append([event(result())])
+    _stage_and_publish(settings)
+    # What an upgrade does: a view asks for a column that the tables on disk lack, and their schema has another id.
+    monkeypatch.setattr(layers, "USABLE", "SELECT r.* EXCLUDE (counts), r.column_of_tomorrow FROM judged_results AS r")
+    monkeypatch.setattr(build_layer, "schema_id", lambda: "tomorrow")
+    with pytest.raises(AccelError, match="another version of the platform: `accel db rebuild`") as told:
+        Reader(settings).rows("SELECT 1 AS one")
+    assert "Binder" not in str(told.value)
 
 
 class TestDamage:
