@@ -80,19 +80,24 @@ def load_training_set(reader: Reader) -> TrainingSet:
         ):
             sample = "faster than its device at full speed"
         if isinstance(sample, Sample):
-            runs[sample.without_figures()].append(sample)
+            runs[_configuration(sample)].append(sample)
         else:
             skipped[sample] += 1
     # A cell counts once however often it failed, as one that ran does: else retries would raise the share of failures.
     failed: dict[Sample, tuple[datetime, str]] = {}
     for row in _rows(reader, "judged_results", "counts AND status = 'failed'"):
         sample = _sample_from_row(row, stated_costs, models, devices)
-        if isinstance(sample, Sample) and (cell := sample.without_figures()) not in runs:
+        if isinstance(sample, Sample) and (cell := _configuration(sample)) not in runs:
             kind = row["failure_class"] or "error"
             newest = row["recorded_at"], "out_of_memory" if kind in _MEMORY_FAILURES else kind
             failed[cell] = max(newest, failed.get(cell, newest))
     measured = [_median_sample(samples) for samples in runs.values()]
     return TrainingSet(measured, [(cell, kind) for cell, (_, kind) in failed.items()], dict(sorted(skipped.items())))
+
+
+def _configuration(sample: Sample) -> Sample:
+    """Return the key of a configuration, equal for a pack's figure and the same one that somebody imported."""
+    return replace(sample.without_figures(), own=False)
 
 
 def _rows(reader: Reader, table: str, condition: str) -> list[dict[str, Any]]:
@@ -106,7 +111,8 @@ def _rows(reader: Reader, table: str, condition: str) -> list[dict[str, Any]]:
 def _median_sample(samples: list[Sample]) -> Sample:
     peaks = [sample.memory_peak_mib for sample in samples if not math.isnan(sample.memory_peak_mib)]
     latency = median(sample.latency_ms for sample in samples)
-    return replace(samples[0], latency_ms=latency, memory_peak_mib=median(peaks) if peaks else math.nan)
+    own = all(sample.own for sample in samples)
+    return replace(samples[0], own=own, latency_ms=latency, memory_peak_mib=median(peaks) if peaks else math.nan)
 
 
 def _sample_from_row(

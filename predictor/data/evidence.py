@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from accel_platform.hardware.host import host_id
+from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader
 from predictor.schemas.responses import INTERVAL_LEVEL, Compatibility, Interval, Where
 
@@ -234,6 +235,9 @@ WITH usable AS (
     FROM usable_results
     WHERE batch_size IS NOT NULL AND {LATENCY} > 0
         AND coalesce(processes, 1) = 1 -- queries are about one device
+    -- A figure of a knowledge pack that somebody also imported counts once.
+    QUALIFY provenance = 'measured' OR starts_with(source, '{SOURCE_PREFIX}')
+        OR NOT bool_or(starts_with(source, '{SOURCE_PREFIX}')) OVER (PARTITION BY {_CELL}, latency_ms)
 )
 """
 

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DeviceObserved
 from accel_platform.hardware import cpu
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
+from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.data.dataset import load_training_set
-from predictor.data.evidence import Target, observed_devices
+from predictor.data.evidence import Target, load_evidence, observed_devices
 from predictor.data.samples import (
     ALL_OPERATORS,
     FIXED_SIZE,
@@ -262,3 +264,18 @@ def test_vector_width_from_the_instruction_sets(
 ) -> None:
     monkeypatch.setattr(cpu, "cpu_facts", lambda: {"name": "x", "features": features})
     assert cpu.vector_bits() == bits
+
+
+def test_a_packs_figure_that_somebody_imported_too_counts_once(tmp_path: Path) -> None:
+    bert = MODELS[0]
+    published = result(bert, "cpu", 1, provenance="imported")
+    settings = world(tmp_path, [described(bert), published])
+    EventLog.open(settings).append([Event.of(published, source="pack:published@1")])
+    EventLog.open(settings).append([Event.of(result(bert, "cpu", 2, provenance="imported"), source="test")])
+    refresh(settings)
+    assert Reader(settings).rows("SELECT count(*) AS n FROM usable_results") == [{"n": 3}]
+    [one, two] = sorted(load_training_set(Reader(settings)).measured, key=lambda sample: sample.batch_size)
+    # Published once is published: it says nothing of the devices of the log's own users.
+    assert (one.batch_size, one.own, two.batch_size, two.own) == (1, False, 2, True)
+    runs = {cell.batch_size: summary.runs for cell, summary in load_evidence(Reader(settings)).summaries.items()}
+    assert runs == {1: 1, 2: 1}
