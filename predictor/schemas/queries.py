@@ -31,6 +31,11 @@ class ResultsQuery(Selection, PageQuery):
 Name = Annotated[str | None, Field(default=None, max_length=200)]
 
 
+def selection_of(model: str | None, hardware: str | None, mode: str | None) -> Selection:
+    """Return a selection of at most one model, hardware and mode."""
+    return Selection(model=(model,) if model else (), hardware=(hardware,) if hardware else (), mode=mode)
+
+
 class MatrixQuery(PageQuery):
     """Filters and page of the matrix."""
 
@@ -39,6 +44,10 @@ class MatrixQuery(PageQuery):
     mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
     state: Name = Field(default=None, max_length=200, description="compatible or failed.")
     limit: int = Field(default=1000, ge=1, le=10_000)
+
+    def selection(self) -> Selection:
+        """Return the names that it filters by."""
+        return selection_of(self.model, self.hardware, self.mode)
 
     def where(self) -> tuple[str, dict[str, Any]]:
         """Return an SQL condition over the matrix (as `r`), and its values."""

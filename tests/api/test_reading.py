@@ -145,6 +145,29 @@ def test_filters_are_those_of_every_command(client: TestClient) -> None:
     assert client.get("/results", params={"since": "12.5"}).status_code == 422
 
 
+def test_a_misspelt_filter_is_an_error_and_an_unmeasured_one_is_empty(client: TestClient) -> None:
+    routes = {
+        "/results": ("model", "hardware", "mode", "precision", "device", "provenance", "status"),
+        "/results.csv": ("model", "hardware", "mode", "precision", "device", "provenance", "status"),
+        "/performance": ("model", "provenance"),
+        "/matrix": ("model", "hardware", "mode"),
+        "/compatibility": ("model", "hardware"),
+        "/regressions": ("model", "hardware", "mode"),
+        "/dashboard/results": ("model", "hardware", "provenance", "precision"),
+    }
+    for path, names in routes.items():
+        for name in names:
+            wrong = client.get(path, params={name: "opnvino"})
+            assert wrong.status_code == (422 if name in ("mode", "provenance", "status") else 404), (path, name)
+            assert "opnvino" in wrong.text
+    assert "Did you mean openvino" in client.get("/results?hardware=opnvino").json()["detail"]
+    assert "choose inference, generation" in client.get("/results?mode=opnvino").json()["detail"]
+    # Known, and nothing measured of it.
+    for query in ("model=roberta-base", "mode=training", "status=timeout", "precision=int8", "hardware=wasm"):
+        answer = client.get(f"/results?{query}")
+        assert (answer.status_code, answer.json()["results"]) == (200, []), query
+
+
 def test_models_with_slashes_and_by_alias(client: TestClient) -> None:
     assert client.get("/models/google/odd model").json()["model"]["results"] == 1
     assert client.get("/models/bert-base-uncased").json()["model"]["model_id"] == "bert-base"

@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events.types import Mode, Provenance, Status
 from accel_platform.hardware.catalog import catalogued_name, find_spec, form_factor_caution
+from accel_platform.precisions import PRECISIONS, canonical_precision
 from accel_platform.warehouse.reader import Reader
 
 Name = str | None
@@ -108,15 +110,16 @@ class Selection(BaseModel):
 
 
 def require_known(reader: Reader, selection: Selection) -> None:
-    """Check that every model, hardware name and device of the selection is known, measured or not.
+    """Check that every name of the selection is known, measured or not.
 
     Raises
     ------
     NotFound
-        For an unknown name, with names of similar spelling.
+        For an unknown model, hardware, device or precision, with names of similar spelling.
     InvalidInput
-        For a choice that its runtime cannot have.
+        For a mode, provenance or status that there is not, and a choice that its runtime cannot have.
     """
+    _require_known_values(reader, selection)
     models = reader.rows("SELECT model_id, family FROM models")
     names = {name for row in models for name in row.values() if name}
     for model in selection.model:
@@ -144,6 +147,31 @@ def require_known(reader: Reader, selection: Selection) -> None:
         if selection.device is not None and devices.isdisjoint(selection.device_names or ()):
             sql = "SELECT DISTINCT device_id, device_name FROM results"
             raise NotFound(_unknown("device", selection.device, devices, sql))
+
+
+def _require_known_values(reader: Reader, selection: Selection) -> None:
+    """Check mode, provenance, status and precision, as `require_known` says."""
+    for what, value, values in (
+        ("mode", selection.mode, get_args(Mode)),
+        ("provenance", selection.provenance, get_args(Provenance)),
+        ("status", selection.status, get_args(Status)),
+    ):
+        if value is not None and value not in values:
+            raise InvalidInput(f"{value!r} is no {what}: choose {', '.join(values)}.")
+    if selection.precision is not None and canonical_precision(selection.precision) not in PRECISIONS:
+        recorded = {row["precision"] for row in reader.rows("SELECT DISTINCT precision FROM results")} - {None}
+        if selection.precision not in recorded:
+            sql = "SELECT DISTINCT precision FROM results"
+            raise NotFound(_unknown("precision", selection.precision, {*PRECISIONS, *recorded}, sql))
+
+
+def require_known_if_empty(rows: Sequence[Any], reader: Reader, selection: Selection) -> None:
+    """Check the names of a selection that found nothing: a misspelt one is an error, not an empty answer.
+
+    Raises as `require_known` does.
+    """
+    if not rows:
+        require_known(reader, selection)
 
 
 def reject_choices(hardware: Iterable[str]) -> None:

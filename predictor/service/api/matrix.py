@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.query.filters import Selection, equality_condition
+from accel_platform.analysis.query.filters import Selection, equality_condition, require_known_if_empty
 from accel_platform.analysis.summaries.matrix_history import MatrixChange, matrix_history
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
@@ -63,6 +63,7 @@ def router(advisor: Advisor) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             condition, values = query.where()
             rows, more = _MATRIX.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            require_known_if_empty(rows, tables, query.selection())
             return {"cells": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
