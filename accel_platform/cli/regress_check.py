@@ -67,6 +67,9 @@ def check(
         note(f"accel: {error}")
         raise typer.Exit(CANNOT_DECIDE) from error
     _print(checked, CheckFormat.json if as_json else format_)
+    if not confirm and (undecided := checked.count("suspicious")):
+        cells = "1 cell looks" if undecided == 1 else f"{undecided} cells look"
+        note(f"{cells} changed, which is not decided: add --confirm to measure again on the candidate's host.")
     raise typer.Exit(checked.exit_code)
 
 

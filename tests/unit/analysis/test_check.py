@@ -465,6 +465,13 @@ class TestCommand:
         assert "more layers" in lab.accel("list", "--json").stdout
         assert json.loads(lab.accel("history", "--model", "bert", "--json").stdout)[0]["results"] == 9
 
+    def test_a_change_that_one_process_saw_names_the_way_to_decide_it(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.run(NEW, 2.6)
+        done = lab.accel("check", "--baseline", OLD, "--candidate", NEW)
+        assert (done.exit_code, "suspicious" in done.output) == (0, True), done.output
+        assert "1 cell looks changed, which is not decided: add --confirm" in done.output
+
     @pytest.mark.parametrize(
         ("baseline", "candidate", "said"),
         [("nothing", NEW, "is no run"), (OLD, OLD[:9], "both mean run"), ("run-0001", NEW, None)],
