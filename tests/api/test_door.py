@@ -356,7 +356,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 def test_a_line_a_request_and_bugs_under_the_same_id(home: Settings, lines: io.StringIO) -> None:
     _, secret = KeyStore(home).create("me", Scope.write)
     with _asking(home) as client:
-        client.get("/results?model=x", headers={**_bearer(secret), "X-Request-ID": "first"})
+        client.get("/results?model=bert-base", headers={**_bearer(secret), "X-Request-ID": "first"})
         broken = client.get("/broken", headers={**_bearer(secret), "X-Request-ID": "second"})
         assert "ZeroDivisionError" in _problem(broken, 500, "internal-error")["detail"]
     told = [json.loads(line) for line in lines.getvalue().splitlines()]
@@ -371,7 +371,7 @@ def test_a_line_a_request_and_bugs_under_the_same_id(home: Settings, lines: io.S
 
 def test_figures_for_prometheus(home: Settings) -> None:
     with _asking(home) as client:
-        for path in ("/results", "/results?model=a", "/nowhere", "/also-nowhere"):
+        for path in ("/results", "/results?model=bert-base", "/nowhere", "/also-nowhere"):
             client.get(path)
         text = client.get("/metrics").text
     counted = dict(re.findall(r"^(accel_[^ ]+) ([0-9.e+-]+)$", text, re.MULTILINE))
