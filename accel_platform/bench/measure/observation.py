@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -13,9 +13,6 @@ from accel_platform.hardware import gpu
 from accel_platform.hardware.cpu import state_now
 from accel_platform.hardware.energy import Meter, described, meter_for
 from accel_platform.hardware.memory import own_peak_mib
-
-MAX_ATTEMPTS = 3
-"""Largest number of times that a cell is sampled while other processes disturb it."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +35,22 @@ def observe(
 ) -> dict[str, Any]:
     """Return the steady samples of `run`, and the part of a cell's answer that does not depend on what was run.
 
-    A measurement that others disturb is repeated at once, up to `MAX_ATTEMPTS` times and while the sampling's limit
-    lasts; the last one counts. The peak memory is this process's unless `memory_peak_mib` is given. Processor time is
-    counted for `root` and its descendants.
+    A measurement that others disturb is repeated at once, if another of its length fits into the sampling's limit; the
+    last one counts. The peak memory is this process's unless `memory_peak_mib` is given. Processor time is counted for
+    `root` and its descendants.
     """
     before = _state(target.hardware)
-    started_ns, disturbances = perf_counter_ns(), list[str]()
+    started_ns, spent_s, disturbances = perf_counter_ns(), 0.0, list[str]()
     while True:
         meter = meter_for(target.energy)
         began = read_load_counters(root)
-        samples = collect_samples(run, sampling, clock, steady=meter if isinstance(meter, Meter) else None)
+        remaining = replace(sampling, limit_s=sampling.limit_s - spent_s)
+        samples = collect_samples(run, remaining, clock, steady=meter if isinstance(meter, Meter) else None)
         contention = measure_contention(began, read_load_counters(root))
         reason = disturbance_by_others(contention)
+        attempts = len(disturbances) + 1
         spent_s = (perf_counter_ns() - started_ns) / 1e9
-        if reason is None or len(disturbances) + 1 == MAX_ATTEMPTS or spent_s >= sampling.limit_s:
+        if reason is None or attempts >= sampling.max_attempts or spent_s * (1 + 1 / attempts) > sampling.limit_s:
             break
         disturbances.append(reason)
     return {

@@ -31,6 +31,8 @@ class Sampling:
     warmup_tolerance: float = 0.05
     warmup_min_count: int = 0
     """Runs that warm up at least, whatever `warmup_max_s` says; `limit_s` ends them too."""
+    max_attempts: int = 3
+    """Times that a cell is sampled at most while other processes disturb it; `limit_s` ends this too."""
 
 
 @dataclass(frozen=True)

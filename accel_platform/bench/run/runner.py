@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from uuid_utils.compat import uuid7
 
 from accel_platform.backends.detect import Inventory, detect
+from accel_platform.bench.measure.contention import Contention, disturbance_by_others
 from accel_platform.bench.measure.failures import FailureReason, classify
 from accel_platform.bench.plan import device_scheduling, resume
 from accel_platform.bench.plan.plan import Cell, artifact_kind, group_by_process
@@ -30,7 +31,7 @@ from accel_platform.bench.prepare.preparation import PreparationFailures, prepar
 from accel_platform.bench.run import event_builders
 from accel_platform.bench.run.fallbacks import Fallback, FallbackName, fallbacks_for
 from accel_platform.bench.run.recorder import AppliedFallback, CellFailure, Recorder, RunSummary
-from accel_platform.bench.run.worker_pool import FailedMeasurement, OperatorProfile, WorkerPool
+from accel_platform.bench.run.worker_pool import FailedMeasurement, MeasuredCell, OperatorProfile, WorkerPool
 from accel_platform.events import EventLog
 from accel_platform.events.types import ModelDescribed, RunFinished, RunStarted
 from accel_platform.hardware.cpu import usable_cores
@@ -143,6 +144,9 @@ class _BenchmarkRun:
         )
         self.planned_cells = set(cells)
         self.preparation_failures: PreparationFailures = {}
+        self.stayed_disturbed = False
+        """True if other processes disturbed the newest cell to its end. The next worker then tries each cell once: on a
+        machine that stays busy, repetitions only make a run longer."""
 
     def run(self, resumes: str | None, requested_config: Mapping[str, Any] | None, labels: Mapping[str, str]) -> None:
         started = time.monotonic()
@@ -317,13 +321,18 @@ class _BenchmarkRun:
             "threads": self.threads,
             "energy": counted_by(self.recorder.device(first)),
             "artifact": str(artifacts.artifact(kind, first.sequence_length)),
-            "sampling": asdict(self.effort.sampling),
+            "sampling": asdict(
+                replace(self.effort.sampling, max_attempts=1) if self.stayed_disturbed else self.effort.sampling
+            ),
             "work": self.options.work,
         }
         for outcome in self.workers.measure(ready, job, self.trace_path if self.options.operators else None):
             if isinstance(outcome, OperatorProfile):
                 self.summary.operators[outcome.cell.label] = outcome.message
             else:
+                if isinstance(outcome, MeasuredCell):
+                    seen = Contention(**outcome.answer["contention"])
+                    self.stayed_disturbed = disturbance_by_others(seen) is not None
                 failures.append(self.recorder.record_outcome(outcome, (applied or {}).get(outcome.cell)))
         return [failure for failure in failures if failure is not None]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from accel_platform.bench.measure import observation
 from accel_platform.bench.measure.contention import Contention
-from accel_platform.bench.measure.sampling import Sampling
+from accel_platform.bench.measure.sampling import Samples, Sampling
 
 CALM, BUSY, OWN_THREADS = Contention(0.01, 0.01), Contention(0.6, 0.55), Contention(0.01, 0.55)
 QUICK = Sampling(min_time_s=0.0, min_count=2, max_time_s=0.0, limit_s=30.0, warmup_max_s=0.0)
@@ -41,8 +43,25 @@ def test_a_disturbed_measurement_is_repeated_at_once(
     )
 
 
-def test_no_repetition_begins_after_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("attempt_s", "max_attempts", "attempts"),
+    [(9.0, 3, 3), (12.0, 3, 2), (21.0, 3, 1), (0.1, 1, 1)],
+    ids=["all fit", "a third would not fit", "a second would not fit", "one allowed"],
+)
+def test_repetitions_fit_into_the_limit(
+    monkeypatch: pytest.MonkeyPatch, attempt_s: float, max_attempts: int, attempts: int
+) -> None:
+    seconds = itertools.count(0, attempt_s)
+    limits: list[float] = []
+
+    def collect(run: object, sampling: Sampling, clock: object, steady: object) -> Samples:
+        limits.append(sampling.limit_s)
+        return Samples((1, 1), 0, "limit")
+
+    monkeypatch.setattr(observation, "perf_counter_ns", lambda: round(next(seconds) * 1e9))
+    monkeypatch.setattr(observation, "collect_samples", collect)
     monkeypatch.setattr(observation, "measure_contention", lambda before, after: BUSY)
-    once = Sampling(min_time_s=0.0, min_count=1, max_time_s=0.0, limit_s=0.0, warmup_max_s=0.0)
-    answer = observation.observe(lambda: None, once, target=observation.MeterTarget("cpu", None))
-    assert answer["disturbed_before"] == []
+    allowed = replace(QUICK, max_attempts=max_attempts)
+    answer = observation.observe(lambda: None, allowed, target=observation.MeterTarget("cpu", None))
+    assert len(answer["disturbed_before"]) == attempts - 1
+    assert limits == pytest.approx([QUICK.limit_s - attempt_s * done for done in range(attempts)])
