@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -90,6 +91,19 @@ def test_a_second_run_lacks_nothing_and_a_wider_one_only_what_is_new(measured: W
     assert missing_cells(plan_cells([SPEC], HARDWARE, [1, 2], [16]), done, marks) == ()
     wider = plan_cells([SPEC], HARDWARE, [1, 2, 4], [16])
     assert {cell.batch_size for cell in missing_cells(wider, done, marks)} == {4}
+
+
+def test_on_a_machine_that_stays_busy_only_the_first_model_is_measured_again(world: World) -> None:
+    with contextlib.ExitStack() as busy:
+        for _ in range(psutil.cpu_count() or 1):
+            neighbor = busy.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            busy.callback(neighbor.kill)
+        world.run(plan_cells([SPEC], ("onnxruntime", "openvino"), [1], [16]))
+    first, second = world.events("ResultRecorded")
+    assert len(first.environment["disturbed_before"]) == 2
+    assert second.environment["disturbed_before"] == []
+    assert first.noisy
+    assert second.noisy
 
 
 def test_a_child_killed_ends_its_cells_and_the_run_goes_on(world: World) -> None:
