@@ -93,7 +93,8 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         operators=config.profile,
     )
     hardware = resolve_hardware(config)
-    models, headings = resolve_models(config)
+    log = EventLog.open(settings)
+    models, headings = resolve_models(config, log)
     left_out = _unsupported_lengths(models, config.sequence_lengths or (None,))
     inventory = detect(hardware)
     requested_config = plan_cells(
@@ -109,7 +110,6 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         # Hardware that nobody named and that lacks the mode or the precision is no failure.
         requested_config = tuple(cell for cell in requested_config if unsupported_reason(cell) is None)
     cells = tuple(cell for cell in requested_config if (cell.model, cell.sequence_length) not in left_out)
-    log = EventLog.open(settings)
     wanted = (
         missing_cells(cells, done_cells(log, since=since), host_fingerprints(inventory)) if config.missing else cells
     )

@@ -16,13 +16,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from accel_platform.backends.base import Arrays, Confirmation, Unsupported, UnsupportedPrecision, share
 from accel_platform.backends.profiling import OperatorTime
+from accel_platform.workloads.sources import load_source
 
 if TYPE_CHECKING:
     from accel_platform.workloads.heads import Head
 
 
 class PyTorchBackend:
-    """Loads a folder written by `save_pretrained`; casting its weights, or quantising its linear layers, is loading."""
+    """Loads a folder written by `save_pretrained` or `save_source`.
+
+    Casting its weights, or quantising its linear layers, is part of loading.
+    """
 
     name = "pytorch"
     compiles = False
@@ -51,7 +55,11 @@ class PyTorchBackend:
 
     def load(self, artifact: Path, *, precision: str, head: Head = "AutoModel") -> None:
         self._refuse(precision)
-        model = getattr(transformers, head).from_pretrained(artifact, dtype=self._DTYPES[precision]).eval()
+        dtype = self._DTYPES[precision]
+        if (sourced := load_source(artifact)) is not None:
+            model = sourced.to(dtype)
+        else:
+            model = getattr(transformers, head).from_pretrained(artifact, dtype=dtype).eval()
         self._precision = precision
         self.model = (_quantized(model) if precision == "int8" else model).to(self.device)
         self.synchronize()

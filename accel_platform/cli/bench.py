@@ -46,7 +46,20 @@ def bench() -> None:
 @app.command()
 def run(
     *,
-    models: Annotated[str | None, typer.Option(help="Models, comma-separated: keys, aliases or hub ids.")] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            help="Models, comma-separated: keys, aliases, hub ids, or your own: net.py:Net, net.onnx, timm:resnet50."
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=SHAPE",
+            help="What your own model reads, without the batch: x=3x224x224, ids=length:tokens:30522; repeatable.",
+        ),
+    ] = None,
     set_: Annotated[
         str | None, typer.Option("--set", help="A named set of models.", show_default="small, or custom")
     ] = None,
@@ -124,7 +137,7 @@ def run(
 
     names = split_words(models) if models is not None else None
     options = {
-        "models": names,
+        "models": _own_model(names, inputs),
         "set": set_,
         "models_file": _path(models_file),
         "weights": _weights(weights, names, models_file),
@@ -154,6 +167,26 @@ def run(
         print_plan(planned, wants_json(as_json, format_))
     else:
         measure_and_print(planned, wants_json(as_json, format_), again="`accel bench run --resume`")
+
+
+def _own_model(names: list[str] | None, inputs: list[str] | None) -> list[str] | dict[str, Any] | None:
+    """Return the models, with the inputs of the one among them that is the user's own. Raises InvalidInput."""
+    from accel_platform.errors import InvalidInput
+    from accel_platform.workloads.sources import is_source, usual_id
+
+    if not inputs:
+        return names
+    sources = [name for name in names or () if is_source(name)]
+    if len(sources) != 1:
+        raise InvalidInput(
+            f"--input belongs to one model of your own, such as net.py:Net, in --models; there are {len(sources)}. "
+            "Describe several in a models file."
+        )
+    if wrong := [text for text in inputs if "=" not in text]:
+        raise InvalidInput(f"--input: expected NAME=SHAPE such as x=3x224x224, got {wrong[0]!r}.")
+    shapes = dict(text.split("=", 1) for text in inputs)
+    own = {usual_id(sources[0]): {"source": sources[0], "inputs": shapes}}
+    return {**{name: {"name": name} for name in names or () if name not in sources}, **own}
 
 
 def _path(path: Path | None) -> str | None:

@@ -93,6 +93,10 @@ class ModelDescribed(Payload):
     count."""
     image_size: Positive | None = None
     """Edge in pixels of the image that the costs hold for; None if the model reads no image, or no square one."""
+    sequence_length: Positive | None = None
+    """Tokens that the costs hold for; None for inputs of a fixed size, and in events of older versions."""
+    operators: str | None = None
+    """Operators of one pass, in the JSON of `workloads.operators`, of a model whose code only its user has."""
 
 
 class RunStarted(Payload):

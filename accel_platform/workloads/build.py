@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from accel_platform.errors import NotFound
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.sources import build_source, is_sourced
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,6 +52,8 @@ def built(spec: ModelSpec, *, head: Head = "AutoModel") -> tuple[nn.Module, tupl
     import torch
     import transformers
 
+    if is_sourced(spec):
+        return build_source(spec, seed_of(spec)), ()
     auto: Any = getattr(transformers, head)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(spec))
@@ -75,9 +78,9 @@ def built(spec: ModelSpec, *, head: Head = "AutoModel") -> tuple[nn.Module, tupl
 def seed_of(spec: ModelSpec) -> int:
     """Seed of a model's random weights: its architecture and config, so that a renamed model keeps them.
 
-    How attention is computed is no part of what the weights are.
+    How attention is computed, and where its file lies, is no part of what the weights are.
     """
-    config = {key: value for key, value in spec.config.items() if key != "attn_implementation"}
+    config = {key: value for key, value in spec.config.items() if key not in ("attn_implementation", "source")}
     text = f"{spec.architecture} {sorted(config.items(), key=lambda kv: kv[0])!r}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 

@@ -12,6 +12,7 @@ from accel_platform.precisions import resolve_precision
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.inputs import InputSpec, describe_inputs
 from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.sources import GRAPHS, is_sourced, meta_source, source_file
 
 TRACING = threading.Lock()
 """torch's FLOP counter hooks into every module of the process, so two threads may not count at once."""
@@ -51,9 +52,13 @@ def cost_of(
     return _cost(spec, inputs, resolve_precision(precision))
 
 
-def parameters_of(spec: ModelSpec) -> int:
+def parameters_of(spec: ModelSpec, head: Head = "AutoModel") -> int:
     """Return the number of parameters; faster than `cost_of`, because nothing is traced."""
-    return sum(sizes_of_parameters(spec).values())
+    if spec.architecture in GRAPHS:
+        from accel_platform.workloads.graph_operators import graph_parameters
+
+        return graph_parameters(source_file(spec))
+    return sum(p.numel() for p in meta_model(spec, head).parameters())
 
 
 def sizes_of_parameters(spec: ModelSpec) -> dict[str, int]:
@@ -80,18 +85,37 @@ def _cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], precision: str) -> Mod
     from accel_platform.workloads.build import text_part
 
     dtype = torch.float32 if precision == "int8" else getattr(torch, precision)
+    if spec.architecture in GRAPHS:
+        return _graph_cost(spec, inputs, dtype.itemsize)
     model = _meta_model(spec, "AutoModel", dtype)
     flops, written, put_out = _trace(model, meta_inputs(inputs, dtype))
     stored = [*model.parameters(), *model.buffers()]
     return ModelCost(
         parameters=sum(p.numel() for p in model.parameters()),
         # Of a model that reads text alone, although it could see, what could see does not run.
-        layers=_layers(text_part(model.config) if spec.modality == "text" else model.config),
+        layers=None
+        if is_sourced(spec)
+        else _layers(text_part(model.config) if spec.modality == "text" else model.config),
         flops=flops,
         activation_bytes=written,
         layer_output_bytes=put_out,
         weight_bytes=sum(t.numel() * t.element_size() for t in stored)
         - (_saved_by_quantizing(model) if precision == "int8" else 0),
+    )
+
+
+def _graph_cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], bytes_per_number: int) -> ModelCost:
+    from accel_platform.workloads.operators import operators_of
+
+    operators, parameters = operators_of(spec, inputs), parameters_of(spec)
+    layers = [one for one in operators if one.kind in ("linear", "batched_matmul", "convolution")]
+    return ModelCost(
+        parameters=parameters,
+        layers=None,
+        flops=round(sum(one.flops for one in operators)),
+        activation_bytes=round(sum(one.written for one in operators) * bytes_per_number),
+        layer_output_bytes=round(sum(one.written for one in layers) * bytes_per_number),
+        weight_bytes=parameters * bytes_per_number,
     )
 
 
@@ -133,6 +157,8 @@ def _meta_model(spec: ModelSpec, head: Head, dtype: Any) -> Any:
 
     from accel_platform.workloads.build import config_of
 
+    if is_sourced(spec):
+        return meta_source(spec).to(dtype)
     auto: Any = getattr(transformers, head)
     with torch.device("meta"):
         return auto.from_config(config_of(spec), dtype=dtype).eval()

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.strict_json import read_object, validate_model
 from accel_platform.workloads.model_catalog import Modality, ModelSpec, architectures, resolve_model
+from accel_platform.workloads.sources import spec_of_source
 from accel_platform.workloads.weights import config_in, find_weights, with_weights
 
 SEQUENCE_LENGTH = 128
@@ -35,6 +36,21 @@ class CustomModel(BaseModel):
     config: dict[str, Any] = Field(default={}, title="an object", description="What differs from its default config.")
     sequence_length: int | None = Field(default=None, ge=1, title="a whole number of at least 1")
     weights: str | None = Field(default=None, title="text", description="A folder, or a hub id.")
+    source: str | None = Field(
+        default=None,
+        title="text",
+        description="Code or a file of your own: `net.py:Net` (a class, or a function that returns a module), `net.pt` "
+        "(TorchScript), `net.pt2` (torch.export), `net.onnx`, `net.xml` (OpenVINO), or `timm:` and a name.",
+    )
+    inputs: dict[str, str] = Field(
+        default={},
+        title="an object of texts",
+        description="With `source`: the shape of one item of each input, such as `3x224x224` (numbers), "
+        "`length:tokens:30522` (ids below 30522) or `length:mask`. ONNX, OpenVINO and timm tell theirs.",
+    )
+    arguments: dict[str, Any] = Field(
+        default={}, title="an object", description="With `source`: keyword arguments of the class or function."
+    )
 
 
 def read_models(path: Path) -> dict[str, ModelSpec]:
@@ -62,6 +78,10 @@ def custom_models(
 
 
 def _spec(key: str, entry: CustomModel, folder: Path) -> ModelSpec:
+    if entry.source is not None:
+        return _sourced(key, entry, folder)
+    if given := [name for name in ("inputs", "arguments") if getattr(entry, name)]:
+        raise InvalidInput(f"{given[0]} belong to a source: add one, such as net.py:Net or net.onnx.")
     weights = entry.weights and _relative(entry.weights, folder)
     known = _known(entry.name) if entry.name is not None else None
     if entry.config and not entry.architecture:
@@ -86,12 +106,30 @@ def _spec(key: str, entry: CustomModel, folder: Path) -> ModelSpec:
     return _own(key, architecture, config, entry, found)
 
 
-def _own(key: str, architecture: str, config: dict[str, Any], entry: CustomModel, weights: Any) -> ModelSpec:
-    """Return a model outside the catalog, under its own key."""
+def _sourced(key: str, entry: CustomModel, folder: Path) -> ModelSpec:
+    """Return a model of code or a file of the user's."""
+    for name in ("name", "architecture", "config", "weights"):
+        if getattr(entry, name):
+            raise InvalidInput(f"the source says what the model is: leave out {name}.")
+    _require_free(key)
+    return spec_of_source(
+        str(entry.source),
+        folder=folder,
+        model_id=key,
+        **entry.model_dump(include={"inputs", "arguments", "modality", "family", "sequence_length", "size"}),
+    )
+
+
+def _require_free(key: str) -> None:
     if (taken := _known(key)) is not None:
         raise InvalidInput(
             f"the catalogue calls {taken.model_id} so, whose results it would mix with: choose another key."
         )
+
+
+def _own(key: str, architecture: str, config: dict[str, Any], entry: CustomModel, weights: Any) -> ModelSpec:
+    """Return a model outside the catalog, under its own key."""
+    _require_free(key)
     _check_architecture(architecture)
     usual = architectures().get(architecture, {})
     modality = entry.modality or usual.get("modality")

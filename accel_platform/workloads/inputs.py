@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from accel_platform.errors import InvalidInput
+from accel_platform.workloads.input_shapes import parse_shape
 from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
+from accel_platform.workloads.sources import is_sourced
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,8 +52,12 @@ def describe_inputs(
 
     if batch_size < 1:
         raise InvalidInput(f"A batch size must be at least 1, not {batch_size}.")
-    config = config_of(spec)
     length = sequence_length_for(spec, sequence_length)
+    if is_sourced(spec):
+        if audio_seconds is not None:
+            raise InvalidInput(f"{spec.model_id} reads what its input's shape states: leave out audio_seconds.")
+        return _sourced(spec, batch_size, length)
+    config = config_of(spec)
     if spec.modality == "audio":
         return _audio(config, batch_size, audio_seconds)
     if audio_seconds is not None:
@@ -80,12 +86,19 @@ def make_inputs(
 
 def _values(item: InputSpec, generator: np.random.Generator, np: Any) -> npt.NDArray[Any]:
     if item.kind == "tokens":
-        tokens = generator.integers(_FIRST_PLAIN_TOKEN, item.vocabulary, item.shape, dtype=np.int64)
-        tokens[:, 1 : 1 + item.image_tokens] = item.vocabulary
+        first = _FIRST_PLAIN_TOKEN if item.vocabulary > _FIRST_PLAIN_TOKEN else 0
+        tokens = generator.integers(first, item.vocabulary, item.shape, dtype=np.int64)
+        if item.image_tokens:
+            tokens[:, 1 : 1 + item.image_tokens] = item.vocabulary
         return tokens
     if item.kind in ("mask", "size"):
         return np.full(item.shape, 1 if item.kind == "mask" else item.value, dtype=np.int64)  # type: ignore[no-any-return]
     return generator.standard_normal(item.shape, dtype=np.float32)
+
+
+def _sourced(spec: ModelSpec, batch: int, length: int | None) -> tuple[InputSpec, ...]:
+    shapes = {name: parse_shape(name, text) for name, text in spec.config["inputs"].items()}
+    return tuple(InputSpec(n, (batch, *shape.at(length)), shape.kind, shape.vocabulary) for n, shape in shapes.items())
 
 
 def _text(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
@@ -164,6 +177,10 @@ def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:
     """Return the model for square images of another size. Raises InvalidInput for a model without images."""
     from accel_platform.workloads.build import config_of
 
+    if is_sourced(spec):
+        raise InvalidInput(
+            f"{spec.model_id} reads images of the size that its input's shape states: leave out image_size."
+        )
     if spec.modality == "vision":
         return replace(spec, config={**spec.config, "image_size": pixels})
     if not hasattr(config_of(spec), "vision_config"):
@@ -179,7 +196,8 @@ def usual_image_size(spec: ModelSpec) -> int | None:
     """
     if spec.modality != "vision":
         return None
-    shapes = [item.shape[-2:] for item in describe_inputs(spec, batch_size=1) if item.name == "pixel_values"]
+    inputs = describe_inputs(spec, batch_size=1)
+    shapes = [item.shape[-2:] for item in inputs if item.kind == "signal" and len(item.shape) == 4]
     return shapes[0][0] if shapes and shapes[0][0] == shapes[0][1] else None
 
 

@@ -68,8 +68,9 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
     from accel_platform.workloads.build import config_of
     from accel_platform.workloads.cost import sizes_of_parameters, text_tower
     from accel_platform.workloads.heads import generation_head
+    from accel_platform.workloads.sources import is_sourced
 
-    if generation_head(spec) is None:
+    if is_sourced(spec) or generation_head(spec) is None:
         return None
     config = config_of(spec).get_text_config(decoder=True)
     layers = _first(config, "num_decoder_layers", "num_hidden_layers")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from accel_platform.errors import InvalidInput, NotFound
 
 Modality = Literal["text", "vision", "audio", "multimodal"]
+SourceKind = Literal["module", "torchscript", "exported", "onnx", "openvino", "timm"]
+SOURCE_KINDS: tuple[SourceKind, ...] = get_args(SourceKind)
+"""Architectures of models that do not come from transformers; `sources.py` reads them."""
 
 
 @dataclass(frozen=True)
@@ -32,24 +35,45 @@ class ModelSpec:
 
     model_id: str
     architecture: str
-    """The transformers `model_type`."""
+    """The transformers `model_type`, or one of `SOURCE_KINDS`."""
     family: str
     modality: Modality
     aliases: tuple[str, ...] = ()
     config: dict[str, Any] = field(default_factory=dict, hash=False)
-    """Keyword arguments of the architecture's transformers config."""
+    """Keyword arguments of the architecture's transformers config; of a source its file, arguments and inputs."""
     sequence_length: int | None = None
     """Tokens measured unless another length is asked for; None where the inputs have one fixed size."""
     size: str | None = None
     """What a models file calls its size; nothing is decided by it."""
     weights: Weights | None = None
     """None: random ones, seeded by the config."""
+    operators: str | None = None
+    """`OperatorProfile` of one pass at the usual length, in JSON, where the model's code may not be at hand."""
 
     @classmethod
     def of_job(cls, fields: dict[str, Any]) -> ModelSpec:
         """Rebuild the specification from the JSON of another process (`asdict`)."""
         weights = fields.get("weights")
         return cls(**{**fields, "aliases": tuple(fields["aliases"]), "weights": weights and Weights(**weights)})
+
+    @classmethod
+    def of_description(cls, described: Mapping[str, Any]) -> ModelSpec | None:
+        """Return the model of a `ModelDescribed` event's fields; None where they do not suffice to build it."""
+        architecture = described["architecture"]
+        if architecture not in (*architectures(), *SOURCE_KINDS) or not described["config"]:
+            return None
+        usual = architectures().get(architecture, {})
+        return cls(
+            described["model_id"],
+            architecture,
+            described["family"],
+            described["modality"],
+            tuple(described["aliases"]),
+            dict(described["config"]),
+            described["sequence_length"] or usual.get("sequence_length"),
+            described["size"],
+            operators=described["operators"],
+        )
 
 
 def resolve_model(name: str) -> ModelSpec:

@@ -5,17 +5,19 @@ Add a kind of operator here, and to `predictor/operators/features.py`, which say
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
 
 from accel_platform.errors import InvalidInput
-from accel_platform.workloads.cost import TRACING, attention_operands, meta_inputs, meta_model
+from accel_platform.workloads.cost import TRACING, attention_operands, meta_inputs, meta_model, parameters_of
 from accel_platform.workloads.heads import Head
-from accel_platform.workloads.inputs import describe_inputs
+from accel_platform.workloads.inputs import InputSpec, describe_inputs
 from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.sources import GRAPHS, source_file
 
 OperatorKind = Literal[
     "linear", "batched_matmul", "convolution", "attention", "softmax", "layer_norm", "elementwise", "embedding"
@@ -64,6 +66,28 @@ class Operator:
     """In the order of `DIMENSIONS[kind]`."""
     count: int = 1
 
+    @property
+    def flops(self) -> float:
+        """FLOPs of products and attention, 2 per multiply-add; 0 for others."""
+        size = dict(zip(DIMENSIONS[self.kind], self.dimensions, strict=True))
+        if self.kind == "attention":
+            return 2 * size["b"] * size["heads"] * size["pairs"] * (size["k"] + size["v"])
+        if self.kind == "convolution":
+            return 2 * size["b"] * size["groups"] * size["pixels"] * size["n"] * size["k"]
+        return 2 * math.prod(self.dimensions) if self.kind in ("linear", "batched_matmul") else 0.0
+
+    @property
+    def written(self) -> float:
+        """How many numbers it puts out."""
+        size = dict(zip(DIMENSIONS[self.kind], self.dimensions, strict=True))
+        if "written" in size:
+            return size["written"]
+        if self.kind == "attention":
+            return size["b"] * size["heads"] * size["m"] * size["v"]
+        if self.kind in ("linear", "batched_matmul"):
+            return math.prod(self.dimensions[:-1])
+        return math.prod(self.dimensions)
+
 
 @dataclass(frozen=True)
 class OperatorProfile:
@@ -92,6 +116,27 @@ class OperatorProfile:
         )
 
 
+def profile_to_json(profile: OperatorProfile) -> str:
+    """Return the profile as JSON, which `profile_from_json` reads."""
+    return json.dumps(
+        {
+            "of_two": [astuple(operator) for operator in profile.of_two],
+            "of_three": [astuple(operator) for operator in profile.of_three],
+            "parameters": profile.parameters,
+        }
+    )
+
+
+def profile_from_json(text: str) -> OperatorProfile:
+    """Return the profile that `profile_to_json` wrote."""
+    stored = json.loads(text)
+    two, three = (
+        tuple(Operator(kind, name, tuple(dimensions), count) for kind, name, dimensions, count in stored[name_])
+        for name_ in ("of_two", "of_three")
+    )
+    return OperatorProfile(two, three, stored["parameters"])
+
+
 def trace_operators(
     spec: ModelSpec,
     *,
@@ -105,18 +150,28 @@ def trace_operators(
     `attn_implementation: eager` it is traced operator by operator. Raises InvalidInput for a length that the model
     cannot take, or a model that does other things for three items than for two.
     """
-    traces = []
-    for batch_size in (2, 3):
-        inputs = describe_inputs(
-            spec, batch_size=batch_size, sequence_length=sequence_length, audio_seconds=audio_seconds
+    two, three = (
+        operators_of(
+            spec,
+            describe_inputs(spec, batch_size=size, sequence_length=sequence_length, audio_seconds=audio_seconds),
+            head,
         )
-        traces.append(_trace(meta_model(spec, head), meta_inputs(inputs)))
-    two, three = traces
+        for size in (2, 3)
+    )
     if [operator.name for operator in two] != [operator.name for operator in three]:
         raise InvalidInput(f"{spec.model_id} computes other operators for three items than for two.")
     counts = Counter(zip(two, three, strict=True))
     two, three = tuple(replace(op, count=n) for (op, _), n in counts.items()), tuple(op for _, op in counts)
-    return OperatorProfile(two, three, float(sum(p.numel() for p in meta_model(spec, head).parameters())))
+    return OperatorProfile(two, three, float(parameters_of(spec, head)))
+
+
+def operators_of(spec: ModelSpec, inputs: tuple[InputSpec, ...], head: Head = "AutoModel") -> tuple[Operator, ...]:
+    """Return the operators of one forward pass with these inputs, in order of execution."""
+    if spec.architecture in GRAPHS:
+        from accel_platform.workloads.graph_operators import graph_operators
+
+        return graph_operators(source_file(spec), inputs)
+    return _trace(meta_model(spec, head), meta_inputs(inputs))
 
 
 def _trace(model: Any, inputs: dict[str, Any]) -> tuple[Operator, ...]:

@@ -105,7 +105,11 @@ def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
         model_id = known.get(_slug(name))
         if model_id is not None:
             row = evidence.models[model_id]
-            return ResolvedModel(model_id, row["family"], row["modality"], None)
+            spec = ModelSpec.of_description(
+                {**row, **{key: json.loads(row[key] or "null") for key in ("aliases", "config")}}
+            )
+            length = None if spec is None else spec.sequence_length
+            return ResolvedModel(model_id, row["family"], row["modality"], spec, default_sequence_length=length)
         require_slow_path()
         try:
             spec = resolve_model(name)

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +24,8 @@ from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError, Busy, InvalidInput
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ModelSpec
-from accel_platform.workloads.operators import Operator, OperatorKind, OperatorProfile, trace_operators
+from accel_platform.workloads.operators import OperatorProfile, profile_from_json, profile_to_json, trace_operators
+from accel_platform.workloads.sources import is_sourced
 from predictor.data.fast_path import require_slow_path
 
 TRACE_LOCK = threading.Lock()
@@ -98,17 +99,25 @@ def traced_operators(
     spec: ModelSpec, sequence_length: int | None, sizes: InputSizes, *, training: bool = False
 ) -> OperatorProfile | str:
     """Return the operators of one pass, or the reason why they cannot be told; of a training step those of its pass."""
+    if is_sourced(spec):
+        return _described_operators(spec, sequence_length, sizes, training=training)
     require_slow_path()
     key = {"operators": training, "length": sequence_length, **asdict(sizes)}
     stored = _load_or_trace(spec, key, lambda: _trace_operators(spec, sequence_length, sizes, training=training))
-    if "problem" in stored:
-        return str(stored["problem"])
-    of_two, of_three = (tuple(_operator(*fields) for fields in stored[name]) for name in ("of_two", "of_three"))
-    return OperatorProfile(of_two, of_three, stored["parameters"])
+    return str(stored["problem"]) if "problem" in stored else profile_from_json(stored["profile"])
 
 
-def _operator(kind: OperatorKind, name: str, dimensions: list[float], count: int) -> Operator:
-    return Operator(kind, name, tuple(dimensions), count)
+def _described_operators(
+    spec: ModelSpec, sequence_length: int | None, sizes: InputSizes, *, training: bool
+) -> OperatorProfile | str:
+    """Return the operators recorded with a model of the user's own code, which is not run here."""
+    if training:
+        return f"of {spec.model_id} only the forward pass is known"
+    if spec.operators is None:
+        return f"its operators could not be traced when {spec.model_id} was described"
+    if sequence_length != spec.sequence_length or sizes != OWN_SIZES:
+        return f"the operators of {spec.model_id} are known at {spec.sequence_length} tokens only"
+    return profile_from_json(spec.operators)
 
 
 def _trace_operators(
@@ -129,11 +138,7 @@ def _trace_operators(
         _raise_if_passing(error)
         # What a model's own code asks of values, the meta device cannot answer.
         return {"problem": f"its operators cannot be traced: {_one_line(error)}"}
-    return {
-        "of_two": [astuple(operator) for operator in profile.of_two],
-        "of_three": [astuple(operator) for operator in profile.of_three],
-        "parameters": profile.parameters,
-    }
+    return {"profile": profile_to_json(profile)}
 
 
 def _trace_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> ItemCost:
@@ -245,7 +250,7 @@ def lookup_item_cost(
         # A row without layer outputs is of an old version, and serves only if the model cannot be traced.
         if spec is None or (sequence_length == default and described.layer_output_bytes is not None):
             return described
-    if spec is None:
+    if spec is None or is_sourced(spec):
         return None
     return traced_cost(spec, sequence_length, sizes)
 

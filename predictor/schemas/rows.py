@@ -137,6 +137,7 @@ class Model(BaseModel):
     activation_bytes_per_item: int | None
     layer_output_bytes_per_item: int | None
     image_size: int | None
+    sequence_length: int | None
     results: int
 
 

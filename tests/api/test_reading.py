@@ -61,6 +61,8 @@ def test_answers_have_the_columns_of_the_tables(settings: Settings) -> None:
     reader = Reader(settings)
     for model, table in TABLES.items():
         columns = [row["column_name"] for row in reader.rows(f"DESCRIBE {table}")]
+        if table == "models":
+            columns.remove("operators")  # megabytes that only the predictor reads
         assert list(model.model_fields) == columns, table
 
 

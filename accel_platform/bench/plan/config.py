@@ -15,6 +15,7 @@ from accel_platform.bench.plan.schedule import parse_schedule
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.events.types import Mode
 from accel_platform.strict_json import COMMENT, read_object, validate_model
+from accel_platform.workloads.sources import located
 
 WEB = ("webnn", "webgpu", "wasm")
 
@@ -225,7 +226,21 @@ def read_config(path: Path) -> BenchmarkConfig:
         if (given := getattr(config, name)) is not None
     }
     weights = {name: str(folder / s) if (folder / s).is_dir() else s for name, s in config.weights.items()}
+    if isinstance(config.models, dict):
+        changes["models"] = {key: _located_entry(entry, folder) for key, entry in config.models.items()}
+    elif config.models is not None:
+        changes["models"] = tuple(located(name, folder) for name in config.models)
     return config.model_copy(update={**changes, "weights": weights})
+
+
+def _located_entry(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a model's description with its paths, which are relative to the folder, made absolute."""
+    changes: dict[str, Any] = {}
+    if isinstance(source := entry.get("source"), str):
+        changes["source"] = located(source, folder)
+    if isinstance(weights := entry.get("weights"), str) and (folder / weights).is_dir():
+        changes["weights"] = str(folder / weights)
+    return {**entry, **changes}
 
 
 def resolve_config(value: BenchmarkConfig | Mapping[str, Any] | Path | str) -> BenchmarkConfig:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
 from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
 from accel_platform.bench.plan.config import WEB, BenchmarkConfig, is_web
 from accel_platform.bench.plan.presets import Effort, effort_preset
 from accel_platform.errors import InvalidInput
+from accel_platform.events import EventLog
+from accel_platform.events.types import ModelDescribed
 from accel_platform.workloads.custom_models import custom_models, read_models
-from accel_platform.workloads.model_catalog import ModelSpec, model_set, resolve_model
+from accel_platform.workloads.model_catalog import ModelSpec, find_model, model_set, resolve_model
+from accel_platform.workloads.sources import is_source, is_sourced, read_again, spec_of_source
 from accel_platform.workloads.weights import with_weights
 
 
@@ -31,29 +35,65 @@ def resolve_effort(config: BenchmarkConfig) -> Effort:
     return replace(effort, sampling=sampling)
 
 
+def described_models(log: EventLog) -> dict[str, ModelSpec]:
+    """Return the models outside the catalogue that runs described, by id and alias; the newest description counts."""
+    found: dict[str, ModelSpec] = {}
+    for event in log.read(types={"ModelDescribed"}):
+        assert isinstance(event.payload, ModelDescribed)
+        spec = ModelSpec.of_description(event.payload.model_dump())
+        if spec is not None:
+            found |= dict.fromkeys((spec.model_id, *spec.aliases), spec)
+    return found
+
+
+class ModelNames:
+    """Models by name: those of a configuration, of the catalogue, of sources, and those that runs described."""
+
+    def __init__(self, own: Mapping[str, ModelSpec], log: EventLog | None) -> None:
+        self.own, self._log = own, log
+
+    def resolve(self, name: str) -> ModelSpec:
+        """Return the model of this name. Raises NotFound, InvalidInput."""
+        if name in self.own:
+            return self.own[name]
+        if (known := find_model(name)) is not None:
+            return known
+        # The log is read last, because that takes longest.
+        if (described := self._described.get(name)) is not None:
+            return read_again(described) if is_sourced(described) else described
+        return spec_of_source(name) if is_source(name) else resolve_model(name)
+
+    @cached_property
+    def _described(self) -> dict[str, ModelSpec]:
+        return {} if self._log is None else described_models(self._log)
+
+
 def select_models(
-    names: tuple[str, ...] | None, set_: str | None, own: Mapping[str, ModelSpec], weights: Mapping[str, str]
+    names: tuple[str, ...] | None, set_: str | None, known: ModelNames, weights: Mapping[str, str]
 ) -> list[ModelSpec]:
     """Return the models of the names and the set; custom models come before the catalog's. Raises NotFound,
     InvalidInput."""
     if set_ is None and names is None:
-        set_ = "custom" if own else "small"
-    found = [own[name] if name in own else resolve_model(name) for name in names or ()]
-    if set_ == "custom" and not own:
+        set_ = "custom" if known.own else "small"
+    found = [known.resolve(name) for name in names or ()]
+    if set_ == "custom" and not known.own:
         raise InvalidInput("The set custom is what a models file holds: name one.")
     if set_ is not None:
-        found += own.values() if set_ == "custom" else model_set(set_)
+        found += known.own.values() if set_ == "custom" else model_set(set_)
     found = list(dict.fromkeys(found))
     for name, source in weights.items():
-        model = own[name] if name in own else resolve_model(name)
+        model = known.resolve(name)
         if model not in found:
             raise InvalidInput(f"There are weights for {name}, which is not among the models to measure.")
         found[found.index(model)] = with_weights(model, source)
     return found
 
 
-def resolve_models(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
-    """Return the models of a configuration, and headings by model id. Raises NotFound, InvalidInput."""
+def resolve_models(config: BenchmarkConfig, log: EventLog | None = None) -> tuple[list[ModelSpec], dict[str, str]]:
+    """Return the models of a configuration, and headings by model id; `log` knows those of earlier runs.
+
+    Raises NotFound, InvalidInput.
+    """
     own: dict[str, ModelSpec] = {}
     if config.models_file is not None:
         own |= read_models(config.models_file)
@@ -63,11 +103,12 @@ def resolve_models(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, 
         names += config.models
     else:
         names += config.models or ()
+    known = ModelNames(own, log)
     headings: dict[str, str] = {}
     for heading, members in (config.model_families or {}).items():
         names += members
-        headings |= {(own[name] if name in own else resolve_model(name)).model_id: heading for name in members}
-    return select_models(tuple(names) or None, config.set, own, config.weights), headings
+        headings |= {known.resolve(name).model_id: heading for name in members}
+    return select_models(tuple(names) or None, config.set, known, config.weights), headings
 
 
 def resolve_hardware(config: BenchmarkConfig) -> list[str]:

@@ -12,6 +12,7 @@ from accel_platform.events.types import Mode
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.workloads.heads import Head, generation_head, training_head
 from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.sources import GRAPHS, is_sourced, runs_on
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -29,6 +30,8 @@ def head_for(spec: ModelSpec, mode: Mode) -> Head | None:
     inference."""
     if mode == "inference":
         return "AutoModel"
+    if is_sourced(spec):
+        return None
     return generation_head(spec) if mode == "generation" else training_head(spec)
 
 
@@ -55,8 +58,13 @@ def _unsupported_mode_reason(cell: Cell) -> str | None:
     if not supports_mode(cell.hardware, cell.mode):
         able = ", ".join(name for name in RUNTIMES if supports_mode(name, cell.mode))
         return f"{runtime_for(cell.hardware).backend} runs inference only here; {cell.mode} runs on {able}"
-    if head_for(cell.model, cell.mode) is None:
-        model = cell.model
+    model = cell.model
+    if not runs_on(model, runtime_for(cell.hardware).backend):
+        readers = ", ".join(name for name in RUNTIMES if runs_on(model, runtime_for(name).backend))
+        return f"{model.model_id} is {GRAPHS[model.architecture].name}, which runs on {readers}"
+    if head_for(model, cell.mode) is None:
+        if is_sourced(model):
+            return f"of {model.model_id} only the forward pass is known: it is measured in inference"
         return f"{model.model_id} does not generate: no {model.architecture} model was made to predict the next token"
     if cell.processes > usable_cores():
         return f"training in {cell.processes} processes needs a core for each; here: {usable_cores()}"

@@ -38,7 +38,9 @@ class Artifacts:
         cls, spec: ModelSpec, settings: Settings, exporter: Exporter = "dynamo", mode: Mode = "inference"
     ) -> Artifacts:
         """Return the artifacts of a model. The folder's name hashes the config, real weights and library versions."""
-        versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy"))
+        versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy", "timm"))
+        if spec.architecture == "openvino":
+            exporter = "openvino"
         real = [spec.weights.sha256] if spec.weights else []
         key = json.dumps([LAYOUT, spec.architecture, spec.config, mode, versions, *real], sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -21,6 +21,7 @@ from accel_platform.bench.prepare.artifacts import Artifacts, Exporter, Shape
 from accel_platform.bench.prepare.aten_export import write_graph
 from accel_platform.subprocesses.json_child import Message, serve
 from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.sources import GRAPHS, is_sourced, save_source, source_file
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,16 @@ if TYPE_CHECKING:
     from accel_platform.events.types import Mode
     from accel_platform.workloads.heads import Head
 
-REFERENCE = "PyTorch, eager, float32, on the processor"
+_REFERENCE = "PyTorch, eager, float32, on the processor"
+_REFERENCES = {
+    "onnx": "ONNX Runtime without optimization, float32, on the processor",
+    "openvino": "OpenVINO without reduced precision, on the processor",
+}
+
+
+def reference_of(spec: ModelSpec) -> str:
+    """Return what computes the reference outputs of a model."""
+    return _REFERENCES.get(spec.architecture, _REFERENCE)
 
 
 def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
@@ -98,6 +108,9 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
 
 
 def _write_weights(model: Any, spec: ModelSpec, folder: Path) -> None:
+    if is_sourced(spec):
+        save_source(model, spec, folder)
+        return
     model.save_pretrained(folder)
     if (attention := spec.config.get("attn_implementation")) is not None:
         # Add it to the file, because transformers reads it but does not write it.
@@ -143,10 +156,20 @@ def _write_data(make: Callable[[], dict[str, Any]], path: Path) -> None:
 
 
 def _write_onnx(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
+    if spec.architecture == "onnx":
+        _copy_onnx(source_file(spec), folder / "model.onnx")
+        return
     if not _export_onnx(model, spec, length, folder / "model.onnx", batch=2):
         # Code that loops over the items of a batch gives a graph of one batch size. Export it for one item, the usual
         # size; runtimes reject other sizes themselves.
         _export_onnx(model, spec, length, folder / "model.onnx", batch=1)
+
+
+def _copy_onnx(source: Path, path: Path) -> None:
+    """Copy a graph with its weights beside it, wherever they lay."""
+    import onnx
+
+    onnx.save_model(onnx.load(source), path, save_as_external_data=True, location=f"{path.name}.data")
 
 
 def _export_onnx(model: Any, spec: ModelSpec, length: int | None, path: Path, *, batch: int) -> bool:
@@ -180,7 +203,8 @@ def _write_traced(model: Any, spec: ModelSpec, length: int | None, folder: Path)
     positional, arguments, names = _positional_model(model, spec, length)
     with torch.no_grad():
         torch.onnx.export(
-            positional,
+            # A script inside another module cannot be traced.
+            model.body if spec.architecture == "torchscript" else positional,
             tuple(arguments.values()),
             str(folder / "model.onnx"),
             input_names=list(arguments),
@@ -196,6 +220,9 @@ def _write_openvino(model: Any, spec: ModelSpec, length: int | None, folder: Pat
     import openvino
     import torch
 
+    if spec.architecture in GRAPHS:
+        openvino.save_model(openvino.Core().read_model(source_file(spec)), folder / "model.xml", compress_to_fp16=False)
+        return
     positional, arguments, names = _positional_model(model, spec, length)
     with torch.no_grad():
         converted = openvino.convert_model(positional, example_input=tuple(arguments.values()))

@@ -17,6 +17,8 @@ from accel_platform.events.types import DeviceObserved, ModelDescribed, ResultRe
 from accel_platform.workloads.cost import cost_of
 from accel_platform.workloads.inputs import usual_image_size
 from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.operators import profile_to_json, trace_operators
+from accel_platform.workloads.sources import is_sourced
 
 
 def describe_model(spec: ModelSpec) -> ModelDescribed:
@@ -30,6 +32,7 @@ def describe_model(spec: ModelSpec) -> ModelDescribed:
             "activation_bytes_per_item": cost.activation_bytes,
             "layer_output_bytes_per_item": cost.layer_output_bytes,
             "image_size": usual_image_size(spec),
+            "operators": profile_to_json(trace_operators(spec)) if is_sourced(spec) else None,
         }
     )
 
@@ -44,6 +47,7 @@ def identify_model(spec: ModelSpec) -> ModelDescribed:
         aliases=spec.aliases,
         config=spec.config,
         size=spec.size,
+        sequence_length=spec.sequence_length,
     )
 
 

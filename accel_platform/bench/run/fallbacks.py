@@ -10,6 +10,7 @@ from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.bench.prepare.artifacts import Exporter
+from accel_platform.workloads.sources import is_sourced
 
 FallbackName = Literal[
     "second_attempt", "float32", "eager_attention", "torchscript_exporter", "openvino_converter", "smaller_batch"
@@ -65,6 +66,8 @@ def _expand(name: FallbackName, cell: Cell, taken: Collection[Cell]) -> Iterator
         if cell.precision != "float32" == runtime.precision:
             yield Fallback(name, replace(cell, precision="float32"))
     elif name == "eager_attention":
+        if is_sourced(cell.model):
+            return
         eager = {**cell.model.config, "attn_implementation": "eager"}
         if eager != cell.model.config:
             yield Fallback(name, replace(cell, model=replace(cell.model, config=eager)))

@@ -15,7 +15,7 @@ from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell, cell_key, host_fingerprints, previous_medians
 from accel_platform.bench.plan.run_options import RunScope
-from accel_platform.bench.prepare.worker import REFERENCE
+from accel_platform.bench.prepare.worker import reference_of
 from accel_platform.bench.run import event_builders
 from accel_platform.bench.run.event_buffer import EventBuffer
 from accel_platform.bench.run.fallbacks import FallbackName
@@ -118,7 +118,7 @@ class Recorder:
                     sampling=self._sampling,
                     earlier_ns=self._earlier.get(cell_key(cell, self._fingerprints[cell.hardware]), ()),
                 )
-                if result.status == "ok" and (cause := self._find_duplicate(result)):
+                if result.status == "ok" and (cause := self._find_duplicate(result, reference_of(cell.model))):
                     result = _as_failed(result, cause)
                 if fallback is not None:
                     of = {
@@ -131,7 +131,9 @@ class Recorder:
                 payloads.append(result)
             if answer["verdict"] is not None:
                 verdict = {**answer["verdict"], **({"passed": False, "reason": cause.reason} if cause else {})}
-                payloads.append(event_builders.verification_event(cell, device, verdict, reference=REFERENCE))
+                payloads.append(
+                    event_builders.verification_event(cell, device, verdict, reference=reference_of(cell.model))
+                )
             if cause is not None:
                 return CellFailure(cell, cause, tuple(payloads))
             self._store(cell, payloads)
@@ -171,27 +173,28 @@ class Recorder:
     def _no_result(self, cell: Cell, cause: FailureReason) -> ResultRecorded | VerificationRecorded:
         device = self.device(cell)
         if self._work == "verify":
-            return event_builders.failed_verification(cell, device, cause.reason, reference=REFERENCE)
+            return event_builders.failed_verification(cell, device, cause.reason, reference=reference_of(cell.model))
         return event_builders.failed_result(cell, device, cause, threads=self._threads)
 
-    def _find_duplicate(self, result: ResultRecorded) -> FailureReason | None:
+    def _find_duplicate(self, result: ResultRecorded, reference: str) -> FailureReason | None:
         """Return a failure where another hardware's result of this run has the same samples. That result is retracted
         too."""
         for number, other in enumerate(self._summary.results):
             if other.status != "ok" or other.hardware == result.hardware or _shape_key(other) != _shape_key(result):
                 continue
             if evidence := authenticity.duplicate_reason(result.samples_ns, other.samples_ns):
-                self._retract(number, FailureReason("failed", "fake", f"as on {result.hardware}: {evidence}"))
+                cause = FailureReason("failed", "fake", f"as on {result.hardware}: {evidence}")
+                self._retract(number, cause, reference)
                 return FailureReason("failed", "fake", f"as on {other.hardware}: {evidence}")
         return None
 
-    def _retract(self, number: int, cause: FailureReason) -> None:
+    def _retract(self, number: int, cause: FailureReason, reference: str) -> None:
         """Mark a recorded result as failed; a failed verification retracts it in the log."""
         other = self._summary.results[number]
         self._summary.results[number] = _as_failed(other, cause)
         self._summary.ok -= 1
         self._summary.failed += 1
-        self.record(event_builders.retraction(other, cause.reason, reference=REFERENCE))
+        self.record(event_builders.retraction(other, cause.reason, reference=reference))
         self._report(f"{other.model_id} · {other.hardware}: {cause.status}, {cause.reason}")
 
 

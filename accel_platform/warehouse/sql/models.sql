@@ -4,7 +4,8 @@ WITH described AS (
         "model_id": "VARCHAR", "architecture": "VARCHAR", "family": "VARCHAR", "modality": "VARCHAR",
         "aliases": "JSON", "config": "JSON", "size": "VARCHAR", "parameters": "BIGINT", "layers": "INTEGER",
         "flops_per_item": "BIGINT", "activation_bytes_per_item": "BIGINT",
-        "layer_output_bytes_per_item": "BIGINT", "image_size": "INTEGER"}'))
+        "layer_output_bytes_per_item": "BIGINT", "image_size": "INTEGER",
+        "sequence_length": "INTEGER", "operators": "VARCHAR"}'))
     FROM events
     WHERE type = 'ModelDescribed'
     GROUP BY payload->>'$.model_id'
@@ -17,6 +18,6 @@ counted AS (
 )
 SELECT model_id, d.architecture, coalesce(d.family, c.family) AS family, d.modality, d.aliases, d.config, d.size,
     d.parameters, d.layers, d.flops_per_item, d.activation_bytes_per_item, d.layer_output_bytes_per_item,
-    d.image_size, coalesce(c.results, 0) AS results
+    d.image_size, d.sequence_length, d.operators, coalesce(c.results, 0) AS results
 FROM described AS d
 FULL JOIN counted AS c USING (model_id)

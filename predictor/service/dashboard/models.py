@@ -127,7 +127,7 @@ def _list(site: DashboardSite, query: ModelsPageParams) -> dict[str, Any]:
 
 def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
     reader, model_id = site.reader, canonical_model_id(name)
-    described = reader.rows("SELECT * FROM models WHERE model_id = ?", (model_id,))
+    described = reader.rows("SELECT * EXCLUDE (operators) FROM models WHERE model_id = ?", (model_id,))
     if not described:
         raise NotFound(f"No result and no description is of a model {name!r}: the list of models shows all there are")
     [model] = described

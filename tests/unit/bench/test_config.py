@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from accel_platform.bench.measure.sampling import Sampling, is_warm
 from accel_platform.bench.plan.config import BenchmarkConfig, example_suite, read_config, reference_table, write_example
-from accel_platform.bench.plan.config_resolution import resolve_effort, select_models
+from accel_platform.bench.plan.config_resolution import ModelNames, resolve_effort, select_models
 from accel_platform.bench.plan.presets import EFFORTS
 from accel_platform.bench.plan.schedule import parse_schedule
 from accel_platform.benchmark_api import plan_benchmark
+from accel_platform.cli import app
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.workloads.custom_models import custom_models
 from accel_platform.workloads.model_catalog import resolve_model
@@ -70,6 +72,17 @@ def test_the_example_has_every_key_with_its_meaning_and_is_valid(tmp_path: Path)
 def test_the_documentation_lists_the_keys_as_they_are() -> None:
     page = (ROOT / "docs/reference/suite-json.md").read_text()
     assert reference_table() in page, "put the output of accel_platform.bench.plan.config.reference_table() there"
+
+
+def test_the_input_of_an_own_model_is_for_one(tmp_path: Path) -> None:
+    (tmp_path / "net.py").touch()
+    for words, reason in (
+        (["bert-tiny", "--input", "x=3x8x8"], "belongs to one model of your own"),
+        ([f"{tmp_path}/net.py:Net", "--input", "3x8x8"], "expected NAME=SHAPE"),
+    ):
+        done = CliRunner().invoke(app, ["bench", "run", "--home", str(tmp_path), "--models", *words])
+        assert done.exit_code != 0
+        assert reason in str(done.exception)
 
 
 def test_paths_are_meant_from_where_the_file_lies(tmp_path: Path) -> None:
@@ -200,19 +213,25 @@ def test_what_a_suite_names_must_be_there(tmp_path: Path, value: Any, kind: type
 
 def test_a_set_may_stand_beside_names_and_ones_own_models_come_first() -> None:
     own = {"bert-base": resolve_model("bert-tiny")}
-    assert [m.model_id for m in select_models(("bert-base", "vit-tiny"), None, own, {})] == ["bert-tiny", "vit-tiny"]
-    assert [m.model_id for m in select_models(None, None, own, {})] == ["bert-tiny"]
-    assert len(select_models(None, None, {}, {})) == 4
-    assert select_models(("t5-small",), "small", {}, {})[0].model_id == "t5-small"
+    assert [m.model_id for m in select_models(("bert-base", "vit-tiny"), None, ModelNames(own, None), {})] == [
+        "bert-tiny",
+        "vit-tiny",
+    ]
+    assert [m.model_id for m in select_models(None, None, ModelNames(own, None), {})] == ["bert-tiny"]
+    assert len(select_models(None, None, ModelNames({}, None), {})) == 4
+    assert select_models(("t5-small",), "small", ModelNames({}, None), {})[0].model_id == "t5-small"
 
 
 def test_the_how_to_shows_what_is_valid(tmp_path: Path) -> None:
     page = (ROOT / "docs/howto/suites.md").read_text()
-    suite, models = re.findall(r"```json\n(.*?)```", page, flags=re.DOTALL)
+    suite, models, sources = re.findall(r"```json\n(.*?)```", page, flags=re.DOTALL)
     assert read_config(saved(tmp_path, suite)).schedule == "0 2 * * *"
     entries = json.loads(models)
     del entries["our-finetune"]  # its weights are the reader's
     assert list(custom_models(entries, where="models.json")) == ["our-bert", "bert"]
+    (tmp_path / "net.py").touch()
+    own = {"our-net": json.loads(sources)["our-net"]}  # the other's file is the reader's
+    assert custom_models(own, where="models.json", folder=tmp_path)["our-net"].modality == "vision"
     (python,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     compile(python, "suites.md", "exec")
     (mistake,) = re.findall(r"accel: broken.json: (.*)", page)

@@ -193,6 +193,19 @@ def test_a_config_is_costed_and_known_again(tmp_path: Path) -> None:
     assert "--models-file" in longer.excluded[0].suggestion
 
 
+def test_a_measured_model_outside_the_catalog_is_priced_by_its_operators_on_a_gpu(tmp_path: Path) -> None:
+    config = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    described = ModelDescribed(
+        model_id="bert-of-mine", architecture="bert", family="bert", modality="text", config=config,
+        sequence_length=128, parameters=2_000_000, flops_per_item=30_000_000, activation_bytes_per_item=10**6,
+        layer_output_bytes_per_item=10**6,
+    )  # fmt: skip
+    mine = MODELS[0].__class__("bert-of-mine", "bert", "text", 2_000_000, 0.03, 128)
+    advisor = Advisor(world(tmp_path, [described, result(mine, "cpu", 1), verified(mine, "cpu", 1)]))
+    answer = _ask(advisor, "bert-of-mine", hardware=["NVIDIA A100 PCIe 80GB"])
+    assert [r.provenance for r in answer.recommendations] == ["predicted"], answer.excluded
+
+
 def test_what_the_warehouse_holds_of_a_config_tells_the_shape_of_its_decoder() -> None:
     config = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     row = {"architecture": "llama", "family": "llama", "modality": "text", "config": json.dumps(config)}
