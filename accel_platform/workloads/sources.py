@@ -322,8 +322,9 @@ def _importable(folder: Path) -> Iterator[None]:
 def _import_timm() -> Any:
     try:
         return importlib.import_module("timm")
-    except ImportError as error:
-        raise NotFound("timm is not installed here: pip install timm.") from error
+    except Exception as error:  # a torchvision of another build fails in any way
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise NotFound(f"timm cannot be imported here ({reason}): pip install timm, for your torch.") from error
 
 
 def _timm_shapes(name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
