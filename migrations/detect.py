@@ -27,9 +27,10 @@ def detect_format(document: Document, formats: Iterable[Format] | None = None) -
     if document.kind == "unreadable":
         return None
     candidates = all_formats() if formats is None else tuple(formats)
-    best, confidence = _best_match(document, candidates)
-    if confidence >= MIN_CONFIDENCE:
-        return best
+    for last_resort in (False, True):
+        best, confidence = _best_match(document, [one for one in candidates if one.last_resort == last_resort])
+        if confidence >= MIN_CONFIDENCE:
+            return best
     if document.kind != "json":
         return None
 

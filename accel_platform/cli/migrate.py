@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,13 +15,24 @@ if TYPE_CHECKING:
     from migrations.pipeline.importer import DocumentReport, ImportReport
 
 _PROGRESS_EVERY_S = 1.0
+_REASON_WIDTH = 40
+_MAX_REASONS = 5
+"""Up to so many documents, reasons are printed whole below the table."""
 
 
 def migrate(
     paths: Annotated[
         list[Path] | None, typer.Argument(metavar="PATH...", help="Files, directories or archives of old results.")
     ] = None,
+    *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything; write nothing.")] = False,
+    map_: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="YOURS=OURS", help="What a column of your CSV means: gpu=device; repeatable."),
+    ] = None,
+    template: Annotated[
+        Literal["csv"] | None, typer.Option("--template", help="Print a table to fill in, and stop.")
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Parallel reader processes.")] = 1,
     retry_quarantine: Annotated[
         bool,
@@ -34,7 +45,12 @@ def migrate(
     """Import old benchmark files, and report the outcome of each: imported, duplicate, no results or quarantined."""
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
+    from migrations.normalize import plain_columns
 
+    if template is not None:
+        typer.echo(plain_columns.template(), nl=False)
+        return
+    columns = plain_columns.parse_map(map_ or [])
     settings = settings_for(home)
     log = EventLog.open(settings)
     progress = _Progress()
@@ -46,15 +62,27 @@ def migrate(
         from migrations.pipeline.importer import migrate as run
 
         report = run(
-            _existing(paths), log, exclude=settings.own_paths, dry_run=dry_run, jobs=jobs, on_progress=progress
+            _existing(paths),
+            log,
+            exclude=settings.own_paths,
+            columns=columns,
+            dry_run=dry_run,
+            jobs=jobs,
+            on_progress=progress,
         )
     else:
         raise InvalidInput("Name files or directories to import, or --retry-quarantine.")
     if wants_json(json_, format_):
         print_json(report.as_dict())
         return
-    print_table([_row(document) for outer in report.documents for document in outer.all()], empty="No files found.")
+    documents = [document for outer in report.documents for document in outer.all()]
+    print_table([_row(document) for document in documents], empty="No files found.")
+    for document in documents if len(documents) <= _MAX_REASONS else ():
+        if document.reason is not None and _truncate(document.reason, _REASON_WIDTH) != document.reason:
+            typer.echo(f"{_short_path(document.source_path)}: {document.reason}")
     typer.echo(_summary(report))
+    if report.records and not dry_run:
+        note("Next: `accel db rebuild` puts them into tables and pages; then ask `accel recommend` or `accel matrix`.")
 
 
 def _existing(paths: list[Path]) -> list[Path]:
@@ -86,7 +114,7 @@ def _row(document: DocumentReport) -> dict[str, Any]:
         "records": document.records,
         "failures": document.failures,
         "suspects": document.suspects,
-        "reason": None if document.reason is None else _truncate(document.reason, 60),
+        "reason": None if document.reason is None else _truncate(document.reason, _REASON_WIDTH),
     }
 
 

@@ -147,7 +147,9 @@ class EventLog:
         except OSError as error:
             raise InvalidInput(f"Cannot read {path}: {error.strerror or error}.") from error
         except (pa.ArrowInvalid, KeyError, ValueError) as error:
-            raise InvalidInput(f"{path} is no file of events: {' '.join(str(error).split())}") from error
+            raise InvalidInput(
+                f"{path} is no file of events ({' '.join(str(error).split())}): for other results use `accel migrate`."
+            ) from error
         if not events:
             raise InvalidInput(f"{path} holds no events.")
         key = f"adopted-{hashlib.sha256(data).hexdigest()[:32]}"

@@ -2,7 +2,8 @@
 
 A module holds `detect(document) -> float`, its confidence (0 to 1) by the content, and `parse(document)`. `parse`
 yields a `Record` or `RefusedCell` for every cell, `Embedded` for every whole document inside, and `NoResult` for a part
-without results. A format that never holds results says what it is in `NOT_RESULTS` and has no `parse`.
+without results. A format that never holds results says what it is in `NOT_RESULTS` and has no `parse`; one with
+`LAST_RESORT` is asked only where no other is sure.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Format:
     detect: Callable[[Document], float]
     parse: Callable[[Document], Iterable[Part]]
     not_results: str | None = None
+    last_resort: bool = False
+    """True for a format that is asked only where no other is sure."""
 
 
 @lru_cache(maxsize=1)
@@ -37,7 +40,7 @@ def _load(name: str) -> Format:
     module = importlib.import_module(f"{__name__}.{name}")
     not_results: str | None = getattr(module, "NOT_RESULTS", None)
     parse = _nothing if not_results else module.parse
-    return Format(name, module.detect, parse, not_results)
+    return Format(name, module.detect, parse, not_results, getattr(module, "LAST_RESORT", False))
 
 
 def _nothing(_document: Document) -> Iterator[Part]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.flat_rows import is_result_row, row_part
+from migrations.normalize.flat_rows import is_of_the_old_framework, is_result_row, row_part
 from migrations.normalize.records import NoResult, Part, child, refuse
 from migrations.sources.documents import Document
 
@@ -21,7 +21,7 @@ def detect(document: Document) -> float:
     if document.kind == "tables":
         return 0.0
     if document.columns:
-        return 0.8 if is_result_row(document.columns) else 0.0
+        return 0.8 if is_result_row(document.columns) and is_of_the_old_framework(document.columns) else 0.0
     rows = _rows(document.value)
     known = sum(isinstance(row, dict) and is_result_row(row) for row in rows[:1000])
     flat = known > 0 and known >= 0.5 * len(rows[:1000])

@@ -46,7 +46,14 @@ class NoResult:
     reason: str
 
 
-Part = Record | RefusedCell | Embedded | NoResult
+@dataclass(frozen=True)
+class Remark:
+    """Something that the document's author should know, such as a column that was not read."""
+
+    reason: str
+
+
+Part = Record | RefusedCell | Embedded | NoResult | Remark
 """What a reader may yield."""
 
 

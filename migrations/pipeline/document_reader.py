@@ -14,7 +14,7 @@ from accel_platform.events.codec import Row, to_row
 from accel_platform.events.types import DocumentImported, Payload, RecordQuarantined
 from migrations.detect import describe, detect_format
 from migrations.formats import Format
-from migrations.normalize.records import Embedded, NoResult, Part, Record, RefusedCell
+from migrations.normalize.records import Embedded, NoResult, Part, Record, RefusedCell, Remark
 from migrations.pipeline.ledger import key_of, numbered_bytes, numbered_id
 from migrations.sources.documents import Content, Document, Origin, holds_figures
 from migrations.sources.json_text import Note
@@ -119,6 +119,8 @@ class DocumentBuilder:
                 self._without[part.reason] += 1
             elif isinstance(part, Embedded):
                 self._embedded += 1
+            elif isinstance(part, Remark):
+                self._notes[part.reason] = 1  # each chunk has the same columns
         for note in document.notes:
             self.note(note)
         return parts

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,8 @@ from migrations.pipeline.cross_document_rules import CrossCheck, find_cross_docu
 from migrations.pipeline.document_reader import DocumentBuilder, Outcome
 from migrations.pipeline.ledger import Ledger
 from migrations.pipeline.unpack import DocumentEnd, DocumentStart, Step, iter_steps
-from migrations.sources.documents import Origin, find_files, load
+from migrations.sources.documents import Content, Origin, find_files, load
+from migrations.sources.renamed_columns import with_columns_renamed
 
 OVERDUE_CHECK = "Earlier imports were not on record as compared across files; that is done now."
 """What a run with `ImportReport.overdue_check` says."""
@@ -84,12 +85,14 @@ def migrate(
     log: EventLog,
     *,
     exclude: Sequence[Path] = (),
+    columns: Mapping[str, str] | None = None,
     dry_run: bool = False,
     jobs: int = 1,
     on_progress: Progress | None = None,
 ) -> ImportReport:
     """Import every file under the paths but none under `exclude`, by `jobs` processes. With `dry_run` everything is
-    read and checked, and nothing written. Order and report do not depend on `jobs`.
+    read and checked, and nothing written. Order and report do not depend on `jobs`. `columns` renames those of CSV
+    files, which are then read by this process, and again where they are in quarantine.
 
     Raises NotFound for a path that is not there, InvalidInput for fewer than one job, LogUnavailable where the log
     cannot be written. `records`, `failures` and `suspects` of the report count what this run brought in.
@@ -98,6 +101,8 @@ def migrate(
         raise InvalidInput(f"At least one process must read, not {jobs}.")
     files = list(find_files(paths, exclude))
     run = Import(log, dry_run)
+    if columns:
+        return run.report(len(files), (run.renamed_steps(load(path), columns) for path in files), on_progress)
     if jobs == 1:
         return run.report(len(files), (iter_steps(load(path), run.ledger.knows) for path in files), on_progress)
     from migrations.pipeline.workers import Workers
@@ -115,6 +120,12 @@ class Import:
         self._dry_run = dry_run
         self._batches = EventBatcher(log, dry_run=dry_run)
         self._before = CrossCheck(log.snapshot())
+
+    def renamed_steps(self, content: Content, columns: Mapping[str, str]) -> Iterator[Step]:
+        """Return the steps of a CSV file with other column names, which supersede its quarantine under its own."""
+        own = self.ledger.own(content.origin)
+        quarantined = own.event.event_id if own is not None and own.document.outcome == "quarantined" else None
+        return iter_steps(with_columns_renamed(content, columns), self.ledger.knows, supersedes=quarantined)
 
     def report(
         self, found: int, documents: Iterable[Iterator[Step]], on_progress: Progress | None, *, again: bool = False

@@ -14,7 +14,7 @@ from typing import Any
 from accel_platform.events.types import Hardware, Status
 from migrations.normalize.canonical_names import hardware_named, hardware_of_key, model_of_script
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
-from migrations.normalize.records import Part, child, refuse
+from migrations.normalize.records import Part, Remark, child, refuse
 from migrations.normalize.timings import Timing, operation_time, timing_in
 from migrations.normalize.units import number
 from migrations.sources.documents import Document
@@ -116,7 +116,7 @@ class _Hardware:
 
     def read(self) -> list[Part]:
         """Return timed objects, loose times, then failures; one success without figures where nothing else is."""
-        pointers = {part.pointer: part for part in self.before}
+        pointers = {part.pointer: part for part in self.before if not isinstance(part, Remark)}
         hardware = hardware_of_key(self.spoken)
         self.result_stated = any(
             getattr(getattr(part, "result", None), "hardware", None) == hardware for part in pointers.values()

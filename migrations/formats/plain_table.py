@@ -1,0 +1,78 @@
+"""A user's own table of results: one row each, with the columns of `normalize/plain_columns.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from accel_platform.events.types import Mode
+from migrations.normalize.canonical_names import hardware_named, is_hardware
+from migrations.normalize.field_aliases import named_figures
+from migrations.normalize.plain_columns import ReadColumns, read_columns
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, outcome, reason_unless_ok
+from migrations.normalize.records import Part, Remark, child, refuse
+from migrations.normalize.units import count
+from migrations.sources.documents import Document
+
+_ANY_RUNTIME = ("cpu", "cuda", "rocm", "mps")
+"""Hardware names that say nothing of the runtime."""
+_UNSTATED = "unstated"
+_MODES: dict[str, Mode] = {
+    "inference": "inference", "infer": "inference", "forward": "inference",
+    "training": "training", "train": "training", "generation": "generation", "generate": "generation",
+}  # fmt: skip
+_COUNTS = ("batch_size", "sequence_length", "output_tokens")
+
+
+LAST_RESORT = True
+
+
+def detect(document: Document) -> float:
+    """Return high confidence for a table with model, device and a figure."""
+    return 0.9 if document.kind in ("csv", "rows") and read_columns(document.columns).is_result_table else 0.0
+
+
+def parse(document: Document) -> Iterator[Part]:
+    """Yield one record per row, and what the author should know of the columns."""
+    columns = read_columns(document.columns)
+    for remark in columns.remarks():
+        yield Remark(remark)
+    for index, row in enumerate(document.value):
+        yield _row(document.source_path, child("", index), row, columns)
+
+
+def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadColumns) -> Part:
+    stated = {ours: row[theirs] for ours, theirs in columns.meanings.items() if row.get(theirs) not in (None, "")}
+    device, runtime = stated.get("device"), stated.get("runtime")
+    hardware = hardware_named(stated.get("hardware", device), runtime)
+    if hardware is None:
+        said = stated.get("hardware", device)
+        reason = f"{said!r} does not say which hardware it is: add a column hardware (cpu, cuda, …)"
+        return refuse(pointer, "hardware_unknown", reason, dict(row))
+    mode = _MODES.get(str(stated.get("mode", "inference")).strip().casefold())
+    if mode is None:
+        reason = f"no mode is called {stated['mode']!r}: inference, training or generation"
+        return refuse(pointer, "mode_unknown", reason, dict(row))
+    named = device if isinstance(device, str) and not is_hardware(device.strip().casefold()) else None
+    cell = CellDraft(
+        source_path,
+        pointer,
+        NamesInFile(
+            (stated.get("model"),),
+            hardware,
+            precision=stated.get("precision"),
+            runtime=runtime or (_UNSTATED if hardware in _ANY_RUNTIME else None),
+        ),
+        times=(stated.get("timestamp"),),
+        machine=Machine(device_names={hardware: named} if named else {}),
+        original={"stated": dict(row)},
+    )
+    figures = named_figures({ours: row[theirs] for ours, theirs in columns.figures.items()}, seconds=False)
+    status = outcome(stated.get("status"), figures=figures, error=stated.get("error"))
+    sizes = {
+        "mode": mode,
+        **{name: count(stated.get(name), at_least=1) for name in _COUNTS},
+        **{name: count(stated.get(name)) for name in ("iterations", "warmup_iterations")},
+    }
+    why = reason_unless_ok(status, stated.get("error"), stated.get("status", "nothing of its outcome"))
+    return cell.result(status, {**sizes, **(figures if status == "ok" else {})}, reason=why)

@@ -1,0 +1,192 @@
+"""Columns of a plain table of results, the form for figures that no tool's file holds: names, aliases, meanings.
+
+The reader, `accel migrate --template`, `--map` and `docs/reference/plain-table.md` all follow this declaration.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from accel_platform.errors import InvalidInput
+from migrations.normalize.field_aliases import names_figure, names_speed
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its meaning, other names that are taken for it, and an example."""
+
+    meaning: str
+    aliases: tuple[str, ...] = ()
+    example: str = ""
+
+
+COLUMNS: dict[str, Column] = {
+    "model": Column("Model; needed.", ("model_name", "model_id", "network", "architecture"), "resnet50"),
+    "device": Column(
+        "Device by name, such as RTX 4090; needed unless `hardware` says enough.",
+        ("device_name", "gpu", "gpu_name", "cpu_name", "cpu_model", "accelerator", "chip", "processor"),
+        "NVIDIA GeForce RTX 4090",
+    ),
+    "hardware": Column(
+        "Hardware name: cpu, cuda, rocm, mps, openvino, ...; found from a well-known device.",
+        ("hardware_type", "hardware_name", "device_type", "platform", "target"),
+        "cuda",
+    ),
+    "runtime": Column(
+        "Runtime or framework; `unstated` without it.",
+        ("framework", "backend", "engine", "library", "execution_provider"),
+        "pytorch",
+    ),
+    "batch_size": Column("Items per batch.", ("batch", "bs", "batchsize"), "8"),
+    "sequence_length": Column(
+        "Tokens per item.", ("seq_len", "seq_length", "seqlen", "input_length", "input_tokens", "prompt_tokens")
+    ),
+    "output_tokens": Column("Generated tokens per item.", ("output_length", "new_tokens", "generated_tokens")),
+    "precision": Column("float32, float16, int8, ...", ("dtype", "data_type", "quantization"), "float16"),
+    "mode": Column("inference (without it), training or generation.", ("task_mode",)),
+    "iterations": Column("Samples behind the figures.", ("runs", "repetitions", "samples", "measurement_iterations")),
+    "warmup_iterations": Column("Runs before them.", ("warmup", "warmup_runs")),
+    "timestamp": Column("When it was measured, in ISO 8601.", ("date", "time", "created_at", "measured_at")),
+    "status": Column("ok (without it), failed, timeout or skipped.", ("success", "outcome")),
+    "error": Column("Message of a failure.", ("error_message", "failure_reason")),
+}
+"""Everything but figures, by canonical name."""
+FIGURES: dict[str, Column] = {
+    "latency_ms": Column(
+        "Mean time of a batch, ms.",
+        ("latency", "mean_latency_ms", "avg_latency_ms", "inference_time_ms", "latency_s", "latency_us"),
+        "3.1",
+    ),
+    **{
+        f"latency_{name}_ms": Column(f"{meaning} of a batch's times, ms.", (f"{name}_latency_ms", f"latency_{name}"))
+        for name, meaning in (
+            ("p50", "Median"), ("p90", "90th percentile"), ("p95", "95th percentile"), ("p99", "99th percentile"),
+            ("min", "Smallest"), ("max", "Largest"), ("std", "Standard deviation"),
+        )
+    },
+    "throughput": Column(
+        "Items per second.",
+        ("throughput_items_per_s", "fps", "images_per_second", "samples_per_second", "throughput_fps"),
+        "2580",
+    ),
+    "peak_memory_mb": Column("Peak memory, MiB.", ("memory_mb", "memory_peak_mib", "memory_gb", "peak_ram_mb")),
+}  # fmt: skip
+"""Figures; statistics and units are read from the words of the name, so more names than these are understood."""
+_BARE = {"ms": "latency_ms", **{name: f"latency_{name}_ms" for name in ("p50", "p90", "p95", "p99")}}
+"""Names that say the statistic alone."""
+
+
+@dataclass(frozen=True)
+class ReadColumns:
+    """Columns of one table: those that mean something, and the rest."""
+
+    meanings: Mapping[str, str]
+    """Column of the file by canonical name."""
+    figures: Mapping[str, str]
+    """Column of the file by a name that `field_aliases` understands."""
+    unread: tuple[str, ...]
+
+    @property
+    def is_result_table(self) -> bool:
+        """True where model, device or hardware, and a latency or rate are named."""
+        places = "device" in self.meanings or "hardware" in self.meanings
+        return "model" in self.meanings and places and any(map(names_speed, self.figures))
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what the columns' author should know."""
+        renamed = [f"{theirs} as {ours}" for ours, theirs in self.meanings.items() if slug(theirs) != ours]
+        if renamed:
+            yield f"columns read: {', '.join(renamed)}"
+        if self.unread:
+            yield f"columns kept, but not read: {', '.join(map(_with_hint, self.unread))}"
+
+
+@lru_cache(maxsize=256)
+def read_columns(columns: tuple[str, ...]) -> ReadColumns:
+    """Return what each column of a table means; of several columns of one meaning, the first is read."""
+    meanings: dict[str, str] = {}
+    figures: dict[str, str] = {}
+    unread = []
+    for column in columns:
+        name = slug(column)
+        ours = _names().get(name)
+        if ours is not None and ours not in meanings:
+            meanings[ours] = column
+        elif ours is None and names_figure(_BARE.get(name, name)):
+            figures.setdefault(_BARE.get(name, name), column)
+        else:
+            unread.append(column)
+    return ReadColumns(meanings, figures, tuple(unread))
+
+
+def slug(name: str) -> str:
+    """Return a column's name in the form of the declaration: `Latency (ms)` is latency_ms."""
+    return re.sub(r"[^a-z0-9]+", "_", name.strip().casefold()).strip("_")
+
+
+def parse_map(pairs: list[str]) -> dict[str, str]:
+    """Return what `--map theirs=ours` says, several joined by commas. Raises InvalidInput with the closest column."""
+    found = {}
+    for pair in (part for text in pairs for part in text.split(",") if part.strip()):
+        theirs, equals, ours = pair.partition("=")
+        if not equals or not theirs.strip() or not ours.strip():
+            raise InvalidInput(f"--map: expected YOURS=OURS, such as gpu=device, got {pair!r}.")
+        name = slug(ours)
+        if name not in _names() and not names_figure(_BARE.get(name, name)):
+            close = difflib.get_close_matches(name, [*_names(), *FIGURES], n=2)
+            hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join([*COLUMNS, *FIGURES])}."
+            raise InvalidInput(f"--map: no column of a plain table is called {ours.strip()!r}. {hint}")
+        found[theirs.strip()] = name
+    return found
+
+
+def template() -> str:
+    """Return a plain table as CSV: every column, and one row of examples."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    every = {**COLUMNS, **FIGURES}
+    writer.writerow(every)
+    writer.writerow(column.example for column in every.values())
+    return written.getvalue()
+
+
+def reference_page() -> Iterator[str]:
+    """Yield the lines of `docs/reference/plain-table.md`."""
+    yield "# Plain table"
+    yield ""
+    yield "`accel migrate results.csv` reads a CSV or Parquet file with these columns, in any order: one row is one"
+    yield "result. Capitals, spaces and units in brackets do not matter: `Latency (ms)` is `latency_ms`."
+    yield "`accel migrate --template csv` prints a file to begin with. Generated from"
+    yield "`migrations/normalize/plain_columns.py`."
+    for title, columns in (("Columns", COLUMNS), ("Figures (at least a latency or a throughput)", FIGURES)):
+        yield ""
+        yield f"## {title}"
+        yield ""
+        yield "| column | meaning | also taken |"
+        yield "| --- | --- | --- |"
+        for name, column in columns.items():
+            yield f"| `{name}` | {column.meaning} | {', '.join(f'`{alias}`' for alias in column.aliases)} |"
+    yield ""
+    yield "Other names of figures are read by their words, statistic, latency or throughput, and unit: `p95_latency_s`."
+    yield ""
+    yield "- Latencies are of a whole batch. A latency without a unit is in milliseconds."
+    yield "- A column that is not read is kept with each result (`original`) and named in the import's answer."
+    yield "  `accel migrate results.csv --map card=device,t=latency_ms` says what your names mean."
+    yield "- Without a `runtime`, none is invented: the result's `backend` is `unstated`, except where the hardware is"
+    yield "  named by a runtime (`openvino`, `onnxruntime`)."
+
+
+@lru_cache(maxsize=1)
+def _names() -> dict[str, str]:
+    return {alias: name for name, column in COLUMNS.items() for alias in (name, *column.aliases)}
+
+
+def _with_hint(column: str) -> str:
+    close = difflib.get_close_matches(slug(column), [*_names(), *FIGURES], n=1, cutoff=0.75)
+    return f"{column} (if it is {close[0]}: --map {column}={close[0]})" if close else column

@@ -1,0 +1,124 @@
+"""A user's own table: every column is read, or kept and named; nothing is invented; and `--map` and `--template`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from accel_platform.cli import app
+from accel_platform.errors import InvalidInput
+from accel_platform.events import EventLog
+from accel_platform.events.types import RecordQuarantined, ResultRecorded
+from accel_platform.settings import Settings
+from migrations.normalize.field_aliases import names_figure
+from migrations.normalize.plain_columns import COLUMNS, FIGURES, parse_map, read_columns, reference_page, template
+
+PAGE = Path(__file__).parents[3] / "docs/reference/plain-table.md"
+
+
+def imported(tmp_path: Path, text: str, *words: str) -> tuple[dict[str, Any], list[ResultRecorded]]:
+    """The one document's report, and all results of the log."""
+    tmp_path.mkdir(exist_ok=True)
+    table = tmp_path / "mine.csv"
+    table.write_text(text)
+    done = CliRunner().invoke(app, ["migrate", str(table), "--home", str(tmp_path / "home"), "--json", *words])
+    assert done.exit_code == 0, done.exception
+    log = EventLog.open(Settings(home=tmp_path / "home"))
+    results = [event.payload for event in log.read(types={"ResultRecorded"})]
+    return json.loads(done.stdout)["documents"][0], results  # type: ignore[return-value]
+
+
+def test_a_device_column_is_the_device_and_no_runtime_is_invented(tmp_path: Path) -> None:
+    for name in ("device", "gpu", "GPU Name"):
+        _, (result,) = imported(tmp_path / name, f"model,{name},latency_ms\nresnet50,RTX 4090,2.5\n")
+        assert (result.device_name, result.hardware, result.backend) == ("RTX 4090", "cuda", "unstated"), name
+    # A hardware column beside it takes nothing from it.
+    _, (both,) = imported(tmp_path, "model,hardware,device,latency_ms\nresnet50,openvino,Core Ultra 7 155H,2.5\n")
+    assert (both.device_name, both.hardware, both.backend) == ("Core Ultra 7 155H", "openvino", "openvino")
+
+
+def test_what_is_not_read_is_kept_and_named(tmp_path: Path) -> None:
+    report, (result,) = imported(
+        tmp_path,
+        "Model,gpu,bs,Latency (ms),framework,team,latancy_max_ms\nbert-base,A100,8,9.5,ONNX Runtime,search,12\n",
+    )
+    assert (result.batch_size, result.latency_mean_ms, result.backend) == (8, 9.5, "onnxruntime")
+    assert result.original["stated"]["team"] == "search"
+    assert report["reason"] == (
+        "columns read: gpu as device, bs as batch_size, framework as runtime; columns kept, but not read: team, "
+        "latancy_max_ms (if it is latency_max_ms: --map latancy_max_ms=latency_max_ms)"
+    )
+
+
+def test_a_map_says_what_a_column_means_and_lifts_the_table_from_quarantine(tmp_path: Path) -> None:
+    table = "net;card;t\nresnet50;RTX 4090;2.5\n"
+    assert imported(tmp_path, table)[0]["outcome"] == "quarantined"
+    names = ("--map", "card=device,t=latency_ms", "--map", "net=model")
+    report, (result,) = imported(tmp_path, table, *names)
+    assert (report["outcome"], report["reason"]) == ("imported", None)
+    assert (result.model_id, result.device_name, result.latency_mean_ms) == ("resnet-50", "RTX 4090", 2.5)
+    again, results = imported(tmp_path, table, *names)
+    assert again["already"]
+    assert len(results) == 1
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        ("gpu", "expected YOURS=OURS"),
+        ("gpu=devise", "Did you mean device"),
+        ("gpu=xyz", "Known: model, device"),
+        ("nobody=device", "has no column 'nobody'"),
+    ],
+)
+def test_a_wrong_map_is_refused(tmp_path: Path, pair: str, words: str) -> None:
+    (tmp_path / "a.csv").write_text("model,gpu,latency_ms\nx,A100,1\n")
+    done = CliRunner().invoke(
+        app, ["migrate", str(tmp_path / "a.csv"), "--home", str(tmp_path / "home"), "--map", pair]
+    )
+    assert isinstance(done.exception, InvalidInput)
+    assert words in str(done.exception)
+
+
+def test_a_row_that_names_no_hardware_or_mode_is_kept_with_what_to_do(tmp_path: Path) -> None:
+    imported(tmp_path, "model,device,mode,latency_ms\nx,Board 7,inference,1\nx,A100,dreaming,1\nx,A100,train,1\n")
+    log = EventLog.open(Settings(home=tmp_path / "home"))
+    kept = [event.payload for event in log.read(types={"RecordQuarantined"})]
+    reasons = [payload.reason for payload in kept if isinstance(payload, RecordQuarantined)]
+    assert [("add a column hardware" in reason, "dreaming" in reason) for reason in reasons] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_the_template_is_read_whole(tmp_path: Path) -> None:
+    printed = CliRunner().invoke(app, ["migrate", "--template", "csv"]).stdout
+    assert printed == template()
+    report, (result,) = imported(tmp_path, printed)
+    assert report["reason"] is None, "every column is read"
+    assert (result.batch_size, result.precision, result.throughput_items_per_s) == (8, "float16", 2580.0)
+
+
+def test_every_declared_name_is_understood() -> None:
+    names = {alias: name for name, column in COLUMNS.items() for alias in column.aliases}
+    assert len(names) == sum(len(column.aliases) for column in COLUMNS.values()), "an alias stands for one column"
+    for figure, column in FIGURES.items():
+        for name in (figure, *column.aliases):
+            assert names_figure(name), name
+            assert parse_map([f"mine={name}"]) == {"mine": name}
+    assert read_columns(("Model", "GPU", "P95")).is_result_table
+
+
+def test_the_documentation_is_as_the_declaration() -> None:
+    page = "\n".join(reference_page()) + "\n"
+    assert PAGE.read_text() == page, "put the lines of migrations.normalize.plain_columns.reference_page() there"
+
+
+def test_the_other_import_points_here(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("model,gpu,latency_ms\nx,A100,1\n")
+    done = CliRunner().invoke(app, ["bench", "import", str(tmp_path / "a.csv"), "--home", str(tmp_path)])
+    assert "accel migrate" in str(done.exception)
