@@ -38,9 +38,9 @@ def main() -> None:
 
         message = error if isinstance(error, AccelError) else isinstance(error, OSError) and storage_unavailable(error)
         if message:
-            from accel_platform.cli.output import note
+            from accel_platform.cli.output import print_error
 
-            note(f"accel: {message}")
+            print_error(message)
             sys.exit(2 if isinstance(message, InvalidInput) else 1)
         # A library that is interrupted during its import may raise ImportError instead.
         if interrupted:

@@ -16,6 +16,8 @@ from accel_platform.settings import Settings
 
 # Set before Great Expectations or a child process is imported or started.
 os.environ["GX_ANALYTICS_ENABLED"] = "false"
+# pytest-xdist states the width of a terminal that is none; output to a pipe is whole.
+os.environ.pop("COLUMNS", None)
 # Machines that run tests are slow and busy: examples are bounded by number, never by time.
 for profile, examples in (("everyday", 25), ("thorough", 100)):
     hypothesis_settings.register_profile(

@@ -16,6 +16,7 @@ from accel_platform.cli.output import (
     note,
     print_json,
     print_table,
+    say,
     settings_for,
     wants_json,
     write_answer,
@@ -276,7 +277,7 @@ def _print_validation(found: Validation) -> None:
         typer.echo()
         print_table([{"wrong": f.name, "count": f.count, "repair": f.repair, "what": f.what} for f in found.findings])
     else:
-        typer.echo("Everything is as it should be; rows set aside are in the table `quarantine`, with the rule's name.")
+        say("Everything is as it should be; rows set aside are in the table `quarantine`, with the rule's name.")
 
 
 def _summarize_origins(origins: dict[str, int]) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
-from accel_platform.cli.output import note, print_json, print_table, settings_for, wants_json
+from accel_platform.cli.output import note, print_json, print_table, say, settings_for, wants_json
 
 if TYPE_CHECKING:
     from migrations.pipeline.importer import DocumentReport, ImportReport
@@ -79,8 +79,8 @@ def migrate(
     print_table([_row(document) for document in documents], empty="No files found.")
     for document in documents if len(documents) <= _MAX_REASONS else ():
         if document.reason is not None and _truncate(document.reason, _REASON_WIDTH) != document.reason:
-            typer.echo(f"{_short_path(document.source_path)}: {document.reason}")
-    typer.echo(_summary(report))
+            say(f"{_short_path(document.source_path)}: {document.reason}")
+    say(_summary(report))
     if report.records and not dry_run:
         note("Next: `accel db rebuild` puts them into tables and pages; then ask `accel recommend` or `accel matrix`.")
 

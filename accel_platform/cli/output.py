@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,13 +107,46 @@ def print_json(value: Any) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -> None:
-    """Print rows as an aligned table, or `empty` if there are none."""
-    from accel_platform.table_io.text import table_of, terminal
+    """Print rows as an aligned table, or `empty` if there are none.
 
-    for line in terminal(table_of(rows)) if rows else (empty,):
+    On a terminal, and wherever COLUMNS says a width, the table is made to fit, and what that took is said on stderr.
+    """
+    from accel_platform.table_io.text import table_of, terminal
+    from accel_platform.table_io.width import fitted, wrapped
+
+    width = _width()
+    remarks: tuple[str, ...] = ()
+    if rows and width is not None:
+        rows, remarks = fitted(rows, width)
+    for line in terminal(table_of(rows)) if rows else wrapped(empty, width):
+        typer.echo(line)
+    for remark in remarks:
+        note(remark)
+
+
+def say(text: str) -> None:
+    """Print a sentence of the answer, wrapped as `print_table` fits tables."""
+    from accel_platform.table_io.width import wrapped
+
+    for line in wrapped(text, _width()):
         typer.echo(line)
 
 
+def _width() -> int | None:
+    """Return the characters of a line on stdout; None for a file or a pipe, where nothing is cut."""
+    if os.environ.get("COLUMNS", "").isdigit() or sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    return None
+
+
 def note(text: str) -> None:
-    """Print progress or a remark to stderr, because stdout holds only the answer."""
-    typer.echo(text, err=True)
+    """Print progress or a remark to stderr, because stdout holds only the answer; wrapped as by `say`."""
+    from accel_platform.table_io.width import wrapped
+
+    for line in wrapped(text, _width()):
+        typer.echo(line, err=True)
+
+
+def print_error(error: object) -> None:
+    """Print an error to stderr, in one line: people copy the commands in it, and logs hold one error a line."""
+    typer.echo(f"accel: {error}", err=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli.options import AsOf, Home, Json
-from accel_platform.cli.output import note, print_json, print_table, settings_for
+from accel_platform.cli.output import note, print_error, print_json, print_table, settings_for
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.run_refs import RunSet
@@ -64,7 +64,7 @@ def check(
         _write(checked, markdown, junit)
     except AccelError as error:
         # Not exit code 1, because that reports a regression.
-        note(f"accel: {error}")
+        print_error(error)
         raise typer.Exit(CANNOT_DECIDE) from error
     _print(checked, CheckFormat.json if as_json else format_)
     if not confirm and (undecided := checked.count("suspicious")):

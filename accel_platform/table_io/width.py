@@ -1,0 +1,99 @@
+"""Tables made to fit the width of a terminal, with remarks on what that took."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accel_platform.table_io.text import Rows, Table, table_of
+from accel_platform.table_io.values import display_text
+
+_GAP = 2
+_MIN_TEXT_WIDTH = 14
+"""Text is not cut shorter than this; rather the last columns are left out."""
+
+
+def fitted(rows: Rows, width: int) -> tuple[Rows, tuple[str, ...]]:
+    """Return the rows so that `terminal` prints no line over `width` characters, and remarks on what was changed.
+
+    In this order, and only as far as needed: columns without values go, columns with one value go into a remark, long
+    texts are cut, and the last columns are left out by name. One row alone becomes a list of names and values.
+    """
+    table = table_of(rows)
+    if _total(_widths(table, rows)) <= width:
+        return rows, ()
+    if len(rows) == 1:
+        return _as_list(rows[0], width), ()
+    same = {name: _only_value(rows, name) for name in table.columns}
+    constant = {name: text for name, text in same.items() if text is not None}
+    kept = [name for name in table.columns if name not in constant]
+    told = [f"{name} {text}" for name, text in constant.items() if text != "-"]
+    remarks = [f"in all rows: {', '.join(told)}"] if told else []
+    kept = kept or list(table.columns[:1])
+    table = table_of([{name: row.get(name) for name in kept} for row in rows])
+    limits = _cut_texts(table, rows, width)
+    left_out: list[str] = []
+    while _total(limits) > width and len(limits) > 1:
+        name, _ = limits.popitem()
+        left_out.insert(0, name)
+    if left_out:
+        remarks.append(f"left out at {width} columns: {', '.join(left_out)} (COLUMNS=300 shows them, --json has all)")
+    cut = [{name: _cut(row.get(name), limit) for name, limit in limits.items()} for row in rows]
+    if any(isinstance(text, str) and text.endswith("…") for row in cut for text in row.values()):
+        remarks.append("texts that end in … are cut: COLUMNS=300 or --json shows them whole")
+    return cut, tuple(line for remark in remarks for line in wrapped(remark, width))
+
+
+def wrapped(text: str, width: int | None) -> list[str]:
+    """Return the lines of a text, none over `width` characters but for single long words; None leaves them whole."""
+    lines = text.split("\n")
+    if width is None:
+        return lines
+    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return [part for line in lines for part in (textwrap.wrap(line, width, **options) or [""])]
+
+
+def _widths(table: Table, rows: Rows) -> dict[str, int]:
+    return {name: max(len(display_text(row.get(name))) for row in (*rows, {name: name})) for name in table.columns}
+
+
+def _total(widths: Mapping[str, int]) -> int:
+    return sum(widths.values()) + _GAP * (len(widths) - 1)
+
+
+def _only_value(rows: Rows, name: str) -> str | None:
+    """Return the text that a column has in every row; None where they differ."""
+    texts = {display_text(row.get(name)) for row in rows}
+    return texts.pop() if len(texts) == 1 else None
+
+
+def _cut_texts(table: Table, rows: Rows, width: int) -> dict[str, int]:
+    """Return the columns' widths, with texts cut, the longest first, until all fits or nothing more can be cut."""
+    widths = _widths(table, rows)
+    numeric = dict(zip(table.columns, table.numeric, strict=True))
+    while (excess := _total(widths) - width) > 0:
+        texts = {name: size for name, size in widths.items() if not numeric[name] and size > _least(name)}
+        if not texts:
+            break
+        ordered = sorted(texts.values(), reverse=True)
+        longest = max(texts, key=texts.__getitem__)
+        next_longest = ordered[1] if len(ordered) > 1 else 0
+        step = min(excess, max(1, widths[longest] - next_longest))
+        widths[longest] = max(_least(longest), widths[longest] - step)
+    return widths
+
+
+def _least(name: str) -> int:
+    return max(_MIN_TEXT_WIDTH, len(name))
+
+
+def _cut(value: Any, limit: int) -> Any:
+    text = display_text(value)
+    return value if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _as_list(row: Mapping[str, Any], width: int) -> Sequence[Mapping[str, Any]]:
+    named = {name: value for name, value in row.items() if value is not None} or dict(list(row.items())[:1])
+    longest = max(map(len, named), default=0)
+    return [{"name": name, "value": _cut(value, max(1, width - longest - _GAP))} for name, value in named.items()]

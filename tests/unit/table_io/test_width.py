@@ -1,0 +1,51 @@
+"""Tables made to fit a terminal: nothing is wider, and nothing goes without a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.table_io.text import table_of, terminal
+from accel_platform.table_io.width import fitted
+
+CELLS = st.none() | st.integers(0, 10**9) | st.floats(0, 1e6) | st.text("abcdefgh -", max_size=60)
+NAMES = [f"column_{number}" for number in range(12)]
+
+
+@given(st.lists(st.fixed_dictionaries(dict.fromkeys(NAMES, CELLS)), min_size=1, max_size=6), st.integers(60, 200))
+def test_no_line_is_wider_and_every_column_is_shown_or_named(rows: list[dict[str, Any]], width: int) -> None:
+    shown, remarks = fitted(rows, width)
+    lines = [*terminal(table_of(shown)), *remarks]
+    assert max(map(len, lines)) <= width
+    if len(rows) > 1:
+        empty = {name for name in NAMES if all(row[name] is None for row in rows)}
+        said = " ".join((lines[0], *remarks)).replace(",", " ").split()
+        assert set(NAMES) - empty <= {*said}
+
+
+def test_what_fits_is_left_alone() -> None:
+    rows = [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}]
+    assert fitted(rows, 100) == (rows, ())
+
+
+def test_columns_of_one_value_are_said_once_and_long_texts_cut() -> None:
+    rows = [{"model": "bert", "mode": "inference", "none": None, "reason": f"{n} " + "long " * 30} for n in range(2)]
+    shown, remarks = fitted(rows, 60)
+    assert list(shown[0]) == ["reason"]
+    assert remarks == (
+        "in all rows: model bert, mode inference",
+        "texts that end in … are cut: COLUMNS=300 or --json shows",
+        "them whole",
+    )
+
+
+def test_one_row_is_a_list_of_its_fields() -> None:
+    row = {"model": "bert", "empty": None, "reason": "long " * 30}
+    assert list(terminal(table_of(fitted([row], 40)[0]))) == [
+        "name    value",
+        "------  --------------------------------",
+        "model   bert",
+        "reason  long long long long long long l…",
+    ]
