@@ -28,7 +28,7 @@ def fitted(rows: Rows, width: int) -> tuple[Rows, tuple[str, ...]]:
     same = {name: _only_value(rows, name) for name in table.columns}
     constant = {name: text for name, text in same.items() if text is not None}
     kept = [name for name in table.columns if name not in constant]
-    told = [f"{name} {text}" for name, text in constant.items() if rows[0].get(name) is not None]
+    told = [f"{name} {text}" for name, text in constant.items() if any(row.get(name) is not None for row in rows)]
     remarks = [f"in all rows: {', '.join(told)}"] if told else []
     kept = kept or list(table.columns[:1])
     table = table_of([{name: row.get(name) for name in kept} for row in rows])
