@@ -38,7 +38,8 @@ def find_shifts(
         points = [p for p in decided.counted(processes) if p.verified and p.median_ms is not None]
         if not points:
             continue
-        cuts = [sum(point.result_id < first for point in points) for first in decided.accepted.get(series, ())]
+        firsts = [shift.first_result for shift in decided.accepted.get(series, ())]
+        cuts = [sum(point.result_id < first for point in points) for first in firsts]
         bounds = sorted({0, *cuts, len(points)})
         shifts = [
             _found(series, points[left:right], change)

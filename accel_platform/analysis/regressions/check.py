@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
-from uuid import UUID
 
 from accel_platform.analysis.query.measured import ProcessResult, attach_samples, read_series_of_runs
 from accel_platform.analysis.query.run_refs import ObservedDevices, RunSet, differing_keys, observed_devices
@@ -16,7 +15,7 @@ from accel_platform.analysis.regressions.regression_test import (
     State,
     decide,
 )
-from accel_platform.analysis.regressions.triage import ShiftDecisions, read_decisions
+from accel_platform.analysis.regressions.triage import AcceptedShift, ShiftDecisions, read_decisions
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.reader import Reader
 
@@ -66,7 +65,7 @@ def check(
         alike.setdefault(_without_device(cell.series), []).append(cell)
     decisions = [
         _decide_two_sided(cell, decided.accepted.get(cell.series, ()), min_change_percent)
-        if cell.before and (cell.after or cell.rejected)
+        if (cell.before or cell.accepted) and (cell.after or cell.rejected)
         else _decide_one_sided(cell, alike[_without_device(cell.series)], devices)
         for cell in cells
     ]
@@ -92,6 +91,8 @@ class _Cell:
     """All processes but the candidate's."""
     rejected: int
     """Number of the candidate's processes that do not count."""
+    accepted: bool
+    """True where `before` holds the processes at a level that was accepted since the baseline, if any."""
 
 
 def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decided: ShiftDecisions) -> list[_Cell]:
@@ -99,7 +100,7 @@ def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decide
     measured = {
         series: found for series, found in read_series_of_runs(reader, old | new).items() if _of(found, old | new)
     }
-    cells = [_cell(series, found, decided.counted(found), old, new, again) for series, found in measured.items()]
+    cells = [_cell(series, found, decided, old, new, again) for series, found in measured.items()]
     known = attach_samples(reader, [p for cell in cells for p in (*cell.before, *cell.after, *_newest(cell.others))])
 
     def sampled(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
@@ -120,36 +121,57 @@ def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decide
 def _cell(
     series: MeasuredSeries,
     found: Sequence[ProcessResult],
-    counted: Sequence[ProcessResult],
+    decided: ShiftDecisions,
     old: Collection[str],
     new: Collection[str],
     again: Collection[str],
 ) -> _Cell:
     """Build the cell of a series; if no baseline process counts, use the newest ones measured before it."""
+    counted = decided.counted(found)
     before, after, others = _of(counted, old), _of(counted, new), _others(counted, new)
     if not before and (rejected := _of(found, old)):
         before = _newest([process for process in others if process.result_id < rejected[0].result_id])
-    return _Cell(series, before, after, _of(counted, again), others, len(_of(found, new)) - len(after))
+    level = _accepted_level(before, after, decided.accepted.get(series, ())) if before and after else None
+    if level is not None:
+        # What was measured again at the old level is neither baseline nor noise of the new one.
+        others = [p for p in others if p.result_id < level.first_result or p.commit not in level.commits_before]
+        before = _newest([process for process in others if process.result_id >= level.first_result])
+    rejections = len(_of(found, new)) - len(after)
+    return _Cell(series, before, after, _of(counted, again), others, rejections, level is not None)
 
 
-def _decide_two_sided(cell: _Cell, accepted: Sequence[UUID], min_change_percent: float) -> Decision:
-    """Decide a cell of both sides; the last shift accepted since the baseline sets the level to compare with."""
+def _accepted_level(
+    before: Sequence[ProcessResult], after: Sequence[ProcessResult], accepted: Sequence[AcceptedShift]
+) -> AcceptedShift | None:
+    """Return the last shift accepted between baseline and candidate, whose level is the one to compare with.
+
+    The baseline stands before a shift if it was measured before, or if the shift was found against its commit: measured
+    again later, that commit is no newer.
+    """
+    commits = {process.commit for process in before}
+    since = [
+        shift
+        for shift in accepted
+        if (before[0].result_id < shift.first_result or commits & shift.commits_before)
+        and shift.first_result <= after[-1].result_id
+    ]
+    return since[-1] if since else None
+
+
+def _decide_two_sided(cell: _Cell, accepted: Sequence[AcceptedShift], min_change_percent: float) -> Decision:
+    """Decide a cell of both sides."""
     if not cell.after:
         why = "its shift was rejected"
         return Decision(cell.series, "ok", why, processes_before=len(cell.before), processes_after=cell.rejected)
-    before = cell.before
-    since = [first for first in accepted if before[-1].result_id < first <= cell.after[-1].result_id]
-    if since:
-        before = _newest([process for process in cell.others if process.result_id >= since[-1]])
-    if not before:
+    if not cell.before:
         return Decision(cell.series, "ok", "its new level was accepted", processes_after=len(cell.after))
     decided = decide(
         cell.series,
-        before,
+        cell.before,
         cell.again or cell.after,
         cell.others,
         min_change_percent=min_change_percent,
-        accepted=accepted,
+        accepted=[shift.first_result for shift in accepted],
     )
     return replace(decided, first_result=cell.after[0].result_id)
 

@@ -14,17 +14,28 @@ from accel_platform.warehouse.reader import Reader
 
 _IDENTITY = tuple(MeasuredSeries.model_fields)
 _ACCEPTED = f"""
-SELECT {", ".join(_IDENTITY)}, first_result FROM regressions WHERE state = 'accepted' ORDER BY first_result
+SELECT {", ".join(_IDENTITY)}, first_result, commits_before
+FROM regressions WHERE state = 'accepted' ORDER BY first_result
 """
 _REJECTED = "SELECT unnest(rejected_results) AS result_id FROM regressions WHERE state = 'rejected'"
+
+
+@dataclass(frozen=True)
+class AcceptedShift:
+    """A shift to a level that a person accepted."""
+
+    first_result: UUID
+    """The first result at the new level."""
+    commits_before: frozenset[str] = frozenset()
+    """Commits at the old level, whenever they are measured."""
 
 
 @dataclass(frozen=True)
 class ShiftDecisions:
     """The last decision on each recorded shift that a person decided about."""
 
-    accepted: Mapping[MeasuredSeries, Sequence[UUID]] = field(default_factory=dict)
-    """The first results of accepted levels, in order of time: each begins a new baseline of its series."""
+    accepted: Mapping[MeasuredSeries, Sequence[AcceptedShift]] = field(default_factory=dict)
+    """Accepted shifts in order of time: each begins a new baseline of its series."""
     rejected: frozenset[UUID] = frozenset()
     """Results at rejected levels: neither candidate nor baseline, and no measure of the noise of their series."""
 
@@ -34,9 +45,10 @@ class ShiftDecisions:
 
 
 def read_decisions(reader: Reader) -> ShiftDecisions:
-    accepted: dict[MeasuredSeries, list[UUID]] = {}
+    accepted: dict[MeasuredSeries, list[AcceptedShift]] = {}
     for row in reader.rows(_ACCEPTED):
-        accepted.setdefault(_series(row), []).append(row["first_result"])
+        shift = AcceptedShift(row["first_result"], frozenset(row["commits_before"] or ()))
+        accepted.setdefault(_series(row), []).append(shift)
     return ShiftDecisions(accepted, frozenset(row["result_id"] for row in reader.rows(_REJECTED)))
 
 

@@ -270,6 +270,25 @@ class TestRecorded:
         assert (found.state, found.change_percent) == ("regressed", pytest.approx(30, abs=3))
         assert len(lab.reader().rows("SELECT * FROM results")) == 15
 
+    @pytest.mark.parametrize("first", ["baseline", "candidate"])
+    def test_a_baseline_that_is_measured_after_the_accepted_commit_is_no_newer(self, lab: Lab, first: str) -> None:
+        if first == "baseline":
+            lab.runs(6, OLD)
+        lab.runs(6, NEW, 1.3)
+        if first == "candidate":
+            lab.runs(6, OLD)
+        record_regressions(lab.settings, [regression_event(lab.only())])
+        [row] = lab.rows()
+        accepted = build_acceptance(lab.reader(), row["regression_id"][:6], by="ada", reason="more layers")
+        lab.log.append([event(accepted)])
+        lab.runs(3, OLD)
+        assert (lab.only().state, lab.only().reason) == ("ok", "its new level was accepted")
+        later, worse = "c" * 40, "d" * 40
+        lab.runs(3, later, 1.3)
+        assert lab.only(candidate=later).state == "ok"
+        lab.runs(3, worse, 1.7)
+        assert lab.only(candidate=worse).state == "regressed"
+
     def test_a_shift_that_went_back_is_gone_after_three_results(self, lab: Lab) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
