@@ -76,7 +76,7 @@ class Card(_Table):
     left_out: tuple[str, ...] = ()
     """What of the source the pack lacks, and why."""
     batch_size: Annotated[int, Field(gt=0)] | None = None
-    """Of every inference whose file names none; `conversion` says how that is known."""
+    """Batch size of every inference whose file names none; `conversion` says how that is known."""
     device_names: dict[str, Text] = {}
     """Fuller names of devices that the files name in short; `conversion` says how they are known."""
     files: dict[str, SourceFile] = {}

@@ -78,7 +78,7 @@ class Operator:
 
     @property
     def written(self) -> float:
-        """How many numbers it puts out."""
+        """Numbers that it puts out."""
         size = dict(zip(DIMENSIONS[self.kind], self.dimensions, strict=True))
         if "written" in size:
             return size["written"]

@@ -54,7 +54,7 @@ class ResolvedQuery:
 
     @property
     def open_precision(self) -> bool:
-        """Whether none was given, so that the default or an unstated one answers."""
+        """True if none was given, so that the default or an unstated one answers."""
         return None in self.precisions
 
     @property

@@ -22,7 +22,7 @@ from predictor.schemas.responses import INTERVAL_LEVEL, ExclusionCause, Interval
 MIN_MODELS = 3
 """Models that must have been measured both ways before their ratio counts for another model."""
 _PRIOR_STD, _PRIOR_MODELS = 0.2, 4
-"""How far a model's ratio lies from that of others in logs, and the number of models that this counts for.
+"""Distance of a model's ratio from that of others, in logs, and the number of models that this counts for.
 
 So three ratios that happen to agree are not taken for sure. Chosen with `_MAX_NEIGHBORS` on 3,926 cells of published
 figures, each left out in turn (`benchmarks/scaled.py`): median error 10 %, where all neighbors gave 14 %, and 93 %

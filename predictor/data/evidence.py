@@ -94,7 +94,7 @@ class CellSummary:
     energy_j_per_item: Interval | None = None
     """Energy by a counter; None without one."""
     from_rate: bool = False
-    """Whether only rates are published, so that the latency is batch size over rate."""
+    """True if only rates are published, so that the latency is batch size over rate."""
     hosts: tuple[str, ...] = ()
     """Hosts that measured it; empty if all figures are imported."""
 

@@ -85,7 +85,7 @@ class Sample:
     vendor: str = ""
     """Maker of the device, whose devices share their software. Empty where unknown."""
     own: bool = False
-    """Whether the log's users measured or imported it; others come from knowledge packs."""
+    """True if the log's users measured or imported it; others come from knowledge packs."""
     latency_ms: float = math.nan
     memory_peak_mib: float = math.nan
 

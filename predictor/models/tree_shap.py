@@ -75,7 +75,7 @@ class TreeShapTable:
     table: Array
     """Contribution of each group of features, a row per outcome. The system gives memory to rows that are written."""
     known: npt.NDArray[np.bool_]
-    """Whether each row of `table` is computed. Threads may compute a row at once, and write the same."""
+    """Flags of the rows of `table` that are computed. Threads may compute a row at once, and write the same."""
     _cache: dict[bytes, Array] = field(default_factory=dict, compare=False, repr=False)
     """Sums by the packed bits of the conditions that hold; emptied when it is full."""
 

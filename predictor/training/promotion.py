@@ -68,7 +68,7 @@ class PromotionDecision:
     reason: str
     report: dict[str, Any]
     best: bool = True
-    """Whether it errs no more than the best so far, so that later ones are compared with it."""
+    """True if it errs no more than the best so far, so that later ones are compared with it."""
 
 
 def compare(candidate: Predictor, serving: Predictor | None, reference: Predictor | None = None) -> PromotionDecision:

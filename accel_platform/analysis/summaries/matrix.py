@@ -34,7 +34,7 @@ class RatedCell(TypedDict):
     relative_speed: float | None
     latency_p50_ms: float | None
     disturbed: bool | None
-    """Whether other processes disturbed all results of that shape; it has no rating then."""
+    """True if other processes disturbed all results of that shape; it has no rating then."""
     batch_size: int | None
     sequence_length: int | None
     device: str | None
