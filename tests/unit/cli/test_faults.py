@@ -28,6 +28,7 @@ from factories import event, result
 from faults import no_room, without_rights
 
 COMMANDS = {
+    "status": [],
     "migrate": ["{samples}"],
     "matrix": [],
     "chart": ["--list"],

@@ -1,0 +1,79 @@
+"""`accel status`: what is here, how fresh it is, and what to do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
+from accel_platform.cli.output import print_json, print_table, say, settings_for, wants_json
+
+_RESULTS = """
+SELECT coalesce(sum(1) FILTER (provenance = 'measured'), 0) AS measured,
+    coalesce(sum(1) FILTER (provenance NOT IN ('measured', 'emulated') AND NOT published), 0) AS imported,
+    coalesce(sum(1) FILTER (published), 0) AS from_packs,
+    max(occurred_at) FILTER (provenance = 'measured') AS measured_at
+FROM (SELECT *, starts_with(coalesce(source, ''), ?) AS published FROM results)
+"""
+_OPEN = "SELECT count(*) AS open FROM regressions WHERE state = 'open'"
+
+
+def status(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
+    """Show what is here, how fresh it is, and what to do next."""
+    from accel_platform.events import EventLog
+    from accel_platform.knowledge.cards import SOURCE_PREFIX
+    from accel_platform.warehouse.layers import current
+    from accel_platform.warehouse.reader import Reader
+    from predictor.training.promotion import list_predictors
+
+    settings = settings_for(home)
+    log = EventLog.open(settings)
+    snapshot, projection = log.snapshot(), current(settings)
+    tables: dict[str, Any] = {"up_to_date": projection is not None and projection.snapshot_id == snapshot.id}
+    if projection is not None:
+        reader = Reader(settings)
+        tables |= reader.rows(_RESULTS, [SOURCE_PREFIX])[0] | reader.rows(_OPEN)[0]
+    serving = next((one for one in list_predictors(settings, log) if one["state"] == "serves"), None)
+    answer = {
+        "home": str(settings.home),
+        "segments": len(snapshot.segments),
+        "tables": tables if projection is not None else None,
+        "predictor": serving and {"predictor_id": serving["predictor"], "trained_at": serving["trained_at"]},
+        "next": _next_step(tables, bool(snapshot.segments), serving is not None),
+    }
+    if wants_json(as_json, format_):
+        print_json(answer)
+        return
+    print_table([{"what": name, "state": text} for name, text in _lines(answer)])
+    say(f"Next: {answer['next']}")
+
+
+def _lines(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    tables, serving = answer["tables"], answer["predictor"]
+    lines = [("home", answer["home"])]
+    if tables is None:
+        return [*lines, ("tables", "none yet"), ("log", f"{answer['segments']:,} segments")]
+    last = f", the newest of {tables['measured_at']:%Y-%m-%d %H:%M} UTC" if tables["measured_at"] else ""
+    return [
+        *lines,
+        ("tables", "up to date" if tables["up_to_date"] else "behind the log"),
+        ("measured", f"{tables['measured']:,} results{last}"),
+        ("imported", f"{tables['imported']:,} results"),
+        ("published", f"{tables['from_packs']:,} results of knowledge packs"),
+        ("predictor", f"trained {serving['trained_at']:%Y-%m-%d %H:%M} UTC" if serving else "none"),
+        ("regressions", f"{tables['open']:,} open"),
+    ]
+
+
+def _next_step(tables: dict[str, Any], has_events: bool, has_predictor: bool) -> str:
+    """Return the command to run next, with its reason."""
+    if not has_events:
+        return "`accel run` measures this host and serves answers; `accel migrate PATH` imports what you have."
+    if not tables["up_to_date"]:
+        return "`accel db rebuild`: the log holds more than the tables."
+    if tables["open"]:
+        return "`accel regress list --state open`: accept or reject what was found."
+    if not tables["measured"]:
+        return "`accel bench run`: nothing was measured on this host yet."
+    if not has_predictor:
+        return "`accel train`: there is no predictor yet."
+    return "`accel recommend MODEL`, or `accel serve` for the pages."

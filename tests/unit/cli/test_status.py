@@ -1,0 +1,44 @@
+"""`accel status`: what it tells of each stage of an installation, and the next step it names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from accel_platform.cli import app
+from accel_platform.events import EventLog
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+from factories import event, result, verification
+
+
+def _status(home: Path) -> dict[str, Any]:
+    done = CliRunner().invoke(app, ["status", "--json", "--home", str(home)])
+    assert done.exit_code == 0, done.exception
+    told: dict[str, Any] = json.loads(done.stdout)
+    for_people = CliRunner().invoke(app, ["status", "--home", str(home)]).stdout
+    assert told["next"] in for_people
+    return told
+
+
+def test_each_stage_names_the_next(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home")
+    assert _status(settings.home)["next"].startswith("`accel run`")
+    assert not settings.home.exists(), "asking creates nothing"
+    log = EventLog.open(settings)
+    log.append([event(result(provenance="imported"))])
+    assert _status(settings.home)["next"].startswith("`accel db rebuild`")
+    refresh(settings)
+    imported = _status(settings.home)
+    assert (imported["tables"]["imported"], imported["tables"]["measured"]) == (1, 0)
+    assert imported["next"].startswith("`accel bench run`")
+    log.append([event(result()), event(verification())])
+    assert not _status(settings.home)["tables"]["up_to_date"]
+    refresh(settings)
+    measured = _status(settings.home)
+    assert measured["tables"]["measured"] == 1
+    assert measured["predictor"] is None
+    assert measured["next"].startswith("`accel train`")
