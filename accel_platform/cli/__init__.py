@@ -29,7 +29,7 @@ class _Entry:
 
 
 _COMMANDS = {
-    "run": _Entry("run:run", "Serve at once, and measure this host beside the service."),
+    "run": _Entry("run:run", "Serve at once, and measure this host beside the service.", many_values=True),
     "ui": _Entry("run:ui", "Run Dagster's pages and the service together."),
     "status": _Entry("status:status", "What is here, how fresh it is, and what to do next."),
     "detect": _Entry("host:detect", "List this host's hardware, with a reason for what is missing."),

@@ -11,10 +11,12 @@ import typer
 from accel_platform.cli import requests
 from accel_platform.cli.coverage import coverage
 from accel_platform.cli.options import (
+    SEVERAL,
     FileFormat,
     FormatOption,
     Home,
     Json,
+    ManyValues,
     Output,
     OutputFormat,
     parse_batch_sizes,
@@ -32,9 +34,9 @@ from accel_platform.cli.output import (
 
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
 app.command("suite")(requests.suite)
-app.command("coverage")(coverage)
-app.command("request")(requests.request)
-app.command("requests")(requests.requests)
+app.command("coverage", cls=ManyValues)(coverage)
+app.command("request", cls=ManyValues)(requests.request)
+app.command("requests", cls=ManyValues)(requests.requests)
 app.command("cancel")(requests.cancel)
 
 
@@ -43,13 +45,13 @@ def bench() -> None:
     """Measure models on this host's hardware."""
 
 
-@app.command()
+@app.command(cls=ManyValues)
 def run(
     *,
     models: Annotated[
         str | None,
         typer.Option(
-            help="Models, comma-separated: keys, aliases, hub ids, or your own: net.py:Net, net.onnx, timm:resnet50."
+            metavar=SEVERAL, help="Models: keys, aliases, hub ids, or your own: net.py:Net, net.onnx, timm:resnet50."
         ),
     ] = None,
     inputs: Annotated[
@@ -71,7 +73,7 @@ def run(
         typer.Option(help='Real weights: a folder or hub id, or as JSON {"model": "folder or hub id"}.'),
     ] = None,
     hardware: Annotated[
-        str | None, typer.Option(help="Hardware names, comma-separated.", show_default="all here but emulated ones")
+        str | None, typer.Option(metavar=SEVERAL, help="Hardware names.", show_default="all here but emulated ones")
     ] = None,
     browser: Annotated[
         str | None,
@@ -79,16 +81,16 @@ def run(
             help="For wasm, webgpu and webnn: chromium, chrome, edge or firefox.", show_default="chromium-like"
         ),
     ] = None,
-    batch_sizes: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,4",
+    batch_sizes: Annotated[str, typer.Option(metavar=SEVERAL, help="Batch sizes.")] = "1,4",
     sequence_length: Annotated[
         int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
     ] = None,
-    mode: Annotated[str, typer.Option(help="inference, generation, training; comma-separated.")] = "inference",
+    mode: Annotated[str, typer.Option(metavar=SEVERAL, help="inference, generation, training.")] = "inference",
     nproc: Annotated[int, typer.Option(help="Data-parallel training processes.")] = 1,
     precision: Annotated[
         str | None,
         typer.Option(
-            help="float32, float16, bfloat16, int8; comma-separated.", show_default="each runtime's usual one"
+            metavar=SEVERAL, help="float32, float16, bfloat16, int8.", show_default="each runtime's usual one"
         ),
     ] = None,
     effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import PEOPLE, AnyFormat, FileFormat, Home, Json, Output, split_words
+from accel_platform.cli.options import PEOPLE, SEVERAL, AnyFormat, FileFormat, Home, Json, Output, split_words
 from accel_platform.cli.output import choose_format, note, settings_for, write_answer
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def coverage(
     *,
-    types: Annotated[str | None, typer.Option(help="Model types, comma-separated.", show_default="all")] = None,
+    types: Annotated[str | None, typer.Option(metavar=SEVERAL, help="Model types.", show_default="all")] = None,
     category: Annotated[str | None, typer.Option(help="Only this category: text, vision, audio, ...")] = None,
-    hardware: Annotated[str, typer.Option(help="cpu, openvino or both, comma-separated.")] = "cpu",
+    hardware: Annotated[str, typer.Option(metavar=SEVERAL, help="cpu, openvino or both.")] = "cpu",
     jobs: Annotated[int, typer.Option(help="Parallel processes.", min=1)] = 1,
     timeout: Annotated[float, typer.Option(help="Time limit of one check, in seconds.", min=1)] = 180.0,
     retry: Annotated[bool, typer.Option("--retry", help="Repeat the checks that failed before.")] = False,

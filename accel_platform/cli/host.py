@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from accel_platform.cli.options import PEOPLE, FileFormat, FormatOption, Home, Json, Output, OutputFormat
+from accel_platform.cli.options import (
+    PEOPLE,
+    SEVERAL,
+    FileFormat,
+    FormatOption,
+    Home,
+    Json,
+    ManyValues,
+    Output,
+    OutputFormat,
+)
 from accel_platform.cli.output import (
     choose_format,
     note,
@@ -33,7 +43,7 @@ def host() -> None:
     """Manage the hosts that measure requested benchmarks."""
 
 
-@app.command()
+@app.command(cls=ManyValues)
 def serve(
     *,
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Port for Dagster's connections.")],
@@ -45,7 +55,7 @@ def serve(
     ] = None,
     hardware: Annotated[
         str | None,
-        typer.Option(help="Only these hardware names, comma-separated.", show_default="all detected"),
+        typer.Option(metavar=SEVERAL, help="Only these hardware names.", show_default="all detected"),
     ] = None,
     home: Home = None,
 ) -> None:

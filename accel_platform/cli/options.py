@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import itertools
 from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from pathlib import Path
@@ -92,14 +93,19 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
+SEVERAL = "A,B,…"
+"""Metavar of a text option that takes several values in every way that `ManyValues` knows."""
+
+
 class ManyValues(TyperCommand):
-    """Command whose repeatable options take several values: `--hardware cpu cuda`, or `cpu,cuda`."""
+    """Command whose options take several values as `--hardware cpu cuda`, `--hardware cpu,cuda`, or given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        several = {
+        repeated = {
             name for parameter in self.params if getattr(parameter, "multiple", False) for name in parameter.opts
         }
-        return super().parse_args(ctx, list(_repeat_options(args, several)))
+        joined = {name for parameter in self.params if parameter.metavar == SEVERAL for name in parameter.opts}
+        return super().parse_args(ctx, _join_values(list(_repeat_options(args, repeated | joined)), joined))
 
 
 def with_filters(*excluded: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -167,6 +173,27 @@ def _repeat_options(args: list[str], several: Collection[str]) -> Iterable[str]:
             if values > 1:
                 yield option
         yield arg
+
+
+def _join_values(args: list[str], joined: Collection[str]) -> list[str]:
+    """Return `--hardware a --hardware b` as `--hardware a,b`."""
+    found: dict[str, list[str]] = {}
+    rest = []
+    words = iter(args)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+            break
+        option, equals, value = word.partition("=")
+        if option not in joined:
+            rest.append(word)
+        elif equals:
+            found.setdefault(option, []).append(value)
+        else:
+            found.setdefault(option, []).extend(itertools.islice(words, 1))
+    given = (word for option, values in found.items() if values for word in (option, ",".join(values)))
+    # At the end an option without a value is refused as usual, and takes no other for its value.
+    return [*given, *rest, *(option for option, values in found.items() if not values)]
 
 
 def split_words(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import FileFormat, FormatOption, Home, Json, Output, OutputFormat
+from accel_platform.cli.options import SEVERAL, FileFormat, FormatOption, Home, Json, Output, OutputFormat
 from accel_platform.cli.output import (
     choose_format,
     note,
@@ -35,7 +35,7 @@ MaxRuntime = Annotated[
 
 def request(
     *,
-    models: Annotated[str | None, typer.Option(help="Models, comma-separated: keys, aliases or hub ids.")] = None,
+    models: Annotated[str | None, typer.Option(metavar=SEVERAL, help="Models: keys, aliases or hub ids.")] = None,
     set_: Annotated[
         str | None, typer.Option("--set", help="A named set of models.", show_default="small, or custom")
     ] = None,
@@ -43,12 +43,12 @@ def request(
         Path | None,
         typer.Option("--models-file", help="JSON file with your own models, at a path that the host can read."),
     ] = None,
-    hardware: Annotated[str, typer.Option(help="Hardware names, comma-separated; one request for each.")],
-    batch_sizes: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,4",
+    hardware: Annotated[str, typer.Option(metavar=SEVERAL, help="Hardware names; one request for each.")],
+    batch_sizes: Annotated[str, typer.Option(metavar=SEVERAL, help="Batch sizes.")] = "1,4",
     sequence_length: Annotated[
         int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
     ] = None,
-    mode: Annotated[str, typer.Option(help="inference, generation, training; comma-separated.")] = "inference",
+    mode: Annotated[str, typer.Option(metavar=SEVERAL, help="inference, generation, training.")] = "inference",
     precision: Annotated[
         str | None, typer.Option(help="float32, float16, bfloat16, int8.", show_default="each runtime's usual one")
     ] = None,
@@ -112,7 +112,7 @@ def submit(
 def requests(
     *,
     state: Annotated[
-        str | None, typer.Option(help="Only these states: open, running, done, failed, cancelled; comma-separated.")
+        str | None, typer.Option(metavar=SEVERAL, help="Only these states: open, running, done, failed, cancelled.")
     ] = None,
     output: Output = None,
     format_: FileFormat = None,

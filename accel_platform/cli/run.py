@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli.knowledge import adopt_shipped
-from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
+from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
 from accel_platform.cli.output import note, print_json, settings_for, wants_json
 from accel_platform.cli.predictor import announce
 from accel_platform.signals import adopt_orphans, kill_descendants
@@ -38,15 +38,15 @@ def run(
     *,
     models: Annotated[
         str | None,
-        typer.Option(help="Models to measure, comma-separated.", show_default="BERT, ViT, T5, Whisper"),
+        typer.Option(metavar=SEVERAL, help="Models to measure.", show_default="BERT, ViT, T5, Whisper"),
     ] = None,
     hardware: Annotated[
         str | None,
         typer.Option(
-            help="Hardware names, comma-separated.", show_default="cpu,openvino,onnxruntime and each kind of GPU found"
+            metavar=SEVERAL, help="Hardware names.", show_default="cpu,openvino,onnxruntime and each kind of GPU found"
         ),
     ] = None,
-    batch_sizes: Annotated[str | None, typer.Option(help="Batch sizes, comma-separated.", show_default="1,4")] = None,
+    batch_sizes: Annotated[str | None, typer.Option(metavar=SEVERAL, help="Batch sizes.", show_default="1,4")] = None,
     effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
     port: Port = 8000,
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Start the service.")] = True,

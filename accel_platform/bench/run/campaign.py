@@ -30,8 +30,14 @@ class Campaign:
 def export_campaign(log: EventLog, path: Path, *, runs: Collection[str] = ()) -> Campaign:
     """Write every event of these benchmark runs (default: all of this log) to one compressed file.
 
-    Raises NotFound where there are no events or a run is not in the log, InvalidInput where the file cannot be written.
+    Raises NotFound where there are no events or a run is not in the log, InvalidInput
+    where the file cannot be written or is named for another format.
     """
+    if path.suffix not in ("", ".parquet"):
+        raise InvalidInput(
+            f"{path} is not what it would hold: events, in Parquet. Name it {path.with_suffix('.parquet')}; tables in"
+            " other formats come from `accel db export results --output results.csv`."
+        )
     own = log.snapshot().beginning(SEGMENT_PREFIX)
     require_sound(log, own.segments)
     events = [event for event in log.read(own) if not runs or event.run_id in runs]
