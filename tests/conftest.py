@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,14 @@ hypothesis_settings.load_profile(os.environ.get("ACCEL_TEST_PROFILE", "everyday"
 
 # A shell has what it starts in the background ignore Ctrl-C, and all children after it: tests send it to some.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def torch_as_it_was() -> Iterator[None]:
+    """A backend sets how this process rounds; torch.export and torch.jit refuse to work after that."""
+    yield
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.backends.fp32_precision = "none"
 
 
 @pytest.fixture

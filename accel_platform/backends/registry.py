@@ -161,6 +161,10 @@ RUNTIMES: dict[str, Runtime] = {
 }
 
 
+_OLD_NAMES = {"qualcomm": "qnn"}
+"""Names of the old framework's guides and suites."""
+
+
 @lru_cache(maxsize=256)
 def runtime_for(hardware: str) -> Runtime:
     """Return the runtime of a hardware name, in any case, with the choice that the name holds.
@@ -168,7 +172,7 @@ def runtime_for(hardware: str) -> Runtime:
     Raises InvalidInput with the closest names, or for a choice that the runtime cannot have.
     """
     name, colon, choice = hardware.casefold().partition(":")
-    runtime = RUNTIMES.get(name)
+    runtime = RUNTIMES.get(_OLD_NAMES.get(name, name))
     if runtime is None:
         close = difflib.get_close_matches(name, RUNTIMES, n=3)
         hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(RUNTIMES)}."

@@ -142,14 +142,18 @@ def remove(
 
 
 def detect(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
-    """Detect this host's hardware: each kind with its device, or the reason it is unavailable. Records the result."""
+    """Detect this host's hardware: each kind with its device, or the reason it is unavailable.
+
+    The result is recorded where something is recorded already.
+    """
     from accel_platform.backends.detect import detect as look
     from accel_platform.backends.detect import fingerprint_of
     from accel_platform.events import EventLog
     from accel_platform.hardware.cpu import usable_cores
 
     inventory = look()
-    appended = EventLog.open(settings_for(home)).append(inventory.events())
+    log = EventLog.open(settings_for(home))
+    appended = log.append(inventory.events()) if log.snapshot().segments else None
     kind, threads = choose_format(as_json, format_, output), usable_cores()
     devices = [
         {
@@ -171,4 +175,4 @@ def detect(output: Output = None, format_: FileFormat = None, home: Home = None,
     ]
     document = {"host_id": inventory.host_id, "host": host, "devices": devices}
     write_answer(short if kind in PEOPLE else devices, kind, output, title="Hardware of this host", document=document)
-    note(f"Recorded as {appended.segment}.")
+    note(f"Recorded as {appended.segment}." if appended else "Nothing is recorded here yet, so this is not either.")

@@ -38,7 +38,7 @@ ORDER BY found_at DESC, regression_id
 
 RegressionId = Annotated[str, typer.Argument(metavar="ID", help="An id from `accel regress list`.")]
 Reason = Annotated[str, typer.Option(help="The reason; stored permanently.")]
-By = Annotated[str, typer.Option(help="Your name.", envvar=["ACCEL_USER", "USER"])]
+By = Annotated[str | None, typer.Option(help="Your name.", envvar=["ACCEL_USER", "USER"])]
 
 
 class RegressionState(enum.StrEnum):
@@ -193,7 +193,7 @@ def accept(
     *,
     regression_id: RegressionId,
     reason: Reason,
-    by: By,
+    by: By = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -205,7 +205,7 @@ def accept(
     from accel_platform.analysis.regressions.triage import build_acceptance
 
     settings = settings_for(home)
-    payload = build_acceptance(open_tables(settings), regression_id, by=by, reason=reason)
+    payload = build_acceptance(open_tables(settings), regression_id, by=_name(by), reason=reason)
     effect = f"The level since {payload.first_result} is the new baseline of {payload.model_id}."
     _append_decision(settings, payload, effect, as_json=wants_json(as_json, format_))
 
@@ -215,7 +215,7 @@ def reject(
     *,
     regression_id: RegressionId,
     reason: Reason,
-    by: By,
+    by: By = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -228,7 +228,7 @@ def reject(
     from accel_platform.analysis.regressions.triage import build_rejection
 
     settings = settings_for(home)
-    payload = build_rejection(open_tables(settings), regression_id, by=by, reason=reason)
+    payload = build_rejection(open_tables(settings), regression_id, by=_name(by), reason=reason)
     count = len(payload.results)
     effect = f"{count} results since {payload.first_result} no longer count in their series; its baseline is as it was."
     _append_decision(settings, payload, effect, as_json=wants_json(as_json, format_))
@@ -244,3 +244,14 @@ def _append_decision(settings: Settings, payload: ShiftAccepted | ShiftRejected,
         print_json({"event_id": str(event.event_id), **payload.model_dump(mode="json")})
     else:
         typer.echo(effect)
+
+
+def _name(by: str | None) -> str:
+    """Return who decides. Raises InvalidInput where nobody says so."""
+    from accel_platform.errors import InvalidInput
+
+    if not by:
+        raise InvalidInput(
+            "Say who decides: --by NAME, which is recorded; without it $USER is taken, where that is set."
+        )
+    return by

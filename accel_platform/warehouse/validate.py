@@ -18,6 +18,7 @@ from accel_platform.events import Event, EventLog, Snapshot, integrity
 from accel_platform.events.integrity import summarize
 from accel_platform.events.log import PACKS, SEGMENTS, SegmentSource, pack_key, parquet_names, segment_key
 from accel_platform.events.types import ModelDescribed
+from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.settings import Settings
 from accel_platform.warehouse import build_layer, publish
 from accel_platform.warehouse.disk_use import find_leftovers, remove_leftovers
@@ -53,7 +54,13 @@ SELECT rule || ' of ' || result_id AS example FROM (
 WHERE result_id NOT IN (SELECT event_id FROM result_rows)
 ORDER BY ALL
 """
-_UNDESCRIBED = "SELECT model_id FROM models WHERE architecture IS NULL ORDER BY model_id"
+# What only knowledge packs name is found in the catalog when it is asked for.
+_UNDESCRIBED = f"""
+SELECT model_id FROM models
+WHERE architecture IS NULL
+    AND model_id IN (SELECT model_id FROM results WHERE NOT starts_with(coalesce(source, ''), '{SOURCE_PREFIX}'))
+ORDER BY model_id
+"""
 
 
 @dataclass(frozen=True)

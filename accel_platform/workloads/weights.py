@@ -25,6 +25,11 @@ _NOT_CONFIG = frozenset(
 )
 
 
+def is_weights_folder(name: str) -> bool:
+    """Return whether a model's name is the path of a folder that `save_pretrained` wrote."""
+    return (Path(name).expanduser() / CONFIG).is_file()
+
+
 def find_weights(source: str) -> Weights:
     """Return the weights in a `save_pretrained` folder, else of a hub id, downloaded unless cached.
 

@@ -296,14 +296,19 @@ def result_of(event: Event) -> Any:
     return event.payload
 
 
-def test_detecting_prints_every_hardware_and_goes_on_record(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-m", "accel_platform", "detect", "--home", str(tmp_path)]
+def test_detecting_prints_every_hardware_and_goes_on_record_where_there_is_one(
+    tmp_path: Path, inventory: Inventory
+) -> None:
+    home = tmp_path / "home"
+    arguments = [sys.executable, "-m", "accel_platform", "detect", "--home", str(home)]
+    for_people = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert "built without" in for_people.stdout or "cuda-" in for_people.stdout
+    assert not home.exists(), "a look creates nothing"
+    log = EventLog.open(Settings(home=home))
+    log.append([Event.of(inventory.host, source="test")])
     for_machines = subprocess.run([*arguments, "--json"], capture_output=True, text=True, check=True)
     answer = json.loads(for_machines.stdout)
     assert [device["hardware"] for device in answer["devices"]][:2] == ["cpu", "cuda"]
     assert all(device["available"] or device["reason"] for device in answer["devices"])
-    log = EventLog.open(Settings(home=tmp_path))
     recorded = [event.payload for event in log.read(types={"DeviceObserved"})]
     assert [(d.hardware, d.available) for d in recorded] == [(d["hardware"], d["available"]) for d in answer["devices"]]  # type: ignore[attr-defined]
-    for_people = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    assert "built without" in for_people.stdout or "cuda-" in for_people.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
 from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
@@ -16,7 +17,7 @@ from accel_platform.events.types import ModelDescribed
 from accel_platform.workloads.custom_models import custom_models, read_models
 from accel_platform.workloads.model_catalog import ModelSpec, find_model, model_set, resolve_model
 from accel_platform.workloads.sources import is_source, is_sourced, read_again, spec_of_source
-from accel_platform.workloads.weights import with_weights
+from accel_platform.workloads.weights import is_weights_folder, with_weights
 
 
 def resolve_effort(config: BenchmarkConfig) -> Effort:
@@ -58,6 +59,8 @@ class ModelNames:
             return self.own[name]
         if (known := find_model(name)) is not None:
             return known
+        if is_weights_folder(name):
+            return _of_weights(Path(name))
         # The log is read last, because that takes longest.
         if (described := self._described.get(name)) is not None:
             return read_again(described) if is_sourced(described) else described
@@ -66,6 +69,14 @@ class ModelNames:
     @cached_property
     def _described(self) -> dict[str, ModelSpec]:
         return {} if self._log is None else described_models(self._log)
+
+
+def _of_weights(folder: Path) -> ModelSpec:
+    """Return the model of a folder with weights: the catalog's of that name, else one that the folder names."""
+    if (known := find_model(folder.name)) is not None:
+        return with_weights(known, str(folder))
+    (own,) = custom_models({folder.name: {"weights": str(folder)}}, where=str(folder)).values()
+    return own
 
 
 def select_models(

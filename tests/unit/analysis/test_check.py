@@ -289,6 +289,14 @@ class TestRecorded:
         lab.runs(3, worse, 1.7)
         assert lab.only(candidate=worse).state == "regressed"
 
+    def test_a_decision_without_a_name_says_how_to_give_one(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("USER", "ACCEL_USER"):
+            monkeypatch.delenv(name, raising=False)
+        lab.runs(2, OLD)
+        lab.reader()
+        for decide in ("accept", "reject"):
+            assert "--by NAME" in str(lab.accel(decide, "abc", "--reason", "more layers").exception)
+
     def test_a_shift_that_went_back_is_gone_after_three_results(self, lab: Lab) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)

@@ -179,6 +179,7 @@ def test_an_unknown_hardware_name_is_refused_with_the_closest() -> None:
     with pytest.raises(InvalidInput, match="Did you mean openvino"):
         runtime_for("openvion")
     assert runtime_for("CUDA").hardware == "cuda"
+    assert runtime_for("Qualcomm").name == "qnn", "as the old guide calls it"
 
 
 def test_a_name_may_choose_among_a_runtimes_devices_and_browsers() -> None:

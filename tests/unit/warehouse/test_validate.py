@@ -213,6 +213,12 @@ def test_a_known_model_is_described_and_a_strange_one_is_left(settings: Settings
     assert [tuple(row.values()) for row in models] == [("bert-base", "bert", 110), ("somebodys-own", None, None)]
 
 
+def test_a_model_that_only_a_pack_names_needs_no_description(settings: Settings, log: EventLog) -> None:
+    log.append([event(result(provenance="imported"), source="pack:timm@1")])
+    publish.refresh(settings)
+    assert validate(settings, describe).findings == ()
+
+
 class TestCommand:
     def _run(self, settings: Settings, *arguments: str) -> Any:
         return CliRunner().invoke(db.app, ["validate", *arguments, "--home", str(settings.home)])

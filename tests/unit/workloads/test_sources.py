@@ -151,6 +151,15 @@ def test_a_suite_finds_its_models_beside_it(folder: Path) -> None:
     assert [model.model_id for model in models] == ["graph", "bert-tiny"]
 
 
+@pytest.mark.slow
+def test_a_folder_with_weights_is_a_model_in_the_families_of_a_suite(tmp_path: Path) -> None:
+    build_model(resolve_model("bert-tiny")).save_pretrained(tmp_path / "mine" / "finetuned")  # type: ignore[operator]
+    (tmp_path / "suite.json").write_text('{"model_families": {"text": ["mine/finetuned"]}, "hardware_types": ["cpu"]}')
+    (model,), headings = resolve_models(read_config(tmp_path / "suite.json"))
+    assert (model.model_id, model.architecture, headings) == ("finetuned", "bert", {"finetuned": "text"})
+    assert model.weights is not None
+
+
 def test_a_described_model_keeps_its_name_and_its_operators(folder: Path, tmp_path: Path) -> None:
     spec = spec_of_source("net.py:Net", folder=folder, inputs=IMAGE, model_id="mine")
     log = EventLog.open(Settings(home=tmp_path))
