@@ -106,17 +106,18 @@ def print_json(value: Any) -> None:
     typer.echo(json_text(value))
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -> None:
+def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.", wide: bool = False) -> None:
     """Print rows as an aligned table, or `empty` if there are none.
 
-    On a terminal, and wherever COLUMNS says a width, the table is made to fit, and what that took is said on stderr.
+    On a terminal, and wherever COLUMNS says a width, the table is made to fit unless `wide`, and what that took is said
+    on stderr.
     """
     from accel_platform.table_io.text import table_of, terminal
     from accel_platform.table_io.width import fitted, wrapped
 
     width = _width()
     remarks: tuple[str, ...] = ()
-    if rows and width is not None:
+    if rows and width is not None and not wide:
         rows, remarks = fitted(rows, width)
     for line in terminal(table_of(rows)) if rows else wrapped(empty, width):
         typer.echo(line)

@@ -43,11 +43,11 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: b
         for away in (False, True)
     )
     if own or not others:
-        print_table(own, empty="Nothing supports a recommendation.")
+        print_table(own, empty="Nothing supports a recommendation.", wide=wide)
     if others:
         typer.echo("\nElsewhere, known from others only:" if own else "Elsewhere, known from others only:")
         shown = others if verbose else others[:_MAX_ELSEWHERE]
-        print_table(shown)
+        print_table(shown, wide=wide)
         if len(shown) < len(others):
             note(f"{len(others) - len(shown)} more elsewhere (--verbose shows them)")
     if rows and not wide:

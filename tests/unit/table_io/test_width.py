@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel_platform.cli.output import print_table
 from accel_platform.table_io.text import table_of, terminal
 from accel_platform.table_io.width import fitted
 
@@ -49,3 +51,18 @@ def test_one_row_is_a_list_of_its_fields() -> None:
         "model   bert",
         "reason  long long long long long long l…",
     ]
+
+
+def test_a_table_is_whole_in_a_pipe_and_where_all_of_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"model": "bert", "reason": f"{n} " + "long " * 30} for n in range(2)]
+
+    def longest(**options: bool) -> int:
+        print_table(rows, **options)
+        return max(map(len, capsys.readouterr().out.splitlines()))
+
+    assert longest() > 100
+    monkeypatch.setenv("COLUMNS", "60")
+    assert longest() <= 60
+    assert longest(wide=True) > 100
