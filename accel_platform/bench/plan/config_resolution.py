@@ -57,10 +57,11 @@ class ModelNames:
         """Return the model of this name. Raises NotFound, InvalidInput."""
         if name in self.own:
             return self.own[name]
+        # Before the catalog, which would take the path for the hub id of the model that its last part names.
+        if "/" in name and is_weights_folder(name):
+            return _of_weights(Path(name).expanduser())
         if (known := find_model(name)) is not None:
             return known
-        if is_weights_folder(name):
-            return _of_weights(Path(name))
         # The log is read last, because that takes longest.
         if (described := self._described.get(name)) is not None:
             return read_again(described) if is_sourced(described) else described

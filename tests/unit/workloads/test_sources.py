@@ -158,6 +158,10 @@ def test_a_folder_with_weights_is_a_model_in_the_families_of_a_suite(tmp_path: P
     (model,), headings = resolve_models(read_config(tmp_path / "suite.json"))
     assert (model.model_id, model.architecture, headings) == ("finetuned", "bert", {"finetuned": "text"})
     assert model.weights is not None
+    build_model(resolve_model("bert-tiny")).save_pretrained(tmp_path / "mine" / "bert-tiny")  # type: ignore[operator]
+    known = ModelNames({}, None).resolve(f"{tmp_path}/mine/bert-tiny")
+    assert known.model_id == "bert-tiny"
+    assert known.weights is not None, "the path is no hub id of the catalog's model"
 
 
 def test_a_described_model_keeps_its_name_and_its_operators(folder: Path, tmp_path: Path) -> None:
