@@ -16,11 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.strict_json import read_object, validate_model
 from accel_platform.workloads.model_catalog import Modality, ModelSpec, architectures, resolve_model
-from accel_platform.workloads.sources import spec_of_source
+from accel_platform.workloads.sources import SEQUENCE_LENGTH, spec_of_source
 from accel_platform.workloads.weights import config_in, find_weights, with_weights
-
-SEQUENCE_LENGTH = 128
-"""Tokens for a text model of an architecture that the catalogue does not know, where the file gives none."""
 
 
 class CustomModel(BaseModel):

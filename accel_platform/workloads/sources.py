@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.workloads.input_shapes import parse_shape, shapes_of_graph
-from accel_platform.workloads.model_catalog import SOURCE_KINDS, Modality, ModelSpec, SourceKind
+from accel_platform.workloads.model_catalog import SOURCE_KINDS, Modality, ModelSpec, SourceKind, find_model
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,6 +47,8 @@ GRAPHS = {
     "onnx": Graph("an ONNX file", ("onnxruntime", "openvino")),
     "openvino": Graph("an OpenVINO file", ("openvino",)),
 }
+SEQUENCE_LENGTH = 128
+"""Tokens for a text model that says nothing of them."""
 _TIMM = "timm:"
 _MODULE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
 _STATE = "state.pt"
@@ -123,7 +125,7 @@ def spec_of_source(
         modality=modality or _modality([(shape.kind, len(shape.dimensions)) for shape in parsed.values()]),
         aliases=() if path is None else (f"{path.name}:{name}" if name else path.name,),
         config=config,
-        sequence_length=(sequence_length or 128) if reads_length else None,
+        sequence_length=(sequence_length or SEQUENCE_LENGTH) if reads_length else None,
         size=size,
     )
 
@@ -144,11 +146,13 @@ def read_again(spec: ModelSpec) -> ModelSpec:
 
 
 def usual_id(source: str) -> str:
-    """Return the name of a model whose user gives it none."""
+    """Return the name of a model whose user gives it none, other than any of the catalog's."""
     if source.startswith(_TIMM):
         return source.replace(":", "-")
     module = _MODULE.fullmatch(source)
-    return module["name"] if module else Path(source).stem
+    path = Path(module["path"] if module else source)
+    short, long = (module["name"], f"{path.stem}.{module['name']}") if module else (path.stem, path.name)
+    return short if find_model(short) is None else long
 
 
 def runs_on(spec: ModelSpec, backend: str) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.subprocesses.json_child import Message, serve
-from accel_platform.workloads.custom_models import SEQUENCE_LENGTH
 from accel_platform.workloads.model_catalog import ModelSpec, architectures
+from accel_platform.workloads.sources import SEQUENCE_LENGTH
 
 MAX_PARAMETERS = 10**13
 _DERIVABLE_INPUTS = ("text", "vision", "audio")

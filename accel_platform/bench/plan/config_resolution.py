@@ -16,7 +16,7 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import ModelDescribed
 from accel_platform.workloads.custom_models import custom_models, read_models
 from accel_platform.workloads.model_catalog import ModelSpec, find_model, model_set, resolve_model
-from accel_platform.workloads.sources import is_source, is_sourced, read_again, spec_of_source
+from accel_platform.workloads.sources import is_source, is_sourced, located, read_again, spec_of_source
 from accel_platform.workloads.weights import is_weights_folder, with_weights
 
 
@@ -37,13 +37,13 @@ def resolve_effort(config: BenchmarkConfig) -> Effort:
 
 
 def described_models(log: EventLog) -> dict[str, ModelSpec]:
-    """Return the models outside the catalogue that runs described, by id and alias; the newest description counts."""
+    """Return the models outside the catalogue, as runs last described them, by id, alias and file."""
     found: dict[str, ModelSpec] = {}
     for event in log.read(types={"ModelDescribed"}):
         assert isinstance(event.payload, ModelDescribed)
         spec = ModelSpec.of_description(event.payload.model_dump())
         if spec is not None:
-            found |= dict.fromkeys((spec.model_id, *spec.aliases), spec)
+            found |= dict.fromkeys((spec.model_id, *spec.aliases, spec.config.get("source", spec.model_id)), spec)
     return found
 
 
@@ -63,9 +63,11 @@ class ModelNames:
         if (known := find_model(name)) is not None:
             return known
         # The log is read last, because that takes longest.
-        if (described := self._described.get(name)) is not None:
-            return read_again(described) if is_sourced(described) else described
-        return spec_of_source(name) if is_source(name) else resolve_model(name)
+        # The same words in another folder are another file.
+        described = self._described.get(located(name))
+        if described is None:
+            return spec_of_source(name) if is_source(name) else resolve_model(name)
+        return read_again(described) if is_sourced(described) else described
 
     @cached_property
     def _described(self) -> dict[str, ModelSpec]:

@@ -145,6 +145,11 @@ def test_an_entry_of_a_models_file_holds_a_source_alone(folder: Path) -> None:
         custom_models({"bert-tiny": entry}, where="m.json", folder=folder)
 
 
+def test_a_file_named_as_a_model_of_the_catalog_is_another_model(folder: Path) -> None:
+    (folder / "bert-tiny.onnx").write_bytes((folder / "graph.onnx").read_bytes())
+    assert spec_of_source("bert-tiny.onnx", folder=folder).model_id == "bert-tiny.onnx"
+
+
 def test_a_suite_finds_its_models_beside_it(folder: Path) -> None:
     (folder / "suite.json").write_text('{"models": ["graph.onnx", "bert-tiny"], "hardware_types": ["cpu"]}')
     models, _ = resolve_models(read_config(folder / "suite.json"))
@@ -170,7 +175,9 @@ def test_a_described_model_keeps_its_name_and_its_operators(folder: Path, tmp_pa
     description = describe_model(spec)
     log.append([Event.of(description, source="test")])
     named = ModelNames({}, log)
-    assert named.resolve("mine") == named.resolve("net.py:Net") == spec
+    assert named.resolve("mine") == named.resolve(f"{folder}/net.py:Net") == spec
+    with pytest.raises(NotFound, match="There is no file"):
+        named.resolve("net.py:Net")  # which would be a file of this folder
     known = ModelSpec.of_description(description.model_dump())
     assert known is not None
     profile = traced_operators(known, None, OWN_SIZES)
