@@ -330,7 +330,8 @@ class _BenchmarkRun:
             if isinstance(outcome, OperatorProfile):
                 self.summary.operators[outcome.cell.label] = outcome.message
             else:
-                if isinstance(outcome, MeasuredCell):
+                # Nothing is timed where outputs are only verified.
+                if isinstance(outcome, MeasuredCell) and "contention" in outcome.answer:
                     seen = Contention(**outcome.answer["contention"])
                     self.stayed_disturbed = disturbance_by_others(seen) is not None
                 failures.append(self.recorder.record_outcome(outcome, (applied or {}).get(outcome.cell)))
