@@ -31,20 +31,42 @@ pytestmark = pytest.mark.slow
 ACCEL = [sys.executable, "-m", "accel_platform"]
 
 
+class _Said:
+    """What a process writes to stderr, read as it comes: a full pipe would stop a process that logs every request."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        self._stream, self._lines = process.stderr, list[str]()
+        self.first = self._stream.readline()
+        self._reader = threading.Thread(target=lambda: self._lines.extend(self._stream), daemon=True)
+        self._reader.start()
+
+    def lines(self) -> list[str]:
+        """All lines after the first, once the process has ended."""
+        self._reader.join(60)
+        return self._lines
+
+    def close(self) -> None:
+        """Close the pipe, once the process has ended."""
+        self._reader.join(60)
+        self._stream.close()
+
+
 @contextmanager
-def _serving(settings: Settings, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The service's base URL and process, from the line it prints until it has ended."""
+def _serving(settings: Settings, *options: str) -> Iterator[tuple[str, subprocess.Popen[str], _Said]]:
+    """The service's base URL and process, from the line it prints until it has ended, and what else it says."""
     process = subprocess.Popen(
         [*ACCEL, "serve", "--port", "0", "--home", str(settings.home), *options], stderr=subprocess.PIPE, text=True
     )
+    said = _Said(process)
     try:
-        assert process.stderr is not None
-        found = re.search(r"http://[0-9.]+:(\d+)", process.stderr.readline())
+        found = re.search(r"http://[0-9.]+:(\d+)", said.first)
         assert found, "the service did not say where it listens"
-        yield f"http://127.0.0.1:{found[1]}", process
+        yield f"http://127.0.0.1:{found[1]}", process, said
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        said.close()
 
 
 def _wait_until_healthy(url: str) -> None:
@@ -78,7 +100,7 @@ def test_new_snapshots_and_predictors_are_swapped_in_without_one_failed_request(
                 except httpx.HTTPError as error:
                     failures.append(repr(error))
 
-    with _serving(settings) as (url, process):
+    with _serving(settings) as (url, process, _):
         _wait_until_healthy(url)
         threads = [threading.Thread(target=ask, args=(url, m)) for m in ("bert-base", "vit-base", "bert-large", "gpt2")]
         for thread in threads:
@@ -100,7 +122,7 @@ def test_new_snapshots_and_predictors_are_swapped_in_without_one_failed_request(
 
 def test_ctrl_c_ends_it_cleanly_and_the_port_is_refused_while_taken(tmp_path: Path) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:3]))
-    with _serving(settings) as (url, process):
+    with _serving(settings) as (url, process, said):
         _wait_until_healthy(url)
         port = url.rpartition(":")[2]
         second = subprocess.run(
@@ -116,8 +138,7 @@ def test_ctrl_c_ends_it_cleanly_and_the_port_is_refused_while_taken(tmp_path: Pa
         assert "Traceback" not in second.stderr
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) == 0
-        assert process.stderr is not None
-        assert "Traceback" not in process.stderr.read()
+        assert "Traceback" not in "".join(said.lines())
     with socket.socket() as freed:
         freed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         freed.bind(("127.0.0.1", int(port)))
@@ -175,7 +196,7 @@ def test_several_workers_open_to_others_with_a_key(tmp_path: Path) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:1]))
     _, secret = KeyStore(settings).create("ci", Scope.read)
     options = ["--host", "0.0.0.0", "--workers", "2", "--log-format", "json"]
-    with _serving(settings, *options) as (url, process):
+    with _serving(settings, *options) as (url, process, said):
         _wait_until_healthy(url)
         with httpx.Client(base_url=url, headers={"X-API-Key": secret}, timeout=30) as client:
             assert httpx.get(f"{url}/results").status_code == 401
@@ -202,8 +223,7 @@ def test_several_workers_open_to_others_with_a_key(tmp_path: Path) -> None:
         assert all(response.startswith(b"HTTP/1.1 200") for response in responses)
         assert responses
         assert not any(worker.is_running() for worker in workers)
-        assert process.stderr is not None
-        lines = [json.loads(line) for line in process.stderr.read().splitlines() if line.startswith("{")]
+        lines = [json.loads(line) for line in said.lines() if line.startswith("{")]
     asked_for = [line for line in lines if str(line.get("request_id", "")).startswith("ask-")]
     assert {line["key"] for line in asked_for} == {"ci"}
     assert len(asked_for) == 20
