@@ -20,6 +20,8 @@ Provenance = Literal["measured", "emulated", "imported", "simulated", "suspect"]
 """Origin of a figure. Only `measured` and `imported` feed matrix, regressions and predictor."""
 
 Status = Literal["ok", "failed", "timeout", "unavailable"]
+RunStatus = Literal["succeeded", "failed", "cancelled"]
+CoverageStatus = Literal["ok", "failed", "timeout"]
 Mode = Literal["inference", "generation", "training"]
 
 Count = Annotated[int, Field(ge=0)]
@@ -100,7 +102,7 @@ class ModelDescribed(Payload):
 
 
 class RunStarted(Payload):
-    """Work of some kind began: a benchmark run, an import, a training."""
+    """Work of some kind began: a benchmark, or a check of coverage."""
 
     kind: str
     plan: dict[str, Any] = {}
@@ -112,7 +114,7 @@ class RunStarted(Payload):
 class RunFinished(Payload):
     """The end of the run whose id the envelope carries."""
 
-    status: Literal["succeeded", "failed", "cancelled"]
+    status: RunStatus
     cells_ok: Count = 0
     cells_failed: Count = 0
     cells_skipped: Count = 0
@@ -289,7 +291,7 @@ class ArchitectureChecked(Payload):
     family: str
     category: str
     hardware: Hardware
-    status: Literal["ok", "failed", "timeout"]
+    status: CoverageStatus
     failure_class: str | None = None
     reason: str | None = None
     relative_error: Quantity | None = None

@@ -42,7 +42,7 @@ class MatrixQuery(PageQuery):
     model: Name = Field(default=None, max_length=200, description="A model's key, alias or hub id, or a family.")
     hardware: Name
     mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
-    state: Name = Field(default=None, max_length=200, description="compatible or failed.")
+    state: Literal["compatible", "failed"] | None = None
     limit: int = Field(default=1000, ge=1, le=10_000)
 
     def selection(self) -> Selection:
@@ -79,7 +79,9 @@ class DevicesQuery(PageQuery):
 class RunsQuery(PageQuery):
     """Filters and page of runs."""
 
-    kind: Name = Field(default=None, max_length=200, description="benchmark, import or training, say.")
+    kind: Name = Field(
+        default=None, max_length=200, description="benchmark or coverage; null where only results name it."
+    )
     status: Name
     host_id: Name
     commit: Name

@@ -148,26 +148,52 @@ def test_filters_are_those_of_every_command(client: TestClient) -> None:
 
 
 def test_a_misspelt_filter_is_an_error_and_an_unmeasured_one_is_empty(client: TestClient) -> None:
-    routes = {
-        "/results": ("model", "hardware", "mode", "precision", "device", "provenance", "status"),
-        "/results.csv": ("model", "hardware", "mode", "precision", "device", "provenance", "status"),
-        "/performance": ("model", "provenance"),
-        "/matrix": ("model", "hardware", "mode"),
-        "/compatibility": ("model", "hardware"),
-        "/regressions": ("model", "hardware", "mode"),
-        "/dashboard/results": ("model", "hardware", "provenance", "precision"),
+    snapshot_id = client.get("/health").json()["snapshot_id"]
+    required = {
+        "/changes": f"model=bert-base&before={snapshot_id}",
+        "/matrix/history": "model=bert-base",
+        "/trend": "model=bert-base",
+        "/compare": "model=bert-base",
     }
+    paths = {
+        path: about["get"] for path, about in client.get("/openapi.json").json()["paths"].items() if "get" in about
+    }
+    routes = {
+        f"{path}?{required.get(path, '')}": [one["name"] for one in about.get("parameters", ()) if one["in"] == "query"]
+        for path, about in paths.items()
+        if "{" not in path
+    }
+    routes |= {
+        "/results.csv?": ["model", "hardware", "mode", "precision", "device", "provenance", "status"],
+        "/charts/trend.json?model=bert-base": ["hardware", "device", "mode"],
+        "/dashboard/results?": ["model", "hardware", "provenance", "precision"],
+        "/dashboard/models?": ["family", "modality", "hardware", "sort"],
+        "/dashboard/models/bert-base?": ["hardware", "precision", "provenance", "sort"],
+        "/dashboard/matrix?": ["family", "device", "mode"],
+        "/dashboard/regressions?": ["model", "hardware", "state", "direction"],
+        "/dashboard/runs?": ["kind", "status"],
+        "/dashboard/events?": ["type", "source", "host", "run"],
+        "/dashboard/compare?model=bert-base": ["hardware", "metric", "precision"],
+        "/dashboard/hardware?": ["kind"],
+    }
+    assert len(routes) > 25
     for path, names in routes.items():
-        for name in names:
-            wrong = client.get(path, params={name: "opnvino"})
-            assert wrong.status_code == (422 if name in ("mode", "provenance", "status") else 404), (path, name)
-            assert "opnvino" in wrong.text
+        # A commit that was never measured is no mistake.
+        for name in set(names) - {"commit"}:
+            wrong = client.get(f"{path}&{name}=opnvino")
+            assert wrong.status_code in (404, 422), (path, name)
+            told = name == "cursor" or any(word in wrong.text for word in ("opnvino", f'"{name}"', "Input should be"))
+            assert told, (path, name, wrong.text)
     assert "Did you mean openvino" in client.get("/results?hardware=opnvino").json()["detail"]
     assert "choose inference, generation" in client.get("/results?mode=opnvino").json()["detail"]
     # Known, and nothing measured of it.
     for query in ("model=roberta-base", "mode=training", "status=timeout", "precision=int8", "hardware=wasm"):
         answer = client.get(f"/results?{query}")
         assert (answer.status_code, answer.json()["results"]) == (200, []), query
+    for path in ("/runs?kind=coverage&status=failed", "/events?type=ShiftRejected", "/models?modality=multimodal",
+                 "/coverage?category=video&status=timeout", "/devices?hardware=wasm", "/runs?commit=0123456",
+                 "/dashboard/runs?kind=coverage", "/dashboard/matrix?mode=training"):  # fmt: skip
+        assert client.get(path).status_code == 200, path
 
 
 def test_models_with_slashes_and_by_alias(client: TestClient) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from accel_platform.errors import InvalidInput, NotFound
-from accel_platform.events.types import Mode, Provenance, Status
+from accel_platform.events.types import PAYLOADS, CoverageStatus, Mode, Provenance, RunStatus, Status
 from accel_platform.hardware.catalog import catalogued_name, find_spec, form_factor_caution
 from accel_platform.precisions import PRECISIONS, canonical_precision
 from accel_platform.warehouse.reader import Reader
+from accel_platform.workloads.architectures import CATEGORIES
+from accel_platform.workloads.model_catalog import Modality
 
 Name = str | None
 _MOST_NAMES = 50
@@ -165,13 +167,41 @@ def _require_known_values(reader: Reader, selection: Selection) -> None:
             raise NotFound(_unknown("precision", selection.precision, {*PRECISIONS, *recorded}, sql))
 
 
-def require_known_if_empty(rows: Sequence[Any], reader: Reader, selection: Selection) -> None:
-    """Check the names of a selection that found nothing: a misspelt one is an error, not an empty answer.
+KNOWN_VALUES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "models": {"modality": get_args(Modality)},
+    "runs": {"kind": ("benchmark", "coverage"), "status": (*get_args(RunStatus), "running")},
+    "coverage": {"category": CATEGORIES, "status": get_args(CoverageStatus)},
+    "events": {"type": tuple(PAYLOADS)},
+}
+"""Values of a table's columns that are right, recorded or not."""
 
+
+def require_known_unless_found(rows: Sequence[Any], reader: Reader, selection: Selection) -> None:
+    """Check the names of a selection that found nothing, or has several models or hardware names.
+
+    A misspelt name is an error, not an empty answer; and of several names the rows do not tell which found something.
     Raises as `require_known` does.
     """
-    if not rows:
+    if not rows or len(selection.model) > 1 or len(selection.hardware) > 1:
         require_known(reader, selection)
+
+
+def require_recorded_if_empty(rows: Sequence[Any], reader: Reader, table: str, given: Mapping[str, str | None]) -> None:
+    """Check the filters of a table that found nothing: a value that its column never had is an error.
+
+    `given` has the filtered columns with their values, None for those unset.
+
+    Raises NotFound, with values of similar spelling.
+    """
+    if rows:
+        return
+    for column, value in given.items():
+        if value is None:
+            continue
+        sql = f"SELECT DISTINCT {column} FROM {table}"
+        values = {row[column] for row in reader.rows(sql)} - {None} | set(KNOWN_VALUES.get(table, {}).get(column, ()))
+        if value not in values:
+            raise NotFound(_unknown(column.replace("_", " "), value, values, sql))
 
 
 def reject_choices(hardware: Iterable[str]) -> None:

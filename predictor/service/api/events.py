@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from accel_platform.analysis.query.filters import equality_condition
+from accel_platform.analysis.query.filters import equality_condition, require_recorded_if_empty
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.snapshots import read_snapshot_events
@@ -62,12 +62,14 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
         """List events as the tables have them, the latest recorded first."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            condition, values = equality_condition(**query.model_dump(include={"type", "run_id", "host_id", "source"}))
+            filters = query.model_dump(include={"type", "run_id", "host_id", "source"})
+            condition, values = equality_condition(**filters)
             for name, sign in (("since", ">="), ("until", "<")):
                 if (moment := getattr(query, name)) is not None:
                     condition += f" AND r.recorded_at {sign} ${name}"
                     values[name] = moment
             rows, more = _EVENTS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            require_recorded_if_empty(rows, tables, "events", filters)
             return {
                 "events": parse_json_columns(rows, "payload"),
                 "next_cursor": more,

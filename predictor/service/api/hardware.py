@@ -9,13 +9,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from accel_platform.analysis.query.filters import equality_condition
+from accel_platform.analysis.query.filters import (
+    equality_condition,
+    require_known_unless_found,
+    require_recorded_if_empty,
+)
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import NotFound
 from accel_platform.hardware.catalog import catalog
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.schemas.queries import DevicesQuery
+from predictor.schemas.queries import DevicesQuery, selection_of
 from predictor.schemas.rows import Device, DevicePage
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
@@ -152,6 +156,8 @@ def router(advisor: Advisor) -> APIRouter:
                 host_id=query.host_id, hardware=query.hardware, available=query.available
             )
             rows, more = _DEVICES.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            require_recorded_if_empty(rows, tables, "devices", {"host_id": query.host_id})
+            require_known_unless_found(rows, tables, selection_of(None, query.hardware, None))
             return {
                 "devices": parse_json_columns(rows, "runtime_versions"),
                 "next_cursor": more,

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
 from accel_platform.analysis.query.cells import read_cells
-from accel_platform.analysis.query.filters import Selection, canonical_model_id, require_known_if_empty
+from accel_platform.analysis.query.filters import Selection, canonical_model_id, require_known_unless_found
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
@@ -136,7 +136,7 @@ def router(advisor: Advisor) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             condition, values = query.where()
             rows, more = _PERFORMANCE.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
-            require_known_if_empty(rows, tables, query)
+            require_known_unless_found(rows, tables, query)
             return {"performance": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
@@ -182,7 +182,7 @@ def router(advisor: Advisor) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             condition, values = query.where()
             rows, more = _COMPATIBILITY.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
-            require_known_if_empty(rows, tables, query.selection())
+            require_known_unless_found(rows, tables, query.selection())
             return {"compatibility": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)

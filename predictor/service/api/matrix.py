@@ -7,11 +7,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.query.filters import Selection, equality_condition, require_known_if_empty
+from accel_platform.analysis.query.filters import (
+    Selection,
+    equality_condition,
+    require_known_unless_found,
+    require_recorded_if_empty,
+)
 from accel_platform.analysis.summaries.matrix_history import MatrixChange, matrix_history
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.schemas.queries import CoverageQuery, MatrixQuery
+from predictor.schemas.queries import CoverageQuery, MatrixQuery, selection_of
 from predictor.schemas.rows import Coverage, CoveragePage, MatrixCell, MatrixPage
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
@@ -63,7 +68,7 @@ def router(advisor: Advisor) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             condition, values = query.where()
             rows, more = _MATRIX.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
-            require_known_if_empty(rows, tables, query.selection())
+            require_known_unless_found(rows, tables, query.selection())
             return {"cells": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
@@ -75,8 +80,10 @@ def router(advisor: Advisor) -> APIRouter:
         """List each day on which a cell's verdict changed, replayed from the log."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            selection = Selection(model=query.model, hardware=query.hardware)
-            return {"changes": matrix_history(tables, selection, mode=query.mode), "snapshot_id": tables.snapshot_id}
+            selection = Selection(model=query.model, hardware=query.hardware, mode=query.mode)
+            changes = matrix_history(tables, selection, mode=query.mode)
+            require_known_unless_found(changes, tables, selection)
+            return {"changes": changes, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 
@@ -87,6 +94,8 @@ def router(advisor: Advisor) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             filters = query.model_dump(exclude={"limit", "cursor"})
             rows, more = _COVERAGE.page(tables, *equality_condition(**filters), limit=query.limit, cursor=query.cursor)
+            require_known_unless_found(rows, tables, selection_of(None, query.hardware, None))
+            require_recorded_if_empty(rows, tables, "coverage", {**filters, "hardware": None})
             found = parse_json_columns(rows, "versions")
             return {"coverage": found, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 

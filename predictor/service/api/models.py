@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from accel_platform.analysis.query.filters import canonical_model_id, equality_condition
+from accel_platform.analysis.query.filters import canonical_model_id, equality_condition, require_recorded_if_empty
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model, sets_of
@@ -59,6 +59,7 @@ def router(advisor: Advisor) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             condition, values = equality_condition(family=query.family, modality=query.modality)
             rows, more = _MODELS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            require_recorded_if_empty(rows, tables, "models", query.model_dump(include={"family", "modality"}))
             return {
                 "models": parse_json_columns(rows, "aliases", "config"),
                 "next_cursor": more,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.query.filters import canonical_model_id, equality_condition, require_known_if_empty
+from accel_platform.analysis.query.filters import canonical_model_id, equality_condition, require_known_unless_found
 from accel_platform.analysis.regressions.triage import build_acceptance, build_rejection
 from accel_platform.errors import Conflict, NotFound
 from accel_platform.events import Event
@@ -73,7 +73,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
             filters = query.model_dump(include={"hardware", "mode", "state", "direction"})
             condition, values = equality_condition(**filters, model_id=query.model and canonical_model_id(query.model))
             rows, more = _REGRESSIONS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
-            require_known_if_empty(rows, tables, selection_of(query.model, query.hardware, query.mode))
+            require_known_unless_found(rows, tables, selection_of(query.model, query.hardware, query.mode))
             return {"regressions": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)

@@ -120,7 +120,7 @@ class RequestsQuery(PageQuery):
     """Filters and page of requests."""
 
     state: State | None = None
-    hardware: str | None = Field(default=None, max_length=200)
+    hardware: HardwareName | None = Field(default=None, max_length=200)
 
 
 class RequestLookup:

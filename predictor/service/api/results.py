@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from accel_platform.analysis.query.filters import Selection, require_known, require_known_if_empty
+from accel_platform.analysis.query.filters import Selection, require_known, require_known_unless_found
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
 from accel_platform.warehouse.reader import Reader
@@ -73,7 +73,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             condition, values = query.where()
             rows, more = _RESULTS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
-            require_known_if_empty(rows, tables, query)
+            require_known_unless_found(rows, tables, query)
             return {"results": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)

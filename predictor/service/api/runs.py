@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from accel_platform.analysis.query.filters import equality_condition
+from accel_platform.analysis.query.filters import equality_condition, require_recorded_if_empty
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
@@ -57,6 +57,8 @@ def router(advisor: Advisor) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             filters = query.model_dump(include={"kind", "status", "host_id", "commit"})
             rows, more = _RUNS.page(tables, *equality_condition(**filters), limit=query.limit, cursor=query.cursor)
+            # A commit that was never measured is no mistake.
+            require_recorded_if_empty(rows, tables, "runs", query.model_dump(include={"kind", "status", "host_id"}))
             found = parse_json_columns(rows, "plan", "software", "labels")
             return {"runs": found, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 
 from accel_platform.analysis.query.cells import read_cells
-from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.query.filters import Selection, require_known_unless_found
 from accel_platform.analysis.summaries.comparison import Comparison, compare_side_by_side
 from accel_platform.events.types import Provenance
 from predictor.service.dashboard.models import known_models
@@ -56,6 +56,7 @@ def _content(site: DashboardSite, query: ComparePageParams) -> dict[str, Any]:
     selection = Selection(**query.model_dump(exclude={"metric", "by"}))
     complete = bool(query.model) or (query.by == "model" and bool(query.hardware))
     cells = read_cells(site.reader, selection) if complete else []
+    require_known_unless_found(cells, site.reader, selection)
     comparison = _compare_cells(site, selection, query.by, cells) if complete and len(cells) <= _MAX_COMPARED else None
     cells = [cell for cell in cells if cell[query.metric] is not None]
     columns, rows = _table(cells, query)

@@ -8,6 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from accel_platform.analysis.query.filters import require_recorded_if_empty
 from accel_platform.errors import NotFound
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
@@ -56,6 +57,8 @@ def router(site: DashboardSite) -> APIRouter:
 
 def _list(site: DashboardSite, query: EventsPageParams) -> dict[str, Any]:
     rows = site.reader.rows(_EVENTS, {**query.model_dump(), "limit": _SHOWN + 1})
+    given = {"type": query.type, "source": query.source, "host_id": query.host, "run_id": query.run}
+    require_recorded_if_empty(rows, site.reader, "events", given)
     more = rows[_SHOWN - 1]["event_id"] if len(rows) > _SHOWN else None
     lists = "list_sort(list(DISTINCT source)) AS source, list_sort(list(DISTINCT host_id)) AS host"
     [choices] = site.cached("event choices", lambda: site.reader.rows(f"SELECT {lists} FROM events"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -36,7 +36,7 @@ class SheetQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     q: str | None = Field(default=None, max_length=200)
-    kind: str | None = Field(default=None, max_length=20)
+    kind: Literal["gpu", "cpu", "npu"] | None = None
 
 
 class DeviceQuery(BaseModel):

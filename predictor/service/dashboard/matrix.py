@@ -7,10 +7,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.query.filters import Selection, require_known
+from accel_platform.analysis.query.filters import (
+    Selection,
+    require_known,
+    require_known_unless_found,
+    require_recorded_if_empty,
+)
 from accel_platform.analysis.summaries.matrix import Matrix, compatibility_matrix
 from accel_platform.analysis.summaries.matrix_history import MAX_DAYS, matrix_history
-from accel_platform.errors import NotFound
+from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
 
@@ -73,9 +78,9 @@ def router(site: DashboardSite) -> APIRouter:
 def _heat(site: DashboardSite, query: MatrixPageParams) -> dict[str, Any]:
     modes = [row["mode"] for row in site.cached("matrix modes", lambda: site.reader.rows(_MODES))]
     matrix: Matrix
+    selection = Selection(device=query.device, mode=query.mode)
+    require_known(site.reader, selection)
     if query.mode in modes:
-        selection = Selection(device=query.device)
-        require_known(site.reader, selection)
         matrix = site.cached(
             ("matrix", query.mode, query.device),
             lambda: compatibility_matrix(site.reader, selection, mode=query.mode),
@@ -87,6 +92,7 @@ def _heat(site: DashboardSite, query: MatrixPageParams) -> dict[str, Any]:
     names = [
         name for name in matrix["models"] if wanted in name.casefold() and query.family in (None, families.get(name))
     ]
+    require_recorded_if_empty(names, site.reader, "models", {"family": query.family})
     names.sort(key=lambda name: sum(cell["state"] == "untested" for cell in matrix["models"][name].values()))
     first = (query.page - 1) * _SHOWN
     shown = names[first : first + _SHOWN]
@@ -109,22 +115,16 @@ def _families(site: DashboardSite) -> dict[str, str | None]:
 
 def _cell(site: DashboardSite, query: CellQuery) -> dict[str, Any]:
     devices = site.reader.rows(_CELL, query.model_dump())
-    if not devices:
-        _require_known(site, query.model)
+    require_known_unless_found(devices, site.reader, selection_of(query.model, query.hardware, query.mode))
     ids = [event_id for row in devices for event_id in row["evidence"]]
     evidence = site.reader.rows(_EVIDENCE, {"ids": ids[:_MOST_EVIDENCE]}) if ids else []
     return {"query": query, "devices": devices, "evidence": evidence, "evidence_found": len(ids)}
 
 
 def _history(site: DashboardSite, query: CellQuery) -> dict[str, Any]:
-    _require_known(site, query.model)
+    require_known(site.reader, selection_of(query.model, query.hardware, query.mode))
     selection = Selection(model=(query.model,), hardware=(query.hardware,))
     changes = [
         change for change in matrix_history(site.reader, selection, mode=query.mode) if change.model_id == query.model
     ]
     return {"query": query, "changes": changes[::-1], "days": MAX_DAYS}
-
-
-def _require_known(site: DashboardSite, model_id: str) -> None:
-    if not site.reader.rows("SELECT model_id FROM models WHERE model_id = ?", (model_id,)):
-        raise NotFound(f"No model is called {model_id!r} here: the matrix shows all there are")

@@ -9,10 +9,16 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.query.cells import read_cells
-from accel_platform.analysis.query.filters import Selection, canonical_model_id
+from accel_platform.analysis.query.filters import (
+    Selection,
+    canonical_model_id,
+    require_known_unless_found,
+    require_recorded_if_empty,
+)
 from accel_platform.errors import NotFound
 from accel_platform.events.types import MeasuredSeries, Provenance
 from accel_platform.reports.regressions import cell
+from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.results import RECENT
 from predictor.service.dashboard.urls import query_params, sort_rows
@@ -111,6 +117,9 @@ def _list(site: DashboardSite, query: ModelsPageParams) -> dict[str, Any]:
         and query.modality in (None, row["modality"])
         and (query.hardware is None or any(h["hardware"] == query.hardware for h in row["hardware"] or ()))
     ]
+    if not query.q:
+        require_recorded_if_empty(found, site.reader, "models", {"family": query.family, "modality": query.modality})
+        require_known_unless_found(found, site.reader, selection_of(None, query.hardware, None))
     found = sort_rows(found, query.sort, _SORTS)
     first = (query.page - 1) * _SHOWN
     return {
@@ -134,6 +143,7 @@ def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
     selection = Selection(**{**query.model_dump(exclude={"sort"}), "model": (model_id,)})
     condition, values = selection.where()
     cells = sorted(read_cells(reader, selection, evidence=False), key=lambda row: _TRUST_ORDER.index(row["provenance"]))
+    require_known_unless_found(cells, site.reader, selection)
     cells = sort_rows(cells, query.sort, _CELL_SORTS)
     about = {"model": model_id}
     return {

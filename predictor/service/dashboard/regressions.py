@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from accel_platform.analysis.query.filters import canonical_model_id, require_known_unless_found
 from accel_platform.analysis.query.measured import read_measured_series
 from accel_platform.analysis.regressions.triage import build_acceptance, build_rejection, read_decisions
 from accel_platform.errors import InvalidInput, NotFound
@@ -18,6 +19,7 @@ from accel_platform.events.types import MeasuredSeries
 from accel_platform.reports.regressions import cell
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import bring_up_to_date
+from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import link, query_params, read_pairs
 from predictor.service.middleware.identity import audited_log_for, decision_author, get_key_name
@@ -90,7 +92,9 @@ def router(site: DashboardSite, settings: Settings) -> APIRouter:
 
 
 def _list(site: DashboardSite, query: RegressionsPageParams) -> dict[str, Any]:
-    rows = site.reader.rows(_LIST, query.model_dump())
+    model = query.model and canonical_model_id(query.model)
+    rows = site.reader.rows(_LIST, {**query.model_dump(), "model": model})
+    require_known_unless_found(rows, site.reader, selection_of(query.model, query.hardware, None))
     counts = {(row["state"], row["direction"]): row["shifts"] for row in site.reader.rows(_COUNTS)}
     return {
         "query": query,

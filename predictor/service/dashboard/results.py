@@ -12,7 +12,7 @@ import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 
-from accel_platform.analysis.query.filters import Selection, require_known_if_empty
+from accel_platform.analysis.query.filters import Selection, require_known_unless_found
 from accel_platform.errors import NotFound
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
@@ -86,7 +86,7 @@ def _list(site: DashboardSite, query: ResultsPageParams) -> dict[str, Any]:
     if query.before is not None:
         condition, values = f"{condition} AND r.result_id < $before", {**values, "before": query.before}
     rows = site.reader.rows(RECENT.format(condition=condition, limit=SHOWN + 1), values)
-    require_known_if_empty(rows, site.reader, query)
+    require_known_unless_found(rows, site.reader, query)
     more = rows[SHOWN - 1]["result_id"] if len(rows) > SHOWN else None
     return {"query": query, "results": rows[:SHOWN], "more": more, "choices": filter_choices(site)}
 

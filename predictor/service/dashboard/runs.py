@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from accel_platform.analysis.query.filters import require_recorded_if_empty
 from accel_platform.errors import NotFound
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.results import RECENT
@@ -51,6 +52,7 @@ def router(site: DashboardSite) -> APIRouter:
 def _list(site: DashboardSite, query: RunsPageParams) -> dict[str, Any]:
     given = query.model_dump(exclude={"page"})
     rows = site.reader.rows(_RUNS, {**given, "limit": _SHOWN + 1, "first": (query.page - 1) * _SHOWN})
+    require_recorded_if_empty(rows, site.reader, "runs", {"kind": query.kind, "status": query.status})
     lists = "list_sort(list(DISTINCT kind)) AS kind, list_sort(list(DISTINCT status)) AS status"
     [choices] = site.cached("run choices", lambda: site.reader.rows(f"SELECT {lists} FROM runs"))
     return {"query": query, "runs": rows[:_SHOWN], "more": len(rows) > _SHOWN, "choices": choices}

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 from fastapi import Request
 from pydantic import BaseModel
 
+from accel_platform.errors import InvalidInput
 from predictor.schemas.requests import validate_query
 
 ROOT = "/dashboard"
@@ -58,11 +59,13 @@ def read_pairs(kind: type[Q], pairs: Iterable[tuple[str, str]]) -> Q:
 def sort_rows(rows: Sequence[dict[str, Any]], sort: str | None, allowed: Iterable[str]) -> list[dict[str, Any]]:
     """Sort rows by a column, descending with a leading minus; None comes last.
 
-    A column that is not allowed leaves the order unchanged.
+    Without a column the order stays. Raises InvalidInput for a column that is not allowed.
     """
-    column = (sort or "").removeprefix("-")
-    if column not in allowed:
+    if sort is None:
         return list(rows)
+    column = sort.removeprefix("-")
+    if column not in allowed:
+        raise InvalidInput(f"{sort!r} is no order: choose {', '.join(allowed)}, with a minus before it for descending.")
     known = [row for row in rows if row[column] is not None]
     unknown = [row for row in rows if row[column] is None]
-    return sorted(known, key=lambda row: row[column], reverse=(sort or "").startswith("-")) + unknown
+    return sorted(known, key=lambda row: row[column], reverse=sort.startswith("-")) + unknown
