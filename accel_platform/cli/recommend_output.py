@@ -228,7 +228,7 @@ def _wide_row(figures: Figures) -> dict[str, Any]:
         "device": figures.device,
         "precision": figures.precision,
         "latency_ms": _interval(figures.latency_ms),
-        "items_per_s": _interval(figures.throughput_items_per_s),
+        "items_per_s": _interval(figures.items_per_s),
         "memory_peak_mib": _interval(figures.memory_peak_mib),
         "provenance": figures.provenance,
         "compatibility": figures.compatibility.rating or figures.compatibility.state,
@@ -239,7 +239,7 @@ def _objective(figures: Figures, objective: Objective, *, wide: bool) -> dict[st
     """Return the columns of an objective, beyond the usual ones."""
     cost, energy = figures.cost, figures.energy
     if objective == "throughput" and not wide:
-        return {"items_per_s": _interval(figures.throughput_items_per_s)}
+        return {"items_per_s": _interval(figures.items_per_s)}
     if objective == "memory" and not wide:
         return {"memory_peak_mib": _interval(figures.memory_peak_mib)}
     if objective == "cost":

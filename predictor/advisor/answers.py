@@ -177,7 +177,7 @@ def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, est
         where=evidence.where(target),
         precision=None if estimate.unstated else query.precision,
         latency_ms=latency,
-        throughput_items_per_s=throughput,
+        items_per_s=throughput,
         memory_peak_mib=estimate.memory_peak_mib,
         cost=cost_per_items(throughput, candidate.spec),
         energy=energy_per_item(estimate.energy_j_per_item, latency, query.batch_size, candidate.spec),

@@ -74,7 +74,7 @@ def answer_rows(queries: Sequence[PredictQuery], batch: BatchAnswer) -> list[dic
                 "provenance": answer.provenance,
                 **_interval_columns("latency", "_ms", answer.latency_ms),
                 "level": answer.latency_ms.level,
-                **_interval_columns("items_per_s", "", answer.throughput_items_per_s),
+                **_interval_columns("items_per_s", "", answer.items_per_s),
                 "memory_peak_mib": answer.memory_peak_mib and answer.memory_peak_mib.p50,
                 "usd_per_million_items": cost and cost.usd_per_million_items.p50,
                 "j_per_item": energy and energy.j_per_item.p50,

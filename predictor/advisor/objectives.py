@@ -94,7 +94,7 @@ def ranking(objective: Objective, spread: float | None) -> Callable[[Figures], f
         if objective == "latency":
             return slower * figures.latency_ms.p50
         if objective == "throughput":
-            return 1e3 * slower / figures.throughput_items_per_s.p50
+            return 1e3 * slower / figures.items_per_s.p50
         if objective == "cost":
             return math.inf if figures.cost is None else slower * figures.cost.usd_per_million_items.p50
         if objective == "memory":

@@ -107,7 +107,7 @@ def figures(cell: Row) -> Row:
         "low": latency["low"],
         "high": latency["high"],
         "limits are": latency["spread"],
-        "items_per_s": cell["throughput_items_per_s"],
+        "throughput_items_per_s": cell["throughput_items_per_s"],
         "memory_mib": cell["memory_peak_mib"],
     }
 

@@ -106,7 +106,7 @@ def _figure(of: Recommendation, objective: Objective) -> Interval | None:
     figures: Figures = of
     found: dict[Objective, Interval | None] = {
         "latency": figures.latency_ms,
-        "throughput": figures.throughput_items_per_s,
+        "throughput": figures.items_per_s,
         "memory": figures.memory_peak_mib,
         "cost": figures.cost.usd_per_million_items if figures.cost else None,
         "energy": figures.energy.j_per_item if figures.energy else None,

@@ -67,7 +67,7 @@ def test_cost_ranks_by_dollars_and_says_the_price_and_its_day(advisor: Advisor) 
     assert first.cost is not None
     assert first.cost.date
     assert first.cost.usd_per_million_items.p50 == pytest.approx(
-        first.cost.usd_per_hour / 3600 * 1e6 / first.throughput_items_per_s.p50
+        first.cost.usd_per_hour / 3600 * 1e6 / first.items_per_s.p50
     )
     # What a host of ours costs by the hour nobody knows: last, and said.
     assert {r.cost for r in answer.recommendations[1:]} == {None}
@@ -323,7 +323,7 @@ def test_every_answer_is_in_order_within_limits_and_says_each_thing_once(
     limits = question.get("constraints", {})
     for r in answer.recommendations:
         cost, energy = r.cost and r.cost.usd_per_million_items, r.energy and r.energy.j_per_item
-        for interval in (r.latency_ms, r.throughput_items_per_s, r.memory_peak_mib, cost, energy):
+        for interval in (r.latency_ms, r.items_per_s, r.memory_peak_mib, cost, energy):
             if interval is not None:
                 assert 0 < (interval.low or interval.p50) <= interval.p50 <= (interval.high or interval.p50)
         assert (r.latency_ms.high or r.latency_ms.p50) <= limits.get("max_latency_ms", 1e9)

@@ -60,7 +60,7 @@ def _figures(p50: float, low: float | None = None, high: float | None = None, **
             "device_id": None,
             "precision": "float32",
             "latency_ms": latency,
-            "throughput_items_per_s": throughput,
+            "items_per_s": throughput,
             "provenance": "predicted",
             "evidence": [],
             "basis": "",
@@ -208,5 +208,5 @@ def test_unknown_cost_energy_and_memory_rank_last_and_are_said() -> None:
         assert key == math.inf
         assert "comes last" in str(missing_figure(objective, key))  # type: ignore[arg-type]
     assert missing_figure("latency", ranking("latency", 0.1)(told)) is None
-    priced = told.model_copy(update={"cost": cost_per_items(told.throughput_items_per_s, H100)})
+    priced = told.model_copy(update={"cost": cost_per_items(told.items_per_s, H100)})
     assert ranking("cost", 0.1)(priced) < math.inf

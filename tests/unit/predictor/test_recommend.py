@@ -71,11 +71,11 @@ def test_every_figure_is_in_order_and_consistent(advisor: Advisor, model: str, b
     answer = _ask(advisor, model, batch_size=batch_size)
     assert [r.rank for r in answer.recommendations] == [1, 2, 3]
     for r in answer.recommendations:
-        for interval in (r.latency_ms, r.throughput_items_per_s, r.memory_peak_mib):
+        for interval in (r.latency_ms, r.items_per_s, r.memory_peak_mib):
             if interval is not None and interval.low is not None and interval.high is not None:
                 assert 0 < interval.low <= interval.p50 <= interval.high
-        assert r.throughput_items_per_s.p50 == pytest.approx(batch_size * 1e3 / r.latency_ms.p50)
-        assert r.throughput_items_per_s.low == pytest.approx(batch_size * 1e3 / (r.latency_ms.high or 0))
+        assert r.items_per_s.p50 == pytest.approx(batch_size * 1e3 / r.latency_ms.p50)
+        assert r.items_per_s.low == pytest.approx(batch_size * 1e3 / (r.latency_ms.high or 0))
         assert r.evidence
     for a, b in itertools.pairwise(answer.recommendations):
         assert a.latency_ms.p50 <= b.latency_ms.p50
@@ -83,9 +83,7 @@ def test_every_figure_is_in_order_and_consistent(advisor: Advisor, model: str, b
 
 def test_objectives_rank_by_what_they_name(advisor: Advisor) -> None:
     fastest = _ask(advisor, "bert-base", objective="throughput").recommendations
-    assert [r.throughput_items_per_s.p50 for r in fastest] == sorted(
-        (r.throughput_items_per_s.p50 for r in fastest), reverse=True
-    )
+    assert [r.items_per_s.p50 for r in fastest] == sorted((r.items_per_s.p50 for r in fastest), reverse=True)
     # vit-base on openvino is scaled from another runtime, which tells nothing of memory: last, not first.
     smallest = _ask(advisor, "vit-base", objective="memory").recommendations
     assert smallest[-1].hardware == "openvino"
@@ -97,7 +95,7 @@ def test_a_hopeful_guess_does_not_outrank_what_can_be_relied_on(advisor: Advisor
     worst = [r.latency_ms.high or r.latency_ms.p50 for r in answer.recommendations]
     assert len(worst) > 1
     assert worst == sorted(worst)
-    least = [r.throughput_items_per_s.low or r.throughput_items_per_s.p50
+    least = [r.items_per_s.low or r.items_per_s.p50
              for r in _ask(advisor, "vit-base", batch_size=2, objective="throughput").recommendations]  # fmt: skip
     assert least == sorted(least, reverse=True)
 
