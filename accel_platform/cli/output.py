@@ -115,7 +115,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.", w
     from accel_platform.table_io.text import table_of, terminal
     from accel_platform.table_io.width import fitted, wrapped
 
-    width = _width()
+    width = line_width()
     remarks: tuple[str, ...] = ()
     if rows and width is not None and not wide:
         rows, remarks = fitted(rows, width)
@@ -129,11 +129,11 @@ def say(text: str) -> None:
     """Print a sentence of the answer, wrapped as `print_table` fits tables."""
     from accel_platform.table_io.width import wrapped
 
-    for line in wrapped(text, _width()):
+    for line in wrapped(text, line_width()):
         typer.echo(line)
 
 
-def _width() -> int | None:
+def line_width() -> int | None:
     """Return the characters of a line on stdout; None for a file or a pipe, where nothing is cut."""
     if os.environ.get("COLUMNS", "").isdigit() or sys.stdout.isatty():
         return shutil.get_terminal_size().columns
@@ -144,7 +144,7 @@ def note(text: str) -> None:
     """Print progress or a remark to stderr, because stdout holds only the answer; wrapped as by `say`."""
     from accel_platform.table_io.width import wrapped
 
-    for line in wrapped(text, _width()):
+    for line in wrapped(text, line_width()):
         typer.echo(line, err=True)
 
 

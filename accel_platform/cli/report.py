@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from accel_platform.cli.options import AsOf, Home, Json, build_selection, with_filters
-from accel_platform.cli.output import note, print_json, print_table, settings_for
+from accel_platform.cli.output import line_width, note, print_json, print_table, settings_for
 
 
 class ReportKind(enum.StrEnum):
@@ -28,6 +28,7 @@ class ReportFormat(enum.StrEnum):
     table = "table"
     markdown = "markdown"
     html = "html"
+    pdf = "pdf"
     json = "json"
     csv = "csv"
     parquet = "parquet"
@@ -55,8 +56,8 @@ def report(
         typer.Option(
             "--output",
             "-o",
-            help="Write to this file: .txt, .md, .html, .json, .xlsx, or .zip with a CSV file per table; with --format "
-            "parquet, a Parquet file.",
+            help="Write to this file: .txt, .md, .html, .pdf, .json, .xlsx, or .zip with a CSV file per table; with "
+            "--format parquet, a Parquet file.",
             show_default=False,
         ),
     ] = None,
@@ -68,10 +69,10 @@ def report(
     as_json: Json = False,
     **filters: Any,
 ) -> None:
-    """Report on measured and imported results. Each figure has its runs, spread and provenance.
+    """Report on measured and imported results: findings in sentences, then charts, then tables.
 
-    An HTML report is one file with its charts and works offline. Tables in text, Markdown and HTML stop at 40 rows;
-    JSON, CSV, Parquet and XLSX hold all rows.
+    Each figure has its runs, spread and provenance. An HTML report is one file with its charts and works offline; PDF
+    needs the extra `pdf`. Tables in text, Markdown, HTML and PDF stop at 40 rows; JSON, CSV, Parquet and XLSX hold all.
     """
     from accel_platform.errors import InvalidInput
     from accel_platform.reports.documents.kinds import report
@@ -82,10 +83,10 @@ def report(
     if as_json and format_ not in (None, ReportFormat.json):
         raise InvalidInput(f"--json and --format {format_} are two formats: choose one.")
     chosen = ReportFormat.json if as_json else format_ or _format_from_suffix(output)
-    if chosen in (ReportFormat.csv, ReportFormat.parquet, ReportFormat.xlsx) and output is None:
+    if chosen in (ReportFormat.pdf, ReportFormat.csv, ReportFormat.parquet, ReportFormat.xlsx) and output is None:
         raise InvalidInput(f"--format {chosen} is no text: name the file to write with --output.")
     document = report(kind.value, Reader(settings_for(home, as_of)), build_selection(filters), say=note)
-    content = render(document, chosen.value)
+    content = render(document, chosen.value, width=line_width() if output is None else None)
     if output is None:
         sys.stdout.buffer.write(content)
         sys.stdout.flush()
@@ -104,7 +105,7 @@ def _format_from_suffix(output: Path | None) -> ReportFormat:
         return ReportFormat(_ENDINGS.get(suffix, suffix.removeprefix(".")))
     except ValueError:
         raise InvalidInput(
-            f"Cannot tell the format of {output}: end its name in .txt, .md, .html, .json, .xlsx or .zip, or add "
+            f"Cannot tell the format of {output}: end its name in .txt, .md, .html, .pdf, .json, .xlsx or .zip, or add "
             "--format."
         ) from None
 

@@ -15,6 +15,8 @@ from accel_platform.table_io.values import display_text
 
 Rows = Sequence[Mapping[str, Any]]
 
+_MANY_COLUMNS = 8
+"""Tables with more columns are set in small type on a page."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MARKDOWN = re.compile(r"([\\|`*\[\]])")
 _STYLE = """
@@ -24,8 +26,10 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 .table { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding: .4rem 0; }
+.table table { width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .7rem; text-align: left; vertical-align: top; }
-th { white-space: nowrap; } tbody tr:nth-child(even) { background: var(--soft); }
+td { overflow-wrap: break-word; } .many th, .many td { padding: .25rem .35rem; font-size: .8em; }
+th { vertical-align: bottom; } tbody tr:nth-child(even) { background: var(--soft); }
 .number { text-align: right; }
 """
 
@@ -76,9 +80,12 @@ def markdown(table: Table, title: str | None = None) -> Iterator[str]:
 def html_table(table: Table, caption: str | None = None) -> Iterator[str]:
     """Yield lines of an HTML table element, with all text escaped."""
     classes = [' class="number"' if right else "" for right in table.numeric]
-    yield '<div class="table"><table>' + (f"<caption>{html.escape(caption)}</caption>" if caption else "")
+    many = ' class="many"' if len(table.columns) > _MANY_COLUMNS else ""
+    yield f'<div class="table"><table{many}>' + (f"<caption>{html.escape(caption)}</caption>" if caption else "")
     heads = zip(table.columns, classes, strict=True)
-    yield "<thead><tr>" + "".join(f'<th scope="col"{c}>{html.escape(display_text(name))}</th>' for name, c in heads)
+    # A long name may be broken after its underscores, so that it does not make its column wide.
+    broken = ((html.escape(display_text(name)).replace("_", "_<wbr>"), c) for name, c in heads)
+    yield "<thead><tr>" + "".join(f'<th scope="col"{c}>{name}</th>' for name, c in broken)
     yield "</tr></thead><tbody>"
     for rows in table.parts:
         for row in rows:

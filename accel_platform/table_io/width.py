@@ -25,13 +25,9 @@ def fitted(rows: Rows, width: int) -> tuple[Rows, tuple[str, ...]]:
         return rows, ()
     if len(rows) == 1:
         return _as_list(rows[0], width), ()
-    same = {name: _only_value(rows, name) for name in table.columns}
-    constant = {name: text for name, text in same.items() if text is not None}
-    kept = [name for name in table.columns if name not in constant]
-    told = [f"{name} {text}" for name, text in constant.items() if any(row.get(name) is not None for row in rows)]
-    remarks = [f"in all rows: {', '.join(told)}"] if told else []
-    kept = kept or list(table.columns[:1])
-    table = table_of([{name: row.get(name) for name in kept} for row in rows])
+    kept, shared = told_once(rows)
+    remarks = [shared] if shared else []
+    table = table_of(kept)
     limits = _cut_texts(table, rows, width)
     left_out: list[str] = []
     while _total(limits) > width and len(limits) > 1:
@@ -43,6 +39,21 @@ def fitted(rows: Rows, width: int) -> tuple[Rows, tuple[str, ...]]:
     if any(isinstance(text, str) and text.endswith("…") for row in cut for text in row.values()):
         remarks.append("texts that end in … are cut: COLUMNS=300 or --json shows them whole")
     return cut, tuple(line for remark in remarks for line in wrapped(remark, width))
+
+
+def told_once(rows: Rows) -> tuple[Rows, str | None]:
+    """Return the rows without the columns that have one value in all of them, and a remark that says those values.
+
+    Columns without any value are left out unsaid. One row alone, or equal rows, are returned as they are.
+    """
+    columns = table_of(rows).columns
+    same = {name: _only_value(rows, name) for name in columns}
+    constant = {name: text for name, text in same.items() if text is not None}
+    if len(rows) < 2 or len(constant) == len(columns):
+        return rows, None
+    kept = [{name: row.get(name) for name in columns if name not in constant} for row in rows]
+    told = [f"{name} {text}" for name, text in constant.items() if any(row.get(name) is not None for row in rows)]
+    return kept, f"in all rows: {', '.join(told)}" if told else None
 
 
 def wrapped(text: str, width: int | None) -> list[str]:

@@ -103,8 +103,8 @@ class Figures(_Value):
     precision: str | None = Field(description="Precision of the figures. Null for figures that state none.")
     latency_ms: Interval = Field(description="Latency of one whole batch.")
     items_per_s: Interval = Field(
-        description="1000 * batch_size / latency_ms at each point of its interval. `throughput_items_per_s` of results is "
-        "by the mean time of all batches instead."
+        description="1000 * batch_size / latency_ms at each point of its interval. `throughput_items_per_s` of results "
+        "is by the mean time of all batches instead."
     )
     memory_peak_mib: Interval | None = None
     cost: Cost | None = Field(default=None, description="Null where no price is known.")

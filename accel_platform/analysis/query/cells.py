@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accel_platform.analysis.query.filters import Selection
+from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader
 
 Row = Mapping[str, Any]
@@ -22,7 +23,7 @@ SELECT r.model_id, any_value(r.model_family) AS model_family, r.hardware, r.choi
     any_value(r.device_name) AS device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,
     r.processes, r.provenance, r.verified, count(*) AS results, count(DISTINCT r.run_id) AS runs,
     count(DISTINCT r.fingerprint) AS fingerprints, sum(r.samples)::BIGINT AS samples, bool_or(r.noisy) AS noisy,
-    bool_and(r.disturbed IS TRUE) AS disturbed,
+    bool_and(r.disturbed IS TRUE) AS disturbed, bool_and(starts_with(r.source, '{published}')) AS published,
     median(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_ms,
     min(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_low_ms,
     max(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_high_ms,
@@ -53,13 +54,14 @@ ORDER BY r.model_id, r.hardware, device_name, r.mode, r.precision, r.batch_size,
 def read_cells(reader: Reader, selection: Selection, *, evidence: bool = True) -> list[dict[str, Any]]:
     """Return one row per selected cell, ordered by model, hardware and shape; figures are medians of results.
 
-    `verified` is None where outputs were never compared, as with imports. Without `evidence`, the columns `evidence`
-    and `newest_at`, which take long to read, are None. Raises WarehouseEmpty before the first publish.
+    `verified` is None where outputs were never compared, as with imports. `published` cells are of knowledge packs
+    alone. Without `evidence`, the columns `evidence` and `newest_at`, which take long to read, are None. Raises
+    WarehouseEmpty before the first publish.
     """
     condition, values = selection.where()
     ids = f"max(r.result_id, {EVIDENCE_LIMIT})" if evidence else "NULL"
     newest = "max(r.occurred_at)" if evidence else "NULL"
-    return reader.rows(_CELLS.format(evidence=ids, newest=newest, condition=condition), values)
+    return reader.rows(_CELLS.format(evidence=ids, newest=newest, published=SOURCE_PREFIX, condition=condition), values)
 
 
 _ALIKE = ("mode", "batch_size", "sequence_length", "image_size", "processes")

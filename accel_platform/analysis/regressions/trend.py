@@ -17,6 +17,7 @@ from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.analysis.regressions.changepoint import ChangePoint, find_changes
 from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT
 from accel_platform.events.types import MeasuredSeries
+from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader
 
 Metric = Literal[
@@ -28,20 +29,22 @@ HIGHER_IS_BETTER = ("throughput_items_per_s",)
 IDENTITY = (*MeasuredSeries.model_fields, "provenance")
 
 _COLUMNS = {"latency_ms": "coalesce(r.latency_p50_ms, r.latency_mean_ms)"}
+# Published figures of one cell differ by who measured, not by when.
+_OWN = f"NOT starts_with(r.source, '{SOURCE_PREFIX}')"
 _POINTS = f"""
 SELECT {", ".join(f"r.{name}" for name in IDENTITY)}, r.device_name, r.result_id, r.run_id, r.occurred_at AS at,
     u."commit", {{column}} AS value, r.latency_std_ms, r.samples, r.noisy
 FROM judged_results AS r
 LEFT JOIN runs AS u USING (run_id)
 WHERE r.status = 'ok' AND r.verified IS NOT FALSE AND r.model_family <> 'microbenchmark' AND {{column}} IS NOT NULL
-    AND {{condition}}
+    AND {_OWN} AND {{condition}}
 ORDER BY ALL
 """
 # Compared by hash, because a hash treats NULLs as equal, as a series does.
 _LONGEST = f"""
  AND hash({", ".join(f"r.{name}" for name in IDENTITY)}) IN (
     SELECT hash({", ".join(f"r.{name}" for name in IDENTITY)}) FROM judged_results AS r
-    WHERE r.status = 'ok' AND {{column}} IS NOT NULL AND r.occurred_at IS NOT NULL AND {{condition}}
+    WHERE r.status = 'ok' AND {{column}} IS NOT NULL AND r.occurred_at IS NOT NULL AND {_OWN} AND {{condition}}
     GROUP BY 1 HAVING count(*) > 2 ORDER BY count(*) DESC, 1 LIMIT {{count}}
 )
 """

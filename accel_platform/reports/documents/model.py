@@ -1,4 +1,4 @@
-"""Format-independent report: sections of text, tables and charts."""
+"""Format-independent report: sections of findings, charts, text and tables."""
 
 from __future__ import annotations
 
@@ -51,7 +51,22 @@ class Text:
     words: str
 
 
-Part: TypeAlias = Text | ReportTable | Picture
+@dataclass(frozen=True)
+class Finding:
+    """A sentence on what the figures say, and the command that shows its evidence."""
+
+    words: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a report says in short, the most important first."""
+
+    items: Sequence[Finding]
+
+
+Part: TypeAlias = Text | Findings | ReportTable | Picture
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,12 @@ from typing import Any
 
 from accel_platform.analysis.query.cells import group_comparable
 from accel_platform.analysis.summaries.best_configurations import best_configurations
-from accel_platform.analysis.summaries.matrix import RATING_RULE, cell_verdict, matrix_sql
+from accel_platform.analysis.summaries.matrix import RATING_RULE, cell_verdict
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.charts.parts import label
 from accel_platform.reports.documents.model import ReportTable, Section, Text
 from accel_platform.reports.documents.source import SHAPE, ReportSource, Row, figures
-from accel_platform.workloads.model_catalog import find_model
 
-# A shift belongs to the selection if its first result does.
-_REGRESSIONS = """
-SELECT s.regression_id, s.direction, s.model_id, s.hardware, s.precision, s.batch_size, s.sequence_length, s.before_ms,
-    s.after_ms, s.change_percent, s.processes_before, s.processes_after, s.noise_percent, s.found_at
-FROM regressions AS s LEFT JOIN results AS r ON r.result_id = s.first_result
-WHERE s.state = 'open' AND {condition} ORDER BY s.found_at DESC, s.regression_id
-"""
 _DEVICES = """
 SELECT hardware, coalesce(name, device_id) AS device, count(DISTINCT host_id) AS hosts, bool_or(available) AS available,
     bool_or(emulated) AS emulated, max_by(reason, observed_at) AS reason, max(driver) AS driver, max(cores) AS cores,
@@ -32,13 +24,6 @@ SELECT r.hardware, coalesce(r.device_name, r.device_id, 'not named') AS device, 
     count(DISTINCT r.model_id) AS models, count(*) AS results, count(*) FILTER (r.status <> 'ok') AS failed,
     count(DISTINCT r.run_id) AS runs, count(DISTINCT r.fingerprint) AS fingerprints, max(r.occurred_at) AS newest
 FROM results AS r WHERE {condition} GROUP BY ALL ORDER BY results DESC, 1, 2, 3
-"""
-_MATRIX = """
-SELECT m.model_id, m.hardware, coalesce(m.device_name, m.device_id) AS device, m.mode, m.state, m.rating,
-    m.relative_speed, m.latency_p50_ms, m.batch_size, m.sequence_length, m.results_ok, m.results_failed,
-    m.failure_class, m.reason, len(m.evidence) AS evidence
-FROM ({matrix}) AS m WHERE {condition}
-ORDER BY m.state DESC, m.results_ok + m.results_failed DESC, m.model_id, m.hardware, device, m.mode
 """
 _ARCHITECTURES = """
 SELECT hardware, category, count(*) FILTER (status = 'ok') AS ok, count(*) FILTER (status <> 'ok') AS failed,
@@ -55,7 +40,6 @@ SELECT coalesce(r.model_family, 'unknown') AS family, count(DISTINCT r.model_id)
 FROM results AS r WHERE r.model_family <> 'microbenchmark' AND {condition} GROUP BY 1
 ORDER BY count(*) DESC, 1
 """
-_AVAILABLE = "SELECT DISTINCT hardware FROM devices WHERE available AND NOT emulated ORDER BY hardware"
 
 
 def overview(source: ReportSource) -> Section:
@@ -88,7 +72,12 @@ def fastest(source: ReportSource) -> Section:
         "Fastest place of each model",
         [
             Text("At the shape that most places ran; a line per provenance, since one does not answer for another."),
-            ReportTable("Fastest places", rows, source.command("accel compare"), empty="No cell has a latency."),
+            ReportTable(
+                "Fastest places",
+                rows,
+                source.command("accel report performance --format json"),
+                empty="No cell has a latency.",
+            ),
             source.picture("hardware"),
         ],
     )
@@ -101,13 +90,14 @@ def batches(source: ReportSource) -> Section:
 
 def changes(source: ReportSource) -> Section:
     """Show recorded changes."""
-    condition, values = source.selection.where()
-    rows = source.reader.rows(_REGRESSIONS.format(condition=condition), values)
     return Section(
         "Changes over time",
         [
             ReportTable(
-                "Open regressions and improvements", rows, "accel regress list", empty="None is recorded as open."
+                "Open regressions and improvements",
+                source.open_shifts,
+                "accel regress list",
+                empty="None is recorded as open.",
             ),
             source.picture("trend"),
             source.picture("noise"),
@@ -144,9 +134,7 @@ def speed(source: ReportSource) -> Section:
 
 def compatibility(source: ReportSource) -> Section:
     """Show the compatibility matrix."""
-    matrix, evidence = matrix_sql(source.selection)
-    condition, values = source.rows_of_matrix().where("m")
-    rows = source.reader.rows(_MATRIX.format(matrix=matrix, condition=condition), values | evidence)
+    rows = source.matrix_rows
     counts = Counter(
         (row["hardware"], row["state"], cell_verdict(row["state"], row["rating"], row["failure_class"])) for row in rows
     )
@@ -176,16 +164,6 @@ def coverage(source: ReportSource) -> Section:
     """Show tested and untested cells, and commands that fill the gaps."""
     condition, values = source.selection.where()
     families = source.reader.rows(_FAMILIES.format(condition=condition), values)
-    available = [row["hardware"] for row in source.reader.rows(_AVAILABLE)]
-    tested = {(cell["model_id"], cell["hardware"]) for cell in source.cells}
-    known = sorted({cell["model_id"] for cell in source.cells if find_model(cell["model_id"]) is not None})
-    names = source.selection.hardware_names
-    untested = [
-        {"model": model, "hardware": hardware, "to measure": f"accel bench run --models {model} --hardware {hardware}"}
-        for model in known
-        for hardware in available
-        if (model, hardware) not in tested and (not names or hardware in names)
-    ]
     return Section(
         "Coverage",
         [
@@ -194,7 +172,7 @@ def coverage(source: ReportSource) -> Section:
             ),
             ReportTable(
                 "Untested here: models of the catalogue on hardware that a host has",
-                untested,
+                source.untested,
                 source.command("accel matrix"),
                 empty="Every known model ran on all hardware that a host has.",
             ),

@@ -10,12 +10,30 @@ from typing import Any
 
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.summaries.matrix import matrix_sql
 from accel_platform.analysis.summaries.missing_data import MissingData
 from accel_platform.analysis.summaries.roofline import Rooflines
 from accel_platform.reports.charts.parts import NothingToDraw, figure_with_spread, label
 from accel_platform.reports.charts.registry import Drawable, chart, select_drawable
 from accel_platform.reports.documents.model import Picture
 from accel_platform.warehouse.reader import Reader
+from accel_platform.workloads.model_catalog import find_model
+
+# A shift belongs to the selection if its first result does.
+_REGRESSIONS = """
+SELECT s.regression_id, s.direction, s.model_id, s.hardware, s.precision, s.batch_size, s.sequence_length, s.before_ms,
+    s.after_ms, s.change_percent, s.processes_before, s.processes_after, s.noise_percent, s.found_at
+FROM regressions AS s LEFT JOIN results AS r ON r.result_id = s.first_result
+WHERE s.state = 'open' AND {condition} ORDER BY s.found_at DESC, s.regression_id
+"""
+_MATRIX = """
+SELECT m.model_id, m.hardware, coalesce(m.device_name, m.device_id) AS device, m.mode, m.state, m.rating,
+    m.relative_speed, m.latency_p50_ms, m.batch_size, m.sequence_length, m.results_ok, m.results_failed,
+    m.failure_class, m.reason, len(m.evidence) AS evidence
+FROM ({matrix}) AS m WHERE {condition}
+ORDER BY m.state DESC, m.results_ok + m.results_failed DESC, m.model_id, m.hardware, device, m.mode
+"""
+_AVAILABLE = "SELECT DISTINCT hardware FROM devices WHERE available AND NOT emulated ORDER BY hardware"
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
@@ -36,8 +54,19 @@ class ReportSource:
 
     @cached_property
     def drawable(self) -> Drawable:
-        """The cells without caveats, and a sentence on the results of the others."""
-        return select_drawable(self.cells, self.selection)
+        """The cells without caveats, and sentences on the results of the others.
+
+        A report on everything is of one's own results, measured or imported, as long as there are any: tens of
+        thousands of published figures would bury them.
+        """
+        cells, omitted = select_drawable(self.cells, self.selection)
+        chosen = self.selection.model_dump(include={"model", "hardware", "device", "provenance"}, exclude_defaults=True)
+        own = [cell for cell in cells if not cell["published"]]
+        if chosen or not own or len(own) == len(cells):
+            return cells, omitted
+        published = sum(cell["results"] for cell in cells) - sum(cell["results"] for cell in own)
+        asked = "--provenance imported, --model or --hardware asks for them"
+        return own, [*omitted, f"{published:,} published results of knowledge packs stand aside: {asked}."]
 
     @cached_property
     def gaps(self) -> MissingData:
@@ -49,6 +78,37 @@ class ReportSource:
         """The roofline analysis of the cells without caveats."""
         self.say("holding cells against the roofline")
         return Rooflines(self.reader).rows(self.drawable[0])
+
+    @cached_property
+    def open_shifts(self) -> list[Row]:
+        """The open regressions and improvements, the latest found first."""
+        condition, values = self.selection.where()
+        return self.reader.rows(_REGRESSIONS.format(condition=condition), values)
+
+    @cached_property
+    def matrix_rows(self) -> list[Row]:
+        """The cells of the matrix that have evidence, the most often run first."""
+        matrix, evidence = matrix_sql(self.selection)
+        condition, values = self.rows_of_matrix().where("m")
+        return self.reader.rows(_MATRIX.format(matrix=matrix, condition=condition), values | evidence)
+
+    @cached_property
+    def untested(self) -> list[Row]:
+        """The models of the catalog with results, on hardware of a host where they have none."""
+        available = [row["hardware"] for row in self.reader.rows(_AVAILABLE)]
+        tested = {(cell["model_id"], cell["hardware"]) for cell in self.cells}
+        known = sorted({cell["model_id"] for cell in self.cells if find_model(cell["model_id"]) is not None})
+        names = self.selection.hardware_names
+        return [
+            {
+                "model": model,
+                "hardware": hardware,
+                "to measure": f"accel bench run --models {model} --hardware {hardware}",
+            }
+            for model in known
+            for hardware in available
+            if (model, hardware) not in tested and (not names or hardware in names)
+        ]
 
     def picture(self, name: str) -> Picture:
         """Return a chart of the registry, or the reason it is missing."""

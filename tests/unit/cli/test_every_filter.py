@@ -55,8 +55,6 @@ FORMS: dict[str, Sequence[tuple[str, ...]]] = {
     "compare": [("--before", BEFORE), ("--model", "bert-base"), ("--models", "bert-base", "vit-base")],
 }
 """The words that make different answers of one command."""
-MARKDOWN = ("report",)
-"""Their answer is a document, which wraps where it is read."""
 TERMINAL = 100
 """Characters of a line."""
 DATABASE = re.compile(r"(Binder|Catalog|Parser|Conversion|Invalid Input|Out of Range|Internal) Error")
@@ -111,7 +109,7 @@ class Asking:
         assert not code, words
         assert not DATABASE.search(f"{said.out}{said.err}{refused}"), words
         assert refused is None or str(refused), words
-        if not {"--json", "--documented"}.intersection(form) and name not in MARKDOWN:
+        if not {"--json", "--documented"}.intersection(form):
             wide = [line for line in f"{said.out}\n{said.err}".splitlines() if len(line) > TERMINAL]
             assert not wide, (words, wide[0])
         return not isinstance(refused, InvalidInput)

@@ -6,12 +6,17 @@ import html.parser
 import io
 import json
 import re
+import shlex
+import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from openpyxl import load_workbook
+from pages_world import pages_world
+from pypdf import PdfReader
 from typer.testing import CliRunner
 
 from accel_platform.analysis.query.cells import read_cells
@@ -22,12 +27,20 @@ from accel_platform.cli import app
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.documents.kinds import KINDS, report
-from accel_platform.reports.documents.model import Picture, ReportDocument, ReportTable, Section, Text
+from accel_platform.reports.documents.model import (
+    Finding,
+    Findings,
+    Picture,
+    ReportDocument,
+    ReportTable,
+    Section,
+    Text,
+)
 from accel_platform.reports.documents.render import as_json, render, tables
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from made_cells import HOSTILE, cell
-from predictor_world import world
+from predictor_world import MODELS, measured_grid, world
 
 _RUN = CliRunner()
 
@@ -112,11 +125,71 @@ def test_the_formats_hold_the_same_tables(everything: ReportDocument) -> None:
         assert all(section.heading in text for section in everything.sections)
 
 
+def test_findings_come_first_then_charts_then_tables(everything: ReportDocument) -> None:
+    first, second, *others = everything.sections
+    assert (first.heading, second.heading) == ("Findings", "Charts")
+    assert all(isinstance(part, Picture) for part in second.parts)
+    assert not [part for section in others for part in section.parts if isinstance(part, Picture | Findings)]
+    page = render(everything, "html").decode()
+    places = [page.index(f">{name}</h2>") for name in ("Findings", "Charts", "Overview")]
+    assert places == sorted(places)
+
+
+def _sentences(settings: Settings, kind: str, **filters: Any) -> str:
+    [part] = report(kind, Reader(settings), Selection(**filters)).sections[0].parts
+    assert isinstance(part, Findings)
+    assert all(item.evidence.startswith("accel ") for item in part.items)
+    return "\n".join(item.words for item in part.items)
+
+
+def test_findings_are_counted_from_the_figures(settings: Settings, tmp_path: Path) -> None:
+    told = _sentences(settings, "comprehensive")
+    counts = "SELECT count(*) AS results, count(DISTINCT model_id) AS models FROM results WHERE provenance = 'measured'"
+    [own] = Reader(settings).rows(counts)
+    assert f"{own['results']:,} results of {own['models']} models on " in told
+    assert "No regression is open." in told
+    assert re.search(r"models measured in several places at one shape, (cpu|openvino).* is the fastest", told)
+    nothing = _sentences(settings, "performance", provenance="suspect")
+    assert "Nothing was measured here." in nothing
+    assert "fastest" not in nothing
+    slower = _sentences(pages_world(tmp_path, measured_grid(MODELS[:2], ("cpu", "openvino"))), "performance")
+    shift = re.search(r"1 regression is open. The largest: bert-base on cpu at .* is (\d+) % slower, (.+) ms", slower)
+    assert shift, slower
+
+
+def test_the_evidence_of_each_finding_can_be_asked_for(everything: ReportDocument, settings: Settings) -> None:
+    [found] = everything.sections[0].parts
+    assert isinstance(found, Findings)
+    assert len(found.items) > 5
+    for item in found.items:
+        words = shlex.split(item.evidence)[1:]
+        answer = _RUN.invoke(app, [*words, "--home", str(settings.home)])
+        assert answer.exit_code == 0, (item.evidence, answer.output, answer.exception)
+
+
+def test_a_pdf_begins_with_the_findings_and_holds_the_tables(everything: ReportDocument) -> None:
+    pdf = PdfReader(io.BytesIO(render(everything, "pdf")))
+    pages = [page.extract_text() for page in pdf.pages]
+    assert pages[0].index("Comprehensive report") < pages[0].index("Findings") < pages[0].index("Snapshot")
+    whole = " ".join("".join(pages).replace("\u200b", "").split())
+    assert all(section.heading in whole for section in everything.sections)
+    assert pdf.trailer["/Root"]["/MarkInfo"]["/Marked"], "screen readers find headings and tables"
+    assert pdf.metadata.title == everything.title
+
+
+def test_a_pdf_without_typst_says_what_to_install(everything: ReportDocument, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "typst", None)
+    with pytest.raises(InvalidInput, match="pip install"):
+        render(everything, "pdf")
+
+
 def test_hostile_names_are_text_in_every_format() -> None:
     rows = [{"model": HOSTILE, "reason": "=cmd()|x"}]
+    found = Findings([Finding(HOSTILE, HOSTILE)])
     document = ReportDocument(
-        "R", {"Filters": HOSTILE}, [Section(HOSTILE, [Text(HOSTILE), ReportTable(HOSTILE, rows, HOSTILE)])]
+        "R", {"Filters": HOSTILE}, [Section(HOSTILE, [found, Text(HOSTILE), ReportTable(HOSTILE, rows, HOSTILE)])]
     )
+    assert PdfReader(io.BytesIO(render(document, "pdf"))).pages[0].extract_text().count("img") >= 4
     page = render(document, "html").decode()
     seen = _Outside()
     seen.feed(page)
