@@ -38,6 +38,7 @@ _COMMANDS = {
     "history": _Entry("history:app", "Audit imported results, and clean up the files."),
     "knowledge": _Entry("knowledge:app", "Packs of public figures: list, add, remove, build."),
     "db": _Entry("db:app", "The event log and its tables: query, export, back up."),
+    "cache": _Entry("cache:app", "Delete what is kept only to be faster."),
     "matrix": _Entry("matrix:matrix", "Show which models run on which hardware.", many_values=True),
     "compare": _Entry("compare:compare", "Compare hardware, models, runs or snapshots.", many_values=True),
     "trend": _Entry("compare:trend", "Follow a figure over time.", many_values=True),

@@ -94,6 +94,15 @@ def run(
         ),
     ] = None,
     effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
+    warmup: Annotated[
+        int | None, typer.Option("--warmup", min=0, help="Runs before the samples, at least.", show_default="by effort")
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", min=1, help="Samples, at least.", show_default="by effort")
+    ] = None,
+    repeat: Annotated[
+        int, typer.Option("--repeat", min=1, metavar="N", help="Measure all N times, each a run of its own.")
+    ] = 1,
     report_dir: Annotated[
         Path | None, typer.Option("--report-dir", help="Write a JSON report per model and hardware there.")
     ] = None,
@@ -135,8 +144,11 @@ def run(
     from accel_platform.bench.plan.support import resolve_mode
     from accel_platform.benchmark_api import plan_benchmark, resume_benchmark
     from accel_platform.cli.bench_output import measure_and_print, print_plan
+    from accel_platform.errors import InvalidInput
     from accel_platform.strict_json import validate_model
 
+    if repeat > 1 and (missing or resume or report_dir is not None or csv is not None):
+        raise InvalidInput("--repeat makes several runs: --missing, --resume, --report-dir and --csv are of one.")
     names = split_words(models) if models is not None else None
     options = {
         "models": _own_model(names, inputs),
@@ -151,6 +163,8 @@ def run(
         "processes": nproc,
         "precisions": split_words(precision) if precision is not None else None,
         "effort": effort,
+        "warmup_iterations": warmup,
+        "benchmark_iterations": iterations,
         "missing": missing,
         "older_than": older_than,
         "work": resolve_work(verify_only, benchmark_only),
@@ -168,7 +182,7 @@ def run(
     if dry_run:
         print_plan(planned, wants_json(as_json, format_))
     else:
-        measure_and_print(planned, wants_json(as_json, format_), again="`accel bench run --resume`")
+        measure_and_print(planned, wants_json(as_json, format_), again="`accel bench run --resume`", repeat=repeat)
 
 
 def _own_model(names: list[str] | None, inputs: list[str] | None) -> list[str] | dict[str, Any] | None:
@@ -269,11 +283,11 @@ def _weights(text: str | None, models: list[str] | None, models_file: Path | Non
     return found
 
 
-@app.command()
+@app.command(cls=ManyValues)
 def export(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, e.g. campaign.parquet.")],
     runs: Annotated[
-        str | None, typer.Option(help="Run ids, comma-separated.", show_default="all runs of this installation")
+        str | None, typer.Option(metavar=SEVERAL, help="Run ids.", show_default="all runs of this installation")
     ] = None,
     home: Home = None,
     as_json: Json = False,
@@ -281,7 +295,6 @@ def export(
 ) -> None:
     """Write this installation's measurements with raw samples to a file that another installation can import."""
     from accel_platform.bench.run.campaign import export_campaign
-    from accel_platform.cli.options import split_words
     from accel_platform.events import EventLog
 
     written = export_campaign(EventLog.open(settings_for(home)), path, runs=split_words(runs or ""))

@@ -21,24 +21,34 @@ TOP = 10
 """Operators shown per cell; the trace has all of them."""
 
 
-def measure_and_print(planned: PlannedRun, as_json: bool, *, again: str, always_report: bool = False) -> None:
-    """Execute a plan and print its summary. `again` is the command that continues a stopped run.
+def measure_and_print(
+    planned: PlannedRun, as_json: bool, *, again: str, always_report: bool = False, repeat: int = 1
+) -> None:
+    """Execute a plan and print its summary, or a list of them as JSON where the plan is repeated.
 
-    Raises AccelError if cells were planned and none could be measured.
+    `again` is the command that continues a stopped run. Raises AccelError if cells were planned and none could be
+    measured.
     """
     from accel_platform.benchmark_api import execute
     from accel_platform.errors import AccelError
 
-    try:
-        summary = execute(planned, on_progress=note, always_report=always_report)
-    except KeyboardInterrupt:
-        note(f"Stopped. Results so far are kept; {again} continues.")
-        raise
-    if planned.wanted or as_json:
-        print_summary(summary, planned.options, as_json)
-    else:
+    summaries = []
+    for number in range(1, repeat + 1):
+        if repeat > 1:
+            note(f"run {number} of {repeat}")
+        try:
+            summaries.append(execute(planned, on_progress=note, always_report=always_report))
+        except KeyboardInterrupt:
+            note(f"Stopped. Results so far are kept; {again} continues.")
+            raise
+        if planned.wanted and not as_json:
+            print_summary(summaries[-1], planned.options)
+    if as_json:
+        documents = [summary_document(summary, planned.options) for summary in summaries]
+        print_json(documents if repeat > 1 else documents[0])
+    elif not planned.wanted:
         note(f"All {len(planned.cells)} cells are measured already." if planned.cells else "Nothing is to be measured.")
-    if planned.wanted and not summary.ok:
+    if planned.wanted and not any(summary.ok for summary in summaries):
         raise AccelError("Nothing could be measured; the reasons are above.")
 
 
@@ -114,16 +124,27 @@ _FIGURES: dict[str, tuple[str, ...]] = {
 """Columns of a mode's results beside those of all modes."""
 
 
-def print_summary(summary: RunSummary, options: RunOptions, as_json: bool) -> None:
+def summary_document(summary: RunSummary, options: RunOptions) -> dict[str, Any]:
+    """Return a run's results (verifications for a verify-only run) as they are printed as JSON."""
+    answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
+    answer |= {"operators": summary.operators} if options.operators else {}
+    return {
+        **answer,
+        "unavailable": summary.unavailable,
+        "files": summary.files,
+        "results": _rows_of(summary, options),
+    }
+
+
+def _rows_of(summary: RunSummary, options: RunOptions) -> list[dict[str, Any]]:
+    return [result_row(entry) for entry in (summary.verifications if options.work == "verify" else summary.results)]
+
+
+def print_summary(summary: RunSummary, options: RunOptions) -> None:
     """Print the results (verifications for a verify-only run), and the operators if profiled."""
     for name, reason in summary.unavailable.items():
         note(f"{name}: unavailable, {reason}")
-    rows = [result_row(entry) for entry in (summary.verifications if options.work == "verify" else summary.results)]
-    if as_json:
-        answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
-        answer |= {"operators": summary.operators} if options.operators else {}
-        print_json({**answer, "unavailable": summary.unavailable, "files": summary.files, "results": rows})
-        return
+    rows = _rows_of(summary, options)
     # Columns with the same value in all rows are left out.
     shown = [
         "model_id",

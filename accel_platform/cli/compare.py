@@ -21,7 +21,7 @@ from accel_platform.cli.options import (
     split_values,
     with_filters,
 )
-from accel_platform.cli.output import choose_format, note, print_table, settings_for, write_answer
+from accel_platform.cli.output import choose_format, exit_if_nothing, note, print_table, settings_for, write_answer
 
 if TYPE_CHECKING:
     from accel_platform.analysis.regressions.trend import Trend
@@ -110,6 +110,7 @@ def _side_by_side(
             f"ratio: latency over that of {found.names[0]} at the same shape; its 95 % interval is over processes "
             "where both have two or more, else over samples alone."
         )
+    exit_if_nothing(found.rows)
 
 
 def _changes(
@@ -141,6 +142,7 @@ def _changes(
         rows, kind, output, title=title, document=asdict(found), empty="No cell was measured again in between."
     )
     note(f"{found.only_before} cells were not measured again, {found.only_after} are new.")
+    exit_if_nothing(found.rows)
 
 
 def _missing_shape_reason(found: Comparison) -> str | None:
@@ -258,6 +260,7 @@ def trend(
         note(f"{undated} results of unknown time are left out.")
     if found:
         note("spread: coefficient of variation between results since the last shift.")
+    exit_if_nothing(found)
 
 
 def _series_row(one: Trend) -> dict[str, Any]:

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli import snapshot
-from accel_platform.cli.options import AsOf, FileFormat, FormatOption, Home, Json, Output, OutputFormat
+from accel_platform.cli.options import (
+    AsOf,
+    FileFormat,
+    FormatOption,
+    Home,
+    Json,
+    ManyValues,
+    Output,
+    OutputFormat,
+    build_selection,
+    with_filters,
+)
 from accel_platform.cli.output import (
     choose_format,
     note,
@@ -198,7 +209,8 @@ def query(
     write_answer(reader.rows(sql) if kind in ("table", "json") else reader.arrow(sql), kind, output)
 
 
-@app.command()
+@app.command(cls=ManyValues)
+@with_filters()
 def export(
     table: Annotated[str, typer.Argument(help="A table, e.g. results.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
@@ -206,12 +218,17 @@ def export(
     format_: FileFormat = None,
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON.")] = False,
+    **filters: Any,
 ) -> None:
-    """Write a whole table to a file. The file's ending sets the format."""
+    """Write a table to a file, whole or what the filters leave of results. The file's ending sets the format."""
+    from accel_platform.analysis.query.filters import require_known
     from accel_platform.warehouse.export import export_table
+    from accel_platform.warehouse.reader import Reader
 
-    kind = choose_format(False, format_, output)
-    rows = export_table(settings_for(home, as_of), table, output, kind.value)
+    kind, settings, chosen = choose_format(False, format_, output), settings_for(home, as_of), build_selection(filters)
+    require_known(Reader(settings), chosen)
+    condition, values = chosen.where()
+    rows = export_table(settings, table, output, kind.value, condition=condition, values=values)
     if as_json:
         print_json({"table": table, "rows": rows, "output": str(output), "format": kind})
     else:

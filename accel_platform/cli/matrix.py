@@ -19,7 +19,7 @@ from accel_platform.cli.options import (
     build_selection,
     with_filters,
 )
-from accel_platform.cli.output import choose_format, note, settings_for, write_answer
+from accel_platform.cli.output import choose_format, exit_if_nothing, note, settings_for, write_answer
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.filters import Selection
@@ -89,6 +89,7 @@ def matrix(
         )
     if found["models"]:
         note(f"n: results it rests on; rating: {RATING_RULE}")
+    exit_if_nothing(found["models"])
 
 
 def _rows(found: Matrix, families: Any, kind: AnyFormat) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
-from accel_platform.cli.output import note, print_json, print_table, say, settings_for, wants_json
+from accel_platform.cli.output import exit_if_nothing, note, print_json, print_table, say, settings_for, wants_json
 
 if TYPE_CHECKING:
     from migrations.pipeline.importer import DocumentReport, ImportReport
@@ -74,6 +74,7 @@ def migrate(
         raise InvalidInput("Name files or directories to import, or --retry-quarantine.")
     if wants_json(json_, format_):
         print_json(report.as_dict())
+        exit_if_nothing(report.documents)
         return
     documents = [document for outer in report.documents for document in outer.all()]
     print_table([_row(document) for document in documents], empty="No files found.")
@@ -81,6 +82,7 @@ def migrate(
         if document.reason is not None and _truncate(document.reason, _REASON_WIDTH) != document.reason:
             say(f"{_short_path(document.source_path)}: {document.reason}")
     say(_summary(report))
+    exit_if_nothing(report.documents)
     if report.records and not dry_run:
         note("Next: `accel db rebuild` puts them into tables and pages; then ask `accel recommend` or `accel matrix`.")
 

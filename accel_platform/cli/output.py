@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +97,12 @@ def write_answer(
         text = io.BytesIO()
         files.write(rows, text, name, title=title)
         typer.echo(text.getvalue().decode(), nl=False)
+
+
+def exit_if_nothing(found: Collection[Any]) -> None:
+    """End with exit code 1 if nothing was found, so that a script does not go on with an empty answer."""
+    if not found:
+        raise typer.Exit(1)
 
 
 def print_json(value: Any) -> None:

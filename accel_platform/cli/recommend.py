@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import FormatOption, Home, Json, Mode, OutputFormat
-from accel_platform.cli.output import print_json, settings_for, wants_json
+from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, Mode, OutputFormat
+from accel_platform.cli.output import exit_if_nothing, print_json, settings_for, wants_json
 
 
 class Objective(enum.StrEnum):
@@ -151,6 +151,7 @@ def recommend(
         print_json(answer)
     else:
         print_answer(answer, objective.value, verbose=verbose, wide=wide)
+    exit_if_nothing(answer.recommendations)
 
 
 def predict(
@@ -167,7 +168,7 @@ def predict(
     hardware_spec: Specs = None,
     batch_size: BatchSize = 1,
     batch_sizes: Annotated[
-        str | None, typer.Option("--batch-sizes", help="Several batch sizes, comma-separated; a row for each.")
+        str | None, typer.Option("--batch-sizes", metavar=SEVERAL, help="Several batch sizes; a row for each.")
     ] = None,
     sequence_length: SequenceLength = None,
     output_tokens: OutputTokens = None,
@@ -178,7 +179,7 @@ def predict(
     generate_matrix: Annotated[
         bool, typer.Option("--generate-matrix", help="Predict a matrix of models by hardware.")
     ] = False,
-    models: Annotated[str | None, typer.Option("--models", help="Models of the matrix, comma-separated.")] = None,
+    models: Annotated[str | None, typer.Option("--models", metavar=SEVERAL, help="Models of the matrix.")] = None,
     set_: Annotated[
         str | None,
         typer.Option("--set", help="A named set of models for the matrix.", show_default="all that were measured"),
@@ -288,9 +289,16 @@ def _inline_costs(
 
 
 def _hardware(names: list[str] | None, specs: list[Path] | None) -> list[str | dict[str, Any]]:
+    """Return names, of which several may stand with commas between, and described devices.
+
+    A name of the spec sheet may have commas itself.
+    """
+    from accel_platform.cli.options import split_words
+    from accel_platform.hardware.catalog import find_spec
     from accel_platform.strict_json import read_object
 
-    return [*(names or ()), *(read_object(path)[0] for path in specs or ())]
+    words = (part for name in names or () for part in ([name] if find_spec(name) else split_words(name)))
+    return [*words, *(read_object(path)[0] for path in specs or ())]
 
 
 def _matrix_models(names: str | None, set_: str | None) -> list[str] | None:

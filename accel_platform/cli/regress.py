@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli import regress_check
-from accel_platform.cli.options import AsOf, FileFormat, FormatOption, Home, Json, Output, OutputFormat
+from accel_platform.cli.options import (
+    AsOf,
+    FileFormat,
+    FormatOption,
+    Home,
+    Json,
+    ManyValues,
+    Output,
+    OutputFormat,
+    build_selection,
+    with_filters,
+)
 from accel_platform.cli.output import (
     choose_format,
     note,
@@ -29,10 +40,11 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Find performance changes in series of results.", no_args_is_help=True)
 app.command("check")(regress_check.check)
 
+# A shift passes the filters that its first result passes.
 _LIST = """
-SELECT * FROM regressions
-WHERE ($state IS NULL OR state = $state)
-ORDER BY found_at DESC, regression_id
+SELECT s.* FROM regressions AS s LEFT JOIN results AS r ON r.result_id = s.first_result
+WHERE ($state IS NULL OR s.state = $state) AND {condition}
+ORDER BY s.found_at DESC, s.regression_id
 """
 
 
@@ -155,7 +167,8 @@ def history(
     note(f"{len(found):,} series of {sum(one.results for one in found):,} results.")
 
 
-@app.command(name="list")
+@app.command(name="list", cls=ManyValues)
+@with_filters("provenance")
 def list_regressions(
     *,
     state: Annotated[RegressionState | None, typer.Option(help="Only this state.", show_default="all")] = None,
@@ -164,12 +177,17 @@ def list_regressions(
     format_: FileFormat = None,
     home: Home = None,
     as_json: Json = False,
+    **filters: Any,
 ) -> None:
     """List recorded regressions and improvements, newest first, with their state."""
+    from accel_platform.analysis.query.filters import require_known_unless_found
     from accel_platform.events.types import MeasuredSeries
     from accel_platform.reports.regressions import cell
 
-    rows = open_tables(settings_for(home, as_of)).rows(_LIST, {"state": state.value if state else None})
+    reader, chosen = open_tables(settings_for(home, as_of)), build_selection(filters)
+    condition, values = chosen.where()
+    rows = reader.rows(_LIST.format(condition=condition), {**values, "state": state.value if state else None})
+    require_known_unless_found(rows, reader, chosen)
     shown = ("before_ms", "after_ms", "change_percent", "found_at")
 
     def short(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def measure_disk_use(settings: Settings) -> list[DiskUse]:
     older = [path for path in tables if path.name not in serving]
     used.append(_sum("earlier tables", "for who still reads them", older))
     used.append(_use("predictors", "trained, the one in service and those to go back to", settings.models_dir))
-    used.append(_use("cache", "can be made again: delete it when you like", settings.cache_dir))
+    used.append(_use("cache", "can be made again: `accel cache clean` deletes it", settings.cache_dir))
     used.append(_use("dagster", "runs and their logs", settings.home / "dagster"))
     leftovers = list(find_leftovers(settings, older_than_s=0))
     used.append(_sum("unfinished", "being written, or left by killed processes", leftovers))
@@ -78,6 +78,18 @@ def remove_leftovers(settings: Settings) -> list[Path]:
         else:
             path.unlink(missing_ok=True)
     return gone
+
+
+def clean_cache(settings: Settings) -> DiskUse:
+    """Delete the cache and temporary files older than an hour, and return what they took.
+
+    A run at work finds its prepared model gone at worst before it loads it, and prepares it again.
+    """
+    cache = _use("cache", "deleted", settings.cache_dir)
+    leftovers = _sum("unfinished", "deleted", list(find_leftovers(settings)))
+    shutil.rmtree(settings.cache_dir, ignore_errors=True)
+    remove_leftovers(settings)
+    return DiskUse("cache", "deleted", cache.files + leftovers.files, cache.size_bytes + leftovers.size_bytes)
 
 
 def _changed_at(path: Path) -> float:

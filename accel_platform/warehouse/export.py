@@ -1,8 +1,10 @@
-"""Export of whole tables to files for other tools."""
+"""Export of tables to files for other tools."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -20,27 +22,43 @@ _BATCH = 10_000
 """Rows in memory at once."""
 
 
-def export_table(settings: Settings, table: str, output: Path, kind: kinds.Kind) -> int:
-    """Write one table to `output`, whole or not at all; return the number of rows.
+def export_table(
+    settings: Settings,
+    table: str,
+    output: Path,
+    kind: kinds.Kind,
+    *,
+    condition: str = "true",
+    values: Mapping[str, Any] | None = None,
+) -> int:
+    """Write the rows of a table that pass a condition to `output`, all or none; return their number.
 
-    Raises InvalidInput for an unknown table, a directory that does not exist, or more rows than the format holds.
+    `condition` is SQL over the table as `r`, with named parameters `values`. Raises InvalidInput for an unknown table,
+    one that lacks a column of the condition, a directory that does not exist, or more rows than the format holds.
     """
     table = RENAMED.get(table, table)
     if table not in TABLES:
         raise InvalidInput(f"There is no table {table!r}. Tables: {', '.join(TABLES)}.")
     with require_current(settings).open() as con:
+        rows = f"SELECT r.* FROM {table} AS r WHERE {condition}"
+        try:
+            con.execute(f"{rows} LIMIT 0", values or {})
+        except duckdb.BinderException as error:
+            raise InvalidInput(
+                f"The table {table} lacks a column that is filtered by: filters are for tables of results. Export it "
+                "whole, or select with `accel db query`."
+            ) from error
         if kind in _COPIED:
-            return files.save_by_name(output, lambda path: _copy(con, table, path, _COPIED[kind]))
-        return files.save(con.sql(f"FROM {table}").to_arrow_reader(_BATCH), output, kind, title=table)
+            return files.save_by_name(output, lambda path: _copy(con, rows, values or {}, path, _COPIED[kind]))
+        return files.save(con.sql(rows, params=values or {}).to_arrow_reader(_BATCH), output, kind, title=table)
 
 
-def _copy(con: duckdb.DuckDBPyConnection, table: str, path: Path, options: str) -> int:
+def _copy(con: duckdb.DuckDBPyConnection, rows: str, values: Mapping[str, Any], path: Path, options: str) -> int:
     # Column types are plain text here, so DuckDB's JSON extension is not needed.
     try:
         # Not kept, because tables are unordered and order costs nine times the memory for a million results.
         con.execute("SET preserve_insertion_order = false")
-        con.execute(f"COPY (FROM {table}) TO '{escape_quotes(path)}' ({options})")
+        copied = con.execute(f"COPY ({rows}) TO '{escape_quotes(path)}' ({options})", values).fetchall()
     except duckdb.IOException as error:
         raise OSError(str(error)) from error
-    [(rows,)] = con.execute(f"SELECT count(*) FROM {table}").fetchall()
-    return int(rows)
+    return int(copied[0][0])

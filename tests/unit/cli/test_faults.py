@@ -49,6 +49,7 @@ COMMANDS = {
     "knowledge show": ["timm"],
     "knowledge add": ["hailo"],
     "knowledge remove": ["hailo"],
+    "cache clean": [],
     "db backup": ["{out}/copy"],
     "db compact": [],
     "db du": [],

@@ -71,3 +71,20 @@ def test_predictors_are_kept_by_count(settings: Settings, log: EventLog) -> None
     assert gone == names[2:5]
     assert artifact.list_ids(settings) == sorted([*names[:2], *names[5:]])
     assert remove_old_predictors(settings, log) == []
+
+
+def test_cleaning_the_cache_keeps_what_cannot_be_made_again(settings: Settings, log: EventLog) -> None:
+    log.append([event(result())])
+    publish.refresh(settings)
+    prepared = settings.cache_dir / "prepared" / "bert-tiny"
+    prepared.mkdir(parents=True)
+    (prepared / "model.onnx").write_bytes(b"x" * 100_000)
+    before = {use.part: use.files for use in disk_use.measure_disk_use(settings)}
+    answer = CliRunner().invoke(app, ["cache", "clean", "--json", "--home", str(settings.home)])
+    freed = json.loads(answer.stdout)
+    assert (freed["files"], freed["size_bytes"] >= 100_000) == (1, True)
+    assert {use.part: use.files for use in disk_use.measure_disk_use(settings)} == {
+        part: files for part, files in before.items() if part != "cache"
+    }
+    again = CliRunner().invoke(app, ["cache", "clean", "--home", str(settings.home)])
+    assert (again.exit_code, "0 files deleted" in again.stderr) == (0, True)
