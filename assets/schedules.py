@@ -1,9 +1,13 @@
 """Schedules, in UTC."""
 
 import time
+from pathlib import Path
 
 import dagster as dg
 
+from accel_platform.bench.plan.config import read_config
+from accel_platform.errors import AccelError
+from accel_platform.settings import Settings
 from assets.data_versions import last_made_from
 from assets.jobs import history_line, report, training
 from assets.legacy_imports import STATE
@@ -39,19 +43,33 @@ def nightly_history(context: dg.ScheduleEvaluationContext, accel: Installation) 
     return [dg.RunRequest(run_key=source, partition_key=source) for source in due]
 
 
+def suite_times(file: Path | None) -> str:
+    """Return the cron text of a suite's own schedule; each night at one where it has none or cannot be read."""
+    try:
+        stated = read_config(file).schedule if file is not None else None
+    except AccelError:
+        stated = None  # the schedule says at its time what is wrong with the file
+    return stated or "0 1 * * *"
+
+
 @dg.schedule(
     job=suite,
-    cron_schedule="0 1 * * *",
+    cron_schedule=suite_times(Settings().suite),
     default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Asks the hosts for the suite file that ACCEL_SUITE names; without one it says so, and nothing runs.",
+    description="Asks the hosts for the suite file that ACCEL_SUITE names, at the times of its `schedule` when this "
+    "code was loaded; without a file it says so, and nothing runs.",
 )
 def nightly_suite(accel: Installation) -> dg.RunRequest | dg.SkipReason:
-    """Request the suite each night, because a series needs figures of one commit after the other."""
+    """Request the suite again and again, because a series needs figures of one commit after the other."""
     wanted = accel.settings.suite
     if wanted is None:
         return dg.SkipReason("No suite is configured: ACCEL_SUITE names none.")
-    if not wanted.is_file():
-        return dg.SkipReason(f"{wanted}, which ACCEL_SUITE names, is not there.")
+    try:
+        config = read_config(wanted)
+    except AccelError as error:
+        return dg.SkipReason(f"The suite that ACCEL_SUITE names: {error}")
+    if config.schedule is None and "schedule" in config.model_fields_set:
+        return dg.SkipReason(f"The schedule of {wanted} is not enabled.")
     return dg.RunRequest()
 
 

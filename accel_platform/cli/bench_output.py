@@ -67,7 +67,7 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
     """Return a row per cell, and a sentence on the total time (None if nothing is timed)."""
     from accel_platform.bench.plan.device_scheduling import physical_device_id
     from accel_platform.bench.plan.plan import host_fingerprints, valid_results
-    from accel_platform.bench.plan.support import unsupported_reason
+    from accel_platform.bench.plan.support import memory_shortage, unsupported_reason
     from accel_platform.bench.plan.time_estimate import estimate_times
     from accel_platform.events import EventLog
 
@@ -88,6 +88,8 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
             state = f"unavailable: {device.reason if device else 'not known'}"
         elif (unsupported := unsupported_reason(cell)) is not None:
             state = f"cannot: {unsupported.reason}"
+        elif (shortage := memory_shortage(cell, device.memory_mib)) is not None:
+            state = f"will not fit: {shortage}"
         time = times.get(cell)
         rows.append(
             {
@@ -114,6 +116,21 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
         f"About {format_duration(max(lanes.values()))} for {len(times)} cells: {known} by earlier results,"
         f" {len(times) - known} at most, by the effort's limits. Preparing models and remedies come on top."
     )
+
+
+def print_problems(planned: PlannedRun) -> None:
+    """Print what will not run, with its reason, and how long the rest takes."""
+    rows, time = plan_rows(planned)
+    problems: dict[str, list[str]] = {}
+    for row in rows:
+        if row["state"] not in ("to measure", "measured already"):
+            problems.setdefault(row["state"], []).append(f"{row['model_id']} on {row['hardware']}")
+    for state, cells in problems.items():
+        names = list(dict.fromkeys(cells))
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        note(f"{', '.join(names[:3])}{more}: {state}")
+    if time:
+        note(time)
 
 
 _FIGURES: dict[str, tuple[str, ...]] = {

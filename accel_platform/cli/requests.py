@@ -256,7 +256,7 @@ def suite(
     from accel_platform.bench.plan.config import read_config, write_example
     from accel_platform.bench.plan.run_options import parse_labels
     from accel_platform.benchmark_api import plan_benchmark
-    from accel_platform.cli.bench_output import measure_and_print
+    from accel_platform.cli.bench_output import measure_and_print, print_problems
     from accel_platform.errors import InvalidInput
 
     if path is not None and config is not None and path != config:
@@ -282,6 +282,7 @@ def suite(
         return
     for remark in planned.remarks:
         note(remark)
+    print_problems(planned)
     measure_and_print(planned, for_machines, again="the same command with --missing", always_report=True)
 
 
@@ -297,4 +298,5 @@ def _print_suite_plan(planned: PlannedRun, for_machines: bool) -> None:
     print_table(rows)
     for remark in remarks:
         note(remark)
-    note(f"{len(planned.wanted)} of {len(planned.cells)} cells to measure; the file is valid.")
+    measurable = sum(row["state"] == "to measure" for row in rows)
+    note(f"{measurable} of {len(planned.cells)} cells to measure; the file is valid.")

@@ -178,6 +178,7 @@ def ui(
         "DAGSTER_HOME": str(folder),
         "ACCEL_HOME": str(settings.home.resolve()),
         "ACCEL_INBOX": str(settings.inbox_dir.resolve()),
+        "GRPC_VERBOSITY": "ERROR",  # gRPC tells of each fork beside a thread of its own, which does no harm
     }
     if settings.log_uri and "://" not in settings.log_uri:
         environment["ACCEL_LOG_URI"] = str(Path(settings.log_uri).resolve())

@@ -26,7 +26,7 @@ from assets.definitions import build_defs
 from assets.resources import Installation
 from assets.run_failure_sensor import failed_runs
 from assets.run_in_process import dagster_home
-from assets.schedules import nightly_suite, nightly_training
+from assets.schedules import nightly_suite, nightly_training, suite_times
 from assets.sensors import log_moved, new_commits
 from webhook_receiver import Receiver
 
@@ -284,6 +284,24 @@ def test_a_day_is_reported_from_the_log_of_then(home: Home) -> None:
     assert not (home.settings.warehouse_dir / "CURRENT").exists()
 
 
+def test_a_suite_runs_when_its_file_says(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "suite.json"
+    monkeypatch.setenv("ACCEL_SUITE", str(file))
+    nightly = "0 1 * * *"
+    assert suite_times(None) == suite_times(file) == nightly
+    for text, times, runs in (
+        ("{}", nightly, True),
+        ('{"schedule": "30 5 * * 1"}', "30 5 * * 1", True),
+        ('{"schedule": {"frequency": "weekly", "time": "02:00"}}', "0 2 * * 1", True),
+        ('{"schedule": {"enabled": false}}', nightly, False),
+        ('{"schedule": "at tea time"}', nightly, False),
+    ):
+        file.write_text(text)
+        assert suite_times(file) == times, text
+        with dg.build_schedule_context(instance=home.instance, resources=home.resources) as context:
+            assert isinstance(nightly_suite(context), dg.RunRequest) is runs, text
+
+
 @pytest.mark.slow
 def test_at_night(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def asked(schedule: dg.ScheduleDefinition) -> Any:
@@ -292,9 +310,11 @@ def test_at_night(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
     assert "ACCEL_SUITE" in asked(nightly_suite).skip_message
     monkeypatch.setenv("ACCEL_SUITE", str(tmp_path / "suite.json"))
-    assert "is not there" in asked(nightly_suite).skip_message
+    assert "suite.json" in asked(nightly_suite).skip_message
     (tmp_path / "suite.json").write_text("{}")
     assert isinstance(asked(nightly_suite), dg.RunRequest)
+    (tmp_path / "suite.json").write_text('{"batch_sizes": "four"}')
+    assert "batch_sizes" in asked(nightly_suite).skip_message
     assert "no tables" in asked(nightly_training).skip_message
     home.ci.runs(2, OLD)
     assert home.make(TABLES).success

@@ -196,8 +196,8 @@ class BenchmarkConfig(BaseModel):
         default=None,
         title='cron text such as "0 2 * * *"',
         description="When the suite is to run, also as"
-        ' `{"enabled": true, "frequency": "daily", "time": "02:00"}`. It is checked and recorded with the run; nothing'
-        " starts a suite by itself yet.",
+        ' `{"enabled": true, "frequency": "daily", "time": "02:00"}`. Dagster starts the suite of'
+        " `ACCEL_SUITE` at these times, by default each night at one; a change holds once its code is loaded anew.",
     )
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from accel_platform.bench.plan.plan import Cell
 from accel_platform.errors import InvalidInput
 from accel_platform.events.types import Mode
 from accel_platform.hardware.cpu import usable_cores
+from accel_platform.precisions import PRECISIONS
 from accel_platform.workloads.heads import Head, generation_head, training_head
 from accel_platform.workloads.model_catalog import ModelSpec
 from accel_platform.workloads.sources import GRAPHS, is_sourced, runs_on
@@ -52,6 +53,22 @@ def unsupported_reason(cell: Cell) -> FailureReason | None:
     if (reason := runtime_for(cell.hardware).precision_problem(cell.precision)) is not None:
         return FailureReason("failed", UNSUPPORTED_PRECISION, reason)
     return None
+
+
+def memory_shortage(cell: Cell, memory_mib: float | None) -> str | None:
+    """Return why the cell cannot fit into a device's memory; None where its weights alone, with their gradients for
+    training, do, or where the memory is not known."""
+    from accel_platform.workloads.cost import parameters_of
+
+    if memory_mib is None:
+        return None
+    precision = PRECISIONS[cell.precision]
+    training = cell.mode == "training"
+    needed_mib = parameters_of(cell.model) * precision.weight_bytes * (2 if training else 1) / 2**20
+    if needed_mib <= memory_mib:
+        return None
+    what = "weights and gradients" if training else "weights"
+    return f"its {what} alone take {needed_mib / 1024:.3g} GiB in {precision.name}, there are {memory_mib / 1024:.3g}"
 
 
 def _unsupported_mode_reason(cell: Cell) -> str | None:

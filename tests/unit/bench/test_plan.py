@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from accel_platform.bench.plan.plan import (
     plan_cells,
 )
 from accel_platform.bench.plan.presets import EFFORTS, effort_preset
-from accel_platform.bench.plan.support import unsupported_reason
+from accel_platform.bench.plan.support import memory_shortage, unsupported_reason
 from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import ResultRecorded
@@ -150,3 +151,19 @@ def test_profiles_grow_in_thoroughness_and_misspelt_ones_are_refused() -> None:
     assert limits == sorted(limits)
     with pytest.raises(InvalidInput, match="Try standard"):
         effort_preset("standart")
+
+
+def test_what_cannot_fit_is_told_before_anything_runs() -> None:
+    model = resolve_model("bert-base")  # 110 million parameters
+    needed_mib = 110e6 * 4 / 2**20
+    cell = Cell(model, "cuda", 1, 128)
+    assert memory_shortage(cell, None) is None, "memory is not known"
+    assert memory_shortage(cell, 2 * needed_mib) is None
+    told = memory_shortage(cell, 0.9 * needed_mib)
+    assert told is not None
+    assert "weights alone take 0.4" in told
+    assert "float32" in told
+    assert memory_shortage(replace(cell, precision="float16"), 0.9 * needed_mib) is None
+    training = memory_shortage(replace(cell, mode="training"), 1.9 * needed_mib)
+    assert training is not None
+    assert "weights and gradients" in training
