@@ -38,6 +38,7 @@ PATHS = (
     "/knowledge/timm",
     "/results",
     "/runs",
+    "/requests",
     "/events",
     "/matrix/history?model=bert-base&hardware=cpu",
     "/compare/changes",

@@ -93,7 +93,7 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     app.include_router(requests.router(log, log_for, updater.request_update))
     app.include_router(sse.router(feed))
     app.include_router(query.router(sandbox))
-    pages.install(app, advisor, settings, past_tables)
+    pages.install(app, advisor, settings, log, past_tables)
 
     build_openapi = app.openapi
     app.openapi = cache(lambda: simplify_nullable(build_openapi()))  # type: ignore[method-assign]  # as FastAPI says to extend it

@@ -310,6 +310,47 @@ def test_a_shift_is_rejected_and_then_accepted_with_a_name_and_a_reason(client: 
     assert "No shift matches" in page(client, "/regressions?state=open")
 
 
+def test_a_benchmark_is_asked_for_and_taken_back_on_its_page(client: TestClient, settings: Settings) -> None:
+    assert "No request yet" in page(client, "/requests")
+    form = {"models": "bert-tiny, vit-tiny", "batch_sizes": "1, 2", "precision": "float32", "priority": "3"}
+    for wrong, told in (
+        ({"models": " "}, "at least one model"),
+        ({"hardware": ""}, "choose hardware"),
+        ({"models": "bertt"}, "No model is called"),
+        ({"batch_sizes": "four"}, "whole numbers"),
+        ({"precision": "float3"}, "float3"),
+        ({"hardware": "toaster"}, "toaster"),
+    ):
+        answer = client.post("/dashboard/requests", data={**form, "hardware": "cpu", **wrong})
+        assert (answer.status_code, told in answer.text) == (422, True), wrong
+        assert 'role="alert"' in answer.text
+    again = client.post("/dashboard/requests", data={**form, "batch_sizes": "four", "hardware": "cpu"}).text
+    assert 'value="bert-tiny, vit-tiny"' in again, "what was typed is kept"
+    assert re.search(r'value="cpu" checked', again)
+    assert "No request yet" in page(client, "/requests"), "nothing wrong was stored"
+
+    done = client.post("/dashboard/requests", data={**form, "hardware": "cpu"}, follow_redirects=False)
+    assert done.status_code == 303
+    path = done.headers["location"].removeprefix("/dashboard")
+    asked = page(client, path)
+    assert "bert-tiny, vit-tiny on cpu" in asked
+    assert "It waits for a host with cpu" in asked
+    both = client.post("/dashboard/requests", data={**form, "hardware": ["cpu", "cuda"]}, follow_redirects=False)
+    assert both.headers["location"] == "/dashboard/requests"
+    assert page(client, "/requests").count("bert-tiny, vit-tiny</td>") == 3
+    assert page(client, "/requests?hardware=cuda&state=open").count("bert-tiny, vit-tiny</td>") == 1
+    assert "No request matches" in page(client, "/requests?state=done")
+    assert client.get("/requests").json()["requests"][-1]["config"]["batch_sizes"] == [1, 2]
+
+    seen = client.get(f"/dashboard{path}").headers["etag"]
+    assert client.post(f"/dashboard{path}/cancel", follow_redirects=False).status_code == 303
+    told = client.get(f"/dashboard{path}", headers={"if-none-match": seen})
+    assert told.status_code == 200, "the page is another one now"
+    assert "taken back on its page" in told.text
+    assert client.post(f"/dashboard{path}/cancel").status_code == 409
+    page(client, "/requests/00000000-0000-7000-8000-000000000000", 404)
+
+
 def test_what_was_held_out_of_the_predictor_is_drawn(client: TestClient, empty: TestClient) -> None:
     assert "/dashboard/charts/predicted.svg" in page(client, "/recommend")
     assert "Predicted against measured" in client.get("/dashboard/charts/predicted.svg").text

@@ -71,7 +71,8 @@ def addresses(app: FastAPI, settings: Settings) -> dict[str, str]:
     [asked] = reader.rows("SELECT event_id FROM events WHERE type = 'BenchmarkRequested'")
     written = {
         "result_id": result["result_id"], "event_id": result["result_id"], "run_id": result["run_id"],
-        "regression_id": shift["regression_id"], "id": asked["event_id"], "model_id:path": "bert-base",
+        "regression_id": shift["regression_id"], "id": asked["event_id"], "request_id": asked["event_id"],
+        "model_id:path": "bert-base",
         "model:path": "bert-base", "run_id:path": result["run_id"], "form": "csv",
     }  # fmt: skip
     named = {

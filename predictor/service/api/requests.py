@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
-from accel_platform.bench.requests.lifecycle import REQUEST_PREFIX, Requests, State, build_request_events, close
+from accel_platform.bench.requests.lifecycle import REQUEST_PREFIX, State, build_request_events, close
 from accel_platform.bench.requests.lifecycle import Request as QueuedRequest
 from accel_platform.errors import Conflict, NotFound
 from accel_platform.events import EventLog
@@ -21,6 +20,7 @@ from accel_platform.events.types import Mode
 from predictor.schemas.queries import PageQuery
 from predictor.service.api.ingest import Key, LogFor
 from predictor.service.background.intake import request_id, store_once
+from predictor.service.background.request_lookup import RequestLookup
 from predictor.service.http.bodies import require_strict_body
 from predictor.service.http.paging import UNKNOWN_CURSOR
 from predictor.service.http.problems import problem_responses
@@ -121,26 +121,6 @@ class RequestsQuery(PageQuery):
 
     state: State | None = None
     hardware: HardwareName | None = Field(default=None, max_length=200)
-
-
-class RequestLookup:
-    """The requests of the log, refreshed by each look-up; safe to share between threads."""
-
-    def __init__(self, log: EventLog) -> None:
-        self._requests = Requests(log)
-        self._lock = threading.Lock()
-
-    def all(self) -> list[QueuedRequest]:
-        """Return all requests, the newest first."""
-        with self._lock:
-            self._requests.refresh()
-            return self._requests.all()[::-1]
-
-    def get(self, request_id: UUID) -> QueuedRequest:
-        """Return one request. Raises NotFound."""
-        with self._lock:
-            self._requests.refresh()
-            return self._requests[request_id]
 
 
 def _decoded(cursor: str | None) -> UUID | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
+from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from predictor.advisor.advisor import Advisor
 from predictor.service.background.past_tables import PastTables
@@ -21,13 +22,14 @@ from predictor.service.dashboard import (
     overview,
     recommend,
     regressions,
+    requests,
     results,
     runs,
 )
 from predictor.service.dashboard.rendering import HERE, ROOT, DashboardSite
 
 
-def install(app: FastAPI, advisor: Advisor, settings: Settings, past: PastTables) -> None:
+def install(app: FastAPI, advisor: Advisor, settings: Settings, log: EventLog, past: PastTables) -> None:
     """Add the dashboard to the app under /dashboard."""
     site = DashboardSite(advisor, settings)
     app.mount(f"{ROOT}/static", StaticFiles(directory=HERE / "static"))
@@ -36,3 +38,4 @@ def install(app: FastAPI, advisor: Advisor, settings: Settings, past: PastTables
         app.include_router(noun.router(site), prefix=ROOT)
     app.include_router(changes.router(site, past), prefix=ROOT)
     app.include_router(regressions.router(site, settings), prefix=ROOT)
+    app.include_router(requests.router(site, settings, log), prefix=ROOT)
