@@ -83,12 +83,21 @@ def resolve_runs(reader: Reader, ref: str, *, folder: Path | None = None) -> Run
     return RunSet(ref, tuple(run for run, commit in runs.items() if commit == name), name)
 
 
+def git_commit_time(commit: str) -> str | None:
+    """Return when a commit was made, in ISO 8601, by the git folder this runs in; None where that does not know it."""
+    return _git_answer(commit, None, "show", "-s", "--format=%cI")
+
+
 def _git_commit(ref: str, folder: Path | None) -> str | None:
+    return _git_answer(ref, folder, "rev-parse", "--verify", "--quiet")
+
+
+def _git_answer(ref: str, folder: Path | None, *command: str) -> str | None:
     if not ref or ref.startswith("-"):
         return None
-    command = ["git", "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}"]
+    words = ["git", *command, f"{ref}^{{commit}}"]
     try:
-        answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=30)
+        answer = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() or None if answer.returncode == 0 else None

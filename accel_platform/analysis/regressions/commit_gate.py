@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
 from accel_platform.analysis.query.run_refs import MIN_PREFIX_LENGTH, RunSet
 from accel_platform.analysis.regressions.changepoint_history import record_regressions, regression_event
@@ -20,6 +24,7 @@ _NEWEST = 20
 # All runs that ended, in order of time, because ids of runs begin with their time.
 _RUNS = """
 SELECT run_id, "commit", labels->>'$.branch' AS branch, labels->>'$.baseline' AS baseline,
+    labels->>'$.committed_at' AS committed_at, started_at,
     labels->>'$.confirms' IS NOT NULL AS confirms
 FROM runs
 WHERE kind = 'benchmark' AND "commit" IS NOT NULL AND status <> 'running'
@@ -42,6 +47,8 @@ class MeasuredCommit:
     branch: str | None = None
     baseline: str | None = None
     """Commit to compare with, by the label `baseline` of its runs."""
+    made_at: datetime | None = None
+    """When it was committed, by the label `committed_at` of its runs; else when its first run began."""
 
     @property
     def state(self) -> str:
@@ -54,20 +61,26 @@ class MeasuredCommit:
 
 
 def measured_commits(reader: Reader) -> list[MeasuredCommit]:
-    """Return every measured commit, in order of its first measurement."""
-    found: dict[str, list[dict[str, object]]] = {}
+    """Return every measured commit, in the order in which they were committed.
+
+    One whose runs have no label `committed_at` stands where its first run began.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
     for row in reader.rows(_RUNS):
         found.setdefault(row["commit"], []).append(row)
-    return [
+    commits = [
         MeasuredCommit(
             name,
             tuple(str(row["run_id"]) for row in rows),
             tuple(str(row["run_id"]) for row in rows if row["confirms"]),
             branch=_last(rows, "branch"),
             baseline=_last(rows, "baseline"),
+            made_at=_made_at(rows),
         )
         for name, rows in found.items()
     ]
+    undated = datetime.min.replace(tzinfo=UTC)
+    return sorted(commits, key=lambda commit: commit.made_at or undated)
 
 
 def unchecked_commits(reader: Reader) -> list[MeasuredCommit]:
@@ -89,8 +102,8 @@ def unchecked_commits(reader: Reader) -> list[MeasuredCommit]:
 def find_baseline(commit: MeasuredCommit, known: Sequence[MeasuredCommit]) -> MeasuredCommit | str:
     """Return the commit to compare with, or the reason why there is none.
 
-    It is the commit that the label `baseline` names. Without that label, it is the last one measured before under the
-    same label `branch` (under none, if the commit has none).
+    It is the commit that the label `baseline` names. Without that label, it is the one before it of those measured
+    under the same label `branch` (under none, if the commit has none), in the order in which they were committed.
     """
     if commit.baseline is not None:
         named = [c for c in known if _same(c.name, commit.baseline)]
@@ -98,11 +111,12 @@ def find_baseline(commit: MeasuredCommit, known: Sequence[MeasuredCommit]) -> Me
             return named[0]
         many = "several commits are" if named else "no measured commit is"
         return f"{many} called {commit.baseline}, which the label `baseline` names"
-    before = [c for c in known if c.branch == commit.branch and c.run_ids[0] < commit.run_ids[0]]
+    earlier = itertools.takewhile(lambda c: c.name != commit.name, known)
+    before = [c for c in earlier if c.branch == commit.branch]
     if before:
         return before[-1]
     where = f"of branch {commit.branch} " if commit.branch else ""
-    return f"no commit {where}was measured before it, and no label `baseline` names one"
+    return f"no commit {where}that comes before it was measured, and no label `baseline` names one"
 
 
 def check_commit(reader: Reader, commit: MeasuredCommit) -> tuple[Check | None, CommitChecked]:
@@ -144,7 +158,17 @@ def record_check(log: EventLog, checked: Check | None, payload: CommitChecked, *
     log.append([Event.of(payload, source=source)], key=key)
 
 
-def _last(rows: Sequence[dict[str, object]], label: str) -> str | None:
+def _made_at(rows: Sequence[dict[str, Any]]) -> datetime | None:
+    stated = _last(rows, "committed_at")
+    with suppress(ValueError):  # a label may say anything
+        if stated is not None:
+            moment = datetime.fromisoformat(stated)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    began: datetime | None = rows[0]["started_at"]
+    return began
+
+
+def _last(rows: Sequence[dict[str, Any]], label: str) -> str | None:
     labels = [str(row[label]) for row in rows if row[label]]
     return labels[-1] if labels else None
 

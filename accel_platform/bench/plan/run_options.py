@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from accel_platform.analysis.query.run_refs import git_commit_time
 from accel_platform.durations import parse_age
 from accel_platform.errors import InvalidInput
 
@@ -65,9 +66,15 @@ def parse_labels(words: Sequence[str]) -> dict[str, str]:
 
 
 def add_commit_label(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels with the environment's commit, where they name none."""
-    commit = commit_from_environment()
-    return {**({"commit": commit} if commit else {}), **labels}
+    """Return the labels with the environment's commit, where they name none, and with its time where git knows it here.
+
+    `committed_at` orders the commits of a series, whenever each was measured.
+    """
+    commit = labels.get("commit") or commit_from_environment()
+    if not commit:
+        return dict(labels)
+    committed_at = git_commit_time(commit)
+    return {"commit": commit, **({"committed_at": committed_at} if committed_at else {}), **labels}
 
 
 def commit_from_environment() -> str | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 from commits_world import NEW, OLD, Ci
 
@@ -14,6 +17,7 @@ from accel_platform.analysis.regressions.commit_gate import (
     unchecked_commits,
 )
 from accel_platform.analysis.regressions.triage import build_rejection
+from accel_platform.bench.plan.run_options import add_commit_label
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
@@ -89,7 +93,10 @@ def test_without_a_baseline_nothing_is_decided_and_the_reason_says_so(ci: Ci, se
     checked, told = check_commit(reader, unchecked_commits(reader)[0])
     assert checked is None
     assert (told.outcome, told.baseline) == ("undecided", None)
-    assert told.reason == "no commit of branch feature was measured before it, and no label `baseline` names one"
+    assert (
+        told.reason
+        == "no commit of branch feature that comes before it was measured, and no label `baseline` names one"
+    )
 
 
 def test_the_baseline_is_what_the_label_names_or_what_came_before_on_the_branch() -> None:
@@ -100,18 +107,19 @@ def test_the_baseline_is_what_the_label_names_or_what_came_before_on_the_branch(
         MeasuredCommit("d" * 40, ("run-4",)),
     ]
 
-    def of(run: str, **labels: str) -> str:
-        found = find_baseline(MeasuredCommit("e" * 40, (run,), **labels), known)
+    def of(place: int, **labels: str) -> str:
+        commit = MeasuredCommit("e" * 40, ("run-5",), **labels)
+        found = find_baseline(commit, [*known[:place], commit, *known[place:]])
         return found if isinstance(found, str) else found.name[0]
 
-    assert of("run-9", branch="main") == "b"
-    assert of("run-15", branch="main") == "a"
-    assert of("run-9", branch="feature") == "c"
-    assert of("run-9") == "d"
-    assert of("run-9", branch="feature", baseline="aaaaaaa") == "a"
-    assert of("run-9", baseline="a" * 40) == "a"
-    assert of("run-9", baseline="aaa").startswith("no measured commit is called aaa")
-    assert of("run-0").startswith("no commit was measured before it")
+    assert of(4, branch="main") == "b"
+    assert of(1, branch="main") == "a"
+    assert of(4, branch="feature") == "c"
+    assert of(4) == "d"
+    assert of(4, branch="feature", baseline="aaaaaaa") == "a"
+    assert of(4, baseline="a" * 40) == "a"
+    assert of(4, baseline="aaa").startswith("no measured commit is called aaa")
+    assert of(0).startswith("no commit that comes before it was measured")
 
 
 def test_only_the_newest_are_looked_at(ci: Ci, settings: Settings) -> None:
@@ -120,3 +128,31 @@ def test_only_the_newest_are_looked_at(ci: Ci, settings: Settings) -> None:
     reader = _reader(settings)
     assert len(measured_commits(reader)) == 30
     assert [commit.name for commit in unchecked_commits(reader)] == [f"{number:040d}" for number in range(10, 30)]
+
+
+def test_commits_stand_in_the_order_of_git_whenever_they_were_measured(ci: Ci, settings: Settings) -> None:
+    """A commit that is measured late, for a bisection, is compared with what came before it in the history."""
+    first, middle, last = (letter * 40 for letter in "abc")
+    ci.runs(2, first, committed_at="2026-11-01T10:00:00+00:00")
+    ci.runs(2, last, committed_at="2026-11-03T10:00:00+00:00")
+    ci.runs(2, middle, committed_at="2026-11-02T12:00:00+02:00")
+    known = measured_commits(_reader(settings))
+    assert [commit.name for commit in known] == [first, middle, last]
+    assert [getattr(find_baseline(commit, known), "name", None) for commit in known] == [None, first, middle]
+
+
+def test_a_run_says_when_its_commit_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> str:
+        about = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        answer = subprocess.run(["git", *about, *words], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return answer.stdout.strip()
+
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-11-05T07:08:09+01:00")
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "one")
+    commit = git("rev-parse", "HEAD")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ACCEL_COMMIT", commit)
+    assert add_commit_label({}) == {"commit": commit, "committed_at": "2026-11-05T07:08:09+01:00"}
+    assert add_commit_label({"committed_at": "2020-01-01"})["committed_at"] == "2020-01-01", "what is said counts"
+    assert add_commit_label({"commit": "f" * 40}) == {"commit": "f" * 40}, "git does not know it here"
