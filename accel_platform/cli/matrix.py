@@ -138,7 +138,8 @@ def _display_change(change: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cell_text(cell: RatedCell) -> str:
     latency = cell["latency_p50_ms"]
-    speed = f" {latency:.1f} ms" if cell["state"] == "compatible" and latency is not None else ""
+    figure = "" if latency is None else f"{latency:.1f}" if latency >= 1 else f"{latency:.2g}"
+    speed = f" {figure} ms" if cell["state"] == "compatible" and figure else ""
     speed += ", disturbed" if speed and cell["disturbed"] else ""
     results = cell["results_ok"] if cell["state"] == "compatible" else cell["results_failed"]
     worked = cell["last_worked_at"] if cell["state"] == "failed" else None

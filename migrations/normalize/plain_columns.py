@@ -27,7 +27,7 @@ class Column:
 
 
 COLUMNS: dict[str, Column] = {
-    "model": Column("Model; needed.", ("model_name", "model_id", "network", "architecture"), "resnet50"),
+    "model": Column("Model; needed.", ("model_name", "model_id", "network", "net", "architecture"), "resnet50"),
     "device": Column(
         "Device by name, such as RTX 4090; needed unless `hardware` says enough.",
         ("device_name", "gpu", "gpu_name", "cpu_name", "cpu_model", "accelerator", "chip", "processor"),
@@ -45,10 +45,10 @@ COLUMNS: dict[str, Column] = {
     ),
     "batch_size": Column("Items per batch.", ("batch", "bs", "batchsize"), "8"),
     "sequence_length": Column(
-        "Tokens per item.", ("seq_len", "seq_length", "seqlen", "input_length", "input_tokens", "prompt_tokens")
+        "Tokens per item.", ("seq", "seq_len", "seq_length", "seqlen", "input_length", "input_tokens", "prompt_tokens")
     ),
     "output_tokens": Column("Generated tokens per item.", ("output_length", "new_tokens", "generated_tokens")),
-    "precision": Column("float32, float16, int8, ...", ("dtype", "data_type", "quantization"), "float16"),
+    "precision": Column("float32, float16, int8, ...", ("dtype", "fp", "data_type", "quantization"), "float16"),
     "mode": Column("inference (without it), training or generation.", ("task_mode",)),
     "iterations": Column("Samples behind the figures.", ("runs", "repetitions", "samples", "measurement_iterations")),
     "warmup_iterations": Column("Runs before them.", ("warmup", "warmup_runs")),
@@ -97,6 +97,16 @@ class ReadColumns:
         """True where model, device or hardware, and a latency or rate are named."""
         places = "device" in self.meanings or "hardware" in self.meanings
         return "model" in self.meanings and places and any(map(names_speed, self.figures))
+
+    def lacking(self) -> str | None:
+        """Say what no column names although a table of results needs it; None where nothing in it looks like one."""
+        needs = {
+            "a model": "model" in self.meanings,
+            "a device or hardware": "device" in self.meanings or "hardware" in self.meanings,
+            "a latency or throughput": any(map(names_speed, self.figures)),
+        }
+        lacking = [what for what, there in needs.items() if not there]
+        return f"no column is taken for {' or for '.join(lacking)}" if 0 < len(lacking) < len(needs) else None
 
     def remarks(self) -> Iterator[str]:
         """Yield what the columns' author should know."""

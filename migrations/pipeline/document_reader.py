@@ -14,6 +14,7 @@ from accel_platform.events.codec import Row, to_row
 from accel_platform.events.types import DocumentImported, Payload, RecordQuarantined
 from migrations.detect import describe, detect_format
 from migrations.formats import Format
+from migrations.normalize.plain_columns import read_columns
 from migrations.normalize.records import Embedded, NoResult, Part, Record, RefusedCell, Remark
 from migrations.pipeline.ledger import key_of, numbered_bytes, numbered_id
 from migrations.sources.documents import Content, Document, Origin, holds_figures
@@ -239,11 +240,18 @@ def _unknown(document: Document, builder: DocumentBuilder) -> Reading:
     """Quarantine an unknown document whole, unless it is prose without figures."""
     if document.kind != "text":
         reason = f"no reader knows this shape: {describe(document)}"
+        if (lacking := _lacking_columns(document)) is not None:
+            reason += f": {lacking}; say what yours mean with --map YOURS=OURS"
         return quarantine(document.content, "unknown_shape", reason, builder)
     if holds_figures(document):
         return quarantine(document.content, "unreadable", "plain text that holds figures", builder)
     builder.format = "text"
     return builder.close("not_results", "plain text without figures")
+
+
+def _lacking_columns(document: Document) -> str | None:
+    """Return what a table of rows lacks to be one of results; None for another document."""
+    return read_columns(document.columns).lacking() if document.kind in ("csv", "rows") else None
 
 
 def _summarize_reasons(reasons: Counter[str], one: str, many: str) -> str:

@@ -122,3 +122,14 @@ def test_the_other_import_points_here(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("model,gpu,latency_ms\nx,A100,1\n")
     done = CliRunner().invoke(app, ["bench", "import", str(tmp_path / "a.csv"), "--home", str(tmp_path)])
     assert "accel migrate" in str(done.exception)
+
+
+def test_a_table_that_lacks_a_column_is_told_which_and_how_to_name_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("gpu,what,bs,seq,fp,ms\nNVIDIA A10G,bert-base,1,128,fp16,3.2\n")
+    done = CliRunner().invoke(app, ["migrate", str(tmp_path / "mine.csv"), "--home", str(tmp_path / "h"), "--json"])
+    [document] = json.loads(done.stdout)["documents"]
+    assert document["outcome"] == "quarantined"
+    assert "no column is taken for a model; say what yours mean with --map YOURS=OURS" in document["reason"]
+    (tmp_path / "other.csv").write_text("city,country\nOslo,Norway\n")
+    done = CliRunner().invoke(app, ["migrate", str(tmp_path / "other.csv"), "--home", str(tmp_path / "h"), "--json"])
+    assert "--map" not in json.loads(done.stdout)["documents"][0]["reason"], "it is no table of results"
