@@ -11,6 +11,7 @@ from predictor.advisor.model_estimates import Cell, nearest_neighbors
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate
 from predictor.data.evidence import Evidence
+from predictor.data.samples import UNSTATED
 from predictor.data.traced_models import traced_operators
 from predictor.operators.device_rates import DeviceRates, device_rates
 from predictor.operators.kernels import BITS
@@ -60,6 +61,8 @@ def operator_estimate(
     target, cautions = candidate.target, []
     if not prediction.measured_device:
         cautions.append(f"{target.label}: nothing was measured on the device, its spec sheet stands for it.")
+    if target.backend == UNSTATED:
+        cautions.append(f"{target.label}: its files state no runtime, PyTorch is taken for it.")
     if prediction.host_bound:
         cautions.append(f"{target.label}: so little work that it waits for the host, whose processor is unknown.")
     return Estimate(
@@ -83,8 +86,8 @@ def _rates(query: ResolvedQuery, candidate: Candidate) -> DeviceRates | str:
     target = candidate.target
     if query.mode == "generation":
         return "operators of generation are not priced yet"
-    if target.hardware not in _HARDWARE or target.backend != runtime_for(target.hardware).backend:
-        return f"no kernels of {target.backend} were learned from"
+    if target.hardware not in _HARDWARE or target.backend not in (runtime_for(target.hardware).backend, UNSTATED):
+        return f"operators are priced on GPUs under PyTorch, not for {target.backend} on {target.hardware}"
     if query.subject.spec is None:
         return f"the operators of {query.subject.model_id} are unknown, only its cost is"
     if query.precision not in BITS:

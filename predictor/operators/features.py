@@ -23,6 +23,8 @@ TILE = 128
 """Rows and columns of a matrix product that one compute unit works on at a time, in the common kernels."""
 LAUNCH_MS = 0.02
 """Scale of short kernels: NeuSight's shortest took 0.012 to 0.05 ms."""
+MEASURED_READS = (1.0, 2.0)
+"""Numbers read for each written, by the element-wise kernels that were measured: one or two tensors."""
 _FLOPS_PER_NUMBER = 5.0
 """Operations on each number of a softmax or a norm."""
 
@@ -124,9 +126,13 @@ def _elementwise(columns: list[Array], device: DeviceRates, bits: int) -> Priced
     read, written, slow = columns
     size = bits / 8 * (read + written)
     light = 1e3 * size / device.bandwidth
+    # The kernels measured read one or two numbers for each that they write. What reads more, such as the mean over an
+    # image, or less is taken for one that moves as much: trees do not know what a few numbers of much work take.
+    ratio = np.clip(read / written, *MEASURED_READS)
+    written = (read + written) / (1 + ratio)
     features = (
         np.log(size / device.cache_bytes),
-        np.log(read / written),
+        np.log(ratio),
         slow,
         np.log(written / device.compute_units),
         np.log(light / LAUNCH_MS),

@@ -22,7 +22,7 @@ from predictor.operators.training_step import training_step
 from predictor.operators.utilization import fit_utilization
 from predictor.operators.whole_models import MeasuredModel, fit_correction
 from predictor.schemas.requests import RecommendQuery
-from predictor_world import world
+from predictor_world import MODELS, append, measured_grid, result, world
 
 T4 = find_spec("NVIDIA T4")
 
@@ -126,6 +126,30 @@ def test_the_shipped_predictor_orders_devices_and_widths_and_covers_its_median(t
     save(shipped, tmp_path / "again.json.xz")
     [again] = load(tmp_path / "again.json.xz").predict(operators, [_rates("NVIDIA T4")], 32)
     assert again == slow, "alone as beside others"
+
+
+@given(st.floats(64, 1e8), st.floats(1, 1e4), st.sampled_from([32, 16]), st.sampled_from(["RTX 4090", "NVIDIA T4"]))
+def test_a_mean_over_many_numbers_takes_no_longer_than_copying_them(
+    numbers: float, ratio: float, bits: int, device: str
+) -> None:
+    """No kernel was measured that reads far more than it writes: its time is that of one that moves as much."""
+    utilization = shipped_predictor().utilization
+    tables = [
+        ("elementwise", np.array([[numbers, written, 0.0]]), _rates(device)) for written in (numbers / ratio, numbers)
+    ]
+    mean, copy = (float(times[0]) for times in utilization.times_ms(tables, bits))  # type: ignore[arg-type]
+    assert mean <= 3 * max(copy, 0.01)
+
+
+def test_files_that_state_no_runtime_are_taken_for_pytorch_and_it_is_said(tmp_path: Path) -> None:
+    settings = world(tmp_path, measured_grid(MODELS[:1]))
+    claim = {"provenance": "imported", "source_path": "mine.csv", "device_name": "NVIDIA A10G", "device": "a10g"}
+    append(settings, [result(MODELS[0], "cuda", 64, backend="unstated", **claim)])
+    asked = {"model": MODELS[0].model_id, "batch_size": 8, "hardware": ["NVIDIA A10G"]}
+    answer = Advisor(settings).recommend(RecommendQuery.model_validate(asked))
+    predicted = [one for one in answer.recommendations if one.backend == "unstated"]
+    assert [one.provenance for one in predicted] == ["predicted"], answer.excluded
+    assert any("PyTorch is taken for it" in warning for warning in answer.warnings)
 
 
 def test_little_work_waits_for_the_host_and_says_so() -> None:
