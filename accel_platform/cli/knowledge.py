@@ -72,25 +72,35 @@ def show(
 
 @app.command()
 def add(
-    pack: Annotated[str, typer.Argument(metavar="PACK", help="The folder of a pack, or the name of a shipped one.")],
+    pack: Annotated[
+        str | None, typer.Argument(metavar="[PACK]", help="The folder of a pack, or the name of a shipped one.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All shipped packs.")] = False,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Use a pack: one of somebody else, after a check of all it holds, or a shipped one that was removed."""
+    """Use a pack: one of somebody else, after a check of all it holds, or a shipped one; or all shipped ones."""
+    from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
-    from accel_platform.knowledge.packs import add_pack, shipped_folder
+    from accel_platform.knowledge.packs import add_pack, shipped_folder, shipped_results
 
+    if (pack is None) is not all_:
+        raise InvalidInput("Name a pack, or all shipped ones by --all: `accel knowledge list` shows them.")
     settings = settings_for(home)
-    folder = Path(pack)
-    if not folder.is_dir():
-        folder = shipped_folder(pack)
-    added = add_pack(EventLog.open(settings), folder)
-    _bring_up_to_date(settings)
-    if wants_json(json_, format_):
-        print_json({"name": added.card.name, "rows": added.card.rows, "used": True})
+    log = EventLog.open(settings)
+    if pack is None:
+        folders = [shipped_folder(name) for name in shipped_results()]
     else:
-        typer.echo(f"{added.card.name} is used: {added.card.rows:,} figures.")
+        folders = [Path(pack) if Path(pack).is_dir() else shipped_folder(pack)]
+    added = [add_pack(log, folder) for folder in folders]
+    _bring_up_to_date(settings)
+    rows = [{"name": one.card.name, "rows": one.card.rows, "used": True} for one in added]
+    if wants_json(json_, format_):
+        print_json(rows if all_ else rows[0])
+    else:
+        for row in rows:
+            typer.echo(f"{row['name']} is used: {row['rows']:,} figures.")
 
 
 @app.command()

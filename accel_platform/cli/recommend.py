@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, Mode, OutputFormat
-from accel_platform.cli.output import exit_if_nothing, print_json, settings_for, wants_json
+from accel_platform.cli.output import exit_if_nothing, note, print_json, settings_for, wants_json
 
 
 class Objective(enum.StrEnum):
@@ -35,6 +35,10 @@ class TableKind(enum.StrEnum):
     html = "html"
 
 
+# The last word on a pack decides.
+_PACKS_IN_USE = """
+SELECT pack FROM knowledge_packs GROUP BY pack HAVING arg_max(used, (recorded_at, event_id)) LIMIT 1
+"""
 _MODEL = "A model's key, alias or hub id, e.g. bert-base-uncased."
 Model = Annotated[str | None, typer.Argument(help=_MODEL, show_default=False)]
 Config = Annotated[
@@ -146,11 +150,14 @@ def recommend(
         where=where.value,
         hardware=_hardware(hardware, hardware_spec) or None,
     )
-    answer = Advisor(settings_for(home)).recommend(query)
+    advisor = Advisor(settings_for(home))
+    answer = advisor.recommend(query)
     if wants_json(json_, format_):
         print_json(answer)
     else:
         print_answer(answer, objective.value, verbose=verbose, wide=wide)
+        if not advisor.reader.rows(_PACKS_IN_USE):
+            note("The published figures that come with the platform are not in this log: `accel knowledge add --all`.")
     exit_if_nothing(answer.recommendations)
 
 

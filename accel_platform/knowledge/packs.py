@@ -123,6 +123,13 @@ def add_pack(log: EventLog, folder: Path) -> Pack:
     return pack
 
 
+def shipped_results() -> list[str]:
+    """Return the names of the shipped packs that hold results and can be read."""
+    return [
+        pack.card.name for pack in shipped_packs() if not isinstance(pack, Refusal) and pack.card.results is not None
+    ]
+
+
 def shipped_folder(name: str) -> Path:
     """Return the folder of a shipped pack. Raises NotFound."""
     known = [folder.name for folder in sorted(PACKS.iterdir()) if folder.is_dir()]

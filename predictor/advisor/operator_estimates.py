@@ -86,8 +86,10 @@ def _rates(query: ResolvedQuery, candidate: Candidate) -> DeviceRates | str:
     target = candidate.target
     if query.mode == "generation":
         return "operators of generation are not priced yet"
-    if target.hardware not in _HARDWARE or target.backend not in (runtime_for(target.hardware).backend, UNSTATED):
-        return f"operators are priced on GPUs under PyTorch, not for {target.backend} on {target.hardware}"
+    if target.hardware not in _HARDWARE:
+        return f"operators are priced on {' and '.join(_HARDWARE)} only"
+    if target.backend not in (runtime_for(target.hardware).backend, UNSTATED):
+        return f"operators are priced under PyTorch only, not under {target.backend}"
     if query.subject.spec is None:
         return f"the operators of {query.subject.model_id} are unknown, only its cost is"
     if query.precision not in BITS:

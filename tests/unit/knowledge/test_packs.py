@@ -252,6 +252,15 @@ def test_the_command_lists_shows_removes_and_adds(shipped: Path, settings: Setti
     assert models(settings) == []
     assert accel("add", shipped, *home).exit_code == 0
     assert models(settings) == ["resnet-50", "vit-base"]
+    accel("remove", "mine", *home)
+    advice = "accel knowledge add --all"
+    asked = ["recommend", "bert-base", "--home", str(settings.home)]
+    assert advice in CliRunner().invoke(app, asked).stderr
+    assert accel("add", "--all", *home).stdout == "mine is used: 2 figures.\n"
+    assert models(settings) == ["resnet-50", "vit-base"]
+    assert advice not in CliRunner().invoke(app, asked).stderr
+    for words in ((), ("mine", "--all")):
+        assert "Name a pack, or all" in str(accel("add", *words, *home).exception)
     for command in ("show", "remove", "add"):
         unknown = accel(command, "yours", *home)
         assert isinstance(unknown.exception, NotFound)
