@@ -14,7 +14,7 @@ from accel_platform.analysis.summaries.matrix import cell_verdict
 from accel_platform.events.types import Provenance
 from accel_platform.reports.charts.parts import figure_with_spread, label
 from accel_platform.reports.documents.model import Finding
-from accel_platform.reports.documents.source import ReportSource
+from accel_platform.reports.documents.source import ReportSource, count_of
 
 Cell = Mapping[str, Any]
 _SIDES: tuple[Provenance, ...] = ("measured", "imported")
@@ -33,14 +33,13 @@ def scope(source: ReportSource) -> list[Finding]:
     [own] = source.reader.rows(_SCOPE.format(condition=condition), values)
     others = sum(row["results"] for row in source.gaps.by_provenance if row["provenance"] == "imported")
     evidence = source.command("accel report hardware")
-    stated = f" Beside them stand {_count(others, 'result')} that others state." if others else ""
+    stated = f" {count_of(others, 'result')} {'is' if others == 1 else 'are'} what others state." if others else ""
     if not own["results"]:
-        nothing = "Nothing was measured here."
-        return [Finding(f"{nothing}{stated}" if others else f"{nothing} `accel bench run` measures.", evidence)]
+        return [Finding(f"Nothing was measured here.{stated or ' `accel bench run` measures.'}", evidence)]
     days = {f"{own[name]:%Y-%m-%d}" for name in ("oldest", "newest")}
     return [
         Finding(
-            f"{_count(own['results'], 'result')} of {_count(own['models'], 'model')} on "
+            f"{count_of(own['results'], 'result')} of {count_of(own['models'], 'model')} on "
             f"{_named(own['device_names'], own['devices'], 'device')} {'was' if own['results'] == 1 else 'were'} "
             f"measured here {'on' if len(days) == 1 else 'between'} {' and '.join(sorted(days))}.{stated}",
             evidence,
@@ -91,7 +90,7 @@ def _fastest(source: ReportSource, provenance: Provenance, ranked: Sequence[Sequ
     if close:
         told.append(f"for {close} the first two are closer than their figures scatter")
     return Finding(
-        f"Of {_count(len(ranked), 'model')} {provenance} in several places at one shape, {'; '.join(told)}.",
+        f"Of {count_of(len(ranked), 'model')} {provenance} in several places at one shape, {'; '.join(told)}.",
         source.command("accel report performance --format json"),
     )
 
@@ -106,7 +105,7 @@ def shifts(source: ReportSource) -> list[Finding]:
             model, hardware = most["model_id"], most["hardware"]
             found.append(
                 Finding(
-                    f"{_count(len(rows), word)} {'is' if len(rows) == 1 else 'are'} open. The largest: {model} on "
+                    f"{count_of(len(rows), word)} {'is' if len(rows) == 1 else 'are'} open. The largest: {model} on "
                     f"{hardware} at {label(most, ('batch_size', 'sequence_length', 'precision'))} is "
                     f"{abs(most['change_percent']):.0f} % {'slower' if direction == 'regressed' else 'faster'}, "
                     f"{most['after_ms']:.4g} ms instead of {most['before_ms']:.4g}, found {most['found_at']:%Y-%m-%d}.",
@@ -129,10 +128,10 @@ def verdicts(source: ReportSource) -> list[Finding]:
     rated = [f"{said[name]:,} are rated {name}" for name in ("high", "medium", "low") if said[name]]
     if said["works"]:
         rated.append(f"{said['works']:,} have no other device to be rated against")
-    tried = _count(len(rows), "pair", of=" of model and device")
+    tried = count_of(len(rows), "pair", of=" of model and device")
     found = [
         Finding(
-            f"{works:,} of {tried} that were tried work, over {_count(len(names), 'model')}: "
+            f"{works:,} of {tried} that were tried work, over {count_of(len(names), 'model')}: "
             f"{', '.join(rated) or 'none is rated'}.",
             evidence,
         )
@@ -143,7 +142,7 @@ def verdicts(source: ReportSource) -> list[Finding]:
         where = Counter(row["hardware"] for row in failed).most_common(1)[0][0]
         found.append(
             Finding(
-                f"{_count(len(failed), 'pair')} {'fails' if len(failed) == 1 else 'fail'}, most often on {where}; "
+                f"{count_of(len(failed), 'pair')} {'fails' if len(failed) == 1 else 'fail'}, most often on {where}; "
                 f"{why}.",
                 evidence,
             )
@@ -181,7 +180,7 @@ def untested(source: ReportSource) -> list[Finding]:
     parts = ", ".join(f"{count:,} on {name}" for name, count in names.most_common(_MOST_NAMED))
     return [
         Finding(
-            f"{_count(len(rows), 'pair')} of a known model and hardware that a host has "
+            f"{count_of(len(rows), 'pair')} of a known model and hardware that a host has "
             f"{'was' if len(rows) == 1 else 'were'} never measured ({parts}): `accel bench run --missing` measures.",
             evidence,
         )
@@ -198,7 +197,7 @@ def caveats(source: ReportSource) -> list[Finding]:
         why = "" if most["failure_class"] == "not stated" else f": {most['failure_class']}"
         found.append(
             Finding(
-                f"{_count(failed, 'result')} failed, most often on {most['hardware']}{why}.",
+                f"{count_of(failed, 'result')} failed, most often on {most['hardware']}{why}.",
                 "accel db query \"SELECT * FROM results WHERE status <> 'ok'\"",
             )
         )
@@ -206,7 +205,7 @@ def caveats(source: ReportSource) -> list[Finding]:
     if doubted:
         found.append(
             Finding(
-                f"{_count(doubted, 'imported result')} {'is' if doubted == 1 else 'are'} suspect or simulated and "
+                f"{count_of(doubted, 'imported result')} {'is' if doubted == 1 else 'are'} suspect or simulated and "
                 f"{'stands' if doubted == 1 else 'stand'} outside all figures.",
                 "accel history audit",
             )
@@ -215,7 +214,7 @@ def caveats(source: ReportSource) -> list[Finding]:
     if disturbed:
         found.append(
             Finding(
-                f"{_count(disturbed, 'result')} {'was' if disturbed == 1 else 'were'} disturbed by other work and "
+                f"{count_of(disturbed, 'result')} {'was' if disturbed == 1 else 'were'} disturbed by other work and "
                 f"{'stands' if disturbed == 1 else 'stand'} outside ratings and ratios.",
                 'accel db query "SELECT * FROM usable_results WHERE disturbed"',
             )
@@ -223,10 +222,6 @@ def caveats(source: ReportSource) -> list[Finding]:
     return found
 
 
-def _count(number: int, noun: str, *, of: str = "") -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}{of}"
-
-
 def _named(names: Sequence[str], count: int, noun: str) -> str:
     """Return a few names, or their number where there are more."""
-    return ", ".join(names) if names and len(names) == count <= _MOST_NAMED else _count(count, noun)
+    return ", ".join(names) if names and len(names) == count <= _MOST_NAMED else count_of(count, noun)

@@ -131,8 +131,9 @@ class ReportSource:
                 f"{k} {', '.join(map(str, v)) if isinstance(v, list) else v}" for k, v in filters.items()
             )
             or "none",
-            "Results": f"{counts['results']:,} ({by or 'none'}) of {counts['runs']:,} runs",
-            "Of": f"{counts['models']:,} models on {counts['devices']:,} devices under {counts['hardware']} names",
+            "Results": f"{counts['results']:,} ({by or 'none'}) of {count_of(counts['runs'], 'run')}",
+            "Of": f"{count_of(counts['models'], 'model')} on {count_of(counts['devices'], 'device')} under "
+            f"{count_of(counts['hardware'], 'hardware name')}",
             "Between": f"{oldest:%Y-%m-%d} and {newest:%Y-%m-%d}" if oldest and newest else "times not stated",
         }
 
@@ -177,3 +178,8 @@ def describe_provenance(cell: Row) -> str:
     unchecked = cell["verified"] is None and cell["provenance"] in ("measured", "emulated")
     more = [word for word, applies in (("not verified", unchecked), ("noisy", cell["noisy"])) if applies]
     return ", ".join([cell["provenance"], *more])
+
+
+def count_of(number: int, noun: str, *, of: str = "") -> str:
+    """Return a number with its noun: `1 model`, `1,200 models`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}{of}"
