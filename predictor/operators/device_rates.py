@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+
+import numpy as np
+import numpy.typing as npt
 
 from accel_platform.hardware.catalog import DeviceSpec, catalog
 from accel_platform.hardware.peaks import peak_ops_per_s
@@ -34,6 +38,36 @@ class DeviceRates:
     def convolution_flops(self, bits: int) -> float:
         """Return the sustained FLOPs per second of convolutions."""
         return max(self.flops[32], self.tf32_flops) if bits == 32 else self.flops[bits]
+
+
+@dataclass(frozen=True)
+class RateColumns:
+    """The same of several devices: columns with a row for each."""
+
+    flops: dict[int, npt.NDArray[np.float64]]
+    tf32_flops: npt.NDArray[np.float64]
+    bandwidth: npt.NDArray[np.float64]
+    compute_units: npt.NDArray[np.float64]
+    cache_bytes: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, devices: Sequence[DeviceRates]) -> RateColumns:
+        """Return the rates of these devices."""
+
+        def column(rate: Callable[[DeviceRates], float]) -> npt.NDArray[np.float64]:
+            return np.array([[rate(device)] for device in devices])
+
+        return cls(
+            flops={bits: column(lambda device, bits=bits: device.flops[bits]) for bits in (32, 16)},  # type: ignore[misc]
+            tf32_flops=column(lambda device: device.tf32_flops),
+            bandwidth=column(lambda device: device.bandwidth),
+            compute_units=column(lambda device: device.compute_units),
+            cache_bytes=column(lambda device: device.cache_bytes),
+        )
+
+    def convolution_flops(self, bits: int) -> npt.NDArray[np.float64]:
+        """Return the sustained FLOPs per second of convolutions."""
+        return np.fmax(self.flops[32], self.tf32_flops) if bits == 32 else self.flops[bits]
 
 
 def device_rates(spec: DeviceSpec) -> DeviceRates | str:

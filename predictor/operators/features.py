@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from accel_platform.workloads.operators import OperatorKind
-from predictor.operators.device_rates import DeviceRates
+from predictor.operators.device_rates import DeviceRates, RateColumns
 
 Array = npt.NDArray[np.float64]
+Rates = DeviceRates | RateColumns
 Priced = tuple[Array, Array]
 """Speed of light in ms, one per operator, and features, one row per operator."""
 
@@ -29,29 +30,36 @@ _FLOPS_PER_NUMBER = 5.0
 """Operations on each number of a softmax or a norm."""
 
 
-def price(kind: OperatorKind, dimensions: Array, device: DeviceRates, bits: int) -> Priced:
+def price(kind: OperatorKind, dimensions: Array, device: Rates, bits: int) -> Priced:
     """Return the speed of light and features of operators of one kind.
 
     Parameters
     ----------
     dimensions
         One row per operator, in the order of `DIMENSIONS[kind]`.
+    device
+        One device; or several, and both arrays get a row for each first.
     bits
         Width of weights and activations: 32 or 16.
     """
     return _PRICES[kind](list(dimensions.T), device, bits)
 
 
-def _linear(columns: list[Array], device: DeviceRates, bits: int) -> Priced:
+def _stacked(features: tuple[Array, ...]) -> Array:
+    """Return the features side by side; some of them are the same for all devices."""
+    return np.stack(np.broadcast_arrays(*features), -1)
+
+
+def _linear(columns: list[Array], device: Rates, bits: int) -> Priced:
     m, n, k = columns
     return _product(np.ones_like(m), m, n, k, device, bits)
 
 
-def _batched_matmul(columns: list[Array], device: DeviceRates, bits: int) -> Priced:
+def _batched_matmul(columns: list[Array], device: Rates, bits: int) -> Priced:
     return _product(columns[0], columns[1], columns[2], columns[3], device, bits)
 
 
-def _convolution(columns: list[Array], device: DeviceRates, bits: int) -> Priced:
+def _convolution(columns: list[Array], device: Rates, bits: int) -> Priced:
     """Price a convolution as the matrix product of its patches by its weights, without writing the patches."""
     b, pixels, n, k, groups, _, read, written = columns
     flops = device.convolution_flops(bits)
@@ -63,14 +71,17 @@ def _product(
     m: Array,
     n: Array,
     k: Array,
-    device: DeviceRates,
+    device: Rates,
     bits: int,
     *,
-    flops: float | None = None,
+    flops: float | Array | None = None,
     numbers: Array | None = None,
 ) -> Priced:
     size = bits / 8 * (b * (m * k + k * n + m * n) if numbers is None else numbers)
-    compute_ms, memory_ms = 2e3 * b * m * n * k / (flops or device.flops[bits]), 1e3 * size / device.bandwidth
+    compute_ms, memory_ms = (
+        2e3 * b * m * n * k / (device.flops[bits] if flops is None else flops),
+        1e3 * size / device.bandwidth,
+    )
     light = np.maximum(compute_ms, memory_ms)
     tiles = b * np.ceil(m / TILE) * np.ceil(n / TILE)
     waves = tiles / device.compute_units
@@ -83,10 +94,10 @@ def _product(
         np.log(light / LAUNCH_MS),
         m * n / (np.ceil(m / TILE) * np.ceil(n / TILE) * TILE**2),
     )
-    return light, np.stack(features, 1)
+    return light, _stacked(features)
 
 
-def _attention(columns: list[Array], device: DeviceRates, bits: int) -> Priced:
+def _attention(columns: list[Array], device: Rates, bits: int) -> Priced:
     """Price fused attention, which writes no scores."""
     b, heads, kv_heads, m, n, k, v, pairs = columns
     size = bits / 8 * b * (heads * m * (k + v) + kv_heads * n * (k + v))
@@ -105,10 +116,10 @@ def _attention(columns: list[Array], device: DeviceRates, bits: int) -> Priced:
         np.log(tiles / device.compute_units),
         np.log(light / LAUNCH_MS),
     )
-    return light, np.stack(features, 1)
+    return light, _stacked(features)
 
 
-def _rowwise(columns: list[Array], device: DeviceRates, bits: int) -> Priced:
+def _rowwise(columns: list[Array], device: Rates, bits: int) -> Priced:
     rows, width = columns
     size = bits / 8 * 2 * rows * width
     light = np.maximum(1e3 * _FLOPS_PER_NUMBER * rows * width / device.flops[32], 1e3 * size / device.bandwidth)
@@ -119,10 +130,10 @@ def _rowwise(columns: list[Array], device: DeviceRates, bits: int) -> Priced:
         np.log(rows / device.compute_units),
         np.log(light / LAUNCH_MS),
     )
-    return light, np.stack(features, 1)
+    return light, _stacked(features)
 
 
-def _elementwise(columns: list[Array], device: DeviceRates, bits: int) -> Priced:
+def _elementwise(columns: list[Array], device: Rates, bits: int) -> Priced:
     read, written, slow = columns
     size = bits / 8 * (read + written)
     light = 1e3 * size / device.bandwidth
@@ -137,15 +148,15 @@ def _elementwise(columns: list[Array], device: DeviceRates, bits: int) -> Priced
         np.log(written / device.compute_units),
         np.log(light / LAUNCH_MS),
     )
-    return light, np.stack(features, 1)
+    return light, _stacked(features)
 
 
-def _embedding(columns: list[Array], device: DeviceRates, bits: int) -> Priced:
+def _embedding(columns: list[Array], device: Rates, bits: int) -> Priced:
     numbers = columns[0] * columns[1]
     return _elementwise([numbers, numbers, np.zeros_like(numbers)], device, bits)
 
 
-_PRICES: dict[OperatorKind, Callable[[list[Array], DeviceRates, int], Priced]] = {
+_PRICES: dict[OperatorKind, Callable[[list[Array], Rates, int], Priced]] = {
     "linear": _linear,
     "batched_matmul": _batched_matmul,
     "convolution": _convolution,

@@ -15,7 +15,7 @@ import lightgbm as lgb
 import numpy as np
 
 from accel_platform.workloads.operators import OperatorKind
-from predictor.operators.device_rates import DeviceRates
+from predictor.operators.device_rates import DeviceRates, RateColumns
 from predictor.operators.features import Array, price
 from predictor.operators.kernels import KernelTable, effect_group
 
@@ -46,13 +46,12 @@ class ClassUtilization:
     effects: dict[str, float]
     """Log time over that of the typical device, by `effect_group`."""
 
-    def log_time_over_light(self, features: Sequence[Array], groups: Sequence[str]) -> list[Array]:
-        """Return one array per table of features, each of one `effect_group`; the trees are called once."""
-        predicted: Array = np.asarray(self.trees.predict(np.concatenate(features), num_threads=1))
-        ends = np.cumsum([len(rows) for rows in features])[:-1]
-        return [
-            logs + self.effects.get(group, 0.0) for logs, group in zip(np.split(predicted, ends), groups, strict=True)
-        ]
+    def log_time_over_light(self, features: Sequence[Array]) -> list[Array]:
+        """Return one array per table of features, of its shape but the last axis; the trees are called once."""
+        rows = [table.reshape(-1, table.shape[-1]) for table in features]
+        predicted: Array = np.asarray(self.trees.predict(np.concatenate(rows), num_threads=1))
+        parts = np.split(predicted, np.cumsum([len(table) for table in rows])[:-1])
+        return [logs.reshape(table.shape[:-1]) for logs, table in zip(parts, features, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -61,18 +60,30 @@ class Utilization:
 
     classes: dict[OperatorKind, ClassUtilization]
 
-    def times_ms(self, tables: Sequence[tuple[OperatorKind, Array, DeviceRates]], bits: int) -> list[Array]:
-        """Return the times of the operators of each table: of one kind, on one device; arguments as of `price`."""
-        priced = [price(kind, dimensions, device, bits) for kind, dimensions, device in tables]
-        by_class: dict[OperatorKind, list[int]] = defaultdict(list)
-        for i, (kind, _, device) in enumerate(tables):
-            by_class[_learned_as(kind, device, bits)].append(i)
-        times = [light for light, _ in priced]
-        for learned_as, here in by_class.items():
-            groups = [effect_group(tables[i][2].name, bits) for i in here]
-            logs = self.classes[learned_as].log_time_over_light([priced[i][1] for i in here], groups)
-            for i, over_light in zip(here, logs, strict=True):
-                times[i] = times[i] * np.exp(over_light)
+    def times_ms(
+        self, tables: Sequence[tuple[OperatorKind, Array]], devices: Sequence[DeviceRates], bits: int
+    ) -> list[Array]:
+        """Return a table of times for each table of operators of one kind: a row per device, a column per operator.
+
+        The other arguments are those of `price`.
+        """
+        columns = RateColumns.of(devices)
+        priced = [price(kind, dimensions, columns, bits) for kind, dimensions in tables]
+        times = [light.copy() for light, _ in priced]
+        by_class: dict[OperatorKind, list[tuple[int, list[int]]]] = defaultdict(list)
+        for i, (kind, _) in enumerate(tables):
+            rows: dict[OperatorKind, list[int]] = defaultdict(list)
+            for row, device in enumerate(devices):
+                rows[_learned_as(kind, device, bits)].append(row)
+            for learned_as, here in rows.items():
+                by_class[learned_as].append((i, here))
+        groups = [effect_group(device.name, bits) for device in devices]
+        for learned_as, found in by_class.items():
+            learned = self.classes[learned_as]
+            effects = np.array([[learned.effects.get(group, 0.0)] for group in groups])
+            logs = learned.log_time_over_light([priced[i][1][here] for i, here in found])
+            for (i, here), over_light in zip(found, logs, strict=True):
+                times[i][here] *= np.exp(over_light + effects[here])
         return times
 
 

@@ -113,17 +113,15 @@ def operator_shares(
     counts: dict[OperatorKind, int] = defaultdict(int)
     for operator in operators:
         counts[operator.kind] += operator.count
-    tables = [
-        (priced_as, rows, device)
-        for device in devices
-        for (_, priced_as), rows in zip(by_kind, dimensions, strict=True)
-    ]
-    times = iter(utilization.times_ms(tables, bits))
+    tables = [(priced_as, rows) for (_, priced_as), rows in zip(by_kind, dimensions, strict=True)]
+    times = utilization.times_ms(tables, devices, bits)
+    # By device and table.
+    sums = np.array([np.dot(table, of_parts) for table, of_parts in zip(times, part_counts, strict=True)]).T
     found = []
-    for _ in devices:
+    for of_device in sums.reshape(len(devices), len(tables)):
         milliseconds: dict[OperatorKind, float] = defaultdict(float)
-        for (kind, _), of_parts in zip(by_kind, part_counts, strict=True):
-            milliseconds[kind] += float(np.dot(next(times), of_parts))
+        for (kind, _), of_table in zip(by_kind, of_device, strict=True):
+            milliseconds[kind] += float(of_table)
         shares = [OperatorShare(kind, milliseconds[kind], counts[kind]) for kind in milliseconds]
         found.append(sorted(shares, key=lambda share: -share.milliseconds))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,17 @@ def test_a_device_that_reaches_less_than_others_teaches_its_effect_and_not_the_t
     learned = fit_utilization({"linear": table}).classes["linear"]
     assert learned.effects["device 2 32"] == pytest.approx(1.0, abs=0.15)
     points = np.array([[-1.0, 0.0], [1.0, 0.0]])
-    assert learned.log_time_over_light([points], ["unknown 32"])[0] == pytest.approx([-0.3, 0.3], abs=0.15)
-    assert learned.log_time_over_light([points], ["device 2 32"])[0] == pytest.approx([0.7, 1.3], abs=0.15)
+    assert learned.log_time_over_light([points])[0] == pytest.approx([-0.3, 0.3], abs=0.15)
+
+
+def test_what_is_particular_to_a_device_scales_its_times_alone() -> None:
+    known = _rates("NVIDIA A100 PCIe 40GB")
+    utilization = shipped_predictor().utilization
+    operators = np.array([[1e6, 1e6, 0.0], [3e4, 3e4, 1.0]])
+    [times] = utilization.times_ms([("elementwise", operators)], [known, replace(known, name="another")], 32)
+    effect = utilization.classes["elementwise"].effects[f"{known.name} 32"]
+    assert effect != 0.0
+    assert times[0] / times[1] == pytest.approx(math.exp(effect))
 
 
 def test_measured_models_correct_their_device_and_less_so_its_makers_others() -> None:
@@ -134,11 +144,11 @@ def test_a_mean_over_many_numbers_takes_no_longer_than_copying_them(
 ) -> None:
     """No kernel was measured that reads far more than it writes: its time is that of one that moves as much."""
     utilization = shipped_predictor().utilization
-    tables = [
-        ("elementwise", np.array([[numbers, written, 0.0]]), _rates(device)) for written in (numbers / ratio, numbers)
-    ]
-    mean, copy = (float(times[0]) for times in utilization.times_ms(tables, bits))  # type: ignore[arg-type]
-    assert mean <= 3 * max(copy, 0.01)
+    operators = np.array([[numbers, numbers / ratio, 0.0], [numbers, numbers, 0.0]])
+    [times] = utilization.times_ms([("elementwise", operators)], [_rates(device)], bits)
+    mean, copy = times[0]
+    launch_ms = 0.03
+    assert mean <= 3 * max(copy, launch_ms)
 
 
 def test_files_that_state_no_runtime_are_taken_for_pytorch_and_it_is_said(tmp_path: Path) -> None:
