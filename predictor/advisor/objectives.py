@@ -125,8 +125,9 @@ def gain_elsewhere(objective: Objective, ranked: Sequence[Recommendation]) -> st
     times = own.ranked_by / other.ranked_by
     name = f"{other.hardware}{f' ({other.device})' if other.device else ''}, {other.provenance}"
     if times <= 1:
-        return f"Nothing is gained elsewhere: its best is {name}, with {1 / times:.3g} times worse {objective}."
-    return f"Elsewhere gains a factor of {times:.3g} in {objective}, by the unfavorable limits: {name}."
+        return f"The best elsewhere, {name}, is {1 / times:.3g} times worse in {objective} than the best of yours."
+    better = f"is {times:.3g} times better in {objective} than the best of yours, by upper limits"
+    return f"The best elsewhere, {name}, {better}."
 
 
 def level_mismatch(objective: Objective, ranked: Sequence[Figures]) -> str | None:
