@@ -134,6 +134,31 @@ def accel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
     return run
 
 
+def test_no_command_prints_a_line_over_the_width_of_a_terminal(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    samples = Path(__file__).parents[3] / "samples"
+    monkeypatch.setenv("ACCEL_HOME", str(home))
+    monkeypatch.setenv("COLUMNS", "100")
+    wide = []
+    for command, words in COMMANDS.items():
+        if command == "knowledge show":
+            continue  # it prints a file as it is
+        arguments = [word.format(out=tmp_path / "out", samples=samples) for word in words]
+        monkeypatch.setattr(sys, "argv", ["accel", *command.split(), *arguments])
+        with pytest.raises(SystemExit):
+            main()
+        said = capsys.readouterr()
+        # An error is one line on purpose, and a path is a word that must not be broken.
+        wide += [
+            (command, line)
+            for line in f"{said.out}\n{said.err}".splitlines()
+            if len(line) > 100 and max(map(len, line.split())) < 60 and not line.startswith("accel: ")
+        ]
+    assert not wide, wide
+
+
 def _directory(path: Path) -> None:
     path.unlink()
     path.mkdir()
