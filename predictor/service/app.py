@@ -43,6 +43,7 @@ from predictor.service.api import (
 )
 from predictor.service.background.change_feed import ChangeFeed, set_on_shutdown
 from predictor.service.background.past_tables import PastTables
+from predictor.service.background.request_lookup import RequestLookup
 from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor.service.dashboard import routes as pages
 from predictor.service.dashboard.errors import problem_page
@@ -64,6 +65,7 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     advisor = Advisor(settings, swapped=metrics.SWAPS.inc)
     updater, sandbox, log = WarehouseUpdater(settings), Sandbox(settings), EventLog.open(settings)
     feed, past_tables = ChangeFeed(advisor.reader, log), PastTables(settings, advisor.reader)
+    lookup = RequestLookup(log)
     # FastAPI's own /docs fetches its scripts from a CDN; this one serves them itself.
     app = FastAPIOffline(
         title="Accel advisor",
@@ -90,10 +92,10 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     app.include_router(compare.router(advisor, past_tables))
     app.include_router(regressions.router(advisor, log_for, updater.request_update))
     app.include_router(ingest.router(log_for, updater.request_update))
-    app.include_router(requests.router(log, log_for, updater.request_update))
+    app.include_router(requests.router(lookup, log_for, updater.request_update))
     app.include_router(sse.router(feed))
     app.include_router(query.router(sandbox))
-    pages.install(app, advisor, settings, log, past_tables)
+    pages.install(app, advisor, settings, past_tables, lookup, updater.request_update)
 
     build_openapi = app.openapi
     app.openapi = cache(lambda: simplify_nullable(build_openapi()))  # type: ignore[method-assign]  # as FastAPI says to extend it

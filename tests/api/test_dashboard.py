@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -341,6 +342,10 @@ def test_a_benchmark_is_asked_for_and_taken_back_on_its_page(client: TestClient,
     assert page(client, "/requests?hardware=cuda&state=open").count("bert-tiny, vit-tiny</td>") == 1
     assert "No request matches" in page(client, "/requests?state=done")
     assert client.get("/requests").json()["requests"][-1]["config"]["batch_sizes"] == [1, 2]
+    deadline = time.monotonic() + 60
+    while not Reader(settings).rows("SELECT 1 FROM requests WHERE hardware = 'cuda'"):
+        assert time.monotonic() < deadline, "the tables did not follow"
+        time.sleep(0.1)
 
     seen = client.get(f"/dashboard{path}").headers["etag"]
     assert client.post(f"/dashboard{path}/cancel", follow_redirects=False).status_code == 303

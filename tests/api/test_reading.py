@@ -168,6 +168,7 @@ def test_a_misspelt_filter_is_an_error_and_an_unmeasured_one_is_empty(client: Te
         "/charts/trend.json?model=bert-base": ["hardware", "device", "mode"],
         "/dashboard/results?": ["model", "hardware", "provenance", "precision"],
         "/dashboard/models?": ["family", "modality", "hardware", "sort"],
+        "/dashboard/models?q=nothing": ["family", "modality", "hardware"],
         "/dashboard/models/bert-base?": ["hardware", "precision", "provenance", "sort"],
         "/dashboard/matrix?": ["family", "device", "mode"],
         "/dashboard/regressions?": ["model", "hardware", "state", "direction"],

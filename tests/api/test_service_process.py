@@ -32,7 +32,7 @@ ACCEL = [sys.executable, "-m", "accel_platform"]
 
 
 class _Said:
-    """What a process writes to stderr, read as it comes: a full pipe would stop a process that logs every request."""
+    """Lines that a process writes to stderr, read as they come: a full pipe would stop one that logs every request."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None

@@ -95,7 +95,8 @@ def router(advisor: Advisor) -> APIRouter:
             filters = query.model_dump(exclude={"limit", "cursor"})
             rows, more = _COVERAGE.page(tables, *equality_condition(**filters), limit=query.limit, cursor=query.cursor)
             require_known_unless_found(rows, tables, selection_of(None, query.hardware, None))
-            require_recorded_if_empty(rows, tables, "coverage", {**filters, "hardware": None})
+            names = query.model_dump(include={"model_type", "family", "category", "status"})
+            require_recorded_if_empty(rows, tables, "coverage", names)
             found = parse_json_columns(rows, "versions")
             return {"coverage": found, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 

@@ -15,7 +15,6 @@ from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
 from accel_platform.bench.requests.lifecycle import REQUEST_PREFIX, State, build_request_events, close
 from accel_platform.bench.requests.lifecycle import Request as QueuedRequest
 from accel_platform.errors import Conflict, NotFound
-from accel_platform.events import EventLog
 from accel_platform.events.types import Mode
 from predictor.schemas.queries import PageQuery
 from predictor.service.api.ingest import Key, LogFor
@@ -130,9 +129,8 @@ def _decoded(cursor: str | None) -> UUID | None:
         raise NotFound(UNKNOWN_CURSOR) from error
 
 
-def router(log: EventLog, log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
+def router(lookup: RequestLookup, log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
     routes = APIRouter(tags=["requests"])
-    lookup = RequestLookup(log)
 
     @routes.get("/requests", responses=problem_responses(404, 422, 503))
     def requests(query: Annotated[RequestsQuery, Query()]) -> RequestPage:

@@ -117,9 +117,8 @@ def _list(site: DashboardSite, query: ModelsPageParams) -> dict[str, Any]:
         and query.modality in (None, row["modality"])
         and (query.hardware is None or any(h["hardware"] == query.hardware for h in row["hardware"] or ()))
     ]
-    if not query.q:
-        require_recorded_if_empty(found, site.reader, "models", {"family": query.family, "modality": query.modality})
-        require_known_unless_found(found, site.reader, selection_of(None, query.hardware, None))
+    require_recorded_if_empty(found, site.reader, "models", {"family": query.family, "modality": query.modality})
+    require_known_unless_found(found, site.reader, selection_of(None, query.hardware, None))
     found = sort_rows(found, query.sort, _SORTS)
     first = (query.page - 1) * _SHOWN
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 from uuid import UUID
@@ -14,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.bench.requests.lifecycle import REQUEST_PREFIX, State, build_request_events, close
+from accel_platform.bench.requests.lifecycle import Request as QueuedRequest
 from accel_platform.errors import Conflict, InvalidInput, NotFound
-from accel_platform.events import EventLog
 from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
 from predictor.service.background.request_lookup import RequestLookup
@@ -72,9 +73,10 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def router(site: DashboardSite, settings: Settings, log: EventLog) -> APIRouter:
+def router(
+    site: DashboardSite, settings: Settings, lookup: RequestLookup, request_update: Callable[[], None]
+) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/requests")
-    lookup = RequestLookup(log)
 
     def listed(request: Request, query: RequestsPageParams, **more: Any) -> Response:
         found = lookup.all()
@@ -94,15 +96,18 @@ def router(site: DashboardSite, settings: Settings, log: EventLog) -> APIRouter:
     @routes.post("")
     async def ask(request: Request) -> Response:
         pairs = parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
+        # Looking up models takes seconds, in which the event loop would answer nobody.
+        return await run_in_threadpool(stored, request, pairs)
+
+    def stored(request: Request, pairs: list[tuple[str, str]]) -> Response:
         try:
             form = read_pairs(RequestForm, pairs)
             events = build_request_events(form.config(), by="api", priority=form.priority)
         except (InvalidInput, NotFound) as error:
             given = {name: [v for n, v in pairs if n == name] for name, _ in pairs}
-            problem = {"given": given, "problem": str(error), "status_code": 422}
-            return await run_in_threadpool(listed, request, RequestsPageParams(), **problem)
-        key = f"{REQUEST_PREFIX}{events[0].event_id}"
-        await run_in_threadpool(audited_log_for(request, settings).append, events, key=key)
+            return listed(request, RequestsPageParams(), given=given, problem=str(error), status_code=422)
+        audited_log_for(request, settings).append(events, key=f"{REQUEST_PREFIX}{events[0].event_id}")
+        request_update()
         return RedirectResponse(link("requests", *([events[0].event_id] if len(events) == 1 else [])), status_code=303)
 
     @routes.post("/{request_id}/cancel")
@@ -111,18 +116,19 @@ def router(site: DashboardSite, settings: Settings, log: EventLog) -> APIRouter:
         log = audited_log_for(request, settings)
         if found.closed is not None or not close(log, found, "cancelled", "taken back on its page"):
             raise Conflict(f"The request {request_id} has ended already: {lookup.get(request_id).state}.")
+        request_update()
         return RedirectResponse(link("requests", request_id), status_code=303)
 
     return routes
 
 
-def _digest(found: list[Any]) -> str:
+def _digest(found: list[QueuedRequest]) -> str:
     """Return a hash of the requests' states, which change between two snapshots of the tables."""
     states = "".join(f"{entry.id}{entry.state}{entry.attempts}" for entry in found)
     return hashlib.sha256(states.encode()).hexdigest()[:12]
 
 
-def _list(site: DashboardSite, found: list[Any], query: RequestsPageParams) -> dict[str, Any]:
+def _list(site: DashboardSite, found: list[QueuedRequest], query: RequestsPageParams) -> dict[str, Any]:
     known = sorted({entry.payload.hardware for entry in found} | {*RUNTIMES})
     if query.hardware is not None and query.hardware not in known:
         raise NotFound(f"Nothing was requested on a hardware {query.hardware!r}: {', '.join(known)} are known.")

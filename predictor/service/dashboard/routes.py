@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
-from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from predictor.advisor.advisor import Advisor
 from predictor.service.background.past_tables import PastTables
+from predictor.service.background.request_lookup import RequestLookup
 from predictor.service.dashboard import (
     changes,
     charts,
@@ -29,7 +31,14 @@ from predictor.service.dashboard import (
 from predictor.service.dashboard.rendering import HERE, ROOT, DashboardSite
 
 
-def install(app: FastAPI, advisor: Advisor, settings: Settings, log: EventLog, past: PastTables) -> None:
+def install(
+    app: FastAPI,
+    advisor: Advisor,
+    settings: Settings,
+    past: PastTables,
+    lookup: RequestLookup,
+    request_update: Callable[[], None],
+) -> None:
     """Add the dashboard to the app under /dashboard."""
     site = DashboardSite(advisor, settings)
     app.mount(f"{ROOT}/static", StaticFiles(directory=HERE / "static"))
@@ -38,4 +47,4 @@ def install(app: FastAPI, advisor: Advisor, settings: Settings, log: EventLog, p
         app.include_router(noun.router(site), prefix=ROOT)
     app.include_router(changes.router(site, past), prefix=ROOT)
     app.include_router(regressions.router(site, settings), prefix=ROOT)
-    app.include_router(requests.router(site, settings, log), prefix=ROOT)
+    app.include_router(requests.router(site, settings, lookup, request_update), prefix=ROOT)
