@@ -85,11 +85,15 @@ def clean_cache(settings: Settings) -> DiskUse:
 
     A run at work finds its prepared model gone at worst before it loads it, and prepares it again.
     """
-    cache = _use("cache", "deleted", settings.cache_dir)
-    leftovers = _sum("unfinished", "deleted", list(find_leftovers(settings)))
-    shutil.rmtree(settings.cache_dir, ignore_errors=True)
+    doomed = settings.cache_dir.with_name(".cache-deleted")
+    # What a killed deletion left goes first. Renamed at once, so that nobody finds half of a prepared model.
+    shutil.rmtree(doomed, ignore_errors=True)
+    if settings.cache_dir.exists():
+        settings.cache_dir.rename(doomed)
+    freed = _sum("cache", "deleted", [doomed, *find_leftovers(settings)])
+    shutil.rmtree(doomed, ignore_errors=True)
     remove_leftovers(settings)
-    return DiskUse("cache", "deleted", cache.files + leftovers.files, cache.size_bytes + leftovers.size_bytes)
+    return freed
 
 
 def _changed_at(path: Path) -> float:

@@ -79,6 +79,8 @@ def test_cleaning_the_cache_keeps_what_cannot_be_made_again(settings: Settings, 
     prepared = settings.cache_dir / "prepared" / "bert-tiny"
     prepared.mkdir(parents=True)
     (prepared / "model.onnx").write_bytes(b"x" * 100_000)
+    killed = settings.home / ".cache-deleted" / "of a deletion that was killed"
+    killed.mkdir(parents=True)
     before = {use.part: use.files for use in disk_use.measure_disk_use(settings)}
     answer = CliRunner().invoke(app, ["cache", "clean", "--json", "--home", str(settings.home)])
     freed = json.loads(answer.stdout)
@@ -86,5 +88,7 @@ def test_cleaning_the_cache_keeps_what_cannot_be_made_again(settings: Settings, 
     assert {use.part: use.files for use in disk_use.measure_disk_use(settings)} == {
         part: files for part, files in before.items() if part != "cache"
     }
+    assert not killed.parent.exists()
+    assert not settings.cache_dir.exists()
     again = CliRunner().invoke(app, ["cache", "clean", "--home", str(settings.home)])
     assert (again.exit_code, "0 files deleted" in again.stderr) == (0, True)
