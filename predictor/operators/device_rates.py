@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -35,10 +35,6 @@ class DeviceRates:
     compute_units: float
     cache_bytes: float
 
-    def convolution_flops(self, bits: int) -> float:
-        """Return the sustained FLOPs per second of convolutions."""
-        return max(self.flops[32], self.tf32_flops) if bits == 32 else self.flops[bits]
-
 
 @dataclass(frozen=True)
 class RateColumns:
@@ -54,20 +50,21 @@ class RateColumns:
     def of(cls, devices: Sequence[DeviceRates]) -> RateColumns:
         """Return the rates of these devices."""
 
-        def column(rate: Callable[[DeviceRates], float]) -> npt.NDArray[np.float64]:
-            return np.array([[rate(device)] for device in devices])
+        def column(rates: Iterable[float]) -> npt.NDArray[np.float64]:
+            return np.array([[rate] for rate in rates])
 
         return cls(
-            flops={bits: column(lambda device, bits=bits: device.flops[bits]) for bits in (32, 16)},  # type: ignore[misc]
-            tf32_flops=column(lambda device: device.tf32_flops),
-            bandwidth=column(lambda device: device.bandwidth),
-            compute_units=column(lambda device: device.compute_units),
-            cache_bytes=column(lambda device: device.cache_bytes),
+            flops={bits: column(device.flops[bits] for device in devices) for bits in (32, 16)},
+            tf32_flops=column(device.tf32_flops for device in devices),
+            bandwidth=column(device.bandwidth for device in devices),
+            compute_units=column(device.compute_units for device in devices),
+            cache_bytes=column(device.cache_bytes for device in devices),
         )
 
-    def convolution_flops(self, bits: int) -> npt.NDArray[np.float64]:
-        """Return the sustained FLOPs per second of convolutions."""
-        return np.fmax(self.flops[32], self.tf32_flops) if bits == 32 else self.flops[bits]
+
+def convolution_flops(rates: DeviceRates | RateColumns, bits: int) -> npt.NDArray[np.float64] | float:
+    """Return the sustained FLOPs per second of convolutions."""
+    return np.fmax(rates.flops[32], rates.tf32_flops) if bits == 32 else rates.flops[bits]
 
 
 def device_rates(spec: DeviceSpec) -> DeviceRates | str:

@@ -15,7 +15,7 @@ import lightgbm as lgb
 import numpy as np
 
 from accel_platform.workloads.operators import OperatorKind
-from predictor.operators.device_rates import DeviceRates, RateColumns
+from predictor.operators.device_rates import DeviceRates, RateColumns, convolution_flops
 from predictor.operators.features import Array, price
 from predictor.operators.kernels import KernelTable, effect_group
 
@@ -93,7 +93,7 @@ def _learned_as(kind: OperatorKind, device: DeviceRates, bits: int) -> OperatorK
     Convolutions were measured in float32 on vector units, where Winograd's algorithm saves products. On matrix units
     they are computed as products are.
     """
-    if kind == "convolution" and device.convolution_flops(bits) > device.flops[32]:
+    if kind == "convolution" and convolution_flops(device, bits) > device.flops[32]:
         return "linear"
     return "elementwise" if kind == "embedding" else kind
 
