@@ -40,14 +40,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Find performance changes in series of results.", no_args_is_help=True)
 app.command("check")(regress_check.check)
 
-# A shift passes the filters that its first result passes.
-_LIST = """
-SELECT s.* FROM regressions AS s LEFT JOIN results AS r ON r.result_id = s.first_result
-WHERE ($state IS NULL OR s.state = $state) AND {condition}
-ORDER BY s.found_at DESC, s.regression_id
-"""
-
-
 RegressionId = Annotated[str, typer.Argument(metavar="ID", help="An id from `accel regress list`.")]
 Reason = Annotated[str, typer.Option(help="The reason; stored permanently.")]
 By = Annotated[str | None, typer.Option(help="Your name.", envvar=["ACCEL_USER", "USER"])]
@@ -181,12 +173,12 @@ def list_regressions(
 ) -> None:
     """List recorded regressions and improvements, newest first, with their state."""
     from accel_platform.analysis.query.filters import require_known_unless_found
+    from accel_platform.analysis.regressions.triage import recorded_shifts
     from accel_platform.events.types import MeasuredSeries
     from accel_platform.reports.regressions import cell
 
     reader, chosen = open_tables(settings_for(home, as_of)), build_selection(filters)
-    condition, values = chosen.where()
-    rows = reader.rows(_LIST.format(condition=condition), {**values, "state": state.value if state else None})
+    rows = recorded_shifts(reader, chosen, state=state and state.value)
     require_known_unless_found(rows, reader, chosen)
     shown = ("before_ms", "after_ms", "change_percent", "found_at")
 

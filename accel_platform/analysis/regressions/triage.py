@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.query.measured import ProcessResult, read_measured_series
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events.types import MeasuredSeries, ShiftAccepted, ShiftRejected
@@ -16,6 +17,12 @@ _IDENTITY = tuple(MeasuredSeries.model_fields)
 _ACCEPTED = f"""
 SELECT {", ".join(_IDENTITY)}, first_result, commits_before
 FROM regressions WHERE state = 'accepted' ORDER BY first_result
+"""
+# A shift passes the filters that its first result passes.
+_RECORDED = """
+SELECT s.* FROM regressions AS s LEFT JOIN results AS r ON r.result_id = s.first_result
+WHERE ($state IS NULL OR s.state = $state) AND {condition}
+ORDER BY s.found_at DESC, s.regression_id
 """
 _REJECTED = "SELECT unnest(rejected_results) AS result_id FROM regressions WHERE state = 'rejected'"
 
@@ -28,6 +35,12 @@ class AcceptedShift:
     """The first result at the new level."""
     commits_before: frozenset[str] = frozenset()
     """Commits at the old level, whenever they are measured."""
+
+
+def recorded_shifts(reader: Reader, selection: Selection, *, state: str | None = None) -> list[dict[str, Any]]:
+    """Return the recorded regressions and improvements of a selection in one state or all, the latest found first."""
+    condition, values = selection.where()
+    return reader.rows(_RECORDED.format(condition=condition), {**values, "state": state})
 
 
 @dataclass(frozen=True)

@@ -60,5 +60,7 @@ class MissingData:
         [self.counts] = read(_COUNTS)
         self.by_provenance = read(_BY_PROVENANCE)
         [self.unverified] = read(_UNCOMPARED)
+        self.failures = sum(row["results"] for row in self.failed)
+        self.doubts = sum(r["results"] for r in self.by_provenance if r["provenance"] in ("suspect", "simulated"))
         self.quarantined = reader.rows(_QUARANTINED)
         self.absent = reader.rows(_ABSENT)

@@ -191,18 +191,16 @@ def caveats(source: ReportSource) -> list[Finding]:
     """Say what stands outside the figures, or behind them unchecked."""
     gaps = source.gaps
     found = []
-    failed = sum(row["results"] for row in gaps.failed)
-    if failed:
+    if gaps.failed:
         most = gaps.failed[0]
         why = "" if most["failure_class"] == "not stated" else f": {most['failure_class']}"
         found.append(
             Finding(
-                f"{count_of(failed, 'result')} failed, most often on {most['hardware']}{why}.",
+                f"{count_of(gaps.failures, 'result')} failed, most often on {most['hardware']}{why}.",
                 "accel db query \"SELECT * FROM results WHERE status <> 'ok'\"",
             )
         )
-    doubted = sum(row["results"] for row in gaps.by_provenance if row["provenance"] in ("suspect", "simulated"))
-    if doubted:
+    if doubted := gaps.doubts:
         found.append(
             Finding(
                 f"{count_of(doubted, 'imported result')} {'is' if doubted == 1 else 'are'} suspect or simulated and "

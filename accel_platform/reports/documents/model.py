@@ -8,6 +8,9 @@ from typing import Any, TypeAlias
 
 import altair as alt
 
+from accel_platform.table_io.text import Rows
+from accel_platform.table_io.width import told_once
+
 MOST_ROWS = 40
 """Rows of a table that readable formats show. A command lists the others."""
 
@@ -25,6 +28,15 @@ class ReportTable:
     def first(self) -> Sequence[Mapping[str, Any]]:
         """The rows shown by readable formats; data formats have all."""
         return self.rows[:MOST_ROWS]
+
+    def shown(self) -> tuple[Rows, list[str]]:
+        """Return the first rows without the columns that are the same in all of them, and remarks on what is left out.
+
+        For formats that people read.
+        """
+        rows, shared = told_once(self.first)
+        remarks = (shared and f"{shared[0].upper()}{shared[1:]}.", self.rest)
+        return rows, [remark for remark in remarks if remark]
 
     @property
     def rest(self) -> str | None:
@@ -61,7 +73,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a report says in short, the most important first."""
+    """Findings of a report, the most important first."""
 
     items: Sequence[Finding]
 

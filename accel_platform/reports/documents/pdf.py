@@ -14,7 +14,6 @@ from accel_platform.reports.charts.render import svg
 from accel_platform.reports.documents.model import Findings, Part, Picture, ReportDocument, Text
 from accel_platform.table_io.text import table_of
 from accel_platform.table_io.values import display_text, json_text
-from accel_platform.table_io.width import told_once
 
 
 def write_pdf(document: ReportDocument) -> bytes:
@@ -50,19 +49,18 @@ def _part(part: Part, root: Path) -> dict[str, Any]:
             return {"kind": "text", "words": f"No chart of {part.name}: {display_text(part.reason)}"}
         (root / f"{part.name}.svg").write_text(svg(part.chart, "light", name=part.name))
         return {"kind": "picture", "file": f"{part.name}.svg", "name": part.name}
-    rows, shared = told_once(part.first)
+    rows, remarks = part.shown()
     table = table_of(rows)
+    texts = [[display_text(row.get(name)) for name in table.columns] for row in rows]
     return {
         "kind": "table",
         "title": part.title,
         "empty": None if part.rows else part.empty,
         "columns": [display_text(name) for name in table.columns],
-        "weights": _weights(
-            [*table.columns], [[display_text(row.get(name)) for name in table.columns] for row in rows]
-        ),
+        "weights": _weights(table.columns, texts),
         "numeric": table.numeric,
-        "rows": [[display_text(row.get(name)) for name in table.columns] for row in rows],
-        "remarks": [line for line in (shared and f"{shared[0].upper()}{shared[1:]}.", part.rest) if line],
+        "rows": texts,
+        "remarks": remarks,
     }
 
 

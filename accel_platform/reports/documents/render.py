@@ -13,7 +13,7 @@ from accel_platform.reports.charts.render import specification, svg
 from accel_platform.reports.documents.model import Findings, Part, Picture, ReportDocument, ReportTable, Section, Text
 from accel_platform.table_io import files, kinds, sheet, text
 from accel_platform.table_io.values import display_text, json_text
-from accel_platform.table_io.width import fitted, told_once, wrapped
+from accel_platform.table_io.width import fitted, wrapped
 
 Kind = Literal["table", "markdown", "html", "pdf", "json", "csv", "parquet", "xlsx"]
 _STYLE = """
@@ -174,9 +174,8 @@ def _html(part: Part) -> Iterable[str]:
         return [f'<figure tabindex="0" aria-label="chart: {html.escape(part.name)}">{drawn}</figure>']
     if not part.rows:
         return [f"<h3>{html.escape(part.title)}</h3><p>{_coded(part.empty)}</p>"]
-    rows, shared = told_once(part.first)
-    remarks = (shared and f"{shared[0].upper()}{shared[1:]}.", part.rest)
-    below = [f'<p class="rest">{_coded(line)}</p>' for line in remarks if line]
+    rows, remarks = part.shown()
+    below = [f'<p class="rest">{_coded(remark)}</p>' for remark in remarks]
     return [*text.html_table(text.table_of(rows), part.title), *below]
 
 

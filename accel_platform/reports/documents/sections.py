@@ -217,14 +217,13 @@ def optimization(source: ReportSource) -> Section:
 def missing(source: ReportSource) -> Section:
     """List what the figures of a report do not cover."""
     gaps, unverified = source.gaps, source.gaps.unverified
-    doubted = sum(row["results"] for row in gaps.by_provenance if row["provenance"] in ("suspect", "simulated"))
     return Section(
         "Missing, failed, quarantined and doubted",
         [
             Text(
-                f"{sum(row['results'] for row in gaps.failed):,} results failed, "
+                f"{gaps.failures:,} results failed, "
                 f"{sum(row['records'] for row in gaps.quarantined):,} records are in quarantine, "
-                f"{doubted:,} results are suspect or simulated, {unverified['results'] - unverified['wrong']:,} of "
+                f"{gaps.doubts:,} results are suspect or simulated, {unverified['results'] - unverified['wrong']:,} of "
                 f"ours were never compared with a reference and {unverified['wrong']:,} differed from it; "
                 f"{len(gaps.absent)} hardware names answer on no host."
             ),

@@ -10,6 +10,7 @@ from typing import Any
 
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.regressions.triage import recorded_shifts
 from accel_platform.analysis.summaries.matrix import matrix_sql
 from accel_platform.analysis.summaries.missing_data import MissingData
 from accel_platform.analysis.summaries.roofline import Rooflines
@@ -19,13 +20,11 @@ from accel_platform.reports.documents.model import Picture
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model
 
-# A shift belongs to the selection if its first result does.
-_REGRESSIONS = """
-SELECT s.regression_id, s.direction, s.model_id, s.hardware, s.precision, s.batch_size, s.sequence_length, s.before_ms,
-    s.after_ms, s.change_percent, s.processes_before, s.processes_after, s.noise_percent, s.found_at
-FROM regressions AS s LEFT JOIN results AS r ON r.result_id = s.first_result
-WHERE s.state = 'open' AND {condition} ORDER BY s.found_at DESC, s.regression_id
-"""
+_SHIFT = (
+    "regression_id", "direction", "model_id", "hardware", "precision", "batch_size", "sequence_length", "before_ms",
+    "after_ms", "change_percent", "processes_before", "processes_after", "noise_percent", "found_at",
+)  # fmt: skip
+"""Columns of a shift that a report shows."""
 _MATRIX = """
 SELECT m.model_id, m.hardware, coalesce(m.device_name, m.device_id) AS device, m.mode, m.state, m.rating,
     m.relative_speed, m.latency_p50_ms, m.batch_size, m.sequence_length, m.results_ok, m.results_failed,
@@ -82,8 +81,8 @@ class ReportSource:
     @cached_property
     def open_shifts(self) -> list[Row]:
         """The open regressions and improvements, the latest found first."""
-        condition, values = self.selection.where()
-        return self.reader.rows(_REGRESSIONS.format(condition=condition), values)
+        found = recorded_shifts(self.reader, self.selection, state="open")
+        return [{name: row[name] for name in _SHIFT} for row in found]
 
     @cached_property
     def matrix_rows(self) -> list[Row]:
