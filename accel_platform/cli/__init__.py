@@ -50,6 +50,7 @@ _COMMANDS = {
     "predictor": _Entry("predictor:app", "List, show and roll back stored predictors."),
     "recommend": _Entry("recommend:recommend", "Rank hardware for a model.", many_values=True),
     "predict": _Entry("recommend:predict", "Predict the figures of a model on hardware.", many_values=True),
+    "serving": _Entry("serving:serving", "Rank devices to serve a language model under a load.", many_values=True),
     "serve": _Entry("predictor:serve", "Serve answers and the dashboard over HTTP."),
     "host": _Entry("host:app", "Hosts that measure requested benchmarks."),
     "keys": _Entry("keys:app", "API keys of the service."),

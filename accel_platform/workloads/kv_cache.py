@@ -35,6 +35,16 @@ class Decoder:
     """Numbers kept of a sequence, however long it is: of layers that fold what they read into a state."""
     unread_parameters: float = 0.0
     """That text does not meet: towers for images and sound, and tables of which it needs a row."""
+    expert_share: float = 1.0
+    """Share of the experts that a token uses."""
+    width: float = 0.0
+    """Numbers that one layer hands to the next per token; 0 where the config does not say."""
+    attended: float = 0.0
+    """Multiply-adds per token and earlier token, in all layers that look back to the first: scores and their sums."""
+    cache_parts: float = 1.0
+    """Devices over which the cache of one token can be split: the key-value heads; 1 for a latent vector."""
+    context: float = 0.0
+    """Most tokens of a sequence; 0 where the config does not say."""
 
     def read_parameters(self, sequences: int) -> float:
         """Return the parameters used in a step by so many sequences; with experts more for more sequences."""
@@ -84,7 +94,18 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
     met_by_text = {name: n for name, n in sizes.items() if name.startswith(reads) and not any(i in name for i in idle)}
     resting = (1 - met) * sum(n for name, n in met_by_text.items() if ".experts." in name)
     read, everything = sum(met_by_text.values()), sum(sizes.values())
-    return Decoder(everything, read - resting, layers - len(skipped), *remembered, everything - read)
+    return Decoder(
+        everything,
+        read - resting,
+        layers - len(skipped),
+        *remembered,
+        unread_parameters=everything - read,
+        expert_share=met,
+        width=_first(config, "hidden_size", "d_model", "n_embd") or 0.0,
+        attended=sum(_attended(layer) for kind, layer in _layers(config, int(layers)) if kind in _KEEP_ALL),
+        cache_parts=1.0 if _first(config, "kv_lora_rank") else _kv_heads(config) or 1.0,
+        context=_first(config, "max_position_embeddings", "n_positions") or 0.0,
+    )
 
 
 def _remembered(config: Any, count: int) -> tuple[float, float, float, float] | None:
@@ -134,8 +155,22 @@ def _keys_and_values(layer: Any) -> float | None:
     heads, hidden = _first(layer, "num_attention_heads"), _first(layer, "hidden_size")
     if heads is None or hidden is None:
         return None
-    kv_heads = _first(layer, "num_key_value_heads") or heads
-    return 2 * kv_heads * (_first(layer, "head_dim", "d_kv") or hidden / heads)
+    return 2 * (_kv_heads(layer) or heads) * (_first(layer, "head_dim", "d_kv") or hidden / heads)
+
+
+def _kv_heads(layer: Any) -> float | None:
+    return _first(layer, "num_key_value_heads", "num_attention_heads")
+
+
+def _attended(layer: Any) -> float:
+    """Return the multiply-adds of one layer per token and earlier token; 0 where its config does not say."""
+    heads, hidden = _first(layer, "num_attention_heads"), _first(layer, "hidden_size")
+    if heads is None or hidden is None:
+        return 0.0
+    latent = _first(layer, "kv_lora_rank")
+    if latent is not None:
+        return heads * (2 * latent + (_first(layer, "qk_rope_head_dim") or 0.0))
+    return 2 * heads * (_first(layer, "head_dim", "d_kv") or hidden / heads)
 
 
 def _state(layer: Any) -> float | None:

@@ -21,6 +21,7 @@ from predictor.advisor.answers import build_answer, candidate_result, candidate_
 from predictor.advisor.estimation import estimate_all
 from predictor.advisor.model_estimates import warm_up
 from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
+from predictor.advisor.serving import recommend_serving
 from predictor.advisor.serving_state import ServingState
 from predictor.calibration.predictor import Predictor
 from predictor.data.evidence import load_evidence
@@ -32,6 +33,8 @@ from predictor.schemas.responses import (
     PredictAnswer,
     Unanswered,
 )
+from predictor.schemas.serving import ServingAnswer, ServingQuery
+from predictor.serving.measured_loads import MeasuredLoad, measured_loads_in
 from predictor.training import artifact
 from predictor.training.artifact import ArtifactRejected
 
@@ -74,6 +77,15 @@ class Advisor:
 
     def predict_many(self, query: BatchQuery) -> BatchAnswer:
         return predict_many(self.state(), query.queries)
+
+    def recommend_serving(self, query: ServingQuery) -> ServingAnswer:
+        """Rank deployments for a load; without tables, from what comes with the package alone."""
+        try:
+            evidence = self.state().evidence
+        except WarehouseEmpty:
+            return recommend_serving(query, (), None)
+        measured: list[MeasuredLoad] = evidence.memoize("loads", lambda: measured_loads_in(self.reader))
+        return recommend_serving(query, measured, evidence.snapshot_id)
 
     def cached_answer(self, query: RecommendQuery) -> bytes | None:
         """Return the cached JSON of the answer, None where there is none; never waits."""

@@ -90,7 +90,7 @@ def traced_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes)
 def traced_decoder(spec: ModelSpec) -> Decoder | None:
     """Return the decoder's shape; None for a model that does not generate or that transformers does not know."""
     require_slow_path()
-    shape = _load_or_trace(spec, "decoder", lambda: _trace_decoder(spec))
+    shape = _load_or_trace(spec, "decoder shape", lambda: _trace_decoder(spec))
     return None if shape is None else Decoder(**shape)
 
 

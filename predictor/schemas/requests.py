@@ -232,7 +232,7 @@ def validate_query(kind: type[QueryType], fields: dict[str, Any], *, name: Calla
         problems = []
         for problem in error.errors():
             path = ".".join(str(part) for part in problem["loc"] if not str(part).startswith("<"))
-            problems.append(f"{name(path)}: {problem['msg']}")
+            problems.append(f"{name(path)}: {problem['msg'].removeprefix('Value error, ')}")
         raise InvalidInput("; ".join(problems)) from error
 
 

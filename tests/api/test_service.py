@@ -55,6 +55,18 @@ def _problem(response: Any, status: int, kind: str) -> dict[str, Any]:
     return body
 
 
+def test_serving_is_a_mode_of_recommend(client: TestClient, empty: TestClient) -> None:
+    body = {"mode": "serving", "model": "llama-3.1-8b", "users": 8, "hardware": ["L4", "H100"]}
+    for service in (client, empty):
+        answer = service.post("/recommend", json=body).json()
+        assert {option["device"] for option in answer["options"]} == {"NVIDIA L4", "NVIDIA H100 SXM5 80GB"}
+        assert answer["options"][0]["memory"]["max_users"] > 8
+    problem = _problem(client.post("/recommend", json={**body, "requests_per_s": 2.0}), 422, "invalid-input")
+    assert "not both" in str(problem)
+    assert client.post("/recommend", json={**body, "goals": {"max_first_token": 3}}).status_code == 422
+    assert client.post("/recommend", json={**body, "model": "nobody-7b"}).status_code == 404
+
+
 def test_recommend_answers_with_limits_provenance_and_evidence(client: TestClient) -> None:
     response = client.post("/recommend", json={"model": "bert-base-uncased", "batch_size": 1})
     assert response.status_code == 200

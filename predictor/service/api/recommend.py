@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
+from pydantic import Discriminator, Tag
 
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.requests import BatchQuery, PredictQuery, RecommendQuery
 from predictor.schemas.responses import Answer, BatchAnswer, PredictAnswer
+from predictor.schemas.serving import ServingAnswer, ServingQuery
 from predictor.service.http.problems import problem_responses
+
+
+def _kind(body: Any) -> str:
+    mode = body.get("mode") if isinstance(body, dict) else getattr(body, "mode", None)
+    return "<serving>" if mode == "serving" else "<model>"
+
+
+AnyQuery = Annotated[
+    Annotated[RecommendQuery, Tag("<model>")] | Annotated[ServingQuery, Tag("<serving>")], Discriminator(_kind)
+]
 
 
 def router(advisor: Advisor) -> APIRouter:
     routes = APIRouter(tags=["advice"])
 
-    @routes.post("/recommend", response_model=Answer, responses=problem_responses(400, 404, 413, 422, 503))
-    async def recommend(query: RecommendQuery) -> Response:
-        """Rank the hardware for a model, with limits, provenance and evidence for every figure."""
+    @routes.post(
+        "/recommend", response_model=Answer | ServingAnswer, responses=problem_responses(400, 404, 413, 422, 503)
+    )
+    async def recommend(query: AnyQuery) -> Response:
+        """Rank the hardware for a model, with limits, provenance and evidence for every figure.
+
+        In mode `serving` rank deployments of a language model under a load.
+        """
+        if isinstance(query, ServingQuery):
+            answer = await run_in_threadpool(advisor.recommend_serving, query)
+            return Response(answer.model_dump_json(), media_type="application/json")
         content = advisor.cached_answer(query) or advisor.try_answer(query)
         if content is None:
             content = await run_in_threadpool(advisor.answer, query)

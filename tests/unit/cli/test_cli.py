@@ -92,6 +92,9 @@ def test_an_interrupt_before_the_command_begins_ends_it_without_a_word(tmp_path:
         (["migrate", "no/such/file.json"], "no/such/file.json"),
         (["recommend", "bert-base", "--batch-size", "100000"], "--batch-size"),
         (["recommend", "bert-base", "--objective", "beauty"], "latency"),
+        (["serving", "llama-3.1-8b", "--objective", "beauty"], "cost"),
+        (["serving", "llama-3.1-8b", "--users", "0"], "--users"),
+        (["serving"], "--config"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -39,6 +39,7 @@ COMMANDS = {
     "evaluate": [],
     "predict": ["bert-tiny", "--hardware", "cpu"],
     "recommend": ["bert-tiny"],
+    "serving": ["llama-3.1-8b"],
     "bench suite": [],
     "bench requests": [],
     "bench cancel": ["x"],

@@ -1,0 +1,1 @@
+"""Serving of language models under load: memory, step times and the waiting of requests, with intervals."""

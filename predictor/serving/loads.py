@@ -1,0 +1,125 @@
+"""Loads and deployments: what users ask of a served model, and the devices, engine and precision that serve it."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal, get_args
+
+from accel_platform.errors import InvalidInput
+from accel_platform.hardware.catalog import DeviceSpec
+from accel_platform.hardware.peaks import peak_ops_per_s
+from accel_platform.workloads.kv_cache import Decoder
+
+Engine = Literal["vllm", "sglang", "trtllm"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+"""Engines of which measured loads are at hand."""
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How weights and cache are kept, and what products are computed in."""
+
+    weight_bytes: float
+    """Bytes of a weight, with the scales of its block where blocks have some."""
+    cache_bytes: float
+    computed_in: str
+    """Name under which `peak_ops_per_s` knows the rate."""
+
+
+QUANTIZATIONS = {
+    "bfloat16": Quantization(2.0, 2.0, "bfloat16"),
+    "float16": Quantization(2.0, 2.0, "float16"),
+    "fp8": Quantization(1.0, 1.0, "float8"),
+    "int8": Quantization(1.0, 2.0, "int8"),
+    # Blocks of 16 (nvfp4) or 32 (mxfp4) weights share a scale of 8 bits; groups of 128 (awq, gptq) a scale and a zero.
+    "fp4": Quantization(0.5625, 1.0, "float4"),
+    "int4": Quantization(0.52, 2.0, "bfloat16"),
+}
+_QUANTIZATION_NAMES = {
+    "bf16": "bfloat16", "fp16": "float16", "half": "float16", "float8": "fp8", "e4m3": "fp8", "fp8_block": "fp8",
+    "w8a8": "int8", "nvfp4": "fp4", "mxfp4": "fp4", "float4": "fp4", "awq": "int4", "gptq": "int4", "w4a16": "int4",
+    "int4_wo": "int4",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Load:
+    """What users ask: so many at once, each with a prompt, and the next request when the answer is there."""
+
+    users: float
+    input_tokens: float
+    output_tokens: float
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One copy of a model: an engine on devices of one kind in one host."""
+
+    decoder: Decoder
+    device: DeviceSpec
+    engine: Engine
+    quantization: str
+    devices: int = 1
+    attention_copies: int = 1
+    """Devices, or groups of them, that each hold the cache of their own requests (data-parallel attention)."""
+
+    @property
+    def kept(self) -> Quantization:
+        return QUANTIZATIONS[self.quantization]
+
+    @property
+    def flops(self) -> float:
+        """FLOPs per second of one device in matrix products; NaN where no rate is published."""
+        return peak_ops_per_s(self.device, self.kept.computed_in) or float("nan")
+
+
+def resolve_quantization(name: str) -> str:
+    """Return the quantization of this name: `fp4` for nvfp4. Raises InvalidInput with the known names."""
+    word = name.strip().casefold()
+    found = _QUANTIZATION_NAMES.get(word, word)
+    if found not in QUANTIZATIONS:
+        known = ", ".join([*QUANTIZATIONS, *_QUANTIZATION_NAMES])
+        raise InvalidInput(f"No quantization is called {name!r}. Known: {known}.")
+    return found
+
+
+def find_served_model(name: str) -> Decoder | None:
+    """Return the shape of a published model by its hub id or name; None if `models.csv` does not hold it.
+
+    What follows the name may be a version or a way of keeping it (`-Instruct`, `-FP8`), but no other model:
+    `DeepSeek-R1-Distill-Qwen-7B` is none.
+    """
+    slug = re.sub(r"[^a-z0-9.]+", "-", name.casefold().rpartition("/")[2])
+    for stem, decoder in _models():
+        rest = slug.removeprefix(stem)
+        if slug.startswith(stem) and not rest[:1].isalnum() and "distill" not in rest:
+            return decoder
+    return None
+
+
+@cache
+def _models() -> tuple[tuple[str, Decoder], ...]:
+    rows = csv.DictReader(files(__package__).joinpath("models.csv").read_text(encoding="utf-8").splitlines())
+    return tuple(
+        (
+            row["name"],
+            Decoder(
+                parameters=float(row["parameters_b"]) * 1e9,
+                active_parameters=float(row["active_b"]) * 1e9,
+                layers=float(row["layers"]),
+                kept_per_token=float(row["cache_per_token"]),
+                kept_in_window=float(row["cache_in_window"]),
+                window=float(row["window"]),
+                expert_share=float(row["expert_share"]),
+                width=float(row["width"]),
+                attended=float(row["attended"]),
+                cache_parts=float(row["cache_parts"]),
+                context=float(row["context"]),
+            ),
+        )
+        for row in rows
+    )

@@ -1,0 +1,145 @@
+"""Measured loads: rows of others who served a model, as deployments and loads with their times."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow.parquet as pq
+
+from accel_platform.hardware.catalog import find_spec
+from accel_platform.knowledge.packs import PACKS
+from accel_platform.warehouse.reader import Reader
+from predictor.serving.loads import ENGINES, Deployment, Engine, Load, find_served_model, resolve_quantization
+
+_SOURCE = "aiconfigurator"
+_IN_TABLES = f"""
+SELECT CAST(event_id AS VARCHAR) AS event_id, CAST(payload AS VARCHAR) AS payload
+FROM usable_results JOIN events USING (event_id)
+WHERE mode = 'generation' AND time_to_first_token_ms IS NOT NULL AND backend IN {ENGINES}
+"""
+_IN_ONE_HOST = (1, 2, 4, 8, 16)
+"""Devices over which attention heads divide. Rows of others (20, 28, 72, ...) are of disaggregated serving, though they
+do not say so."""
+
+
+@dataclass(frozen=True)
+class MeasuredLoad:
+    """One measured row."""
+
+    deployment: Deployment
+    load: Load
+    model: str
+    engine_version: str | None
+    token_ms: float
+    first_ms: float
+    event_id: str
+
+
+def load_measured_loads() -> list[MeasuredLoad]:
+    """Return the shipped rows of aggregated serving, each once, however many exports of it there are."""
+    return _distinct(pq.read_table(PACKS / _SOURCE / "results.parquet", columns=["event_id", "payload"]).to_pylist())
+
+
+def measured_loads_in(reader: Reader) -> list[MeasuredLoad]:
+    """Return the usable rows of the tables, those of shipped packs and of files that were imported."""
+    return _distinct(reader.rows(_IN_TABLES))
+
+
+def _distinct(rows: Iterable[Mapping[str, Any]]) -> list[MeasuredLoad]:
+    found = (measured_load(str(row["event_id"]), json.loads(row["payload"])) for row in rows)
+    # Those that name the engine's version go first, because the others are copies of them.
+    known = sorted(filter(None, found), key=lambda row: row.engine_version is None)
+    return list({_identity(row): row for row in reversed(known)}.values())[::-1]
+
+
+def measured_load(event_id: str, payload: Mapping[str, Any]) -> MeasuredLoad | None:
+    """Return the row of an imported result; None where it is of another kind, or says too little."""
+    original = payload.get("original") or {}
+    stated: dict[str, Any] = original.get("configuration") or {}
+    decoder = find_served_model(str(original.get("model")))
+    device = find_spec(re.sub(r"^(.*)_sxm$", r"\1 SXM", str(stated.get("system"))))
+    engine, first, token = (
+        payload.get("backend"),
+        payload.get("time_to_first_token_ms"),
+        payload.get("time_per_output_token_ms"),
+    )
+    if stated.get("mode") != "agg" or decoder is None or device is None or engine not in ENGINES:
+        return None
+    if not first or not token or not payload.get("sequence_length") or not payload.get("output_tokens"):
+        return None
+    devices, copies = _devices(stated)
+    if devices not in _IN_ONE_HOST:
+        return None
+    precision = payload.get("precision")
+    kept = (
+        precision
+        if precision and precision != "unstated"
+        else "fp8"
+        if "fp8" in original["model"].casefold()
+        else "bf16"
+    )
+    return MeasuredLoad(
+        Deployment(decoder, device, cast("Engine", engine), resolve_quantization(kept), devices, copies),
+        Load(
+            float(original.get("concurrency") or payload["batch_size"]),
+            float(payload["sequence_length"]),
+            float(payload["output_tokens"]),
+        ),
+        model=_family(str(original["model"])),
+        engine_version=stated.get("backend_version"),
+        token_ms=float(token),
+        first_ms=float(first),
+        event_id=event_id,
+    )
+
+
+def _devices(stated: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the devices of one copy and how many of them attend apart.
+
+    Exports count differently. The newest put the number of devices into the row's id (`tp4_ep4`); older ones multiply
+    the sizes of attention and experts into `tp_size`, so that TP 8 with EP 8 reads 64.
+    """
+    tensor, copies, experts, shards = (
+        max(1, int(float(stated.get(name) or 1)))
+        for name in ("tp_size", "attention_dp_size", "moe_ep_size", "moe_tp_size")
+    )
+    row_id = str(stated.get("id"))
+    exported = re.search(r"^2026_.*_tp(\d+)_", row_id)
+    devices = tensor * copies
+    if exported:
+        devices = int(exported[1])
+    elif copies == tensor > 1 and experts == tensor * copies:
+        devices = tensor
+    elif re.search(r"_cfg\d+", row_id):
+        if copies == 1 and shards == experts > 1 and tensor == shards * experts:
+            devices = experts
+    else:
+        devices = max(devices, shards * experts)
+    return devices, min(copies, devices)
+
+
+def _family(model: str) -> str:
+    """Return the model's architecture and size, so that two ways of keeping it are one model."""
+    slug = model.casefold().rpartition("/")[2]
+    slug = re.sub(r"[-_](instruct|fp8|nvfp4)", "", slug)
+    return re.sub(r"deepseek-(r1|v3(\.1)?)", "deepseek-v3", slug)
+
+
+def _identity(row: MeasuredLoad) -> tuple[object, ...]:
+    where = row.deployment.device.name, row.deployment.engine, row.model
+    return *where, row.load, round(row.first_ms), round(row.token_ms, 2)
+
+
+def groups_of(rows: Iterable[MeasuredLoad]) -> dict[str, list[str]]:
+    """Return what each row shares with those to leave out along with it: device, model, engine version, layout."""
+    rows = list(rows)
+    return {
+        "device": [row.deployment.device.name for row in rows],
+        "model": [row.model for row in rows],
+        "engine version": [f"{row.deployment.engine} {row.engine_version}" for row in rows],
+        "parallelism": [f"{row.deployment.devices} / {row.deployment.attention_copies}" for row in rows],
+    }

@@ -1,0 +1,105 @@
+"""Times of serving from work: one decoding step and the first token, by a formula whose coefficients are fitted.
+
+A step reads weights and cache, computes, exchanges activations and pays a fixed time per layer; beside it run parts of
+the prompts that arrive meanwhile (chunked prefill). A first token waits for its prompt, for prompts before it, for the
+step under way, and for room in the cache. A formula, and not trees alone, because it holds for devices and models that
+nobody measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from predictor.serving.loads import ENGINES
+from predictor.serving.work import Array, Work
+
+PRIORS = {
+    "weights": 0.4,  # reading weights, over the published bandwidth
+    "cache": 0.7,
+    "compute": 0.9,  # products of a step, over the published rate
+    "layer_s": np.log(10e-6),
+    "expert_layer_s": np.log(5e-6),
+    "exchange_layer_s": np.log(10e-6),
+    "exchange_doubling_s": np.log(2e-6),
+    "exchange": 0.0,  # over half of the link's rate of both directions
+    "user_s": np.log(5e-6),
+    "prompt": 0.7,
+    "prompt_weights": 0.3,
+    "prompt_layer_s": np.log(20e-6),
+    "prompt_below_8_bits": 0.0,
+    "beside": 0.0,  # share of prompts' time that steps beside them wait
+    "queue": -2.0,  # share of the other running users' prompts that a first token waits for
+    "queue_power": 0.7,
+    "steps_waited": 0.0,
+    "first_token_s": np.log(0.015),
+    **{f"{what}_{engine}": 0.0 for what in ("step", "prompt", "queue") for engine in ENGINES[1:]},
+}
+"""Coefficients before anything is learned; natural logs, but for `queue_power`. Those of an engine are over vLLM's."""
+_PRIOR_WEIGHT = 0.45
+_FIRST_TOKEN_WEIGHT = 0.5
+"""Weight of errors of first tokens beside those of steps: they scatter more."""
+_SOFT_ERROR = 0.15
+"""Log error from which one row counts less than its square: some rows are of other deployments than they say."""
+_EIGHT_BITS = 1.0
+Coefficients = Mapping[str, float]
+
+
+def step_times(work: Work, coefficients: Coefficients) -> tuple[Array, Array]:
+    """Return milliseconds per output token after the first, and to the first token, per row."""
+    value = {name: coefficients[name] if name == "queue_power" else np.exp(coefficients[name]) for name in PRIORS}
+
+    def by_engine(what: str) -> Array:
+        factors = [1.0, *(value[f"{what}_{engine}"] for engine in ENGINES[1:])]
+        return np.asarray(sum(f * here for f, here in zip(factors, work.engine, strict=True)))
+
+    running, several = work.running, (work.devices > 1).astype(float)
+    layers_s = (
+        work.layers * value["layer_s"]
+        + work.expert_layers * value["expert_layer_s"]
+        + work.layers * several * (value["exchange_layer_s"] + value["exchange_doubling_s"] * np.log2(work.devices))
+    )
+    exchange = value["exchange"] * work.exchange_s
+    decode = by_engine("step") * (
+        np.maximum(value["weights"] * work.weights_s, value["compute"] * work.step_compute_s)
+        + value["cache"] * work.cache_s
+        + layers_s
+        + exchange * running
+        + value["user_s"] * running
+    )
+    slower = np.where(work.weight_bytes < _EIGHT_BITS, value["prompt_below_8_bits"], 1.0)
+    prompt = by_engine("prompt") * (
+        np.maximum(value["prompt"] * slower * work.prompt_compute_s, value["prompt_weights"] * work.prompt_weights_s)
+        + exchange * work.input_tokens
+        + value["prompt_layer_s"] * work.layers
+    )
+    step = decode + value["beside"] * prompt * running / work.output_tokens
+    whole = prompt + work.output_tokens * step
+    first = (
+        prompt * (1 + value["queue"] * by_engine("queue") * np.maximum(running - 1, 0) ** value["queue_power"])
+        + value["steps_waited"] * step
+        + value["first_token_s"]
+        + np.maximum(work.waiting - 1, 0) * whole
+    )
+    return 1e3 * step, 1e3 * first
+
+
+def fit_step_times(work: Work, token_ms: Array, first_ms: Array, weights: Array) -> dict[str, float]:
+    """Return the coefficients that these measured loads teach; each row counts by its weight."""
+    names = list(PRIORS)
+    prior = np.array([PRIORS[name] for name in names])
+
+    def errors(values: Array) -> Array:
+        token, first = step_times(work, dict(zip(names, values, strict=True)))
+        return np.concatenate(
+            [
+                weights * np.log(token / token_ms),
+                _FIRST_TOKEN_WEIGHT * weights * np.log(first / first_ms),
+                _PRIOR_WEIGHT * (values - prior),
+            ]
+        )
+
+    found = least_squares(errors, prior, loss="soft_l1", f_scale=_SOFT_ERROR).x
+    return dict(zip(names, map(float, found), strict=True))

@@ -1,0 +1,108 @@
+"""Work of a served model under a load: times at full speed of one decoding step, one prompt and what surrounds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from predictor.serving.loads import ENGINES, Deployment, Load
+from predictor.serving.memory import ENGINE_SHARE, WORKING_SHARE, cache_copies
+
+Array = npt.NDArray[np.float64]
+_BYTES_EXCHANGED = 2.0
+"""Of a number that devices exchange: activations stay in 16 bits whatever weights are kept in."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Columns with a row per deployment and load; times in seconds, at published rates."""
+
+    users: Array
+    running: Array
+    """Users whose cache fits at once; the others wait."""
+    waiting: Array
+    """Users over running ones."""
+    input_tokens: Array
+    output_tokens: Array
+    weights_s: Array
+    """Reading the weights that one decoding step meets: with experts more for more users."""
+    cache_s: Array
+    """Reading keys and values of all running users at their mean length."""
+    step_compute_s: Array
+    prompt_compute_s: Array
+    """Products and attention of one prompt."""
+    prompt_weights_s: Array
+    exchange_s: Array
+    """Exchanging one token's activations, twice per layer, between devices."""
+    layers: Array
+    expert_layers: Array
+    devices: Array
+    copies: Array
+    sparsity: Array
+    """Parameters over those that a token meets."""
+    weight_bytes: Array
+    engine: tuple[Array, ...]
+    """1 or 0 for each of `ENGINES`."""
+
+
+def work_of(cells: Sequence[tuple[Deployment, Load]]) -> Work:
+    """Return the work of each deployment under its load."""
+    columns = np.array([_row(deployment, load) for deployment, load in cells], dtype=float)
+    names = [name for name in Work.__dataclass_fields__ if name != "engine"]
+    engines = tuple(np.array([float(cell[0].engine == engine) for cell in cells]) for engine in ENGINES)
+    return Work(**dict(zip(names, columns.T, strict=True)), engine=engines)
+
+
+def _row(deployment: Deployment, load: Load) -> list[float]:
+    decoder, kept, spec, n = deployment.decoder, deployment.kept, deployment.device, float(deployment.devices)
+    bandwidth, flops = (spec.bandwidth_gb_s or float("nan")) * 1e9, deployment.flops
+    into, out = load.input_tokens, load.output_tokens
+    half_way = into + out / 2
+    per_user = cache_copies(deployment) * kept.cache_bytes * decoder.held(half_way)
+    memory = n * (spec.memory_gib or float("nan")) * 2**30 * (ENGINE_SHARE - WORKING_SHARE)
+    # Where the weights hardly fit, an engine still runs something: a fiftieth of the memory stands for that.
+    free = max(memory - decoder.parameters * kept.weight_bytes, memory / 50)
+    room = max(free / per_user, 1.0) if per_user else load.users
+    running = min(load.users, room)
+    group = n / deployment.attention_copies
+    link = (spec.link_gb_s or float("nan")) * 1e9 / 2
+    exchanged = 2 * decoder.layers * decoder.width * _BYTES_EXCHANGED * 2 * (group - 1) / group if n > 1 else 0.0
+    return [
+        load.users,
+        running,
+        load.users / room,
+        into,
+        out,
+        _met_parameters(deployment, running) * kept.weight_bytes / n / bandwidth,
+        cache_copies(deployment) * kept.cache_bytes * decoder.held(half_way) * running / n / bandwidth,
+        running * _token_flops(deployment, half_way) / n / flops,
+        into * _token_flops(deployment, into / 2) / n / flops,
+        _met_parameters(deployment, into) * kept.weight_bytes / n / bandwidth,
+        exchanged / link if n > 1 else 0.0,
+        decoder.layers,
+        decoder.layers if decoder.expert_share < 1 else 0.0,
+        n,
+        float(deployment.attention_copies),
+        decoder.parameters / decoder.active_parameters,
+        kept.weight_bytes,
+    ]
+
+
+def _met_parameters(deployment: Deployment, tokens: float) -> float:
+    """Return the parameters that so many tokens meet together, with experts chosen evenly."""
+    decoder = deployment.decoder
+    read, share = decoder.parameters - decoder.unread_parameters, decoder.expert_share
+    if share >= 1:
+        return read
+    experts = (read - decoder.active_parameters) / (1 - share)
+    met: float = experts * (1 - (1 - share) ** tokens)
+    return read - experts + met
+
+
+def _token_flops(deployment: Deployment, seen: float) -> float:
+    """Return the FLOPs of one token that looks back over so many."""
+    decoder = deployment.decoder
+    return 2 * (decoder.active_parameters + decoder.attended * seen)

@@ -1,0 +1,287 @@
+"""Serving of language models: memory, work, the formula, and answers under a load with goals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.hardware.catalog import DeviceSpec, find_spec
+from accel_platform.workloads.kv_cache import Decoder, decoder_of
+from accel_platform.workloads.model_catalog import ModelSpec
+from predictor.advisor.serving import recommend_serving
+from predictor.schemas.requests import validate_query
+from predictor.schemas.serving import ServingAnswer, ServingQuery
+from predictor.serving.fit import row_weights
+from predictor.serving.loads import Deployment, Load, find_served_model, resolve_quantization
+from predictor.serving.measured_loads import MeasuredLoad, load_measured_loads, measured_load
+from predictor.serving.memory import memory_fit
+from predictor.serving.predictor import ServingPredictor, load, save, shipped_predictor
+from predictor.serving.step_times import PRIORS, fit_step_times, step_times
+from predictor.serving.work import work_of
+
+
+def spec(name: str) -> DeviceSpec:
+    found = find_spec(name)
+    assert found is not None
+    return found
+
+
+def model(name: str) -> Decoder:
+    found = find_served_model(name)
+    assert found is not None
+    return found
+
+
+def deployment(name: str = "llama-3.1-8b", device: str = "H100", **fields: object) -> Deployment:
+    kept = {"engine": "vllm", "quantization": "bfloat16", **fields}
+    return Deployment(model(name), spec(device), **kept)  # type: ignore[arg-type]  # as the test gives them
+
+
+LOAD = Load(users=16, input_tokens=1024, output_tokens=256)
+
+
+@pytest.fixture(scope="module")
+def measured() -> list[MeasuredLoad]:
+    return load_measured_loads()
+
+
+def ask(measured: list[MeasuredLoad] | None = None, **fields: object) -> ServingAnswer:
+    query = validate_query(ServingQuery, {"mode": "serving", "model": "llama-3.1-8b", **fields})
+    return recommend_serving(query, measured or [], None)
+
+
+def test_published_shapes_are_those_of_their_configs() -> None:
+    """The parts that a config gives without weights: transformers builds them on the meta device."""
+    configs = {
+        "gpt-oss-120b": ("gpt_oss", {}),
+        "glm-5": ("glm_moe_dsa", {}),
+        "minimax-m2": ("minimax_m2", {}),
+        "deepseek-v3": ("deepseek_v3", {}),
+        "qwen3-32b": (
+            "qwen3",
+            {"hidden_size": 5120, "num_hidden_layers": 64, "num_attention_heads": 64, "num_key_value_heads": 8,
+             "head_dim": 128, "intermediate_size": 25600},
+        ),
+    }  # fmt: skip
+    for name, (architecture, config) in configs.items():
+        built = decoder_of(ModelSpec(name, architecture, architecture, "text", config=config))
+        published = model(name)
+        assert built is not None
+        for field in ("layers", "width", "kept_per_token", "kept_in_window", "attended", "cache_parts"):
+            assert getattr(built, field) == getattr(published, field), (name, field)
+        assert built.parameters == pytest.approx(published.parameters, rel=0.03), name
+        assert built.expert_share == pytest.approx(published.expert_share, rel=0.01), name
+        # Some of these count the table of words among what a token meets.
+        assert built.active_parameters == pytest.approx(published.active_parameters, rel=0.05), name
+
+
+def test_a_model_is_found_by_its_hub_id_and_not_by_another_models() -> None:
+    for name in ("meta-llama/Llama-3.1-8B-Instruct", "nvidia/Llama-3.1-8B-Instruct-FP8", "llama-3.1-8b"):
+        assert find_served_model(name) == model("llama-3.1-8b")
+    for other in ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", "Qwen/Qwen3-32Bx", "bert-base"):
+        assert find_served_model(other) is None
+
+
+def test_quantizations_go_by_many_names() -> None:
+    assert [resolve_quantization(name) for name in ("NVFP4", "awq", "bf16", "fp8")] == [
+        "fp4",
+        "int4",
+        "bfloat16",
+        "fp8",
+    ]
+    with pytest.raises(InvalidInput, match=r"q9.*Known: bfloat16"):
+        resolve_quantization("q9")
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "count", "quantization", "fits"),
+    [
+        # NVIDIA and Meta: 70B in bf16 takes two H100 of 80 GB, 8B one of 24 GB; FP8 70B one H200; 405B FP8 eight H100.
+        ("llama-3.1-70b", "H100", 1, "bfloat16", False),
+        ("llama-3.1-70b", "H100", 4, "bfloat16", True),
+        ("llama-3.1-70b", "H200", 1, "fp8", True),
+        ("llama-3.1-405b", "H100", 8, "bfloat16", False),
+        ("llama-3.1-405b", "H100", 8, "fp8", True),
+        ("llama-3.1-8b", "L4", 1, "bfloat16", True),
+        ("llama-3.1-8b", "T4", 1, "bfloat16", False),
+        ("deepseek-v3", "H200", 8, "fp8", True),
+        ("deepseek-v3", "H100", 8, "fp8", False),
+        ("gpt-oss-120b", "H100", 1, "fp4", True),
+        ("gpt-oss-20b", "RTX 4090", 1, "fp4", True),
+    ],
+)
+def test_what_makers_say_fits_fits(name: str, device: str, count: int, quantization: str, *, fits: bool) -> None:
+    found = memory_fit(deployment(name, device, devices=count, quantization=quantization), replace(LOAD, users=1))
+    assert found is not None
+    assert found.fits is fits, found
+
+
+def test_memory_adds_up_to_what_a_person_computes() -> None:
+    found = memory_fit(deployment("llama-3.1-8b", "H100"), Load(1, 7168, 1024))
+    assert found is not None
+    assert found.weights_gib == pytest.approx(8.03e9 * 2 / 2**30)
+    # 32 layers, 8 key-value heads of 128, keys and values, 2 bytes, 8192 tokens: one GiB.
+    assert found.cache_per_user_gib == pytest.approx(1.0)
+    assert found.max_users == int(80 * 0.87 - found.weights_gib)
+    latent = deployment("deepseek-v3", "H200", quantization="fp8", devices=8)
+    apart = memory_fit(replace(latent, attention_copies=8), LOAD)
+    together = memory_fit(latent, LOAD)
+    assert apart is not None
+    assert together is not None
+    assert together.cache_per_user_gib == pytest.approx(8 * apart.cache_per_user_gib)
+
+
+@given(
+    users=st.integers(1, 512), into=st.integers(16, 16_384), out=st.integers(2, 4096),
+    devices=st.sampled_from([1, 2, 4, 8]), quantization=st.sampled_from(["bfloat16", "fp8", "int4"]),
+)  # fmt: skip
+def test_more_to_do_never_takes_less_time(users: int, into: int, out: int, devices: int, quantization: str) -> None:
+    coefficients = dict(PRIORS)
+    served, load = (
+        deployment("gpt-oss-120b", "H200", devices=devices, quantization=quantization),
+        Load(users, into, out),
+    )
+    times = [
+        np.array(step_times(work_of([(served, each)]), coefficients))
+        for each in (load, replace(load, users=users + 64), replace(load, input_tokens=into * 2))
+    ]
+    assert np.all(np.isfinite(times))
+    assert np.all(times[1] >= times[0])
+    # Of longer prompts fewer run beside each other, so that a step may be shorter. The first token never comes sooner.
+    assert times[2][1] >= times[0][1]
+
+
+def test_the_formula_is_recovered_from_times_that_follow_it() -> None:
+    loads = [Load(u, i, o) for u in (1, 8, 64) for i in (256, 2048) for o in (128, 1024)]
+    places = [
+        (n, d, c) for n in ("llama-3.1-8b", "qwen3-32b", "gpt-oss-120b") for d in ("H100", "B200") for c in (1, 4)
+    ]
+    work = work_of([(deployment(n, d, devices=c, quantization="fp8"), load) for n, d, c in places for load in loads])
+    truth = {**PRIORS, "weights": 0.1, "cache": 0.4, "layer_s": float(np.log(30e-6)), "prompt": 0.4}
+    token, first = step_times(work, truth)
+    found = fit_step_times(work, token, first, np.ones(len(token)))
+    again = step_times(work, found)
+    assert np.median(np.abs(again[0] / token - 1)) < 0.02
+    assert np.median(np.abs(again[1] / first - 1)) < 0.05
+
+
+def test_measured_loads_count_devices_and_users_as_they_were(measured: list[MeasuredLoad]) -> None:
+    assert len(measured) > 2_500
+    assert {row.deployment.devices for row in measured} <= {1, 2, 4, 8, 16}
+    assert all(row.deployment.attention_copies <= row.deployment.devices for row in measured)
+    fits = [memory_fit(row.deployment, replace(row.load, users=1)) for row in measured]
+    # What ran, fitted: 1 % are rows whose export counts devices in a way of its own.
+    assert np.mean([fit is not None and fit.fits for fit in fits]) > 0.99
+    weights = row_weights(measured)
+    assert weights.mean() == pytest.approx(1.0)
+
+
+def test_rows_of_other_kinds_are_no_loads() -> None:
+    row = {
+        "backend": "vllm", "precision": "fp8", "batch_size": 8, "sequence_length": 1024, "output_tokens": 128,
+        "time_to_first_token_ms": 90.0, "time_per_output_token_ms": 9.0,
+        "original": {"model": "Qwen/Qwen3-32B", "concurrency": 8,
+                     "configuration": {"mode": "agg", "system": "h200_sxm", "tp_size": "2", "id": "x_tp2_"}},
+    }  # fmt: skip
+    found = measured_load("e", row)
+    assert found is not None
+    assert (found.deployment.devices, found.load.users, found.deployment.device.name) == (2, 8, "NVIDIA H200 SXM")
+    original = row["original"]
+    assert isinstance(original, dict)
+    for change in ({"mode": "disagg"}, {"system": "unheard_of"}, {"tp_size": "20"}):
+        stated = {**original["configuration"], **change}
+        assert measured_load("e", {**row, "original": {**original, "configuration": stated}}) is None
+    assert measured_load("e", {**row, "time_to_first_token_ms": None}) is None
+
+
+def test_the_shipped_predictor_is_near_what_it_learned_from(measured: list[MeasuredLoad], tmp_path: object) -> None:
+    predictor = shipped_predictor()
+    times = predictor.predict([(row.deployment, row.load) for row in measured])
+    token = np.array([t.output_token_ms.p50 for t in times]) / [row.token_ms for row in measured]
+    assert np.median(np.abs(token - 1)) < 0.1
+    inside = [
+        t.output_token_ms.low < row.token_ms < t.output_token_ms.high for t, row in zip(times, measured, strict=True)
+    ]  # type: ignore[operator]  # predictions have limits
+    assert np.mean(inside) > 0.8
+
+
+def test_a_stored_predictor_answers_the_same(tmp_path: object) -> None:
+    from pathlib import Path
+
+    predictor, path = shipped_predictor(), Path(str(tmp_path)) / "fitted.json.xz"
+    save(predictor, path)
+    again: ServingPredictor = load(path)
+    cells = [(deployment(), LOAD)]
+    assert again.predict(cells) == predictor.predict(cells)
+    save(again, path.with_name("twice"))
+    assert path.read_bytes() == path.with_name("twice").read_bytes()
+
+
+def test_a_measured_load_answers_for_itself(measured: list[MeasuredLoad]) -> None:
+    row = next(r for r in measured if r.model == "llama-3.1-70b" and r.deployment.attention_copies == 1)
+    load, served = row.load, row.deployment
+    answer = ask(
+        measured, model="llama-3.1-70b", quantization=served.quantization, users=int(load.users), engine=served.engine,
+        input_tokens=int(load.input_tokens), output_tokens=int(load.output_tokens), hardware=[served.device.name],
+    )  # fmt: skip
+    [same] = [o for o in answer.options if o.devices == served.devices]
+    assert same.provenance == "measured"
+    assert same.nearest[0].first_token_ms == pytest.approx(same.first_token_ms.p50, rel=0.5)
+    others = [o for o in answer.options if o.provenance == "predicted"]
+    assert all(o.output_token_ms.low and o.output_token_ms.high and o.output_token_ms.level == 0.8 for o in others)
+
+
+def test_goals_hold_at_the_unfavorable_end_and_what_misses_them_says_by_how_much() -> None:
+    free = ask(users=16, objective="latency")
+    limit = sorted(o.end_to_end_ms.high or 0 for o in free.options)[2] * 1.0001
+    met = ask(users=16, objective="latency", goals={"max_end_to_end_ms": limit})
+    assert met.options
+    assert all((o.end_to_end_ms.high or 0) <= limit for o in met.options)
+    assert len(met.options) < len(free.options)
+    assert any(e.cause == "goal" and "are allowed" in e.reason for e in met.excluded)
+    ranked = [o.end_to_end_ms.high or 0 for o in met.options]
+    assert ranked == sorted(ranked)
+    assert [o.rank for o in met.options] == list(range(1, len(met.options) + 1))
+
+
+def test_a_request_rate_has_the_users_that_follow_from_it() -> None:
+    answer = ask(requests_per_s=4.0, hardware=["H100", "L4"], goals={"max_devices": 1})
+    for option in answer.options:
+        assert option.users == pytest.approx(4.0 * option.end_to_end_ms.p50 / 1e3, abs=1, rel=0.15)
+    overloaded = ask(requests_per_s=500.0, hardware=["L4"], goals={"max_devices": 1})
+    assert not overloaded.options
+    assert {e.cause for e in overloaded.excluded} == {"overloaded"}
+
+
+def test_cost_follows_from_rent_and_tokens() -> None:
+    [option] = ask(users=32, hardware=["H100"], goals={"max_devices": 1}).options
+    assert option.usd_per_hour is not None
+    assert option.usd_per_million_output_tokens is not None
+    assert option.usd_per_million_output_tokens.p50 == pytest.approx(
+        option.usd_per_hour / 3600 / option.output_tokens_per_s.p50 * 1e6
+    )
+    assert option.price_date
+    assert "--tensor-parallel-size 1" in option.launch or "--tp 1" in option.launch or "--tp_size 1" in option.launch
+
+
+def test_what_cannot_be_answered_says_why() -> None:
+    with pytest.raises(InvalidInput, match="takes 131,072 at most"):
+        ask(input_tokens=200_000)
+    with pytest.raises(InvalidInput, match="does not generate"):
+        ask(model="bert-tiny")
+    with pytest.raises(NotFound, match=r"config\.json"):
+        ask(model="nobody/knows-this-7b")
+    with pytest.raises(InvalidInput, match="Did you mean NVIDIA GeForce RTX 4090"):
+        ask(hardware=["4090"])
+    with pytest.raises(InvalidInput, match="not both"):
+        ask(users=2, requests_per_s=1.0)
+    amd = ask(hardware=["MI300X"])
+    assert not amd.options
+    assert "NVIDIA's GPUs only" in amd.excluded[0].reason
+    small = ask(model="llama-3.1-405b", hardware=["L4"])
+    assert {e.cause for e in small.excluded} == {"does_not_fit"}
