@@ -124,18 +124,21 @@ def _outcome(
 ) -> tuple[Literal["done", "failed"], str | None]:
     """Return how a request ends, from the results of all of its attempts."""
     segments = log.snapshot()
-    good = 0
+    good, doubtful = 0, []
     for run_id in runs_of(log, request.id):
         for event in log.read(segments.beginning(f"{SEGMENT_PREFIX}{run_id}-")):
             if isinstance(event.payload, ResultRecorded) and event.payload.status != "ok":
                 reasons.append(event.payload.reason or event.payload.status)
             elif isinstance(event.payload, ResultRecorded):
                 good += 1
+                doubtful += [event.payload.noisy_reason or "its samples scatter"] if event.payload.noisy else []
             elif isinstance(event.payload, VerificationRecorded) and todo.options.work == "verify":
                 good += event.payload.passed
                 reasons += [] if event.payload.passed else [event.payload.reason or "its outputs differ"]
     if good:
-        return "done", f"{len(reasons)} of {len(todo.cells)} cells failed: {reasons[0]}" if reasons else None
+        failed = [f"{len(reasons)} of {len(todo.cells)} cells failed: {reasons[0]}"] if reasons else []
+        noisy = [f"{len(doubtful)} of {good} figures are noisy: {doubtful[0]}"] if doubtful else []
+        return "done", "; ".join(failed + noisy) or None
     return ("failed", reasons[0]) if reasons else ("done", "all of it was measured already")
 
 

@@ -38,7 +38,7 @@ def reference_campaign(
     taken = [(Path(path), accel.log.adopt(Path(path))) for path in config.paths]
     events = sum(one.events for _, one in taken)
     context.log.info(
-        f"{events} events of {len(taken)} reference campaigns, {sum(one.new for _, one in taken)} of them new"
+        f"{events} events of {len(taken)} reference campaigns, {sum(one.new for _, one in taken)} of the campaigns new"
     )
     files = [{"file": path.name, "events": one.events, "new": one.new} for path, one in taken]
     return dg.MaterializeResult(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from accel_platform.bench.plan.config import read_config
+from accel_platform.bench.plan.config import NIGHTLY, read_config
 from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
 from assets.data_versions import last_made_from
@@ -49,7 +49,7 @@ def suite_times(file: Path | None) -> str:
         stated = read_config(file).schedule if file is not None else None
     except AccelError:
         stated = None  # the schedule says at its time what is wrong with the file
-    return stated or "0 1 * * *"
+    return stated or NIGHTLY
 
 
 @dg.schedule(

@@ -76,6 +76,10 @@ def remove(path: Path, name: str, *, target: Path | None = None) -> Host:
     text = _read(path)
     entries = _entries(path.name, text)
     found = [(host, first, last) for host, first, last in entries if host.name == name]
+    if not found and name in {_name_of(entry) for entry in _list(path.name, text)}:
+        raise InvalidInput(
+            f"{name!r} is this machine, not a host that was added. If it shall not measure, delete its entry in {path}."
+        )
     if not found:
         known = ", ".join(host.name for host, _, _ in entries) or "none"
         raise NotFound(f"{path} lists no host {name!r}; its hosts: {known}.")

@@ -80,8 +80,9 @@ def restore(
         log = EventLog.open(settings)
         _require_room(settings, log, chosen)
         if problems := _problems(place, chosen):
-            others = [one.name for one in place.generations()[::-1] if one.name < chosen.name]
-            advice = f" `--generation {others[0]}` takes the one before." if others else ""
+            earlier = (one for one in place.generations()[::-1] if one.name < chosen.name)
+            whole = next((one.name for one in earlier if not _problems(place, one)), None)
+            advice = f" `--generation {whole}` is whole." if whole else " No earlier generation is whole."
             raise BackupDamaged(f"The back-up at {source} is damaged: {integrity.summarize(problems)}.{advice}")
         say(f"checked {len(chosen.files)} files of {chosen.name}")
         for name in chosen.files:

@@ -24,6 +24,7 @@ from accel_platform.cli.options import (
 )
 from accel_platform.cli.output import (
     choose_format,
+    follow_log,
     note,
     print_json,
     print_table,
@@ -314,8 +315,10 @@ def import_(
     """Import measurements of another installation. They keep their host, ids and samples."""
     from accel_platform.events import EventLog
 
-    log = EventLog.open(settings_for(home))
+    settings = settings_for(home)
+    log = EventLog.open(settings)
     imported = [(path, log.adopt(path)) for path in paths]
+    follow_log(settings)
     if wants_json(as_json, format_):
         print_json([{"path": str(path), "events": one.events, "new": one.new} for path, one in imported])
     else:

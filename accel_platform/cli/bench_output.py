@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from accel_platform.cli.output import note, print_json, print_table
+from accel_platform.cli.output import follow_log, note, print_json, print_table
 from accel_platform.durations import format_duration
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from accel_platform.benchmark_api import PlannedRun
     from accel_platform.events.types import ResultRecorded, VerificationRecorded
 
+TO_MEASURE = "to measure"
+"""State of a cell in a plan; followed by a colon where something is to be known."""
 TOP = 10
 """Operators shown per cell; the trace has all of them."""
 
@@ -43,6 +45,8 @@ def measure_and_print(
             raise
         if planned.wanted and not as_json:
             print_summary(summaries[-1], planned.options)
+    if planned.wanted:
+        follow_log(planned.settings)
     if as_json:
         documents = [summary_document(summary, planned.options) for summary in summaries]
         print_json(documents if repeat > 1 else documents[0])
@@ -83,13 +87,15 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
     rows: list[dict[str, Any]] = []
     for cell in planned.cells:
         device = inventory.device(cell.hardware)
-        state = "to measure" if cell in wanted else "measured already"
+        state = TO_MEASURE if cell in wanted else "measured already"
         if device is None or not device.available:
             state = f"unavailable: {device.reason if device else 'not known'}"
         elif (unsupported := unsupported_reason(cell)) is not None:
             state = f"cannot: {unsupported.reason}"
         elif (shortage := memory_shortage(cell, device.memory_mib)) is not None:
             state = f"will not fit: {shortage}"
+        elif device.emulated and state == TO_MEASURE:
+            state = f"{TO_MEASURE}: emulated here, so it is used in no answer"
         time = times.get(cell)
         rows.append(
             {
@@ -123,7 +129,7 @@ def print_problems(planned: PlannedRun) -> None:
     rows, time = plan_rows(planned)
     problems: dict[str, list[str]] = {}
     for row in rows:
-        if row["state"] not in ("to measure", "measured already"):
+        if row["state"] not in (TO_MEASURE, "measured already"):
             problems.setdefault(row["state"], []).append(f"{row['model_id']} on {row['hardware']}")
     for state, cells in problems.items():
         names = list(dict.fromkeys(cells))

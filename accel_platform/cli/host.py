@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -76,6 +77,8 @@ def serve(
     os.environ["DAGSTER_HOME"] = str(dagster_home(settings))
     note(f"{os.environ['ACCEL_HOST_NAME']} serves {', '.join(names) or 'the hardware that is found'} at {bind}:{port}.")
     note("List it where Dagster runs: `accel host add NAME ADDRESS`.")
+    # Dagster's server handles SIGTERM as it finds SIGINT, which shells ignore in what scripts start with `&`.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     server = ["-m", "dagster", "api", "grpc", "--module-name", "assets.hosts", "--host", bind, "--port", str(port)]
     options = ["--use-python-environment-entry-point", "--log-level", "warning"]
     os.execv(sys.executable, [sys.executable, *server, *options])  # noqa: S606 - this very interpreter

@@ -83,14 +83,19 @@ def add(
     """Use a pack: one of somebody else, after a check of all it holds, or a shipped one; or all shipped ones."""
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
-    from accel_platform.knowledge.packs import add_pack, shipped_folder, shipped_results
+    from accel_platform.knowledge.packs import add_pack, removed_packs, shipped_folder, shipped_results
 
     if (pack is None) is not all_:
         raise InvalidInput("Name a pack, or all shipped ones by --all: `accel knowledge list` shows them.")
     settings = settings_for(home)
     log = EventLog.open(settings)
     if pack is None:
-        folders = [shipped_folder(name) for name in shipped_results()]
+        removed = removed_packs(log)
+        folders = [shipped_folder(name) for name in shipped_results() if name not in removed]
+        if removed:
+            note(
+                f"Left out, because they were removed: {', '.join(removed)}. `accel knowledge add NAME` uses one again."
+            )
     else:
         folders = [Path(pack) if Path(pack).is_dir() else shipped_folder(pack)]
     added = [add_pack(log, folder) for folder in folders]
@@ -113,7 +118,7 @@ def remove(
 ) -> None:
     """Take a pack out of use. Its events stay in the log, and `accel knowledge add` uses it again."""
     from accel_platform.events import EventLog
-    from accel_platform.knowledge.packs import remove_pack
+    from accel_platform.knowledge.packs import FITTED_FROM, remove_pack
 
     settings = settings_for(home)
     remove_pack(EventLog.open(settings), name, by=by)
@@ -121,7 +126,9 @@ def remove(
     if wants_json(json_, format_):
         print_json({"name": name, "used": False})
     else:
-        typer.echo(f"{name} is not used any more.")
+        typer.echo(f"{name} is not used any more: its figures are in no table and in no training.")
+        if name in FITTED_FROM:
+            note(f"The predictors of operators and of serving ship fitted; {name} is among what they were fitted to.")
 
 
 @app.command()

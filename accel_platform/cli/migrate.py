@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
-from accel_platform.cli.output import exit_if_nothing, note, print_json, print_table, say, settings_for, wants_json
+from accel_platform.cli.output import (
+    exit_if_nothing,
+    follow_log,
+    note,
+    print_json,
+    print_table,
+    say,
+    settings_for,
+    wants_json,
+)
 
 if TYPE_CHECKING:
     from migrations.pipeline.importer import DocumentReport, ImportReport
@@ -72,6 +81,8 @@ def migrate(
         )
     else:
         raise InvalidInput("Name files or directories to import, or --retry-quarantine.")
+    if not dry_run:
+        follow_log(settings)
     if wants_json(json_, format_):
         print_json(report.as_dict())
         exit_if_nothing(report.documents)
@@ -84,7 +95,7 @@ def migrate(
     say(_summary(report))
     exit_if_nothing(report.documents)
     if report.records and not dry_run:
-        note("Next: `accel db rebuild` puts them into tables and pages; then ask `accel recommend` or `accel matrix`.")
+        note("Next: `accel matrix` shows them, `accel history audit` what is suspected, `accel recommend MODEL` asks.")
 
 
 def _existing(paths: list[Path]) -> list[Path]:
@@ -126,7 +137,7 @@ def _summary(report: ImportReport) -> str:
     outcomes = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(report.outcomes.items()))
     done = "Would bring in" if report.dry_run else "Brought in"
     return (
-        f"{report.found} files: {outcomes or 'none'}. {done} {report.records} records, "
+        f"{report.found} file{'s' * (report.found != 1)}: {outcomes or 'none'}. {done} {report.records} records, "
         f"{report.failures} of them failures and {report.suspects} suspected or simulated."
         + (f" {report.suspected_across} suspicions more show over several files." if report.suspected_across else "")
         + (f" {OVERDUE_CHECK}" if report.overdue_check else "")

@@ -154,6 +154,20 @@ def note(text: str) -> None:
         typer.echo(line, err=True)
 
 
+def follow_log(settings: Settings) -> None:
+    """Bring the tables up to date with what a command has just added to the log.
+
+    A failure is noted and raises nothing, because the log holds what was added.
+    """
+    from accel_platform.errors import AccelError
+    from accel_platform.warehouse.publish import bring_up_to_date
+
+    try:
+        bring_up_to_date(settings)
+    except AccelError as error:
+        note(f"The log holds what was added; the tables do not yet: {error}")
+
+
 def print_error(error: object) -> None:
     """Print an error to stderr, in one line: people copy the commands in it, and logs hold one error a line."""
     typer.echo(f"accel: {error}", err=True)

@@ -42,7 +42,7 @@ def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format
     if wants_json(json_, format_):
         print_json(vars(report))
         return
-    print_table(metric_rows(report.metrics))
+    print_table(metric_rows(report.metrics), empty="Too few cells to hold some out: its errors are not known.")
     for reason, count in report.skipped.items():
         note(f"{count} cells not learned from: {reason}")
 

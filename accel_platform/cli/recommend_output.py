@@ -79,7 +79,8 @@ def _note_excluded(excluded: Sequence[Excluded], *, verbose: bool) -> None:
             device = f" ({left_out.device})" if left_out.device else ""
             note(f"left out: {left_out.hardware}{device}: {reason}")
     if not verbose and any(len(group) > 1 for _, group in groups):
-        further = f" and {len(groups) - _MAX_REASONS} more reasons" if len(groups) > _MAX_REASONS else ""
+        more = len(groups) - _MAX_REASONS
+        further = f" and {more} more {'reason' if more == 1 else 'reasons'}" if more > 0 else ""
         note(f"--verbose names all that was left out{further}")
 
 
@@ -114,7 +115,10 @@ def print_prediction(answer: PredictAnswer) -> None:
         note(f"why: {reason}")
     if answer.bound is not None:
         bound = answer.bound
-        note(f"bound by {bound.by}: {bound.compute_ms:.3g} ms of computing, {bound.memory_ms:.3g} ms of memory traffic")
+        note(
+            f"at full speed bound by {bound.by}: {bound.compute_ms:.3g} ms of computing, {bound.memory_ms:.3g} ms of "
+            "memory traffic; the rest is what operators fall short of it, launches and waiting"
+        )
     for warning in answer.warnings:
         note(f"warning: {warning}")
 
@@ -217,6 +221,7 @@ def _narrow_row(figures: Figures, objective: Objective = "latency") -> dict[str,
         "hardware": figures.hardware,
         "device": figures.device,
         "latency_ms": _number(latency.p50),
+        **({"tokens_per_s": _number(tokens.p50)} if (tokens := figures.output_tokens_per_s) else {}),
         **({"limits": limits, "level": level} if objective == "latency" else {}),
         "provenance": figures.provenance,
     }

@@ -83,7 +83,10 @@ def _run_check(
     reader = open_tables(settings)
     old, new = resolve_runs(reader, baseline), resolve_runs(reader, candidate)
     if both := set(old.run_ids) & set(new.run_ids):
-        raise InvalidInput(f"Baseline {baseline} and candidate {candidate} both mean run {min(both)}: name two things.")
+        raise InvalidInput(
+            f"Baseline {baseline} and candidate {candidate} both mean run {min(both)}: name two things. To hold a "
+            "commit against itself, name two of its runs."
+        )
     checked = check(reader, old, new, min_change_percent=min_change_percent)
     if confirm and (doubtful := suspicious_cells(checked)):
         again = _remeasure(settings, reader, new, doubtful)

@@ -205,12 +205,14 @@ def _request_row(one: Request) -> dict[str, Any]:
 def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row as it is displayed. The id is cut to its end, because it begins with the time."""
     config = row["config"]
-    what = config.get("models") or config.get("set") or config.get("models_file") or config.get("model_families")
+    families = config.get("model_families") or {}
+    named = [name for names in families.values() for name in names]
+    what = config.get("models") or config.get("set") or config.get("models_file") or named
     return {
         "request": row["request_id"][-12:],
         "state": row["state"],
         "hardware": row["hardware"],
-        "models": ", ".join(what) if isinstance(what, list | dict) else what or "small",
+        "models": ", ".join(what) if isinstance(what, list | tuple) and what else what or "small",
         "by": row["requested_by"],
         "requested": f"{row['requested_at']:%Y-%m-%d %H:%M:%S}",
         "attempts": row["attempts"],
@@ -287,7 +289,7 @@ def suite(
 
 
 def _print_suite_plan(planned: PlannedRun, for_machines: bool) -> None:
-    from accel_platform.cli.bench_output import plan_rows
+    from accel_platform.cli.bench_output import TO_MEASURE, plan_rows
 
     rows, time = plan_rows(planned)
     remarks = [*planned.remarks, *([time] if time else [])]
@@ -298,5 +300,5 @@ def _print_suite_plan(planned: PlannedRun, for_machines: bool) -> None:
     print_table(rows)
     for remark in remarks:
         note(remark)
-    measurable = sum(row["state"] == "to measure" for row in rows)
+    measurable = sum(row["state"].startswith(TO_MEASURE) for row in rows)
     note(f"{measurable} of {len(planned.cells)} cells to measure; the file is valid.")

@@ -163,12 +163,14 @@ def ui(
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Run Dagster's pages and the service together until Ctrl-C."""
+    from accel_platform.bench.plan.config import NIGHTLY, read_config
     from accel_platform.errors import AccelError
     from assets.run_in_process import dagster_home
     from assets.workspace import workspace_file
     from predictor.service.server import listen
 
     settings, for_machines = settings_for(home), wants_json(json_, format_)
+    nightly = read_config(settings.suite) if settings.suite else None
     for wanted in (ui_port, port):
         listen(HOST, wanted).close()
     folder = dagster_home(settings)
@@ -193,6 +195,10 @@ def ui(
     }
     _interrupt_on_signals()
     note("Starting Dagster and the service (Ctrl-C stops both) …")
+    if nightly is not None:
+        off = nightly.schedule is None and "schedule" in nightly.model_fields_set
+        times = "never, for its schedule is off" if off else f"at {nightly.schedule or NIGHTLY} UTC"
+        note(f"The suite {settings.suite} is asked for {times} (schedule nightly_suite).")
     with _started(commands, folder, environment, stop_s=_STOP_UI_S) as processes:
         answering = False
         while True:

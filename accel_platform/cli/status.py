@@ -14,6 +14,13 @@ SELECT coalesce(sum(1) FILTER (provenance = 'measured'), 0) AS measured,
     max(occurred_at) FILTER (provenance = 'measured') AS measured_at
 FROM (SELECT *, starts_with(coalesce(source, ''), ?) AS published FROM results)
 """
+_TRAINABLE = """
+SELECT count(*) > 0 AS trainable FROM (
+    SELECT mode FROM usable_results WHERE status = 'ok' GROUP BY mode
+    HAVING count(DISTINCT (model_id, hardware, device_id, precision, batch_size, sequence_length)) >= ?
+        AND count(DISTINCT model_family) >= ?
+)
+"""
 _OPEN = "SELECT count(*) AS open FROM regressions WHERE state = 'open'"
 
 
@@ -23,6 +30,8 @@ def status(home: Home = None, as_json: Json = False, format_: OutputFormat = For
     from accel_platform.knowledge.cards import SOURCE_PREFIX
     from accel_platform.warehouse.layers import current
     from accel_platform.warehouse.reader import Reader
+    from predictor.calibration.conformal import MIN_GROUPS
+    from predictor.calibration.cross_validation import MIN_SAMPLES
     from predictor.training.promotion import list_predictors
 
     settings = settings_for(home)
@@ -32,6 +41,7 @@ def status(home: Home = None, as_json: Json = False, format_: OutputFormat = For
     if projection is not None:
         reader = Reader(settings)
         tables |= reader.rows(_RESULTS, [SOURCE_PREFIX])[0] | reader.rows(_OPEN)[0]
+        tables |= reader.rows(_TRAINABLE, [MIN_SAMPLES, MIN_GROUPS])[0]
     serving = next((one for one in list_predictors(settings, log) if one["state"] == "serves"), None)
     answer = {
         "home": str(settings.home),
@@ -66,6 +76,9 @@ def _lines(answer: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _next_step(tables: dict[str, Any], has_events: bool, has_predictor: bool) -> str:
     """Return the command to run next, with its reason."""
+    from predictor.calibration.conformal import MIN_GROUPS
+    from predictor.calibration.cross_validation import MIN_SAMPLES
+
     if not has_events:
         return "`accel run` measures this host and serves answers; `accel migrate PATH` imports what you have."
     if not tables["up_to_date"]:
@@ -75,5 +88,6 @@ def _next_step(tables: dict[str, Any], has_events: bool, has_predictor: bool) ->
     if not tables["measured"]:
         return "`accel bench run`: nothing was measured on this host yet."
     if not has_predictor:
-        return "`accel train`: there is no predictor yet."
+        more = f"a predictor of your own takes {MIN_SAMPLES} cells of {MIN_GROUPS} model families in one mode."
+        return "`accel train`: there is no predictor yet." if tables["trainable"] else f"`accel bench run`: {more}"
     return "`accel recommend MODEL`, or `accel serve` for the pages."

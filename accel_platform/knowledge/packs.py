@@ -26,6 +26,10 @@ _CHOICES = "packs-chosen-"
 """Prefix of the segments that hold additions and removals of packs."""
 
 
+FITTED_FROM = ("aiconfigurator", "aiconfigurator-kernels", "neusight-kernels", "neusight-models")
+"""Packs that predictors which ship fitted have learned from: removing one takes nothing out of these."""
+
+
 @dataclass(frozen=True)
 class Pack:
     """One pack in a folder, whose files fit its card."""
@@ -130,6 +134,11 @@ def shipped_results() -> list[str]:
     ]
 
 
+def removed_packs(log: EventLog) -> list[str]:
+    """Return the names of the packs that somebody took out of use. Raises LogUnavailable."""
+    return sorted(name for name, choice in _choices(log).items() if isinstance(choice, KnowledgeRemoved))
+
+
 def shipped_folder(name: str) -> Path:
     """Return the folder of a shipped pack. Raises NotFound."""
     known = [folder.name for folder in sorted(PACKS.iterdir()) if folder.is_dir()]
@@ -179,7 +188,7 @@ def _state(card: Card, choice: KnowledgeAdded | KnowledgeRemoved | None, *, ship
         reason = f"removed{by}: `accel knowledge add {card.name}` uses it again"
         return PackState(card.name, card, shipped=shipped, used=False, reason=reason)
     if card.results is not None and (choice is None or choice.version != card.results.version):
-        reason = "not adopted into this log yet: `accel run` does so at its start"
+        reason = "not in this log yet: `accel knowledge add --all`"
         return PackState(card.name, card, shipped=shipped, used=False, reason=reason)
     return PackState(card.name, card, shipped=shipped, used=True)
 

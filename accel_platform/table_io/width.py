@@ -107,4 +107,10 @@ def _cut(value: Any, limit: int) -> Any:
 def _as_list(row: Mapping[str, Any], width: int) -> Sequence[Mapping[str, Any]]:
     named = {name: value for name, value in row.items() if value is not None} or dict(list(row.items())[:1])
     longest = max(map(len, named), default=0)
-    return [{"name": name, "value": _cut(value, max(1, width - longest - _GAP))} for name, value in named.items()]
+    room = max(1, width - longest - _GAP)
+    listed = []
+    for name, value in named.items():
+        first, *more = wrapped(display_text(value), room)
+        listed.append({"name": name, "value": first if more else value})
+        listed += [{"name": "", "value": line} for line in more]
+    return [{"name": row["name"], "value": _cut(row["value"], room)} for row in listed]

@@ -284,8 +284,8 @@ def require_current(settings: Settings) -> Projection:
     projection = current(settings)
     if projection is None:
         raise WarehouseEmpty(
-            f"There is no warehouse at {settings.warehouse_dir} yet: measure (`accel bench run`) or import "
-            "(`accel migrate PATH`), then `accel db rebuild`."
+            f"There are no tables at {settings.warehouse_dir} yet: `accel db rebuild` makes them of what was measured "
+            "(`accel bench run`) or imported (`accel migrate PATH`)."
         )
     return projection
 

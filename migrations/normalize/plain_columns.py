@@ -110,7 +110,8 @@ class ReadColumns:
 
     def remarks(self) -> Iterator[str]:
         """Yield what the columns' author should know."""
-        renamed = [f"{theirs} as {ours}" for ours, theirs in self.meanings.items() if slug(theirs) != ours]
+        taken = {**self.meanings, **self.figures}
+        renamed = [f"{theirs} as {ours}" for ours, theirs in taken.items() if slug(theirs) != ours]
         if renamed:
             yield f"columns read: {', '.join(renamed)}"
         if self.unread:
@@ -187,7 +188,8 @@ def reference_page() -> Iterator[str]:
     yield ""
     yield "- Latencies are of a whole batch. A latency without a unit is in milliseconds."
     yield "- A column that is not read is kept with each result (`original`) and named in the import's answer."
-    yield "  `accel migrate results.csv --map card=device,t=latency_ms` says what your names mean."
+    yield "  `accel migrate results.csv --map card=device,t=latency_ms` says what your names mean. SQL finds the rest:"
+    yield "  `SELECT payload->>'$.original.stated.\"who measured\"' FROM events WHERE type = 'ResultRecorded'`."
     yield "- Without a `runtime`, none is invented: the result's `backend` is `unstated`, except where the hardware is"
     yield "  named by a runtime (`openvino`, `onnxruntime`)."
 

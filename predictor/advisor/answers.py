@@ -162,13 +162,7 @@ def excluded_by_reason(excluded: Sequence[Excluded]) -> dict[str, list[Excluded]
 
 def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate) -> Figures:
     latency, target = estimate.latency_ms, candidate.target
-    items_ms = query.batch_size * 1e3
-    throughput = Interval(
-        p50=items_ms / latency.p50,
-        low=items_ms / latency.high if latency.high else None,
-        high=items_ms / latency.low if latency.low else None,
-        level=latency.level,
-    )
+    throughput = _rate(query.batch_size, latency)
     return Figures(
         hardware=target.hardware,
         backend=target.backend,
@@ -178,6 +172,9 @@ def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, est
         precision=None if estimate.unstated else query.precision,
         latency_ms=latency,
         items_per_s=throughput,
+        output_tokens_per_s=None
+        if query.output_tokens is None
+        else _rate(query.batch_size * query.output_tokens, latency),
         memory_peak_mib=estimate.memory_peak_mib,
         cost=cost_per_items(throughput, candidate.spec),
         energy=energy_per_item(estimate.energy_j_per_item, latency, query.batch_size, candidate.spec),
@@ -190,6 +187,16 @@ def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, est
         basis=estimate.basis,
         why=list(estimate.why),
         compatibility=matrix_verdict(evidence, query, target)[0],
+    )
+
+
+def _rate(items: int, latency_ms: Interval) -> Interval:
+    """Return how many items a second so many in this time are."""
+    return Interval(
+        p50=items * 1e3 / latency_ms.p50,
+        low=items * 1e3 / latency_ms.high if latency_ms.high else None,
+        high=items * 1e3 / latency_ms.low if latency_ms.low else None,
+        level=latency_ms.level,
     )
 
 

@@ -13,7 +13,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events.types import Hardware
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
 from predictor.data.evidence import Evidence, Target
-from predictor.data.samples import device_spec_for
+from predictor.data.samples import UNSTATED, device_spec_for
 from predictor.schemas.requests import OwnDevice
 from predictor.schemas.responses import ExclusionCause
 
@@ -99,7 +99,9 @@ def _resolve_name(evidence: Evidence, name: str) -> list[Candidate | AbsentDevic
     known = [_known_candidate(evidence, target) for target in _targets_named(evidence, name)]
     spec = find_spec(name)
     hardware = None if spec is None else _hardware_of(spec)
-    if spec is None or hardware is None or any(c.target.backend == runtime_for(hardware).backend for c in known):
+    own = None if hardware is None else runtime_for(hardware).backend
+    # Figures that state no runtime stand for the platform's own, so that no second candidate outranks them.
+    if spec is None or hardware is None or any(c.target.backend in (own, UNSTATED) for c in known):
         return [*known] or [_resolve_without_target(name, evidence.targets())]
     # Others measured it with another runtime; the platform's own is a candidate too.
     return [*known, _unmeasured_candidate(hardware, spec, "catalogue:")]

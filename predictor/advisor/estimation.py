@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from accel_platform.backends.registry import RUNTIMES
+from accel_platform.bench.plan.support import supports_mode
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.model_estimates import Cell, predict_all, queried_sample
 from predictor.advisor.operator_estimates import operator_estimate, price_all
@@ -156,6 +157,8 @@ def _unsupported_runtime(query: ResolvedQuery, candidate: Candidate) -> Abstenti
     if hardware not in RUNTIMES:
         # Imported files may name hardware that no runtime of the platform drives.
         return Abstention("no_runtime", f"not measured, and no runtime of this platform drives {hardware}")
+    if not supports_mode(hardware, query.mode) and RUNTIMES[hardware].backend == candidate.target.backend:
+        return Abstention("no_runtime", f"{candidate.target.backend} runs inference only here, not {query.mode}")
     reason = _unsupported_precision(query, candidate.target)
     return None if reason is None else Abstention("no_runtime", reason)
 

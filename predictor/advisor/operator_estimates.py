@@ -60,7 +60,10 @@ def operator_estimate(
     """Return the estimate of a priced cell, with its reasons."""
     target, cautions = candidate.target, []
     if not prediction.measured_device:
-        cautions.append(f"{target.label}: nothing was measured on the device, its spec sheet stands for it.")
+        cautions.append(
+            f"{target.label}: no whole model was measured there in {query.precision}; kernels of other GPUs and its "
+            "spec sheet stand for it."
+        )
     if target.backend == UNSTATED:
         cautions.append(f"{target.label}: its files state no runtime, PyTorch is taken for it.")
     if prediction.host_bound:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from accel_platform.errors import InvalidInput
+from accel_platform.events.types import Mode
 from accel_platform.hardware.catalog import form_factor_caution
 from accel_platform.precisions import PRECISIONS, canonical_precision
 from predictor.advisor.candidates import AbsentDevice, Candidate, choose_candidates
@@ -29,7 +30,7 @@ class ResolvedQuery:
     """A query with every default filled in; equal for queries that have the same figures on every target."""
 
     subject: ResolvedModel
-    mode: str
+    mode: Mode
     precisions: tuple[str | None, ...]
     """Precisions that answer it, the best first; None stands for figures that state none."""
     batch_size: int

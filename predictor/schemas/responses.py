@@ -106,6 +106,10 @@ class Figures(_Value):
         description="1000 * batch_size / latency_ms at each point of its interval. `throughput_items_per_s` of results "
         "is by the mean time of all batches instead."
     )
+    output_tokens_per_s: Interval | None = Field(
+        default=None, description="Generated tokens of the whole batch per second, at each point of the latency's "
+        "interval. Null except in generation.",
+    )  # fmt: skip
     memory_peak_mib: Interval | None = None
     cost: Cost | None = Field(default=None, description="Null where no price is known.")
     energy: Energy | None = Field(default=None, description="Null where nothing was metered and no TDP is known.")

@@ -80,7 +80,7 @@ def compare(candidate: Predictor, serving: Predictor | None, reference: Predicto
     those of both training sets, or, where these are too few, all of the candidate's.
     """
     if serving is None:
-        return PromotionDecision(True, "nothing that could be read was in service", {})
+        return PromotionDecision(True, "no other can be read", {})
     others = {other.predictor_id: other for other in (serving, reference or serving)}
     reports = {}
     for name, other in others.items():

@@ -170,7 +170,7 @@ def fit_modes(
         training_range = TrainingRange.fit(mode_samples)
         modes[mode] = ModeModel(model, calibrate_regimes(holdouts[mode]), training_range, median_log_latency(model))
         errors = ", ".join(f"{found['median_ape']:.1%} lacking {regime}" for regime, found in latency[mode].items())
-        notify(f"{mode}: {len(mode_samples)} cases; median error {errors}")
+        notify(f"{mode}: {len(mode_samples)} cells; median error {errors or 'not known: too few to hold some out'}")
     return modes, holdouts, latency
 
 
@@ -252,12 +252,19 @@ def _group_by_mode(training_set: TrainingSet, skipped: dict[str, int]) -> dict[s
         families = sorted({sample.family for sample in training_set.measured})
         left_out = "".join(f"; {count} left out: {reason}" for reason, count in training_set.skipped.items())
         raise NotEnoughEvidence(
-            f"A predictor needs {MIN_SAMPLES} measured cells of {MIN_GROUPS} model families in one mode; the warehouse "
-            f"has {len(training_set.measured)} of {len(families)} ({', '.join(families) or 'none'}){left_out}. "
+            f"A predictor needs {MIN_SAMPLES} measured cells of {MIN_GROUPS} model families in one mode; the tables "
+            f"have {_counted(training_set.measured)} ({', '.join(families) or 'no family'}){left_out}. "
             "Measure more with `accel bench run`, then `accel db rebuild` and `accel train`. What was measured can be "
             "recommended already."
         )
     return modes
+
+
+def _counted(samples: Sequence[Sample]) -> str:
+    """Return how many cells and families each mode has."""
+    modes = sorted({sample.mode for sample in samples})
+    each = [(mode, [sample for sample in samples if sample.mode == mode]) for mode in modes]
+    return ", ".join(f"{len(s)} of {len({x.family for x in s})} in {mode}" for mode, s in each) or "none"
 
 
 def _is_enough(samples: Sequence[Sample]) -> bool:

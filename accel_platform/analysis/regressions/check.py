@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
+from uuid import UUID
 
 from accel_platform.analysis.query.measured import ProcessResult, attach_samples, read_series_of_runs
 from accel_platform.analysis.query.run_refs import ObservedDevices, RunSet, differing_keys, observed_devices
@@ -135,9 +136,22 @@ def _cell(
     if level is not None:
         # What was measured again at the old level is neither baseline nor noise of the new one.
         others = [p for p in others if p.result_id < level.first_result or p.commit not in level.commits_before]
-        before = _newest([process for process in others if process.result_id >= level.first_result])
+        before = _at_level(level, others, decided.undecided.get(series, ()))
     rejections = len(_of(found, new)) - len(after)
     return _Cell(series, before, after, _of(counted, again), others, rejections, level is not None)
+
+
+def _at_level(
+    level: AcceptedShift, processes: Sequence[ProcessResult], undecided: Sequence[UUID]
+) -> list[ProcessResult]:
+    """Return the first processes at an accepted level, as many as the noise estimate needs.
+
+    The first, and none since a shift that nobody accepted: else a regression that was found and pushed once more would
+    be its own baseline.
+    """
+    end = next((first for first in undecided if first > level.first_result), None)
+    since = [p for p in processes if p.result_id >= level.first_result and (end is None or p.result_id < end)]
+    return since[:MIN_EARLIER_PROCESSES]
 
 
 def _accepted_level(

@@ -24,6 +24,7 @@ SELECT s.* FROM regressions AS s LEFT JOIN results AS r ON r.result_id = s.first
 WHERE ($state IS NULL OR s.state = $state) AND {condition}
 ORDER BY s.found_at DESC, s.regression_id
 """
+_OPEN = f"SELECT {', '.join(_IDENTITY)}, first_result FROM regressions WHERE state = 'open' ORDER BY first_result"
 _REJECTED = "SELECT unnest(rejected_results) AS result_id FROM regressions WHERE state = 'rejected'"
 
 
@@ -51,6 +52,8 @@ class ShiftDecisions:
     """Accepted shifts in order of time: each begins a new baseline of its series."""
     rejected: frozenset[UUID] = frozenset()
     """Results at rejected levels: neither candidate nor baseline, and no measure of the noise of their series."""
+    undecided: Mapping[MeasuredSeries, Sequence[UUID]] = field(default_factory=dict)
+    """First results of recorded shifts that nobody decided about yet, in order of time."""
 
     def counted(self, processes: Iterable[ProcessResult]) -> list[ProcessResult]:
         """Return the processes that were not rejected."""
@@ -62,7 +65,10 @@ def read_decisions(reader: Reader) -> ShiftDecisions:
     for row in reader.rows(_ACCEPTED):
         shift = AcceptedShift(row["first_result"], frozenset(row["commits_before"] or ()))
         accepted.setdefault(_series(row), []).append(shift)
-    return ShiftDecisions(accepted, frozenset(row["result_id"] for row in reader.rows(_REJECTED)))
+    undecided: dict[MeasuredSeries, list[UUID]] = {}
+    for row in reader.rows(_OPEN):
+        undecided.setdefault(_series(row), []).append(row["first_result"])
+    return ShiftDecisions(accepted, frozenset(row["result_id"] for row in reader.rows(_REJECTED)), undecided)
 
 
 def build_acceptance(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftAccepted:

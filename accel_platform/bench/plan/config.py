@@ -28,6 +28,9 @@ Models = Annotated[
     Discriminator(lambda value: "object" if isinstance(value, dict) else "list"),
 ]
 
+NIGHTLY = "0 1 * * *"
+"""Times of a suite that states none, as cron text in UTC."""
+
 
 class BenchmarkConfig(BaseModel):
     """One benchmark: models by hardware by shape, its thoroughness, and the reports written afterwards."""

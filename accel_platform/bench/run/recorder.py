@@ -217,4 +217,4 @@ def _progress_line(payload: ResultRecorded | VerificationRecorded) -> str:
         return f"verified, differs by {payload.relative_error:.2g}"
     median_ms = median_ns(payload.samples_ns) / 1e6
     doubt = f", noisy: {payload.noisy_reason}" if payload.noisy else ""
-    return f"{median_ms:.1f} ms, {len(payload.samples_ns)} samples{doubt}"
+    return f"{median_ms:.3g} ms, {len(payload.samples_ns)} samples{doubt}"

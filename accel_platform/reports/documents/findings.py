@@ -71,17 +71,17 @@ def _places(group: Sequence[Cell]) -> list[Cell]:
 
 def _fastest(source: ReportSource, provenance: Provenance, ranked: Sequence[Sequence[Cell]]) -> Finding:
     devices = {cell["device_name"] for ranks in ranked for cell in ranks}
+    columns = ("hardware",) if len(devices) == 1 else ("hardware", "device_name")
+    if len(ranked) <= _MOST_NAMED:
+        told = [_fastest_for(ranks, columns) for ranks in ranked]
+        return Finding(f"{'; '.join(told)} ({provenance}).", source.command("accel report performance --format json"))
     wins: dict[str, list[float]] = {}
     close = 0
     for first, second, *_ in ranked:
-        high, low = (
-            figure_with_spread(first, "latency")["high"] or first["latency_ms"],
-            figure_with_spread(second, "latency")["low"] or second["latency_ms"],
-        )
-        if high >= low:
+        if _are_close(first, second):
             close += 1
         else:
-            place = label(first, ("hardware",) if len(devices) == 1 else ("hardware", "device_name"))
+            place = label(first, columns)
             wins.setdefault(place, []).append(second["latency_ms"] / first["latency_ms"])
     told = [
         f"{place} is the fastest for {len(gains)} (in the median {median(gains):.2g} times as fast as the next)"
@@ -93,6 +93,22 @@ def _fastest(source: ReportSource, provenance: Provenance, ranked: Sequence[Sequ
         f"Of {count_of(len(ranked), 'model')} {provenance} in several places at one shape, {'; '.join(told)}.",
         source.command("accel report performance --format json"),
     )
+
+
+def _fastest_for(ranks: Sequence[Cell], columns: tuple[str, ...]) -> str:
+    """Say which place runs a model fastest at the shape that most places ran, with the figures of the first two."""
+    first, second, *_ = ranks
+    shape = label(first, ("batch_size", "sequence_length"))
+    what = f"{first['model_id']} at {shape} runs fastest on {label(first, columns)}"
+    times = f"{first['latency_ms']:.3g} ms, next {label(second, columns)} with {second['latency_ms']:.3g} ms"
+    return f"{what}: {times}" + (", closer than they scatter" if _are_close(first, second) else "")
+
+
+def _are_close(first: Cell, second: Cell) -> bool:
+    """Return whether two latencies are closer than they scatter."""
+    high = figure_with_spread(first, "latency")["high"] or first["latency_ms"]
+    low = figure_with_spread(second, "latency")["low"] or second["latency_ms"]
+    return bool(high >= low)
 
 
 def shifts(source: ReportSource) -> list[Finding]:

@@ -270,6 +270,27 @@ class TestRecorded:
         assert (found.state, found.change_percent) == ("regressed", pytest.approx(30, abs=3))
         assert len(lab.reader().rows("SELECT * FROM results")) == 15
 
+    @pytest.mark.parametrize("recorded", [True, False])
+    def test_a_regression_that_nobody_accepted_is_no_baseline_when_pushed_again(self, lab: Lab, recorded: bool) -> None:
+        """Whoever keeps the commit before an accepted level as the baseline is held against that level alone."""
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 1.3)
+        record_regressions(lab.settings, [regression_event(lab.only())])
+        [row] = lab.rows()
+        lab.log.append([event(build_acceptance(lab.reader(), row["regression_id"], by="ada", reason="more layers"))])
+        lab.runs(3, "c" * 40, 1.3)
+        slow, again = "d" * 40, "e" * 40
+        lab.runs(8, slow, 1.7)
+        found = lab.only(candidate=slow)
+        if recorded:
+            record_regressions(lab.settings, [regression_event(found)])
+        lab.runs(3, again, 1.7)
+        pushed = lab.only(candidate=again)
+        assert (found.state, pushed.state) == ("regressed", "regressed")
+        assert pushed.before_ms == pytest.approx(found.before_ms, rel=0.02)
+        # Nor are newer results the baseline of an older candidate.
+        assert lab.only(candidate="c" * 40).state == "ok"
+
     @pytest.mark.parametrize("first", ["baseline", "candidate"])
     def test_a_baseline_that_is_measured_after_the_accepted_commit_is_no_newer(self, lab: Lab, first: str) -> None:
         if first == "baseline":

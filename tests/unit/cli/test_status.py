@@ -41,4 +41,8 @@ def test_each_stage_names_the_next(tmp_path: Path) -> None:
     measured = _status(settings.home)
     assert measured["tables"]["measured"] == 1
     assert measured["predictor"] is None
-    assert measured["next"].startswith("`accel train`")
+    assert measured["next"].startswith("`accel bench run`: a predictor of your own takes 12 cells of 3 model families")
+    log.append([event(result(model_id=f"{f}-{b}", model_family=f, batch_size=b, provenance="imported"))
+                for f in ("bert", "vit", "t5") for b in (1, 2, 4, 8)])  # fmt: skip
+    refresh(settings)
+    assert _status(settings.home)["next"].startswith("`accel train`")

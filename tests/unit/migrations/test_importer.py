@@ -516,4 +516,4 @@ class TestCommand:
         (tmp_path / "a.csv").write_bytes((FIXTURES / "suite_csv.csv").read_bytes())
         for expected in ("1 imported", "1 already imported"):
             answer = CliRunner().invoke(app, [str(tmp_path), "--home", str(tmp_path / ".accel")])
-            assert f"1 files: {expected}." in answer.stdout
+            assert f"1 file: {expected}." in answer.stdout

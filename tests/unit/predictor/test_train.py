@@ -180,7 +180,9 @@ def test_new_measurements_make_a_new_predictor(tmp_path: Path) -> None:
 
 def test_too_little_says_what_there_is_and_what_to_measure(tmp_path: Path) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:2]))
-    with pytest.raises(NotEnoughEvidence, match=r"3 model families .* 12 of 2 \(bert, vit\).*accel bench run"):
+    with pytest.raises(
+        NotEnoughEvidence, match=r"3 model families .* 12 of 2 in inference \(bert, vit\).*accel bench run"
+    ):
         train(settings, EventLog.open(settings))
     assert artifact.current_id(settings) is None
     assert not list(EventLog.open(settings).read(types={"PredictorTrained"}))
