@@ -51,7 +51,7 @@ def test_one_row_is_a_list_of_its_fields() -> None:
         "model   bert",
         *(f"{'reason' * (line == 0):8}long long long long long long" for line in range(5)),
     ]
-    assert list(terminal(table_of(fitted([{"id": "x" * 99, "n": 1}], 40)[0])))[2] == "id    " + "x" * 33 + "…"
+    assert list(terminal(table_of(fitted([{"id": "x" * 99, "n": 1}], 40)[0])))[2] == "id    " + "x" * 35 + "…"
 
 
 def test_a_table_is_whole_in_a_pipe_and_where_all_of_it_is_asked_for(
