@@ -88,7 +88,7 @@ def test_a_device_that_reaches_less_than_others_teaches_its_effect_and_not_the_t
 
 
 def test_what_is_particular_to_a_device_scales_its_times_alone() -> None:
-    known = _rates("NVIDIA A100 PCIe 40GB")
+    known = _rates("AMD Instinct MI100")
     utilization = shipped_predictor().utilization
     operators = np.array([[1e6, 1e6, 0.0], [3e4, 3e4, 1.0]])
     [times] = utilization.times_ms([("elementwise", operators)], [known, replace(known, name="another")], 32)
