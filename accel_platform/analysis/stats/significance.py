@@ -111,7 +111,9 @@ def _spread(medians_ns: Sequence[float]) -> float:
     """Return the standard deviation of one process's median, in logarithms, without drift."""
     if len(medians_ns) < 5 or min(medians_ns) <= 0:
         raise ValueError("A noise level needs the medians, above 0, of five processes or more.")
-    steps = np.diff(np.log(np.asarray(medians_ns, dtype=np.float64)))
+    medians = np.asarray(medians_ns, dtype=np.float64)
+    # log1p, because two neighbouring doubles have the same logarithm
+    steps = np.log1p(np.diff(medians) / medians[:-1])
     return math.sqrt(float(np.mean(steps**2)) / 2)
 
 

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
@@ -114,6 +114,7 @@ def test_noise_is_seldom_called_a_difference_and_a_slowdown_nearly_always() -> N
 
 
 @given(st.lists(st.floats(min_value=1e3, max_value=1e9), min_size=5, max_size=50), st.integers(2, 20))
+@example(medians=[1000.0] * 4 + [1000.0000000000001], processes=2)
 def test_more_processes_a_side_lower_the_noise(medians: list[float], processes: int) -> None:
     assume(len(set(medians)) > 1)
     assert 0 < estimate_noise_level(medians, processes=processes) < estimate_noise_level(medians)
