@@ -12,7 +12,7 @@ from accel_platform.cli.output import exit_if_nothing, note, print_json, print_t
 
 if TYPE_CHECKING:
     from predictor.schemas.responses import Interval
-    from predictor.schemas.serving import NotServed, ServingAnswer, ServingOption
+    from predictor.schemas.serving import MeasuredNearby, NotServed, ServingAnswer, ServingOption
 
 _SHOWN = 12
 """Deployments that are printed unless all are asked for."""
@@ -40,7 +40,8 @@ def serving(
         float | None, typer.Option("--requests-per-s", help="Requests that arrive, in place of --users.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option("--engine", help="vllm, sglang or trtllm.", show_default="the best of them")
+        str | None,
+        typer.Option("--engine", help="llama.cpp, vllm, sglang or trtllm.", show_default="the best of the others"),
     ] = None,
     hardware: Annotated[
         list[str] | None,
@@ -135,19 +136,23 @@ def _print_answer(answer: ServingAnswer, *, verbose: bool) -> None:
         note(f"memory of the first: {_memory(best)}")
         note(f"start it: {best.launch}")
         if best.nearest:
-            near = best.nearest[0]
-            engine = " ".join(filter(None, (near.engine, near.engine_version)))
-            note(
-                f"nearest measured: {near.devices} x {near.device}, {engine}, "
-                f"{near.users} users, {near.input_tokens}+{near.output_tokens} tokens: "
-                f"{near.first_token_ms:,.4g} ms, {near.output_token_ms:.3g} ms (event {near.event_id})"
-            )
+            note(f"nearest measured: {_nearby(best.nearest[0])}")
         if (price := next((o for o in shown if o.price_date), None)) is not None:
             note(f"prices: on demand, as of {price.price_date} for the {price.device}")
     _print_excluded(answer.excluded, verbose=verbose)
     cautions = dict.fromkeys(caution for option in shown for caution in option.cautions)
     for warning in (*answer.warnings, *(cautions if verbose else list(cautions)[:3])):
         note(f"warning: {warning}")
+
+
+def _nearby(near: MeasuredNearby) -> str:
+    engine = " ".join(filter(None, (near.engine, near.engine_version)))
+    load = f"a batch of {near.users}" if near.batch else f"{near.users} users"
+    first = "" if near.first_token_ms is None else f"{near.first_token_ms:,.4g} ms to the first token, "
+    return (
+        f"{near.devices} x {near.device}, {engine}, {load}, {near.input_tokens}+{near.output_tokens} tokens: "
+        f"{first}{near.output_token_ms:.3g} ms per token (event {near.event_id})"
+    )
 
 
 def _row(option: ServingOption) -> dict[str, Any]:

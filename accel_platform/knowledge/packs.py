@@ -26,7 +26,10 @@ _CHOICES = "packs-chosen-"
 """Prefix of the segments that hold additions and removals of packs."""
 
 
-FITTED_FROM = ("aiconfigurator", "aiconfigurator-kernels", "neusight-kernels", "neusight-models")
+FITTED_FROM = (
+    "aiconfigurator", "aiconfigurator-kernels", "llm-inference-bench", "llm-pilot", "neusight-kernels",
+    "neusight-models",
+)  # fmt: skip
 """Packs that predictors which ship fitted have learned from: removing one takes nothing out of these."""
 
 

@@ -29,7 +29,7 @@ from predictor.schemas.serving import (
     ServingOption,
     ServingQuery,
 )
-from predictor.serving.loads import ENGINES, Deployment, Load, find_served_model, resolve_quantization
+from predictor.serving.loads import BATCHED, LOADED, Deployment, Engine, Load, find_served_model, resolve_quantization
 from predictor.serving.measured_loads import MeasuredLoad
 from predictor.serving.memory import MemoryFit, memory_fit
 from predictor.serving.predictor import ServingPredictor, ServingTimes, shipped_predictor
@@ -43,6 +43,7 @@ _LAUNCH = {
     "vllm": "vllm serve {model} --tensor-parallel-size {devices} --max-num-seqs {users} --max-model-len {length}",
     "sglang": "python -m sglang.launch_server --model-path {model} --tp {devices} --max-running-requests {users} "
     "--context-length {length}",
+    "llama.cpp": "llama-server -m {model}.gguf -ngl 999 --parallel {users} --ctx-size {context}",
     "trtllm": "trtllm-serve {model} --tp_size {devices} --max_batch_size {users} --max_seq_len {length}",
 }
 
@@ -153,11 +154,12 @@ def _fitting(
 ) -> list[tuple[Deployment, MemoryFit]]:
     """Return the deployments that fit and can be priced; the others are added to `excluded`."""
     found = []
-    engines = ENGINES if query.engine is None else (query.engine,)
     for device in devices:
         left_out = partial(NotServed, device=device.name)
-        if device.kind != "gpu" or device.vendor != "NVIDIA":
-            reason = f"loads were measured on NVIDIA's GPUs only, and {device.name} is none"
+        engines = _engines_on(device, query.engine)
+        if not engines:
+            measured = f"{query.engine} was not measured" if query.engine else "none of these engines was measured"
+            reason = f"{measured} on a {device.kind.upper()} of {device.vendor}"
             excluded.append(left_out(devices=1, cause="unsupported", reason=reason))
             continue
         if not device.bandwidth_gb_s or not device.peak_fp16_tensor_tflops:
@@ -182,6 +184,16 @@ def _fitting(
                 continue
             found += [(replace(deployment, engine=engine), fit) for engine in engines]
     return found
+
+
+def _engines_on(device: DeviceSpec, engine: Engine | None) -> tuple[Engine, ...]:
+    """Return the engines to choose among: the one asked for, else those measured request by request, else vLLM."""
+    if device.kind != "gpu":
+        return ()
+    loaded, batched = LOADED.get(device.vendor, ()), BATCHED.get(device.vendor, ())
+    if engine is None:
+        return loaded or batched[:1]
+    return (engine,) if engine in (*loaded, *batched) else ()
 
 
 def _loads_at_rate(
@@ -261,6 +273,11 @@ def _option(candidate: _Candidate, model: str, measured: Sequence[MeasuredLoad])
         cautions.append(f"only {fit.max_users} of {load.users:.0f} requests fit at once: the others wait")
     if not any(row.deployment.device == spec for row in measured):
         cautions.append(f"no load was measured on {spec.name}: its figures follow from those of other GPUs")
+    if provenance == "predicted" and not deployment.loaded:
+        cautions.append(
+            f"of {deployment.engine} on {spec.vendor}'s GPUs only whole batches were measured: how often the limits of "
+            "the first token hold is not known"
+        )
     return ServingOption(
         rank=0,
         device=spec.name,
@@ -283,6 +300,7 @@ def _option(candidate: _Candidate, model: str, measured: Sequence[MeasuredLoad])
             devices=deployment.devices,
             users=min(fit.max_users, max(1, round(load.users))),
             length=int(load.input_tokens + load.output_tokens),
+            context=int(load.input_tokens + load.output_tokens) * min(fit.max_users, max(1, round(load.users))),
         ),
         cautions=cautions,
     )
@@ -320,6 +338,7 @@ def _distance(row: MeasuredLoad, deployment: Deployment, load: Load) -> float:
         sum(abs(math.log(a / b)) for a, b in ratios)
         + (row.deployment.engine != deployment.engine)
         + 2 * (row.deployment.device != deployment.device)
+        + 2 * (row.load.batch != load.batch or math.isnan(row.first_ms))
         + (row.deployment.attention_copies != deployment.attention_copies)
     )
 
@@ -337,7 +356,8 @@ def _nearby(row: MeasuredLoad) -> MeasuredNearby:
         users=round(load.users),
         input_tokens=round(load.input_tokens),
         output_tokens=round(load.output_tokens),
-        first_token_ms=row.first_ms,
+        batch=load.batch,
+        first_token_ms=None if math.isnan(row.first_ms) else row.first_ms,
         output_token_ms=row.token_ms,
     )
 

@@ -49,8 +49,8 @@ class ServingQuery(_Value):
         description="Requests under way at once: each user asks again when the answer is there. Default: 1.",
     )  # fmt: skip
     requests_per_s: PositiveFloat | None = Field(default=None, description="Requests that arrive, in place of users.")
-    engine: Literal["vllm", "sglang", "trtllm"] | None = Field(
-        default=None, description="Default: whichever serves best."
+    engine: Literal["vllm", "sglang", "trtllm", "llama.cpp"] | None = Field(
+        default=None, description="Default: whichever of vllm, sglang and trtllm serves best."
     )
     hardware: list[Name] | None = Field(
         default=None, min_length=1, max_length=64,
@@ -93,8 +93,9 @@ class MeasuredNearby(_Value):
     users: int
     input_tokens: int
     output_tokens: int
-    first_token_ms: float
-    output_token_ms: float
+    batch: bool = Field(description="All requests came at once and none followed.")
+    first_token_ms: float | None = Field(description="Null where nobody timed it.")
+    output_token_ms: float = Field(description="Of a batch: the whole of it per output token of a request.")
 
 
 class ServingOption(_Value):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from predictor.calibration.conformal import calibrate
+from predictor.calibration.conformal import Calibration, calibrate
 from predictor.serving.measured_loads import MeasuredLoad, groups_of, load_measured_loads
 from predictor.serving.predictor import SHIPPED, ServingPredictor, fit, predict_times, save
 from predictor.serving.work import Array, Work, work_of
@@ -30,7 +30,10 @@ def row_weights(rows: Sequence[MeasuredLoad]) -> Array:
 
 
 def leave_out(rows: Sequence[MeasuredLoad], groups: Sequence[str]) -> tuple[Array, Array]:
-    """Return logs of predicted over measured times, per output token and to the first, each group left out in turn."""
+    """Return logs of predicted over measured times, per output token and to the first, each group left out in turn.
+
+    NaN where nobody timed a first token.
+    """
     names = np.array(groups)
     token_ms, first_ms = _times(rows)
     token_error, first_error = np.zeros(len(rows)), np.zeros(len(rows))
@@ -45,12 +48,21 @@ def leave_out(rows: Sequence[MeasuredLoad], groups: Sequence[str]) -> tuple[Arra
 
 def fit_shipped(rows: Sequence[MeasuredLoad]) -> ServingPredictor:
     """Return the predictor learned from all rows, with the errors that leaving out devices and models shows."""
-    errors = {name: leave_out(rows, groups_of(rows)[name]) for name in ("device", "model")}
-    names = [group for name in errors for group in groups_of(rows)[name]]
-    token_error, first_error = (
-        calibrate(np.abs(np.concatenate([found[i] for found in errors.values()])), names, level=LEVEL) for i in (0, 1)
+    left_out = [(leave_out(rows, groups), groups) for groups in map(groups_of(rows).__getitem__, ("device", "model"))]
+
+    def calibration(of: int, here: Array) -> Calibration:
+        errors = np.concatenate([found[of][here] for found, _ in left_out])
+        names = [name for _, groups in left_out for name in np.array(groups)[here]]
+        return calibrate(np.abs(errors), names, level=LEVEL)
+
+    batch = np.array([row.load.batch for row in rows])
+    timed = np.isfinite([row.first_ms for row in rows])
+    return ServingPredictor(
+        *fit(_work(rows), *_times(rows), row_weights(rows)),
+        token_error=calibration(0, timed),
+        first_error=calibration(1, timed),
+        batch_error=calibration(0, batch),
     )
-    return ServingPredictor(*fit(_work(rows), *_times(rows), row_weights(rows)), token_error, first_error)
 
 
 def _work(rows: Sequence[MeasuredLoad]) -> Work:
@@ -64,4 +76,4 @@ def _times(rows: Sequence[MeasuredLoad]) -> tuple[Array, Array]:
 if __name__ == "__main__":
     shipped = fit_shipped(load_measured_loads())
     save(shipped, SHIPPED)
-    sys.stderr.write(f"token: {shipped.token_error}\nfirst: {shipped.first_error}\n")
+    sys.stderr.write(f"token: {shipped.token_error}\nfirst: {shipped.first_error}\nbatch: {shipped.batch_error}\n")

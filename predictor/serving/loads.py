@@ -14,9 +14,17 @@ from accel_platform.hardware.catalog import DeviceSpec
 from accel_platform.hardware.peaks import peak_ops_per_s
 from accel_platform.workloads.kv_cache import Decoder
 
-Engine = Literal["vllm", "sglang", "trtllm"]
+Engine = Literal["vllm", "sglang", "trtllm", "llama.cpp", "deepspeed-mii", "deepspeed", "tgis"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 """Engines of which measured loads are at hand."""
+LOADED: dict[str | None, tuple[Engine, ...]] = {"NVIDIA": ("vllm", "sglang", "trtllm")}
+"""Engines whose loads were measured request by request, by the maker of the device."""
+BATCHED: dict[str | None, tuple[Engine, ...]] = {
+    "NVIDIA": ("llama.cpp",),
+    "AMD": ("vllm", "llama.cpp"),
+    "Intel": ("vllm", "llama.cpp"),
+}
+"""Engines of which only whole batches were measured, by the maker of the GPU."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,8 @@ class Load:
     users: float
     input_tokens: float
     output_tokens: float
+    batch: bool = False
+    """They come all at once and none follows: no prompt arrives while others generate."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,16 @@ class Deployment:
     @property
     def kept(self) -> Quantization:
         return QUANTIZATIONS[self.quantization]
+
+    @property
+    def side_by_side(self) -> int:
+        """Devices that work at the same time: llama.cpp gives each some of the layers, which follow one another."""
+        return 1 if self.engine == "llama.cpp" else self.devices
+
+    @property
+    def loaded(self) -> bool:
+        """Whether loads of this engine on this maker's devices were measured request by request."""
+        return self.engine in LOADED.get(self.device.vendor, ())
 
     @property
     def flops(self) -> float:
@@ -93,7 +113,7 @@ def find_served_model(name: str) -> Decoder | None:
     What follows the name may be a version or a way of keeping it (`-Instruct`, `-FP8`), but no other model:
     `DeepSeek-R1-Distill-Qwen-7B` is none.
     """
-    slug = re.sub(r"[^a-z0-9.]+", "-", name.casefold().rpartition("/")[2])
+    slug = re.sub(r"[^a-z0-9.]+", "-", name.casefold().rpartition("/")[2]).removeprefix("meta-")
     for stem, decoder in _models():
         rest = slug.removeprefix(stem)
         if slug.startswith(stem) and not rest[:1].isalnum() and "distill" not in rest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,16 +11,17 @@ from typing import Any, cast
 
 import pyarrow.parquet as pq
 
-from accel_platform.hardware.catalog import find_spec
+from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.knowledge.packs import PACKS
 from accel_platform.warehouse.reader import Reader
 from predictor.serving.loads import ENGINES, Deployment, Engine, Load, find_served_model, resolve_quantization
 
-_SOURCE = "aiconfigurator"
+_SOURCES = ("aiconfigurator", "llm-inference-bench", "llm-pilot")
+_ENGINES = {"tensorrt-llm": "trtllm"}
 _IN_TABLES = f"""
 SELECT CAST(event_id AS VARCHAR) AS event_id, CAST(payload AS VARCHAR) AS payload
 FROM usable_results JOIN events USING (event_id)
-WHERE mode = 'generation' AND time_to_first_token_ms IS NOT NULL AND backend IN {ENGINES}
+WHERE mode = 'generation' AND backend IN {(*ENGINES, *_ENGINES)}
 """
 _IN_ONE_HOST = (1, 2, 4, 8, 16)
 """Devices over which attention heads divide. Rows of others (20, 28, 72, ...) are of disaggregated serving, though they
@@ -35,13 +37,16 @@ class MeasuredLoad:
     model: str
     engine_version: str | None
     token_ms: float
+    """Milliseconds per output token after the first; of a batch those of the whole per output token of a request."""
     first_ms: float
+    """Milliseconds to the first token; NaN where nobody timed it."""
     event_id: str
 
 
 def load_measured_loads() -> list[MeasuredLoad]:
     """Return the shipped rows of aggregated serving, each once, however many exports of it there are."""
-    return _distinct(pq.read_table(PACKS / _SOURCE / "results.parquet", columns=["event_id", "payload"]).to_pylist())
+    tables = (pq.read_table(PACKS / source / "results.parquet", columns=["event_id", "payload"]) for source in _SOURCES)
+    return _distinct(row for table in tables for row in table.to_pylist())
 
 
 def measured_loads_in(reader: Reader) -> list[MeasuredLoad]:
@@ -59,20 +64,13 @@ def _distinct(rows: Iterable[Mapping[str, Any]]) -> list[MeasuredLoad]:
 def measured_load(event_id: str, payload: Mapping[str, Any]) -> MeasuredLoad | None:
     """Return the row of an imported result; None where it is of another kind, or says too little."""
     original = payload.get("original") or {}
-    stated: dict[str, Any] = original.get("configuration") or {}
     decoder = find_served_model(str(original.get("model")))
-    device = find_spec(re.sub(r"^(.*)_sxm$", r"\1 SXM", str(stated.get("system"))))
-    engine, first, token = (
-        payload.get("backend"),
-        payload.get("time_to_first_token_ms"),
-        payload.get("time_per_output_token_ms"),
-    )
-    if stated.get("mode") != "agg" or decoder is None or device is None or engine not in ENGINES:
+    engine = _ENGINES.get(str(payload.get("backend")), payload.get("backend"))
+    length, out = payload.get("sequence_length"), payload.get("output_tokens")
+    if decoder is None or engine not in ENGINES or not length or not out:
         return None
-    if not first or not token or not payload.get("sequence_length") or not payload.get("output_tokens"):
-        return None
-    devices, copies = _devices(stated)
-    if devices not in _IN_ONE_HOST:
+    found = _planned(payload, original) or _whole_batch(payload, original) or _load_test(payload, original)
+    if found is None or found.device is None or found.devices not in _IN_ONE_HOST:
         return None
     precision = payload.get("precision")
     kept = (
@@ -82,19 +80,70 @@ def measured_load(event_id: str, payload: Mapping[str, Any]) -> MeasuredLoad | N
         if "fp8" in original["model"].casefold()
         else "bf16"
     )
+    quantization = resolve_quantization(kept)
     return MeasuredLoad(
-        Deployment(decoder, device, cast("Engine", engine), resolve_quantization(kept), devices, copies),
-        Load(
-            float(original.get("concurrency") or payload["batch_size"]),
-            float(payload["sequence_length"]),
-            float(payload["output_tokens"]),
-        ),
+        Deployment(decoder, found.device, cast("Engine", engine), quantization, found.devices, found.copies),
+        Load(float(found.users), float(length), float(out), batch=found.batch),
         model=_family(str(original["model"])),
-        engine_version=stated.get("backend_version"),
-        token_ms=float(token),
-        first_ms=float(first),
+        engine_version=found.version,
+        token_ms=float(found.token_ms),
+        first_ms=float(found.first_ms),
         event_id=event_id,
     )
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """What a row says in the way of its tool."""
+
+    device: DeviceSpec | None
+    devices: int
+    users: float
+    token_ms: float
+    first_ms: float = math.nan
+    copies: int = 1
+    batch: bool = False
+    version: str | None = None
+
+
+def _planned(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _Stated | None:
+    """Return what aiconfigurator's rows say."""
+    stated: dict[str, Any] = original.get("configuration") or {}
+    first, token = payload.get("time_to_first_token_ms"), payload.get("time_per_output_token_ms")
+    if stated.get("mode") != "agg" or not first or not token:
+        return None
+    devices, copies = _devices(stated)
+    return _Stated(
+        find_spec(re.sub(r"^(.*)_sxm$", r"\1 SXM", str(stated.get("system")))),
+        devices,
+        original.get("concurrency") or payload["batch_size"],
+        token,
+        first,
+        copies,
+        version=stated.get("backend_version"),
+    )
+
+
+def _whole_batch(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _Stated | None:
+    """Return what rows of LLM-Inference-Bench say: seconds of a whole batch."""
+    latency = payload.get("latency_mean_ms")
+    if (original.get("units") or {}).get("Latency") != "s per batch" or not latency or not payload.get("batch_size"):
+        return None
+    return _Stated(
+        find_spec(str(original.get("hardware"))),
+        original.get("devices") or 1,
+        payload["batch_size"],
+        latency / payload["output_tokens"],
+        batch=True,
+    )
+
+
+def _load_test(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _Stated | None:
+    """Return what load tests of LLM-Pilot say. Their time to the first token leaves the prompt out."""
+    token, users = payload.get("time_per_output_token_ms"), original.get("concurrency")
+    if payload.get("backend") != "tgis" or not token or not users:
+        return None
+    return _Stated(find_spec(str(original.get("hardware"))), original.get("devices") or 1, users, token)
 
 
 def _devices(stated: Mapping[str, Any]) -> tuple[int, int]:
@@ -125,13 +174,15 @@ def _devices(stated: Mapping[str, Any]) -> tuple[int, int]:
 def _family(model: str) -> str:
     """Return the model's architecture and size, so that two ways of keeping it are one model."""
     slug = model.casefold().rpartition("/")[2]
-    slug = re.sub(r"[-_](instruct|fp8|nvfp4)", "", slug)
+    slug = re.sub(r"[-_](instruct|fp8|nvfp4|hf)\b", "", slug).removeprefix("meta-")
     return re.sub(r"deepseek-(r1|v3(\.1)?)", "deepseek-v3", slug)
 
 
 def _identity(row: MeasuredLoad) -> tuple[object, ...]:
     where = row.deployment.device.name, row.deployment.engine, row.model
-    return *where, row.load, round(row.first_ms), round(row.token_ms, 2)
+    # Exports of the same request-by-request load count its devices differently.
+    devices = row.deployment.devices if row.load.batch else None
+    return *where, devices, row.load, f"{row.first_ms:.0f}", round(row.token_ms, 2)
 
 
 def groups_of(rows: Iterable[MeasuredLoad]) -> dict[str, list[str]]:

@@ -61,7 +61,7 @@ def cache_copies(deployment: Deployment) -> float:
     Tensor parallelism splits it by key-value heads. Devices beyond their number keep another copy, and a latent vector
     cannot be split at all; with data-parallel attention a request is kept by its own group alone.
     """
-    group = deployment.devices / deployment.attention_copies
+    group = deployment.side_by_side / deployment.attention_copies
     return max(1.0, group / deployment.decoder.cache_parts)
 
 

@@ -23,9 +23,9 @@ from predictor.serving.work import Array, Work, work_of
 
 SHIPPED = Path(__file__).with_name("fitted.json.xz")
 TREES: dict[str, Any] = {
-    "objective": "l1", "n_estimators": 300, "learning_rate": 0.04, "num_leaves": 15, "min_child_samples": 60,
-    "subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.5, "verbose": -1, "deterministic": True,
-    "random_state": 0,
+    "objective": "l1", "n_estimators": 300, "learning_rate": 0.04, "num_leaves": 31, "min_child_samples": 30,
+    "extra_trees": True, "subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.5, "verbose": -1,
+    "deterministic": True, "random_state": 0,
 }  # fmt: skip
 _LIMIT = 5.0
 """Logs of ratios beyond this are taken for it: a user in a thousandth of the room is as alone as one in a hundredth."""
@@ -49,14 +49,25 @@ class ServingPredictor:
     first_trees: lgb.Booster
     token_error: Calibration
     first_error: Calibration
+    batch_error: Calibration
+    """Of batches, which stand for loads where no load was measured request by request."""
 
     def predict(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         """Return the times of each deployment under its load."""
         token, first = predict_times(work_of(cells), self.coefficients, self.token_trees, self.first_trees)
         return [
-            ServingTimes(_interval(f, self.first_error), _interval(t, self.token_error))
-            for t, f in zip(token, first, strict=True)
+            self._loaded(t, f) if deployment.loaded else self._batched(t, f)
+            for (deployment, _), t, f in zip(cells, token, first, strict=True)
         ]
+
+    def _loaded(self, token_ms: float, first_ms: float) -> ServingTimes:
+        return ServingTimes(_interval(first_ms, self.first_error), _interval(token_ms, self.token_error))
+
+    def _batched(self, token_ms: float, first_ms: float) -> ServingTimes:
+        """Return times with the wider limits; nobody knows how often the first token's hold, so its level is None."""
+        widest = max(self.first_error, self.batch_error, key=_width)
+        first = _interval(first_ms, widest).model_copy(update={"level": None})
+        return ServingTimes(first, _interval(token_ms, max(self.token_error, self.batch_error, key=_width)))
 
 
 def fit(
@@ -67,8 +78,13 @@ def fit(
     token, first = step_times(work, coefficients)
     x = _features(work, token, first)
     token_trees, first_trees = (
-        lgb.LGBMRegressor(**TREES, n_jobs=threads).fit(x, np.log(measured / formula), sample_weight=weights).booster_
-        for measured, formula in ((token_ms, token), (first_ms, first))
+        lgb.LGBMRegressor(**TREES, n_jobs=threads)
+        .fit(x[known], np.log(measured / formula)[known], sample_weight=weights[known])
+        .booster_
+        for measured, formula, known in (
+            (token_ms, token, np.isfinite(token_ms)),
+            (first_ms, first, np.isfinite(first_ms)),
+        )
     )
     return coefficients, token_trees, first_trees
 
@@ -110,9 +126,15 @@ def _features(work: Work, token_ms: Array, first_ms: Array) -> Array:
             np.log(work.input_tokens / work.devices),
             np.log(token_ms / prompt_ms),
             np.log(first_ms / prompt_ms),
+            work.batch,
             *work.engine,
+            *work.vendor,
         ]
     )
+
+
+def _width(error: Calibration) -> float:
+    return error.half_width
 
 
 def _interval(milliseconds: float, error: Calibration) -> Interval:
@@ -140,6 +162,7 @@ def save(predictor: ServingPredictor, path: Path) -> None:
         "first_trees": predictor.first_trees.model_to_string(num_iteration=-1),
         "token_error": predictor.token_error.model_dump(),
         "first_error": predictor.first_error.model_dump(),
+        "batch_error": predictor.batch_error.model_dump(),
     }
     path.write_bytes(lzma.compress(json.dumps(content, sort_keys=True).encode(), preset=9))
 
@@ -153,4 +176,5 @@ def load(path: Path) -> ServingPredictor:
         lgb.Booster(model_str=content["first_trees"]),
         Calibration(**content["token_error"]),
         Calibration(**content["first_error"]),
+        Calibration(**content["batch_error"]),
     )

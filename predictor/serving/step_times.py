@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from predictor.serving.loads import ENGINES
-from predictor.serving.work import Array, Work
+from predictor.serving.work import VENDORS, Array, Work
 
 PRIORS = {
     "weights": 0.4,  # reading weights, over the published bandwidth
@@ -36,8 +36,10 @@ PRIORS = {
     "steps_waited": 0.0,
     "first_token_s": np.log(0.015),
     **{f"{what}_{engine}": 0.0 for what in ("step", "prompt", "queue") for engine in ENGINES[1:]},
+    **{f"{what}_{vendor}": 0.0 for what in ("step", "prompt") for vendor in VENDORS[1:]},
 }
-"""Coefficients before anything is learned; natural logs, but for `queue_power`. Those of an engine are over vLLM's."""
+"""Coefficients before anything is learned; natural logs, but for `queue_power`. Those of an engine are over vLLM's,
+those of a vendor over NVIDIA's."""
 _PRIOR_WEIGHT = 0.45
 _FIRST_TOKEN_WEIGHT = 0.5
 """Weight of errors of first tokens beside those of steps: they scatter more."""
@@ -48,12 +50,19 @@ Coefficients = Mapping[str, float]
 
 
 def step_times(work: Work, coefficients: Coefficients) -> tuple[Array, Array]:
-    """Return milliseconds per output token after the first, and to the first token, per row."""
+    """Return milliseconds per output token after the first, and to the first token, per row.
+
+    Of a batch the first are milliseconds of the whole batch per output token of a request.
+    """
     value = {name: coefficients[name] if name == "queue_power" else np.exp(coefficients[name]) for name in PRIORS}
 
     def by_engine(what: str) -> Array:
         factors = [1.0, *(value[f"{what}_{engine}"] for engine in ENGINES[1:])]
         return np.asarray(sum(f * here for f, here in zip(factors, work.engine, strict=True)))
+
+    def by_both(what: str) -> Array:
+        others = sum((value[f"{what}_{v}"] - 1) * here for v, here in zip(VENDORS[1:], work.vendor[1:], strict=True))
+        return np.asarray(by_engine(what) * (1 + others))
 
     running, several = work.running, (work.devices > 1).astype(float)
     layers_s = (
@@ -62,7 +71,7 @@ def step_times(work: Work, coefficients: Coefficients) -> tuple[Array, Array]:
         + work.layers * several * (value["exchange_layer_s"] + value["exchange_doubling_s"] * np.log2(work.devices))
     )
     exchange = value["exchange"] * work.exchange_s
-    decode = by_engine("step") * (
+    decode = by_both("step") * (
         np.maximum(value["weights"] * work.weights_s, value["compute"] * work.step_compute_s)
         + value["cache"] * work.cache_s
         + layers_s
@@ -70,11 +79,18 @@ def step_times(work: Work, coefficients: Coefficients) -> tuple[Array, Array]:
         + value["user_s"] * running
     )
     slower = np.where(work.weight_bytes < _EIGHT_BITS, value["prompt_below_8_bits"], 1.0)
-    prompt = by_engine("prompt") * (
-        np.maximum(value["prompt"] * slower * work.prompt_compute_s, value["prompt_weights"] * work.prompt_weights_s)
-        + exchange * work.input_tokens
-        + value["prompt_layer_s"] * work.layers
-    )
+
+    def prompts(together: Array) -> Array:
+        return by_both("prompt") * (
+            np.maximum(
+                value["prompt"] * slower * work.prompt_compute_s * together,
+                value["prompt_weights"] * work.prompt_weights_s,
+            )
+            + exchange * work.input_tokens * together
+            + value["prompt_layer_s"] * work.layers
+        )
+
+    prompt = prompts(np.ones_like(running))
     step = decode + value["beside"] * prompt * running / work.output_tokens
     whole = prompt + work.output_tokens * step
     first = (
@@ -83,11 +99,16 @@ def step_times(work: Work, coefficients: Coefficients) -> tuple[Array, Array]:
         + value["first_token_s"]
         + np.maximum(work.waiting - 1, 0) * whole
     )
-    return 1e3 * step, 1e3 * first
+    in_batch = np.maximum(work.waiting, 1) * (decode + prompts(running) / work.output_tokens)
+    return 1e3 * np.where(work.batch > 0, in_batch, step), 1e3 * first
 
 
 def fit_step_times(work: Work, token_ms: Array, first_ms: Array, weights: Array) -> dict[str, float]:
-    """Return the coefficients that these measured loads teach; each row counts by its weight."""
+    """Return the coefficients that these measured loads teach; each row counts by its weight.
+
+    A first token that nobody timed is NaN.
+    """
+    known = np.isfinite(first_ms)
     names = list(PRIORS)
     prior = np.array([PRIORS[name] for name in names])
 
@@ -96,7 +117,7 @@ def fit_step_times(work: Work, token_ms: Array, first_ms: Array, weights: Array)
         return np.concatenate(
             [
                 weights * np.log(token / token_ms),
-                _FIRST_TOKEN_WEIGHT * weights * np.log(first / first_ms),
+                _FIRST_TOKEN_WEIGHT * (weights * np.log(first / first_ms))[known],
                 _PRIOR_WEIGHT * (values - prior),
             ]
         )

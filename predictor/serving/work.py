@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from accel_platform.hardware.catalog import DeviceSpec
 from predictor.serving.loads import ENGINES, Deployment, Load
 from predictor.serving.memory import ENGINE_SHARE, WORKING_SHARE, cache_copies
 
 Array = npt.NDArray[np.float64]
+VENDORS = ("NVIDIA", "AMD", "Intel", "Habana")
+"""Whose libraries run the devices on which loads were measured: some get nearer to the peaks than others."""
 _BYTES_EXCHANGED = 2.0
 """Of a number that devices exchange: activations stay in 16 bits whatever weights are kept in."""
 
@@ -36,7 +39,7 @@ class Work:
     """Products and attention of one prompt."""
     prompt_weights_s: Array
     exchange_s: Array
-    """Exchanging one token's activations, twice per layer, between devices."""
+    """Exchanging one token's activations, twice per layer, between devices; 0 where their link is not published."""
     layers: Array
     expert_layers: Array
     devices: Array
@@ -44,31 +47,41 @@ class Work:
     sparsity: Array
     """Parameters over those that a token meets."""
     weight_bytes: Array
+    batch: Array
+    """1 where all requests come at once, 0 where each user goes on asking."""
     engine: tuple[Array, ...]
     """1 or 0 for each of `ENGINES`."""
+    vendor: tuple[Array, ...]
+    """1 or 0 for each of `VENDORS`."""
 
 
 def work_of(cells: Sequence[tuple[Deployment, Load]]) -> Work:
     """Return the work of each deployment under its load."""
     columns = np.array([_row(deployment, load) for deployment, load in cells], dtype=float)
-    names = [name for name in Work.__dataclass_fields__ if name != "engine"]
+    names = [name for name in Work.__dataclass_fields__ if name not in ("engine", "vendor")]
     engines = tuple(np.array([float(cell[0].engine == engine) for cell in cells]) for engine in ENGINES)
-    return Work(**dict(zip(names, columns.T, strict=True)), engine=engines)
+    vendors = tuple(np.array([float(_libraries(cell[0].device) == vendor) for cell in cells]) for vendor in VENDORS)
+    return Work(**dict(zip(names, columns.T, strict=True)), engine=engines, vendor=vendors)
+
+
+def _libraries(spec: DeviceSpec) -> str | None:
+    return "Habana" if spec.vendor == "Intel" and spec.kind == "npu" else spec.vendor
 
 
 def _row(deployment: Deployment, load: Load) -> list[float]:
-    decoder, kept, spec, n = deployment.decoder, deployment.kept, deployment.device, float(deployment.devices)
+    decoder, kept, spec = deployment.decoder, deployment.kept, deployment.device
+    n, held_by = float(deployment.side_by_side), deployment.devices
     bandwidth, flops = (spec.bandwidth_gb_s or float("nan")) * 1e9, deployment.flops
     into, out = load.input_tokens, load.output_tokens
     half_way = into + out / 2
     per_user = cache_copies(deployment) * kept.cache_bytes * decoder.held(half_way)
-    memory = n * (spec.memory_gib or float("nan")) * 2**30 * (ENGINE_SHARE - WORKING_SHARE)
+    memory = held_by * (spec.memory_gib or float("nan")) * 2**30 * (ENGINE_SHARE - WORKING_SHARE)
     # Where the weights hardly fit, an engine still runs something: a fiftieth of the memory stands for that.
     free = max(memory - decoder.parameters * kept.weight_bytes, memory / 50)
     room = max(free / per_user, 1.0) if per_user else load.users
     running = min(load.users, room)
     group = n / deployment.attention_copies
-    link = (spec.link_gb_s or float("nan")) * 1e9 / 2
+    link = (spec.link_gb_s or float("inf")) * 1e9 / 2
     exchanged = 2 * decoder.layers * decoder.width * _BYTES_EXCHANGED * 2 * (group - 1) / group if n > 1 else 0.0
     return [
         load.users,
@@ -88,6 +101,7 @@ def _row(deployment: Deployment, load: Load) -> list[float]:
         float(deployment.attention_copies),
         decoder.parameters / decoder.active_parameters,
         kept.weight_bytes,
+        float(load.batch),
     ]
 
 

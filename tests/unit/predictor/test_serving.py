@@ -61,6 +61,28 @@ def test_published_shapes_are_those_of_their_configs() -> None:
         "gpt-oss-120b": ("gpt_oss", {}),
         "glm-5": ("glm_moe_dsa", {}),
         "minimax-m2": ("minimax_m2", {}),
+        "mixtral-8x7b": ("mixtral", {}),
+        "llama-13b": (
+            "llama",
+            {"hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 40, "num_key_value_heads": 40,
+             "intermediate_size": 13824},
+        ),
+        "qwen2-72b": (
+            "qwen2",
+            {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+             "intermediate_size": 29568, "vocab_size": 152064},
+        ),
+        "bloom-7b1": ("bloom", {"hidden_size": 4096, "n_layer": 30, "n_head": 32}),
+        "gpt-neox-20b": ("gpt_neox", {}),
+        "starcoder": (
+            "gpt_bigcode",
+            {"n_embd": 6144, "n_layer": 40, "n_head": 48, "n_inner": 24576, "vocab_size": 49152, "n_positions": 8192},
+        ),
+        "opt-6.7b": (
+            "opt",
+            {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "ffn_dim": 16384,
+             "word_embed_proj_dim": 4096},
+        ),
         "deepseek-v3": ("deepseek_v3", {}),
         "qwen3-32b": (
             "qwen3",
@@ -171,7 +193,8 @@ def test_the_formula_is_recovered_from_times_that_follow_it() -> None:
 
 
 def test_measured_loads_count_devices_and_users_as_they_were(measured: list[MeasuredLoad]) -> None:
-    assert len(measured) > 2_500
+    assert sum(not row.load.batch and np.isfinite(row.first_ms) for row in measured) > 2_500
+    assert sum(row.load.batch for row in measured) > 4_500
     assert {row.deployment.devices for row in measured} <= {1, 2, 4, 8, 16}
     assert all(row.deployment.attention_copies <= row.deployment.devices for row in measured)
     fits = [memory_fit(row.deployment, replace(row.load, users=1)) for row in measured]
@@ -197,6 +220,28 @@ def test_rows_of_other_kinds_are_no_loads() -> None:
         stated = {**original["configuration"], **change}
         assert measured_load("e", {**row, "original": {**original, "configuration": stated}}) is None
     assert measured_load("e", {**row, "time_to_first_token_ms": None}) is None
+
+
+def test_rows_of_whole_batches_and_of_load_tests_are_loads() -> None:
+    batch = {
+        "backend": "tensorrt-llm", "batch_size": 16, "sequence_length": 256, "output_tokens": 256,
+        "latency_mean_ms": 5120.0,
+        "original": {"model": "meta-llama/Meta-Llama-3-8B", "hardware": "Nvidia GH200 GPU", "devices": 1,
+                     "units": {"Latency": "s per batch"}},
+    }  # fmt: skip
+    found = measured_load("e", batch)
+    assert found is not None
+    assert found.load == Load(16, 256, 256, batch=True)
+    assert (found.deployment.engine, found.token_ms, found.model) == ("trtllm", 20.0, "llama-3-8b")
+    assert np.isnan(found.first_ms)
+    assert measured_load("e", {**batch, "original": {**batch["original"], "units": {}}}) is None  # type: ignore[dict-item]  # as above
+    test = {
+        "backend": "tgis", "sequence_length": 120, "output_tokens": 20, "time_per_output_token_ms": 19.0,
+        "original": {"model": "llama-13b", "hardware": "A10", "devices": 2, "concurrency": 8},
+    }  # fmt: skip
+    tested = measured_load("e", test)
+    assert tested is not None
+    assert (tested.load, tested.deployment.devices, tested.token_ms) == (Load(8, 120, 20), 2, 19.0)
 
 
 def test_the_shipped_predictor_is_near_what_it_learned_from(measured: list[MeasuredLoad], tmp_path: object) -> None:
@@ -269,6 +314,41 @@ def test_cost_follows_from_rent_and_tokens() -> None:
     assert "--tensor-parallel-size 1" in option.launch or "--tp 1" in option.launch or "--tp_size 1" in option.launch
 
 
+def test_where_only_batches_were_measured_limits_are_wider_and_say_so(measured: list[MeasuredLoad]) -> None:
+    answer = ask(measured, users=17, hardware=["H100", "MI300X"], goals={"max_devices": 1}, objective="latency")
+    found = {option.device: option for option in answer.options}
+    amd, nvidia = found["AMD Instinct MI300X"], found["NVIDIA H100 SXM5 80GB"]
+    assert amd.engine == "vllm"
+    assert amd.first_token_ms.level is None
+    assert nvidia.first_token_ms.level == 0.8
+    width = [(o.output_token_ms.high or 0) / (o.output_token_ms.low or 1) for o in (amd, nvidia)]
+    assert width[0] > width[1]
+    assert any("only whole batches were measured" in caution for caution in amd.cautions)
+    assert amd.provenance == "predicted"
+    local = ask(hardware=["RTX 4090"], engine="llama.cpp", goals={"max_devices": 1}, quantization="fp8").options
+    assert local[0].launch.startswith("llama-server -m llama-3.1-8b.gguf")
+
+
+def test_a_batch_takes_longer_per_token_the_more_of_it_is_prompt() -> None:
+    coefficients = dict(PRIORS)
+    short, long = (work_of([(deployment(), Load(16, tokens, 256, batch=True))]) for tokens in (128, 2048))
+    assert step_times(long, coefficients)[0] > step_times(short, coefficients)[0]
+    users = [work_of([(deployment(), Load(n, 1024, 256, batch=True))]) for n in (256, 8192)]
+    waves = step_times(users[1], coefficients)[0] / step_times(users[0], coefficients)[0]
+    # 8192 requests at 10 GiB of cache per 80 do not fit at once: they go in waves.
+    assert waves > 8
+
+
+def test_layers_one_after_the_other_make_no_step_shorter() -> None:
+    coefficients = dict(PRIORS)
+    times = {
+        (engine, devices): step_times(work_of([(deployment(engine=engine, devices=devices), LOAD)]), coefficients)[0]
+        for engine in ("vllm", "llama.cpp") for devices in (1, 4)
+    }  # fmt: skip
+    assert times["vllm", 4] < times["vllm", 1]
+    assert times["llama.cpp", 4] == times["llama.cpp", 1]
+
+
 def test_what_cannot_be_answered_says_why() -> None:
     with pytest.raises(InvalidInput, match="takes 131,072 at most"):
         ask(input_tokens=200_000)
@@ -280,8 +360,10 @@ def test_what_cannot_be_answered_says_why() -> None:
         ask(hardware=["4090"])
     with pytest.raises(InvalidInput, match="not both"):
         ask(users=2, requests_per_s=1.0)
-    amd = ask(hardware=["MI300X"])
-    assert not amd.options
-    assert "NVIDIA's GPUs only" in amd.excluded[0].reason
+    npu = ask(hardware=["Habana Gaudi2"])
+    assert not npu.options
+    assert npu.excluded[0].reason == "none of these engines was measured on a NPU of Intel"
+    [left_out] = ask(hardware=["MI300X"], engine="sglang").excluded
+    assert left_out.reason == "sglang was not measured on a GPU of AMD"
     small = ask(model="llama-3.1-405b", hardware=["L4"])
     assert {e.cause for e in small.excluded} == {"does_not_fit"}
