@@ -33,6 +33,8 @@ PATHS = (
     "/regressions",
     "/recommend",
     "/recommend?model=bert-base&batch_size=2",
+    "/serving",
+    "/serving?model=llama-3.1-8b&users=16&quantization=fp8",
     "/history",
     "/knowledge",
     "/knowledge/timm",

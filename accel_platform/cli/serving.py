@@ -132,7 +132,7 @@ def _print_answer(answer: ServingAnswer, *, verbose: bool) -> None:
         if predicted is not None:
             held = f"{predicted.output_token_ms.level:.0%}"
             note(f"[low, high] holds {held} of the loads on GPUs, and of the models, that were not learned from")
-        note("usd_per_mtok: rent per million output tokens")
+        note("usd_per_mtok: rent per million output tokens; *: no other deployment is both cheaper and faster")
         note(f"memory of the first: {_memory(best)}")
         note(f"start it: {best.launch}")
         if best.nearest:
@@ -158,7 +158,8 @@ def _nearby(near: MeasuredNearby) -> str:
 def _row(option: ServingOption) -> dict[str, Any]:
     cost = option.usd_per_million_output_tokens
     return {
-        "devices": f"{option.devices} x {option.device.removeprefix('NVIDIA ').removeprefix('GeForce ')}",
+        "devices": f"{option.devices} x {option.device.removeprefix('NVIDIA ').removeprefix('GeForce ')}"
+        + (" *" if option.best_trade_off else ""),
         "engine": option.engine,
         "first_token_s": _limits(option.first_token_ms, 1e-3),
         "output_token_ms": _limits(option.output_token_ms),

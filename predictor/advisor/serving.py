@@ -103,7 +103,7 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         quantization=quantization,
         input_tokens=query.input_tokens,
         output_tokens=query.output_tokens,
-        options=[option.model_copy(update={"rank": i}) for i, option in enumerate(ranked, start=1)],
+        options=_numbered(ranked),
         excluded=list(left_out.values()),
         warnings=warnings,
         snapshot_id=snapshot_id,
@@ -270,7 +270,10 @@ def _option(candidate: _Candidate, model: str, measured: Sequence[MeasuredLoad])
     rent = None if spec.usd_per_hour is None else spec.usd_per_hour * deployment.devices
     cautions = []
     if load.users > fit.max_users:
-        cautions.append(f"only {fit.max_users} of {load.users:.0f} requests fit at once: the others wait")
+        cautions.append(
+            f"{deployment.devices} x {spec.name}: only {fit.max_users} of {load.users:.0f} requests fit at once, the "
+            "others wait"
+        )
     if not any(row.deployment.device == spec for row in measured):
         cautions.append(f"no load was measured on {spec.name}: its figures follow from those of other GPUs")
     if provenance == "predicted" and not deployment.loaded:
@@ -293,6 +296,7 @@ def _option(candidate: _Candidate, model: str, measured: Sequence[MeasuredLoad])
         usd_per_million_output_tokens=None if rent is None else _usd_per_million(rent, rate),
         price_source=spec.usd_source,
         price_date=spec.usd_date,
+        best_trade_off=False,
         provenance=provenance,
         nearest=[_nearby(row) for row in nearest[:_NEAREST]],
         launch=_LAUNCH[deployment.engine].format(
@@ -385,6 +389,20 @@ def _missed_goal(option: ServingOption, deployment: Deployment, goals: ServingGo
         if (watts := deployment.device.tdp_w * deployment.devices) > goals.max_watts:
             return f"may draw {watts:,.0f} W, {goals.max_watts:g} are allowed"
     return None
+
+
+def _numbered(ranked: Sequence[ServingOption]) -> list[ServingOption]:
+    """Return the options with their ranks, and which of them trade cost for time best (the Pareto front)."""
+    cost = {id(o): o.usd_per_million_output_tokens.p50 for o in ranked if o.usd_per_million_output_tokens}
+    fastest, front = math.inf, set()
+    for option in sorted((o for o in ranked if id(o) in cost), key=lambda o: (cost[id(o)], o.end_to_end_ms.p50)):
+        if option.end_to_end_ms.p50 < fastest:
+            fastest = option.end_to_end_ms.p50
+            front.add(id(option))
+    return [
+        option.model_copy(update={"rank": i, "best_trade_off": id(option) in front})
+        for i, option in enumerate(ranked, start=1)
+    ]
 
 
 def _ranked(options: Sequence[ServingOption], objective: ServingObjective) -> list[ServingOption]:

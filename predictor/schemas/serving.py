@@ -115,6 +115,7 @@ class ServingOption(_Value):
     usd_per_million_output_tokens: Interval | None
     price_source: str | None
     price_date: str | None
+    best_trade_off: bool = Field(description="None of the options is both cheaper and faster to the last token.")
     provenance: Literal["measured", "predicted"]
     nearest: list[MeasuredNearby] = Field(
         description="Measured loads nearest to it; the very load where it was measured."

@@ -121,6 +121,11 @@ def find_served_model(name: str) -> Decoder | None:
     return None
 
 
+def served_models() -> list[str]:
+    """Return the names of the published models."""
+    return [name for name, _ in _models()]
+
+
 @cache
 def _models() -> tuple[tuple[str, Decoder], ...]:
     rows = csv.DictReader(files(__package__).joinpath("models.csv").read_text(encoding="utf-8").splitlines())

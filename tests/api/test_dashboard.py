@@ -196,6 +196,40 @@ def test_a_recommendation_is_explained(client: TestClient) -> None:
     assert "Nothing supports a recommendation" in none
 
 
+def test_a_serving_answer_shows_memory_trade_offs_and_how_to_start(client: TestClient) -> None:
+    query = "model=llama-3.1-8b&users=17&quantization=fp8&engine=&max_watts=&hardware=H100&hardware=L4&hardware=T4"
+    text = page(client, f"/serving?{query}")
+    ranking = text[text.index('id="ranking"') : text.index('id="warnings"')]
+    assert len(re.findall(r'<circle class="(?:front|other)"', text)) == ranking.count('<tr><td class="num">') >= 4
+    assert text.count('class="front"') == ranking.count("★") >= 1
+    assert "requests of this length fit at once" in text
+    assert re.search(r"<code>(vllm serve|trtllm-serve|python -m sglang)", text)
+    assert "H100 is taken for the NVIDIA H100 SXM5 80GB" in text
+    slow = page(client, f"/serving?{query.replace('max_watts=', 'max_first_token_ms=0.1')}")
+    assert "No deployment serves it so" in slow
+    assert "may miss a goal" in slow
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "says"),
+    [
+        ("model=llama-9.9-9b", 404, "config.json"),
+        ("model=llama-3.1-8b&users=0", 422, "users"),
+        ("model=llama-3.1-8b&users=2&requests_per_s=1", 422, "not both"),
+        ("model=llama-3.1-8b&quantization=q9", 422, "q9"),
+        ("model=llama-3.1-8b&hardware=A100000", 422, "A100000"),
+        ("model=llama-3.1-8b&engine=slow", 422, "engine"),
+        ("model=llama-3.1-8b&input_tokens=2000000", 422, "input_tokens"),
+    ],
+)
+def test_a_load_that_cannot_be_answered_says_why_in_the_form(
+    client: TestClient, query: str, status: int, says: str
+) -> None:
+    text = page(client, f"/serving?{query}", status)
+    assert says in text
+    assert 'role="alert"' in text
+
+
 @pytest.mark.parametrize(
     ("query", "status", "says"),
     [

@@ -27,6 +27,7 @@ from predictor.service.dashboard import (
     requests,
     results,
     runs,
+    serving,
 )
 from predictor.service.dashboard.rendering import HERE, ROOT, DashboardSite
 
@@ -42,8 +43,8 @@ def install(
     """Add the dashboard to the app under /dashboard."""
     site = DashboardSite(advisor, settings)
     app.mount(f"{ROOT}/static", StaticFiles(directory=HERE / "static"))
-    pages = (overview, charts, models, hardware, matrix, compare, recommend, history, knowledge, events, runs, results)
-    for noun in pages:
+    shown = (overview, charts, models, hardware, matrix, compare, recommend, serving)
+    for noun in (*shown, history, knowledge, events, runs, results):
         app.include_router(noun.router(site), prefix=ROOT)
     app.include_router(changes.router(site, past), prefix=ROOT)
     app.include_router(regressions.router(site, settings), prefix=ROOT)

@@ -339,6 +339,16 @@ def test_a_batch_takes_longer_per_token_the_more_of_it_is_prompt() -> None:
     assert waves > 8
 
 
+def test_the_best_trade_offs_are_those_that_no_other_beats_in_both() -> None:
+    options = ask(users=16).options
+    priced = [(o, o.usd_per_million_output_tokens.p50, o.end_to_end_ms.p50) for o in options if o.usd_per_hour]  # type: ignore[union-attr]  # priced
+    assert any(o.best_trade_off for o, _, _ in priced)
+    assert not any(o.best_trade_off for o in options if o.usd_per_hour is None)
+    for option, cost, end in priced:
+        beaten = any(c <= cost and e <= end and (c, e) != (cost, end) for _, c, e in priced)
+        assert option.best_trade_off is not beaten
+
+
 def test_layers_one_after_the_other_make_no_step_shorter() -> None:
     coefficients = dict(PRIORS)
     times = {

@@ -1,0 +1,103 @@
+"""Serving page: which devices serve a language model under a load, what fits, and what trades cost for time best."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_args
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.errors import InvalidInput, NotFound
+from predictor.schemas.requests import validate_query
+from predictor.schemas.serving import NotServed, ServingGoals, ServingObjective, ServingQuery
+from predictor.service.dashboard.rendering import DashboardSite
+from predictor.service.dashboard.urls import query_params
+from predictor.serving.loads import QUANTIZATIONS, served_models
+
+_MOST_ROWS = 30
+_GOALS = {
+    "max_first_token_ms": "First token at most, ms",
+    "max_output_token_ms": "Each further token at most, ms",
+    "max_end_to_end_ms": "Last token at most, ms",
+    "max_usd_per_hour": "Price at most, USD/h",
+    "max_watts": "Power at most, W",
+    "max_devices": "Devices at most",
+}
+_CAUSES = {
+    "goal": "may miss a goal",
+    "does_not_fit": "does not fit in memory",
+    "overloaded": "cannot keep up",
+    "unsupported": "is not priced",
+}
+
+
+class ServingForm(BaseModel):
+    """A serving query as a form sends it, with numbers as text."""
+
+    model_config = ConfigDict(extra="forbid")
+    model: str | None = Field(default=None, max_length=200)
+    quantization: str | None = Field(default=None, max_length=32)
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    users: int | None = None
+    requests_per_s: float | None = None
+    engine: str | None = Field(default=None, max_length=32)
+    hardware: tuple[str, ...] = ()
+    objective: ServingObjective = "cost"
+    max_first_token_ms: float | None = None
+    max_output_token_ms: float | None = None
+    max_end_to_end_ms: float | None = None
+    max_usd_per_hour: float | None = None
+    max_watts: float | None = None
+    max_devices: int | None = None
+
+
+def router(site: DashboardSite) -> APIRouter:
+    routes = APIRouter(include_in_schema=False, prefix="/serving")
+
+    @routes.get("")
+    def serving(request: Request, form: Annotated[ServingForm, Depends(query_params(ServingForm))]) -> Response:
+        return site.page(request, "serving.html", lambda: _content(site, form))
+
+    return routes
+
+
+def _content(site: DashboardSite, form: ServingForm) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "form": form,
+        "models": served_models(),
+        "quantizations": list(QUANTIZATIONS),
+        "engines": _engines(),
+        "objectives": get_args(ServingObjective),
+        "goals": _GOALS,
+        "most": _MOST_ROWS,
+        "answer": None,
+        "problem": None,
+    }
+    if form.model is None:
+        return content
+    try:
+        answer = site.advisor.recommend_serving(_build_query(form))
+    except (InvalidInput, NotFound) as error:
+        return {**content, "problem": str(error), "status_code": 404 if isinstance(error, NotFound) else 422}
+    return {**content, "answer": answer, "excluded": _by_cause(answer.excluded)}
+
+
+def _engines() -> tuple[str, ...]:
+    literal, _none = get_args(ServingQuery.model_fields["engine"].annotation)
+    return get_args(literal)
+
+
+def _build_query(form: ServingForm) -> ServingQuery:
+    given = {name: value for name, value in form.model_dump(exclude_none=True).items() if name not in _GOALS}
+    goals = {name: getattr(form, name) for name in ServingGoals.model_fields if getattr(form, name) is not None}
+    return validate_query(
+        ServingQuery,
+        {**given, "mode": "serving", "hardware": list(form.hardware) or None, "goals": goals},
+    )
+
+
+def _by_cause(excluded: list[NotServed]) -> list[tuple[str, list[NotServed]]]:
+    """Return what was left out by its cause, in words."""
+    groups = ((words, [item for item in excluded if item.cause == cause]) for cause, words in _CAUSES.items())
+    return [(words, items) for words, items in groups if items]
