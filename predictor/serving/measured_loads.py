@@ -69,7 +69,8 @@ def measured_load(event_id: str, payload: Mapping[str, Any]) -> MeasuredLoad | N
     length, out = payload.get("sequence_length"), payload.get("output_tokens")
     if decoder is None or engine not in ENGINES or not length or not out:
         return None
-    found = _planned(payload, original) or _whole_batch(payload, original) or _load_test(payload, original)
+    readers = (_planned, _whole_batch, _load_test, _client_report)
+    found = next(filter(None, (read(payload, original) for read in readers)), None)
     if found is None or found.device is None or found.devices not in _IN_ONE_HOST:
         return None
     precision = payload.get("precision")
@@ -144,6 +145,28 @@ def _load_test(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _Stat
     if payload.get("backend") != "tgis" or not token or not users:
         return None
     return _Stated(find_spec(str(original.get("hardware"))), original.get("devices") or 1, users, token)
+
+
+def _client_report(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _Stated | None:
+    """Return what a load generator says of so many requests under way at once, where it names the device."""
+    first, token = payload.get("time_to_first_token_ms"), payload.get("time_per_output_token_ms")
+    users, hardware = original.get("concurrency"), payload.get("device_name") or original.get("hardware")
+    if original.get("configuration") or not first or not token or not users:
+        return None
+    environment = payload.get("environment") or {}
+    settings = environment.get("settings") or {}
+    copies = max(1, int(settings.get("data_parallel_size") or settings.get("dp_size") or 1))
+    split = settings.get("tensor_parallel_size") or settings.get("tp_size")
+    devices = int(settings.get("devices") or copies * int(split or 1))
+    return _Stated(
+        find_spec(re.sub(r"^\d+ x ", "", str(hardware))),
+        devices,
+        users,
+        token,
+        first,
+        min(copies, devices),
+        version=environment.get(str(payload.get("backend"))),
+    )
 
 
 def _devices(stated: Mapping[str, Any]) -> tuple[int, int]:

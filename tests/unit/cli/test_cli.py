@@ -169,3 +169,34 @@ def test_statistics_of_the_past_are_those_of_then(accel: Accel, tmp_path: Path) 
 def test_machines_never_read_nan(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"known": 1.5, "unknown": [float("nan"), float("inf")]})
     assert json.loads(capsys.readouterr().out) == {"known": 1.5, "unknown": [None, None]}
+
+
+def test_an_imported_load_of_ones_own_answers_for_itself(accel: Accel, tmp_path: Path) -> None:
+    report = {
+        "backend": "vllm", "model_id": "meta-llama/Llama-3.1-8B-Instruct", "gpu_type": "NVIDIA L40S",
+        "vllm_version": "0.19.0", "tensor_parallel_size": "2", "num_prompts": 200, "completed": 200, "duration": 41.2,
+        "random_input_len": 512, "random_output_len": 128, "request_rate": "inf", "max_concurrency": 16,
+        "request_throughput": 4.85, "output_throughput": 621.3, "median_ttft_ms": 164.9, "median_tpot_ms": 24.1,
+    }  # fmt: skip
+    (tmp_path / "bench.json").write_text(json.dumps(report))
+    assert accel("migrate", str(tmp_path / "bench.json"), "--home", str(tmp_path / "home"))[0] == 0
+    load = (
+        "--users",
+        "16",
+        "--input-tokens",
+        "512",
+        "--output-tokens",
+        "128",
+        "--engine",
+        "vllm",
+        "--hardware",
+        "L40S",
+    )
+    code, out, err = accel("serving", "llama-3.1-8b", *load, "--json", "--home", str(tmp_path / "home"))
+    assert code == 0, err
+    options = {option["devices"]: option for option in json.loads(out)["options"]}
+    assert options[1]["provenance"] == "predicted"
+    assert options[2]["provenance"] == "measured"
+    assert options[2]["first_token_ms"]["p50"] == 164.9
+    assert options[2]["output_token_ms"]["p50"] == 24.1
+    assert options[1]["nearest"][0]["engine_version"] == "0.19.0"
