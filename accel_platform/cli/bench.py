@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli import requests
+from accel_platform.cli import load, requests
 from accel_platform.cli.coverage import coverage
 from accel_platform.cli.options import (
     SEVERAL,
@@ -39,6 +39,7 @@ app.command("coverage", cls=ManyValues)(coverage)
 app.command("request", cls=ManyValues)(requests.request)
 app.command("requests", cls=ManyValues)(requests.requests)
 app.command("cancel")(requests.cancel)
+app.command("serve", cls=ManyValues)(load.serve)
 
 
 @app.callback()

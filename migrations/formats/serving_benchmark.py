@@ -63,14 +63,16 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """Yield one record per run; a run of which no request came through is a failure."""
+    """Yield one record per run; a run that was stopped, or of which no request came through, is a failure."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
     for pointer, row in _printed(document.value) if document.kind == "text" else rows_of(document):
         completed = count(row.get("completed"))
         cell = _cell(document.source_path, pointer, row, completed)
         figures = _figures(row, completed)
-        if completed == 0 or not any(value for key, value in figures.items() if key not in ("mode", "output_tokens")):
+        if stopped := text_of(row.get("stopped")):
+            yield cell.result("failed", {"mode": "generation"}, reason=stopped)
+        elif completed == 0 or not any(value for key, value in figures.items() if key not in ("mode", "output_tokens")):
             reason = text_of(_first_error(row)) or f"{completed} requests were completed"
             yield cell.result("failed", {"mode": "generation"}, reason=reason)
         else:

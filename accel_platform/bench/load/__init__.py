@@ -1,0 +1,1 @@
+"""Load generator for servers of language models that speak OpenAI's protocol."""
