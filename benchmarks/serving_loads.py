@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ def main() -> None:
         for kind in np.unique(kinds):
             here = kinds == kind
             report[kind][name] = _errors(token[here], first[here], np.array(groups)[here])
+        if name in ("device", "model"):
+            report["loads"][name]["choices"] = _regret(rows, token, first)
     sys.stdout.write(json.dumps(report, indent=None if wants_json else 2) + "\n")
 
 
@@ -57,6 +60,54 @@ def _errors(token: Array, first: Array, names: npt.NDArray[Any]) -> dict[str, An
         for group in np.unique(names)
     }
     return found
+
+
+def _regret(rows: Sequence[MeasuredLoad], token_error: Array, first_error: Array) -> dict[str, float]:
+    """Return what choosing by predictions costs more than by measurements, where several deployments were measured.
+
+    A question is a model, a quantization and a load. For each a goal is set: the median of the measured times per
+    token. The choice is the cheapest deployment that is predicted to meet it, per output token. One that misses the
+    goal in truth counts as missed, and has no regret.
+    """
+    questions: dict[tuple[object, ...], list[int]] = {}
+    for i, row in enumerate(rows):
+        if not row.load.batch and np.isfinite(row.first_ms) and row.deployment.device.usd_per_hour:
+            key = row.model, row.deployment.quantization, row.load
+            questions.setdefault(key, []).append(i)
+    regrets, missed, none = [], 0, 0
+    for members in questions.values():
+        if len({(rows[i].deployment.device.name, rows[i].deployment.devices) for i in members}) < 2:
+            continue
+        goal = float(np.median([rows[i].token_ms for i in members]))
+        truth = {i: _cost(rows[i], rows[i].token_ms, rows[i].first_ms) for i in members}
+        predicted = {
+            i: (rows[i].token_ms * np.exp(token_error[i]), rows[i].first_ms * np.exp(first_error[i])) for i in members
+        }
+        meeting = [i for i in members if predicted[i][0] <= goal]
+        if not meeting:
+            none += 1
+            continue
+        chosen = min(meeting, key=lambda i: _cost(rows[i], *predicted[i]))
+        if rows[chosen].token_ms > goal:
+            missed += 1
+            continue
+        best = min(truth[i] for i in members if rows[i].token_ms <= goal)
+        regrets.append(truth[chosen] / best - 1)
+    return {
+        "questions": len(regrets) + missed + none,
+        "goal_missed": missed,
+        "nothing_predicted_to_meet_it": none,
+        "median_regret": round(float(np.median(regrets)), 4),
+        "mean_regret": round(float(np.mean(regrets)), 4),
+        "best_chosen": round(float(np.mean(np.array(regrets) < 1e-9)), 3),
+    }
+
+
+def _cost(row: MeasuredLoad, token_ms: float, first_ms: float) -> float:
+    """Return USD per output token."""
+    whole_s = (first_ms + (row.load.output_tokens - 1) * token_ms) / 1e3
+    rent = (row.deployment.device.usd_per_hour or 0.0) * row.deployment.devices / 3600
+    return rent * whole_s / (row.load.users * row.load.output_tokens)
 
 
 def _median(errors: Array) -> float:
