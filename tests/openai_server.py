@@ -16,7 +16,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 KEY = "secret"
-FAULTS = ("no-stream", "half-way", "miscounting", "no-usage", "broken", "empty", "short", "every-third")
 
 
 class Served:
@@ -70,6 +69,8 @@ class Served:
                 if self.fault == "half-way" and measured and number == count // 2:
                     return
                 text = {"delta": {"content": "a "}} if chat else {"text": "a "}
+                if self.fault == "nonsense" and measured:
+                    yield "data: [1, 2]\n\n"
                 yield _event({"choices": [{**text, "finish_reason": None}]})
             yield _event({"choices": [{"text": "", "finish_reason": "length"}]})
             if self.fault != "no-usage":

@@ -101,21 +101,27 @@ async def _read(response: Response, answer: Answer) -> None:
             finished = True
             continue
         try:
-            part = json.loads(event)
-        except ValueError as error:
-            raise BrokenStream(f"the server streams what is no JSON: {event[:_SHOWN]}") from error
-        if part.get("error"):
-            raise BrokenStream(f"the server broke off: {json.dumps(part['error'])[:_SHOWN]}")
-        for choice in part.get("choices") or ():
-            if choice.get("text") or (choice.get("delta") or {}).get("content"):
-                answer.token_s.append(arrived_s)
-            finished = finished or choice.get("finish_reason") is not None
-        if usage := part.get("usage"):
-            answer.prompt_tokens, answer.output_tokens = usage.get("prompt_tokens"), usage.get("completion_tokens")
+            finished = _take(json.loads(event), answer, arrived_s) or finished
+        except (ValueError, AttributeError, TypeError) as error:
+            raise BrokenStream(f"the server streams what is no part of an answer: {event[:_SHOWN]}") from error
     if not finished:
         raise BrokenStream(f"the stream ended half-way, after {len(answer.token_s)} parts")
     if not answer.token_s:
         raise BrokenStream("the stream held no text")
+
+
+def _take(part: dict[str, Any], answer: Answer, arrived_s: float) -> bool:
+    """Add a part to the answer; return whether it is the last with text. Raises BrokenStream."""
+    finished = False
+    if part.get("error"):
+        raise BrokenStream(f"the server broke off: {json.dumps(part['error'])[:_SHOWN]}")
+    for choice in part.get("choices") or ():
+        if choice.get("text") or (choice.get("delta") or {}).get("content"):
+            answer.token_s.append(arrived_s)
+        finished = finished or choice.get("finish_reason") is not None
+    if usage := part.get("usage"):
+        answer.prompt_tokens, answer.output_tokens = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return finished
 
 
 async def _events(response: Response) -> AsyncIterator[tuple[float, str]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from accel_platform.bench.load.client import Answer, Target, ask, served_models
 from accel_platform.bench.load.http import Server
@@ -131,10 +132,15 @@ async def _closed_loop(
                     done.set()
 
     users = [asyncio.create_task(user()) for _ in range(shape.users or 1)]
+    all_answered = asyncio.create_task(done.wait())
     try:
+        ended, _ = await asyncio.wait({all_answered, *users}, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            # A user that ends before has failed, and its error is raised here.
+            task.result()
         await done.wait()
     finally:
-        await _end(users)
+        await _end([all_answered, *users])
 
 
 async def _open_loop(
@@ -163,7 +169,7 @@ async def _open_loop(
         await _end(pending)
 
 
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
+async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

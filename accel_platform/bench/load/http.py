@@ -36,7 +36,7 @@ class Response:
     async def parts(self) -> AsyncIterator[bytes]:
         """Yield the parts of the body as they arrive. Raises Unreachable where it ends early."""
         if "chunked" in self.headers.get("transfer-encoding", ""):
-            while size := int(await _line(self.reader) or b"0", 16):
+            while size := _chunk_size(await _line(self.reader)):
                 part = await _exactly(self.reader, size + 2)
                 yield part[:-2]
             await _line(self.reader)
@@ -145,6 +145,14 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError) as error:
         raise Unreachable("the connection was closed") from error
     return line.rstrip(b"\r\n")
+
+
+def _chunk_size(line: bytes) -> int:
+    """Return the size of the next chunk, which extensions may follow. Raises Unreachable."""
+    try:
+        return int(line.partition(b";")[0], 16)
+    except ValueError as error:
+        raise Unreachable(f"its answer is no HTTP: {line[:40]!r} is no size of a chunk") from error
 
 
 async def _exactly(reader: asyncio.StreamReader, size: int) -> bytes:

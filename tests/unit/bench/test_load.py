@@ -115,6 +115,7 @@ def test_waiting_counts_from_when_a_request_was_due() -> None:
         ("half-way", "ended half-way, after 6 parts"),
         ("broken", "the server answered 500"),
         ("empty", "held no text"),
+        ("nonsense", "no part of an answer: [1, 2]"),
     ],
 )
 def test_a_load_of_which_nothing_came_through_says_why(fault: str, says: str) -> None:
