@@ -106,8 +106,10 @@ def _figures(row: Mapping[str, Any], completed: int | None) -> dict[str, Any]:
         "iterations": completed,
         "time_to_first_token_ms": quantity(pick(row, "median_ttft_ms", "mean_ttft_ms")),
         "time_per_output_token_ms": quantity(pick(row, "median_tpot_ms", "mean_tpot_ms")),
-        "sequence_length": count(pick(row, "random_input_len", "random_input"), at_least=1),
-        "output_tokens": count(pick(row, "random_output_len", "random_output"), at_least=1),
+        "sequence_length": count(pick(row, "random_input_len", "random_input"), at_least=1)
+        or _mean_tokens(row.get("total_input_tokens"), completed),
+        "output_tokens": count(pick(row, "random_output_len", "random_output"), at_least=1)
+        or _mean_tokens(row.get("total_output_tokens"), completed),
     }
     for statistic, field_name in _WHOLE.items():
         time = quantity(pick(row, f"{statistic}_e2el_ms", f"{statistic}_e2e_latency_ms", f"{statistic}_latency_ms"))
@@ -155,6 +157,12 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int
             "failed_requests": _failed(row, completed),
         },
     )
+
+
+def _mean_tokens(total: Any, completed: int | None) -> int | None:
+    """Return the tokens of a request in the mean, for data sets whose requests differ in length."""
+    tokens = count(total, at_least=1)
+    return max(1, round(tokens / completed)) if tokens and completed else None
 
 
 def _is_figure(key: str, value: Any) -> bool:

@@ -134,7 +134,7 @@ def test_with_too_little_to_learn_from_no_predictor_is_made_and_the_reason_is_ke
     assert not measured.settings.models_dir.exists()
     [record] = measured.instance.fetch_observations(dg.AssetKey("predictor"), limit=1).records
     assert record.asset_observation is not None
-    assert "has 2 of 1 (bert)" in str(record.asset_observation.metadata["reason"].value)
+    assert "have 2 of 1 in inference (bert)" in str(record.asset_observation.metadata["reason"].value)
 
 
 def test_a_broken_rule_stops_the_matrix_and_leaves_the_earlier_tables_in_service(measured: Home) -> None:

@@ -171,11 +171,21 @@ def test_machines_never_read_nan(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == {"known": 1.5, "unknown": [None, None]}
 
 
-def test_an_imported_load_of_ones_own_answers_for_itself(accel: Accel, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        {"random_input_len": 512, "random_output_len": 128},
+        {"dataset_name": "sharegpt", "total_input_tokens": 102_390, "total_output_tokens": 25_610},
+    ],
+    ids=["fixed", "in the mean"],
+)
+def test_an_imported_load_of_ones_own_answers_for_itself(
+    accel: Accel, tmp_path: Path, lengths: dict[str, object]
+) -> None:
     report = {
         "backend": "vllm", "model_id": "meta-llama/Llama-3.1-8B-Instruct", "gpu_type": "NVIDIA L40S",
         "vllm_version": "0.19.0", "tensor_parallel_size": "2", "num_prompts": 200, "completed": 200, "duration": 41.2,
-        "random_input_len": 512, "random_output_len": 128, "request_rate": "inf", "max_concurrency": 16,
+        "request_rate": "inf", "max_concurrency": 16, **lengths,
         "request_throughput": 4.85, "output_throughput": 621.3, "median_ttft_ms": 164.9, "median_tpot_ms": 24.1,
     }  # fmt: skip
     (tmp_path / "bench.json").write_text(json.dumps(report))
