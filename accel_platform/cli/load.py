@@ -17,6 +17,7 @@ from accel_platform.cli.output import follow_log, note, print_json, print_table,
 
 if TYPE_CHECKING:
     from accel_platform.bench.load.generator import Shape
+    from accel_platform.settings import Settings
 
 _PROGRESS_STEPS = 10
 _COLUMNS = ("median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "median_itl_ms", "output_throughput")
@@ -219,3 +220,29 @@ def _row(content: dict[str, Any]) -> dict[str, Any]:
         "answered": f"{content['completed']}/{content['num_prompts']}",
         **{name: None if name not in content else float(f"{content[name]:.3g}") for name in _COLUMNS},
     }
+
+
+def export_report(settings: Settings, path: Path, result: str | None, *, as_json: bool) -> None:
+    """Write one load as a Benchmark Report of llm-d, in JSON, which is YAML too."""
+    from accel_platform.atomic_write import write_durably
+    from accel_platform.bench.load.llm_d import llm_d_report
+    from accel_platform.errors import InvalidInput, NotFound
+    from accel_platform.warehouse.reader import Reader
+
+    if result is None:
+        raise InvalidInput("--as llm-d needs --result EVENT; `accel results --mode generation` lists them.")
+    if path.suffix not in (".json", ".yaml", ".yml"):
+        raise InvalidInput(f"{path} would hold JSON: name it {path.with_suffix('.json')}.")
+    found = Reader(settings).rows(
+        "SELECT CAST(event_id AS VARCHAR) AS event_id, CAST(payload AS VARCHAR) AS payload FROM events"
+        " WHERE CAST(event_id AS VARCHAR) = ? AND type = 'ResultRecorded'",
+        (result,),
+    )
+    if not found:
+        raise NotFound(f"No result has the event id {result}: `accel results --mode generation` lists them.")
+    report = llm_d_report(result, json.loads(found[0]["payload"]))
+    write_durably(path, json.dumps(report, indent=2).encode() + b"\n")
+    if as_json:
+        print_json({"path": str(path), "result": result})
+    else:
+        note(f"result {result} written to {path} as a Benchmark Report of llm-d")

@@ -3,6 +3,7 @@
 `benchmark_serving.py`, `vllm bench serve` and `sglang.bench_serving` write nearly the same object, one per file or
 line; Infinity stands for no limit. A request joins whatever batch the server makes, so no batch size is recorded.
 Neither writes the hardware, SGLang often not the model: both come from the file's place, which the record says.
+Detailed files list each request's first token and gaps, in seconds: what the statistics leave out follows from these.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
@@ -21,6 +24,9 @@ from migrations.sources.documents import Document
 
 _UNITS = {"*_ms": "ms per request", "request_throughput": "requests/s", "output_throughput": "tokens/s"}
 _WHOLE = {"mean": "mean", "median": "p50", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "std": "std"}
+_OF_LISTS = {"mean": 0, "median": 50, "p90": 90, "p95": 95, "p99": 99}
+_BEYOND = 2
+"""Requests that must lie above a percentile for it to be told."""
 _TITLE = "Serving Benchmark Result"
 _MODEL = re.compile(r"\bmodel(?:_id)?=['\"]([^'\"]+)['\"]")
 _LINE = re.compile(r"(?P<name>[A-Za-z][\w .()/-]*?)\s*(?:\([^()]*\))?:\s+(?P<value>\S+)")
@@ -66,7 +72,8 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """Yield one record per run; a run that was stopped, or of which no request came through, is a failure."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
-    for pointer, row in _printed(document.value) if document.kind == "text" else rows_of(document):
+    for pointer, written in _printed(document.value) if document.kind == "text" else rows_of(document):
+        row = {**_of_requests(written), **written}
         completed = count(row.get("completed"))
         cell = _cell(document.source_path, pointer, row, completed)
         figures = _figures(row, completed)
@@ -116,6 +123,34 @@ def _figures(row: Mapping[str, Any], completed: int | None) -> dict[str, Any]:
         if time is not None:
             figures[f"latency_{field_name}_ms"] = time
     return figures
+
+
+def _of_requests(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return statistics of a detailed file's requests, under the names that the tools give them.
+
+    Only of metrics of which the file states none: figures of two makings contradict each other.
+    """
+    firsts, gaps = row.get("ttfts"), row.get("itls")
+    if not isinstance(firsts, list) or not isinstance(gaps, list) or len(firsts) != len(gaps):
+        return {}
+    found: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2el": []}
+    for first_s, of_request in zip(firsts, gaps, strict=True):
+        first = scaled(first_s, MS_PER_S)
+        after = [scaled(gap, MS_PER_S) for gap in of_request] if isinstance(of_request, list) else [None]
+        if not first or any(gap is None for gap in after):
+            continue  # a request that failed has a first token after 0 s
+        rest = sum(gap for gap in after if gap is not None)
+        found["ttft"].append(first)
+        found["e2el"].append(first + rest)
+        if after:
+            found["tpot"].append(rest / len(after))
+    return {
+        f"{name}_{metric}_ms": float(np.mean(times) if name == "mean" else np.percentile(times, of))
+        for metric, times in found.items()
+        if times and not any(key.endswith((f"_{metric}_ms", f"_{metric.replace('l', '')}_latency_ms")) for key in row)
+        for name, of in _OF_LISTS.items()
+        if len(times) * (100 - of) >= 100 * _BEYOND or name in ("mean", "median")
+    }
 
 
 def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int | None) -> CellDraft:

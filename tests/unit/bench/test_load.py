@@ -25,6 +25,9 @@ from accel_platform.bench.load.report import P99_REQUESTS, report
 from accel_platform.cli import app
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
+from migrations.detect import detect_format
+from migrations.normalize.records import Record
+from migrations.sources.documents import Content, parse
 
 Accel = Callable[..., tuple[int, str]]
 SHAPE = Shape(input_tokens=40, output_tokens=12, requests=12, users=4)
@@ -192,6 +195,39 @@ def test_a_load_becomes_a_result_and_the_answer_to_its_own_question(settings: Se
     [option] = json.loads(asked.stdout)["options"]
     assert option["provenance"] == "measured"
     assert option["first_token_ms"]["p50"] == pytest.approx(reports[1]["median_ttft_ms"])
+    _check_export(settings, option["nearest"][0]["event_id"])
+
+
+def _check_export(settings: Settings, event_id: str) -> None:
+    """A load written as llm-d's report reads back the same; what is none is refused."""
+    home = str(settings.home)
+    path = settings.home / "report.json"
+    written = CliRunner().invoke(
+        app, ["bench", "export", str(path), "--as", "llm-d", "--result", event_id, "--home", home]
+    )
+    assert written.exit_code == 0, written.output
+    [before] = Reader(settings).rows("SELECT CAST(payload AS VARCHAR) AS p FROM events WHERE event_id = ?", (event_id,))
+    document = parse(Content.of(path.read_bytes(), str(path)))
+    found = detect_format(document)
+    assert found is not None
+    [record] = found.parse(document)
+    assert isinstance(record, Record)
+    again, once = json.loads(record.result.model_dump_json()), json.loads(before["p"])
+    for name in (
+        "model_id", "backend", "device_name", "iterations", "sequence_length", "output_tokens",
+        "time_to_first_token_ms", "time_per_output_token_ms", "latency_p50_ms", "latency_mean_ms",
+        "throughput_tokens_per_s",
+    ):  # fmt: skip
+        assert again[name] == pytest.approx(once[name]) if isinstance(once[name], float) else again[name] == once[name]
+    assert again["original"]["concurrency"] == once["original"]["concurrency"] == 4
+    for arguments, says in (
+        (["--as", "llm-d"], "--result"),
+        (["--as", "llm-d", "--result", "nothing"], "nothing"),
+        (["--result", event_id], "--as llm-d"),
+    ):
+        refused = CliRunner().invoke(app, ["bench", "export", str(path), *arguments, "--home", home])
+        assert refused.exit_code != 0
+        assert says in str(refused.exception)
 
 
 def test_a_failed_load_is_recorded_as_one(settings: Settings) -> None:

@@ -1,0 +1,87 @@
+"""InferenceX' (InferenceMAX') aggregates: a row per deployment and load, times in seconds, rates per GPU.
+
+Prefill and decoding on devices of their own are told apart: such a row is no load of one copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from migrations.normalize.records import Part, refuse
+from migrations.normalize.row_access import object_of, pick, rows_of, share_of_rows, strays_of, text_of
+from migrations.normalize.units import MS_PER_S, count, quantity, scaled
+from migrations.sources.documents import Document
+from migrations.tools.load_report import STATISTICS, LoadReport, record
+
+_PER_GPU = ("tput_per_gpu", "output_tput_per_gpu", "input_tput_per_gpu")
+_TIMES = ("ttft", "tpot", "itl", "e2el")
+
+
+def detect(document: Document) -> float:
+    """Return high confidence where rows have throughput per GPU, by themselves or in their metrics."""
+    first = next((row for _, row in rows_of(document)), {})
+    per_gpu = _PER_GPU[0] in {**first, **object_of(first.get("metrics"))}
+    return 0.95 * share_of_rows(document, "conc", "framework") if per_gpu else 0.0
+
+
+def parse(document: Document) -> Iterator[Part]:
+    """Yield one record per row."""
+    for pointer, value in strays_of(document):
+        yield refuse(pointer, "unexpected_shape", "an object was expected", value)
+    for pointer, row in rows_of(document):
+        yield record(_report({**row, **object_of(row.get("metrics"))}), document.source_path, pointer)
+
+
+def _report(row: Mapping[str, Any]) -> LoadReport:
+    apart = _flag(row.get("disagg")) or _flag(row.get("is_multinode"))
+    devices = _devices(row)
+    copies = (
+        count(pick(row, "tp", "decode_tp"), at_least=1)
+        if _flag(pick(row, "dp_attention", "decode_dp_attention"))
+        else None
+    )
+    output_rate = quantity(row.get("output_tput_per_gpu"))
+    return LoadReport(
+        model=text_of(pick(row, "model", "infmax_model_prefix", "model_prefix")),
+        device=text_of(pick(row, "hw", "hardware")),
+        engine=text_of(row.get("framework")),
+        engine_version=text_of(row.get("image")),
+        precision=text_of(row.get("precision")),
+        settings={"devices": devices, "data_parallel_size": copies},
+        configuration={"mode": "disagg" if _flag(row.get("disagg")) else "multinode"} if apart else None,
+        answered=count(row.get("completed")),
+        concurrency=row.get("conc"),
+        input_tokens=quantity(row.get("isl")),
+        output_tokens=quantity(row.get("osl")),
+        first_token_ms=_statistics(row, "ttft"),
+        output_token_ms=_statistics(row, "tpot"),
+        whole_ms=_statistics(row, "e2el"),
+        output_tokens_per_s=output_rate * devices if output_rate is not None and devices else None,
+        stated={
+            key: number
+            for key, value in row.items()
+            if (key in _PER_GPU or key.rpartition("_")[2] in (*_TIMES, "intvty"))
+            and (number := quantity(value)) is not None
+        },
+        times=(row.get("date"),),
+    )
+
+
+def _statistics(row: Mapping[str, Any], metric: str) -> dict[str, float]:
+    names = {name: "median" if name == "p50" else name for name in STATISTICS}
+    found = {
+        ours: scaled(pick(row, f"{theirs}_{metric}", f"{ours}_{metric}"), MS_PER_S) for ours, theirs in names.items()
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _devices(row: Mapping[str, Any]) -> int | None:
+    parts = [count(row.get(name)) for name in ("num_prefill_gpu", "num_decode_gpu")]
+    if _flag(row.get("disagg")) and all(part is not None for part in parts):
+        return sum(part for part in parts if part is not None)
+    return count(pick(row, "num_gpus", "num_decode_gpu", "tp", "decode_tp"), at_least=1)
+
+
+def _flag(value: Any) -> bool:
+    return str(value).casefold() in ("true", "1", "yes")
