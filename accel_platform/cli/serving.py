@@ -9,6 +9,7 @@ import typer
 
 from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
 from accel_platform.cli.output import exit_if_nothing, note, print_json, print_table, settings_for, wants_json
+from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
     from predictor.schemas.responses import Interval
@@ -33,8 +34,33 @@ def serving(
     quantization: Annotated[
         str, typer.Option("--quantization", help="Of the weights: bfloat16, fp8, int8, fp4, int4, or awq, nvfp4, ….")
     ] = "bfloat16",
-    input_tokens: Annotated[int, typer.Option("--input-tokens", help="Tokens of a prompt.")] = 1024,
-    output_tokens: Annotated[int, typer.Option("--output-tokens", help="Tokens of an answer.")] = 256,
+    kv_cache: Annotated[
+        str, typer.Option("--kv-cache", help="Type of keys and values: auto (the quantization's), bfloat16 or fp8.")
+    ] = "auto",
+    input_tokens: Annotated[
+        int | None, typer.Option("--input-tokens", help="Tokens of a prompt, in the mean.", show_default="1024")
+    ] = None,
+    output_tokens: Annotated[
+        int | None, typer.Option("--output-tokens", help="Tokens of an answer, in the mean.", show_default="256")
+    ] = None,
+    input_tokens_p99: Annotated[
+        int | None, typer.Option("--input-tokens-p99", help="99th percentile of prompts.", show_default="all alike")
+    ] = None,
+    output_tokens_p99: Annotated[
+        int | None, typer.Option("--output-tokens-p99", help="99th percentile of answers.", show_default="all alike")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            help="CSV or JSON Lines of requests, in place of lengths and arrivals.",
+            dir_okay=False,
+            exists=True,
+        ),
+    ] = None,
+    prefix_cached_share: Annotated[
+        float, typer.Option("--prefix-cached-share", help="Share of a prompt that the prefix cache holds: 0 to 1.")
+    ] = 0.0,
     users: Annotated[int | None, typer.Option("--users", help="Requests under way at once.", show_default="1")] = None,
     requests_per_s: Annotated[
         float | None, typer.Option("--requests-per-s", help="Requests that arrive, in place of --users.")
@@ -43,11 +69,20 @@ def serving(
         str | None,
         typer.Option("--engine", help="llama.cpp, vllm, sglang or trtllm.", show_default="the best of the others"),
     ] = None,
+    engine_version: Annotated[
+        str | None, typer.Option("--engine-version", help="Warns where it is newer than what was measured.")
+    ] = None,
     hardware: Annotated[
         list[str] | None,
         typer.Option("--hardware", help="Devices to choose among.", show_default="GPUs of servers and the like"),
     ] = None,
-    objective: Annotated[str, typer.Option("--objective", help="cost, latency or throughput.")] = "cost",
+    objective: Annotated[
+        str, typer.Option("--objective", help="cost, latency, throughput, goodput or energy.")
+    ] = "cost",
+    percentile: Annotated[
+        int | None,
+        typer.Option("--percentile", help="Of the requests that meet the goals of time: 50, 90, 95 or 99."),
+    ] = None,
     max_first_token_ms: Annotated[
         float | None, typer.Option("--max-first-token-ms", help="Time to the first token that is allowed.")
     ] = None,
@@ -59,7 +94,7 @@ def serving(
     ] = None,
     max_usd_per_hour: Annotated[float | None, typer.Option("--max-usd-per-hour", help="Rent that is allowed.")] = None,
     max_watts: Annotated[float | None, typer.Option("--max-watts", help="Power that is allowed.")] = None,
-    max_devices: Annotated[int, typer.Option("--max-devices", help="Devices of one deployment, 8 at most.")] = 8,
+    max_devices: Annotated[int, typer.Option("--max-devices", help="Devices of all copies, 16 at most.")] = 8,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="All deployments, memory, evidence, and all that was left out.")
     ] = False,
@@ -73,10 +108,12 @@ def serving(
     from predictor.advisor.advisor import Advisor
     from predictor.schemas.requests import validate_query
     from predictor.schemas.serving import ServingQuery
+    from predictor.serving.traces import read_trace
 
     if (model is None) == (config is None):
         raise InvalidInput("Give one model: its name, or --config FILE.")
     goals = {
+        "percentile": percentile,
         "max_first_token_ms": max_first_token_ms,
         "max_output_token_ms": max_output_token_ms,
         "max_end_to_end_ms": max_end_to_end_ms,
@@ -88,8 +125,9 @@ def serving(
         "mode": "serving",
         "model": model if config is None else read_object(config)[0],
         "quantization": quantization,
-        "input_tokens": input_tokens,
-        "output_tokens": output_tokens,
+        "kv_cache": kv_cache,
+        "prefix_cached_share": prefix_cached_share,
+        "engine_version": engine_version,
         "users": users,
         "requests_per_s": requests_per_s,
         "engine": engine,
@@ -97,12 +135,20 @@ def serving(
         "objective": objective,
         "goals": {key: value for key, value in goals.items() if value is not None},
     }
+    lengths = {
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+        "input_tokens_p99": input_tokens_p99,
+        "output_tokens_p99": output_tokens_p99,
+        "trace": None if trace is None else read_trace(trace),
+    }
+    fields |= {key: value for key, value in lengths.items() if value is not None}
     query = validate_query(ServingQuery, fields, name=_option)
     answer = Advisor(settings_for(home)).recommend_serving(query)
     if wants_json(json_, format_):
         print_json(answer)
     else:
-        _print_answer(answer, verbose=verbose)
+        _print_answer(answer, percentile, verbose=verbose)
     exit_if_nothing(answer.options)
 
 
@@ -117,13 +163,14 @@ def _names(hardware: list[str] | None) -> list[str] | None:
 
 
 def _option(path: str) -> str:
-    """Return the option of a query's field; both that exclude each other for the query as a whole."""
-    return "--users, --requests-per-s" if not path else f"--{path.rpartition('.')[2].replace('_', '-')}"
+    """Return the option of a query's field, for messages."""
+    named = {"": "the question", "goals": "--percentile"}
+    return named.get(path) or f"--{path.removeprefix('goals.').partition('.')[0].replace('_', '-')}"
 
 
-def _print_answer(answer: ServingAnswer, *, verbose: bool) -> None:
+def _print_answer(answer: ServingAnswer, percentile: int | None, *, verbose: bool) -> None:
     shown = answer.options if verbose else answer.options[:_SHOWN]
-    print_table([_row(option) for option in shown], empty="No deployment serves it so.")
+    print_table([_row(option, percentile) for option in shown], empty="No deployment serves it so.")
     if len(shown) < len(answer.options):
         note(f"{len(answer.options) - len(shown)} more deployments (--verbose shows them)")
     if answer.options:
@@ -133,6 +180,11 @@ def _print_answer(answer: ServingAnswer, *, verbose: bool) -> None:
             held = f"{predicted.output_token_ms.level:.0%}"
             note(f"[low, high] holds {held} of the loads on GPUs, and of the models, that were not learned from")
         note("usd_per_mtok: rent per million output tokens; *: no other deployment is both cheaper and faster")
+        if any(option.attention_copies > 1 for option in shown):
+            note("dp: each device attends for its own users, experts are split over all (data-parallel attention)")
+        note(_slow(best))
+        if best.goodput_requests_per_s is not None:
+            note(f"goodput of the first: {_short(best.goodput_requests_per_s)} requests/s meet all goals of time")
         note(f"memory of the first: {_memory(best)}")
         note(f"start it: {best.launch}")
         if best.nearest:
@@ -148,25 +200,35 @@ def _print_answer(answer: ServingAnswer, *, verbose: bool) -> None:
 def _nearby(near: MeasuredNearby) -> str:
     engine = " ".join(filter(None, (near.engine, near.engine_version)))
     load = f"a batch of {near.users}" if near.batch else f"{near.users} users"
-    first = "" if near.first_token_ms is None else f"{near.first_token_ms:,.4g} ms to the first token, "
+    first = "" if near.first_token_ms is None else f"{rounded(near.first_token_ms, 4)} ms to the first token, "
     return (
         f"{near.devices} x {near.device}, {engine}, {load}, {near.input_tokens}+{near.output_tokens} tokens: "
-        f"{first}{near.output_token_ms:.3g} ms per token (event {near.event_id})"
+        f"{first}{rounded(near.output_token_ms)} ms per token (event {near.event_id})"
     )
 
 
-def _row(option: ServingOption) -> dict[str, Any]:
+def _row(option: ServingOption, percentile: int | None) -> dict[str, Any]:
     cost = option.usd_per_million_output_tokens
+    tail = percentile if percentile == option.slow.percentile else None
+    times = option if tail is None else option.slow
+    copies = f" ({option.copies} copies)" if option.copies > 1 else ""
     return {
-        "devices": f"{option.devices} x {option.device.removeprefix('NVIDIA ').removeprefix('GeForce ')}"
+        "devices": f"{option.devices} x {option.device.removeprefix('NVIDIA ').removeprefix('GeForce ')}{copies}"
         + (" *" if option.best_trade_off else ""),
-        "engine": option.engine,
-        "first_token_s": _limits(option.first_token_ms, 1e-3),
-        "output_token_ms": _limits(option.output_token_ms),
+        "engine": option.engine + (" dp" if option.attention_copies > 1 else ""),
+        f"first_token_s{f'_p{tail}' if tail else ''}": _limits(times.first_token_ms, 1e-3),
+        f"output_token_ms{f'_p{tail}' if tail else ''}": _limits(times.output_token_ms),
         "tokens_per_s": round(option.output_tokens_per_s.p50),
         "usd_per_mtok": "-" if cost is None else f"{cost.p50:.2f}",
         "source": option.provenance,
     }
+
+
+def _slow(option: ServingOption) -> str:
+    slow = option.slow
+    times = (slow.first_token_ms.p50 / 1e3, slow.output_token_ms.p50, slow.end_to_end_ms.p50 / 1e3)
+    first, token, end = map(_short, times)
+    return f"p{slow.percentile} of the first: {first} s to the first token, {token} ms per token, {end} s in all"
 
 
 def _limits(interval: Interval, factor: float = 1.0) -> str:
@@ -176,14 +238,15 @@ def _limits(interval: Interval, factor: float = 1.0) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
+    return rounded(value, 2)
 
 
 def _memory(option: ServingOption) -> str:
     memory = option.memory
     return (
-        f"{memory.weights_gib:,.3g} GiB of weights, {memory.cache_per_user_gib:.2g} per request, "
-        f"{memory.working_gib:.2g} to work in, of {memory.limit_gib:,.4g}: {memory.max_users:,} requests at once"
+        f"{rounded(memory.weights_gib)} GiB of weights, {rounded(memory.cache_per_user_gib, 2)} per request, "
+        f"{rounded(memory.working_gib, 2)} to work in, of {rounded(memory.limit_gib, 4)}: "
+        f"{memory.max_users:,} requests at once"
     )
 
 

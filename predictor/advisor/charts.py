@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 
 from accel_platform.reports.charts.theme import PALETTE, SHAPES
+from accel_platform.table_io.values import rounded
 from predictor.schemas.responses import INTERVAL_LEVEL
 
 Rows = Sequence[dict[str, Any]]
@@ -22,7 +23,7 @@ def heat_map_chart(rows: Rows, *, title: str) -> alt.LayerChart:
             **row,
             "place": row["asked"],
             "ms_per_item": None if row["latency_ms"] is None else row["latency_ms"] / row["batch_size"],
-            "text": "-" if row["latency_ms"] is None else f"{row['latency_ms'] / row['batch_size']:.3g}",
+            "text": "-" if row["latency_ms"] is None else rounded(row["latency_ms"] / row["batch_size"]),
             "how": row["provenance"] or "nothing known",
         }
         for row in rows

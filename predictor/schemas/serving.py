@@ -9,9 +9,17 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from predictor.schemas.requests import ModelConfig, Name, PositiveFloat
 from predictor.schemas.responses import Interval
 
-ServingObjective = Literal["cost", "latency", "throughput"]
+ServingObjective = Literal["cost", "latency", "throughput", "goodput", "energy"]
+Percentile = Literal[50, 90, 95, 99]
+CacheType = Literal["auto", "bfloat16", "fp8"]
 MAX_USERS = 4096
 MAX_TOKENS = 1 << 20
+MAX_DEVICES = 16
+"""Of all copies: the queue of each number of them is played, which takes milliseconds."""
+MAX_TRACED = 10_000
+"""Requests of a trace."""
+TIME_GOALS = ("max_first_token_ms", "max_output_token_ms", "max_end_to_end_ms")
+Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS, strict=True)]
 
 
 class _Value(BaseModel):
@@ -19,14 +27,46 @@ class _Value(BaseModel):
 
 
 class ServingGoals(_Value):
-    """Goals of a typical request (the median), and limits. The unfavorable end of an interval must meet them."""
+    """Goals of a request at a percentile, and limits. The unfavorable end of an interval must meet them."""
 
+    percentile: Percentile | None = Field(
+        default=None,
+        description="Of the requests of which the times must hold: 50 is the typical request. Needed with a goal of "
+        "time.",
+    )
     max_first_token_ms: PositiveFloat | None = Field(default=None, description="Time to the first token.")
-    max_output_token_ms: PositiveFloat | None = Field(default=None, description="Time per token after the first.")
+    max_output_token_ms: PositiveFloat | None = Field(
+        default=None, description="Time per token after the first, of a request in the mean."
+    )
     max_end_to_end_ms: PositiveFloat | None = Field(default=None, description="Time to the last token.")
     max_usd_per_hour: PositiveFloat | None = Field(default=None, description="Rent of all devices of the deployment.")
     max_watts: PositiveFloat | None = Field(default=None, description="Thermal design power of all devices.")
-    max_devices: Annotated[int, Field(ge=1, le=8, strict=True)] = 8
+    max_devices: Annotated[int, Field(ge=1, le=MAX_DEVICES, strict=True)] = Field(
+        default=8, description="Of all copies together. One copy has 8 at most."
+    )
+
+    @property
+    def of_time(self) -> bool:
+        """Whether a goal of time is given."""
+        return any(getattr(self, name) is not None for name in TIME_GOALS)
+
+    @model_validator(mode="after")
+    def _percentile_of_times(self) -> ServingGoals:
+        if self.of_time and self.percentile is None:
+            raise ValueError("a goal of time needs a percentile: 50 for the typical request, or 90, 95, 99")
+        if self.percentile is not None and not self.of_time:
+            raise ValueError(f"a percentile needs a goal of time: {', '.join(TIME_GOALS)}")
+        return self
+
+
+class TracedRequest(_Value):
+    """A request of a trace."""
+
+    arrival_s: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = Field(
+        default=None, description="Seconds since the trace began. All requests have one, or none."
+    )
+    input_tokens: Tokens
+    output_tokens: Tokens
 
 
 class ServingQuery(_Value):
@@ -38,19 +78,34 @@ class ServingQuery(_Value):
         default="bfloat16",
         description="Of the weights: bfloat16, float16, fp8, int8, fp4 (nvfp4, mxfp4), int4 (awq, gptq).",
     )
-    input_tokens: int = Field(
-        default=1024, ge=1, le=MAX_TOKENS, strict=True, description="Tokens of a prompt, in the mean."
+    kv_cache: CacheType = Field(default="auto", description="Type of keys and values; auto is the quantization's.")
+    input_tokens: Tokens = Field(default=1024, description="Tokens of a prompt, in the mean.")
+    output_tokens: Tokens = Field(default=256, description="Tokens of an answer, in the mean.")
+    input_tokens_p99: Tokens | None = Field(
+        default=None, description="99th percentile of prompts. Default: all are of the mean length."
     )
-    output_tokens: int = Field(
-        default=256, ge=1, le=MAX_TOKENS, strict=True, description="Tokens of an answer, in the mean."
+    output_tokens_p99: Tokens | None = Field(
+        default=None, description="99th percentile of answers. Default: all are of the mean length."
+    )
+    trace: list[TracedRequest] | None = Field(
+        default=None, min_length=2, max_length=MAX_TRACED,
+        description="Requests as they came, in place of lengths; with arrival_s also in place of users.",
+    )  # fmt: skip
+    prefix_cached_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False, strict=True)] = Field(
+        default=0.0, description="Share of a prompt's tokens that the prefix cache holds already (its hit rate)."
     )
     users: int | None = Field(
         default=None, ge=1, le=MAX_USERS, strict=True,
         description="Requests under way at once: each user asks again when the answer is there. Default: 1.",
     )  # fmt: skip
-    requests_per_s: PositiveFloat | None = Field(default=None, description="Requests that arrive, in place of users.")
+    requests_per_s: PositiveFloat | None = Field(
+        default=None, description="Requests that arrive at random (Poisson), in place of users."
+    )
     engine: Literal["vllm", "sglang", "trtllm", "llama.cpp"] | None = Field(
         default=None, description="Default: whichever of vllm, sglang and trtllm serves best."
+    )
+    engine_version: Name | None = Field(
+        default=None, description="Warns where it is newer than the versions that were measured. Needs engine."
     )
     hardware: list[Name] | None = Field(
         default=None, min_length=1, max_length=64,
@@ -58,14 +113,34 @@ class ServingQuery(_Value):
     )  # fmt: skip
     goals: ServingGoals = ServingGoals()
     objective: ServingObjective = Field(
-        default="cost", description="Figure to rank by: USD per million output tokens, end-to-end time, or tokens per "
-        "second of the whole deployment.",
+        default="cost", description="Figure to rank by: USD per million output tokens, end-to-end time, tokens per "
+        "second of the whole deployment, requests per second that meet the goals, or joules per output token.",
     )  # fmt: skip
 
     @model_validator(mode="after")
     def _one_load(self) -> ServingQuery:
         if self.users is not None and self.requests_per_s is not None:
             raise ValueError("give users or requests_per_s, not both: one follows from the other")
+        if self.engine_version is not None and self.engine is None:
+            raise ValueError("engine_version needs engine")
+        if self.objective == "goodput" and not self.goals.of_time:
+            raise ValueError(f"goodput counts requests that meet goals of time: give one of {', '.join(TIME_GOALS)}")
+        return self
+
+    @model_validator(mode="after")
+    def _whole_trace(self) -> ServingQuery:
+        if self.trace is None:
+            return self
+        given = {"input_tokens", "output_tokens", "input_tokens_p99", "output_tokens_p99"} & self.model_fields_set
+        if given:
+            raise ValueError(f"the trace has the lengths: leave out {', '.join(sorted(given))}")
+        arrivals = [request.arrival_s for request in self.trace if request.arrival_s is not None]
+        if arrivals and len(arrivals) < len(self.trace):
+            raise ValueError(f"{len(self.trace) - len(arrivals)} requests of the trace have no arrival_s")
+        if arrivals and (self.users is not None or self.requests_per_s is not None):
+            raise ValueError("the trace has arrivals: leave out users and requests_per_s, or arrival_s")
+        if arrivals and max(arrivals) == min(arrivals):
+            raise ValueError("all requests of the trace come at once: give them different arrival_s, or none")
         return self
 
 
@@ -98,21 +173,47 @@ class MeasuredNearby(_Value):
     output_token_ms: float = Field(description="Of a batch: the whole of it per output token of a request.")
 
 
+class SlowRequests(_Value):
+    """Times at a percentile of the requests, from a simulated queue. Limits are the typical request's, scaled."""
+
+    percentile: Percentile
+    first_token_ms: Interval
+    output_token_ms: Interval
+    end_to_end_ms: Interval
+
+
 class ServingOption(_Value):
     """One deployment of the model that meets the goals."""
 
     rank: int
     device: str
-    devices: int = Field(description="Devices of one host over which the model is split by tensor parallelism.")
+    devices: int = Field(description="Devices of all copies.")
+    copies: int = Field(description="Engines side by side, each with the whole model and its share of the users.")
+    devices_per_copy: int = Field(description="Devices of one host over which a copy is split.")
+    attention_copies: int = Field(
+        description="Of a copy: 1 where attention is split (tensor parallelism); else each device attends for its own "
+        "users, and only experts are split (data-parallel attention)."
+    )
     engine: str
-    users: int = Field(description="Requests under way at once.")
-    memory: Memory
+    users: int = Field(description="Requests under way at once, of all copies.")
+    requests_per_s: Interval = Field(description="Answered by all copies.")
+    memory: Memory = Field(description="Of one copy.")
     first_token_ms: Interval
     output_token_ms: Interval = Field(description="Per token after the first.")
     end_to_end_ms: Interval
+    slow: SlowRequests = Field(description="Of the goals' percentile where that is above 50, else the 99th.")
+    goodput_requests_per_s: float | None = Field(
+        description="Requests that meet all goals of time, each by itself. Null without a goal of time."
+    )
     output_tokens_per_s: Interval = Field(description="Of the whole deployment.")
+    output_tokens_per_s_per_user: Interval
+    output_tokens_per_s_per_device: Interval
     usd_per_hour: float | None = Field(description="Rent of all devices. Null where no price is known.")
-    usd_per_million_output_tokens: Interval | None
+    usd_per_million_output_tokens: Interval | None = Field(description="The whole rent over the output tokens.")
+    usd_per_million_input_tokens: Interval | None = Field(description="The whole rent over the prompts' tokens.")
+    j_per_output_token: Interval | None = Field(
+        description="By thermal design power, so devices take less. Null where that is not published."
+    )
     price_source: str | None
     price_date: str | None
     best_trade_off: bool = Field(description="None of the options is both cheaper and faster to the last token.")
@@ -138,8 +239,9 @@ class ServingAnswer(_Value):
 
     model: str
     quantization: str
-    input_tokens: int
-    output_tokens: int
+    kv_cache: str
+    input_tokens: int = Field(description="In the mean.")
+    output_tokens: int = Field(description="In the mean.")
     options: list[ServingOption]
     excluded: list[NotServed]
     warnings: list[str]

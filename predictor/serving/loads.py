@@ -13,6 +13,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.hardware.catalog import DeviceSpec
 from accel_platform.hardware.peaks import peak_ops_per_s
 from accel_platform.workloads.kv_cache import Decoder
+from predictor.schemas.serving import CacheType
 
 Engine = Literal["vllm", "sglang", "trtllm", "llama.cpp", "deepspeed-mii", "deepspeed", "tgis"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -54,6 +55,10 @@ _QUANTIZATION_NAMES = {
 }  # fmt: skip
 
 
+CACHE_BYTES: dict[CacheType, float] = {"bfloat16": 2.0, "fp8": 1.0}
+"""Bytes of a number of keys and values, by the type asked for."""
+
+
 @dataclass(frozen=True)
 class Load:
     """What users ask: so many at once, each with a prompt, and the next request when the answer is there."""
@@ -63,6 +68,8 @@ class Load:
     output_tokens: float
     batch: bool = False
     """They come all at once and none follows: no prompt arrives while others generate."""
+    cached_share: float = 0.0
+    """Share of a prompt's tokens whose keys and values the engine holds from earlier prompts (prefix cache)."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +83,17 @@ class Deployment:
     devices: int = 1
     attention_copies: int = 1
     """Devices, or groups of them, that each hold the cache of their own requests (data-parallel attention)."""
+    cache_type: CacheType = "auto"
+    """How keys and values are kept; `auto` is what the quantization keeps them in."""
 
     @property
     def kept(self) -> Quantization:
         return QUANTIZATIONS[self.quantization]
+
+    @property
+    def cache_bytes(self) -> float:
+        """Bytes of a number of keys and values."""
+        return self.kept.cache_bytes if self.cache_type == "auto" else CACHE_BYTES[self.cache_type]
 
     @property
     def side_by_side(self) -> int:

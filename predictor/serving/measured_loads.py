@@ -208,6 +208,20 @@ def _identity(row: MeasuredLoad) -> tuple[object, ...]:
     return *where, devices, row.load, f"{row.first_ms:.0f}", round(row.token_ms, 2)
 
 
+def newest_versions(rows: Iterable[MeasuredLoad]) -> dict[str, str]:
+    """Return the newest version of each engine that the rows name."""
+    newest: dict[str, str] = {}
+    for row in rows:
+        if row.engine_version and version_key(row.engine_version) > version_key(newest.get(row.deployment.engine, "")):
+            newest[row.deployment.engine] = row.engine_version
+    return newest
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, by which it is older or newer: `0.19.0rc1` is 0, 19, 0, 1."""
+    return tuple(int(number) for number in re.findall(r"\d+", version))
+
+
 def groups_of(rows: Iterable[MeasuredLoad]) -> dict[str, list[str]]:
     """Return what each row shares with those to leave out along with it: device, model, engine version, layout."""
     rows = list(rows)

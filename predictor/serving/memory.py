@@ -43,7 +43,7 @@ def memory_fit(deployment: Deployment, load: Load) -> MemoryFit | None:
     limit, working = deployment.devices * memory * ENGINE_SHARE, deployment.devices * memory * WORKING_SHARE
     weights = decoder.parameters * kept.weight_bytes / 2**30
     copies = cache_copies(deployment)
-    per_user = copies * kept.cache_bytes * decoder.held(load.input_tokens + load.output_tokens) / 2**30
+    per_user = copies * deployment.cache_bytes * decoder.held(load.input_tokens + load.output_tokens) / 2**30
     free = limit - working - weights
     return MemoryFit(
         weights_gib=weights,
@@ -51,7 +51,7 @@ def memory_fit(deployment: Deployment, load: Load) -> MemoryFit | None:
         working_gib=working,
         limit_gib=limit,
         max_users=max(0, int(free / per_user)) if per_user else 10**9,
-        max_tokens=max(0, int(_tokens_in(free * 2**30 / copies / kept.cache_bytes, deployment))),
+        max_tokens=max(0, int(_tokens_in(free * 2**30 / copies / deployment.cache_bytes, deployment))),
     )
 
 

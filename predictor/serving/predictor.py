@@ -6,7 +6,7 @@ import json
 import lzma
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
 from predictor.schemas.responses import Interval
 from predictor.serving.loads import Deployment, Load
-from predictor.serving.step_times import fit_step_times, step_times
+from predictor.serving.queueing import Pace
+from predictor.serving.step_times import fit_step_times, step_parts, step_times
 from predictor.serving.work import Array, Work, work_of
 
 SHIPPED = Path(__file__).with_name("fitted.json.xz")
@@ -59,6 +60,32 @@ class ServingPredictor:
             self._loaded(t, f) if deployment.loaded else self._batched(t, f)
             for (deployment, _), t, f in zip(cells, token, first, strict=True)
         ]
+
+    def paces(self, cells: Sequence[tuple[Deployment, Load]], most_running: Sequence[int]) -> list[Pace]:
+        """Return how long each deployment takes under its load, at up to so many requests that run at once.
+
+        Steps and prompts are the formula's, corrected as the trees correct the whole load.
+        """
+        works = work_of(cells)
+        formula = step_times(works, self.coefficients)
+        predicted = predict_times(works, self.coefficients, self.token_trees, self.first_trees)
+        token_factor, first_factor = (mine / its for mine, its in zip(predicted, formula, strict=True))
+        parts = step_parts(works, self.coefficients)
+        paces = []
+        for i, (deployment, load) in enumerate(cells):
+            # Steps of 1, 2, 4, ... requests; between these they are nearly straight.
+            counts = np.unique(np.append(2.0 ** np.arange(math.log2(most_running[i])), most_running[i]))
+            steps = step_parts(work_of([(deployment, replace(load, users=n)) for n in counts]), self.coefficients)
+            running = np.arange(1, most_running[i] + 1)
+            paces.append(
+                Pace(
+                    step_s=(token_factor[i] * np.interp(running, counts, steps.decode_s)).tolist(),
+                    prompt_s=float(first_factor[i] * parts.alone_s[i]),
+                    stall_s=float(token_factor[i] * parts.stall_s[i]),
+                    room_tokens=most_running[i] * (load.input_tokens + load.output_tokens),
+                )
+            )
+        return paces
 
     def _loaded(self, token_ms: float, first_ms: float) -> ServingTimes:
         return ServingTimes(_interval(first_ms, self.first_error), _interval(token_ms, self.token_error))

@@ -9,6 +9,7 @@ nobody measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -49,12 +50,27 @@ _EIGHT_BITS = 1.0
 Coefficients = Mapping[str, float]
 
 
-def step_times(work: Work, coefficients: Coefficients) -> tuple[Array, Array]:
-    """Return milliseconds per output token after the first, and to the first token, per row.
+@dataclass(frozen=True)
+class StepParts:
+    """What the times of a load are made of; columns with a row per deployment and load, in seconds."""
 
-    Of a batch the first are milliseconds of the whole batch per output token of a request.
-    """
-    value = {name: coefficients[name] if name == "queue_power" else np.exp(coefficients[name]) for name in PRIORS}
+    decode_s: Array
+    """One step of all running users, without prompts beside it."""
+    prompt_s: Array
+    """One prompt."""
+    alone_s: Array
+    """The first token of a request whose prompt waits for no other: it waits for the step under way."""
+    stall_s: Array
+    """What one prompt holds up the steps beside it."""
+    queue_s: Array
+    """What a first token waits for the prompts of other running users."""
+    batch_prompts_s: Array
+    """The prompts of a whole batch."""
+
+
+def step_parts(work: Work, coefficients: Coefficients) -> StepParts:
+    """Return the parts from which `step_times` makes up its times."""
+    value = _values(coefficients)
 
     def by_engine(what: str) -> Array:
         factors = [1.0, *(value[f"{what}_{engine}"] for engine in ENGINES[1:])]
@@ -86,21 +102,33 @@ def step_times(work: Work, coefficients: Coefficients) -> tuple[Array, Array]:
                 value["prompt"] * slower * work.prompt_compute_s * together,
                 value["prompt_weights"] * work.prompt_weights_s,
             )
-            + exchange * work.input_tokens * together
+            + exchange * work.computed_tokens * together
             + value["prompt_layer_s"] * work.layers
         )
 
     prompt = prompts(np.ones_like(running))
-    step = decode + value["beside"] * prompt * running / work.output_tokens
-    whole = prompt + work.output_tokens * step
-    first = (
-        prompt * (1 + value["queue"] * by_engine("queue") * np.maximum(running - 1, 0) ** value["queue_power"])
-        + value["steps_waited"] * step
-        + value["first_token_s"]
-        + np.maximum(work.waiting - 1, 0) * whole
-    )
-    in_batch = np.maximum(work.waiting, 1) * (decode + prompts(running) / work.output_tokens)
+    others = value["queue"] * by_engine("queue") * np.maximum(running - 1, 0) ** value["queue_power"]
+    stall = value["beside"] * prompt
+    step = decode + stall * running / work.output_tokens
+    alone = prompt + value["steps_waited"] * step + value["first_token_s"]
+    return StepParts(decode, prompt, alone, stall, prompt * others, prompts(running))
+
+
+def step_times(work: Work, coefficients: Coefficients) -> tuple[Array, Array]:
+    """Return milliseconds per output token after the first, and to the first token, per row.
+
+    Of a batch the first are milliseconds of the whole batch per output token of a request.
+    """
+    parts = step_parts(work, coefficients)
+    step = parts.decode_s + parts.stall_s * work.running / work.output_tokens
+    whole = parts.prompt_s + work.output_tokens * step
+    first = parts.alone_s + parts.queue_s + np.maximum(work.waiting - 1, 0) * whole
+    in_batch = np.maximum(work.waiting, 1) * (parts.decode_s + parts.batch_prompts_s / work.output_tokens)
     return 1e3 * np.where(work.batch > 0, in_batch, step), 1e3 * first
+
+
+def _values(coefficients: Coefficients) -> dict[str, float]:
+    return {name: coefficients[name] if name == "queue_power" else float(np.exp(coefficients[name])) for name in PRIORS}
 
 
 def fit_step_times(work: Work, token_ms: Array, first_ms: Array, weights: Array) -> dict[str, float]:

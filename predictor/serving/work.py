@@ -29,6 +29,8 @@ class Work:
     waiting: Array
     """Users over running ones."""
     input_tokens: Array
+    computed_tokens: Array
+    """Those of a prompt that no earlier prompt began with, whose keys and values the engine therefore lacks."""
     output_tokens: Array
     weights_s: Array
     """Reading the weights that one decoding step meets: with experts more for more users."""
@@ -73,8 +75,8 @@ def _row(deployment: Deployment, load: Load) -> list[float]:
     n, held_by = float(deployment.side_by_side), deployment.devices
     bandwidth, flops = (spec.bandwidth_gb_s or float("nan")) * 1e9, deployment.flops
     into, out = load.input_tokens, load.output_tokens
-    half_way = into + out / 2
-    per_user = cache_copies(deployment) * kept.cache_bytes * decoder.held(half_way)
+    half_way, computed = into + out / 2, into * (1 - load.cached_share)
+    per_user = cache_copies(deployment) * deployment.cache_bytes * decoder.held(half_way)
     memory = held_by * (spec.memory_gib or float("nan")) * 2**30 * (ENGINE_SHARE - WORKING_SHARE)
     # Where the weights hardly fit, an engine still runs something: a fiftieth of the memory stands for that.
     free = max(memory - decoder.parameters * kept.weight_bytes, memory / 50)
@@ -88,12 +90,13 @@ def _row(deployment: Deployment, load: Load) -> list[float]:
         running,
         load.users / room,
         into,
+        computed,
         out,
         _met_parameters(deployment, running) * kept.weight_bytes / n / bandwidth,
-        cache_copies(deployment) * kept.cache_bytes * decoder.held(half_way) * running / n / bandwidth,
+        cache_copies(deployment) * deployment.cache_bytes * decoder.held(half_way) * running / n / bandwidth,
         running * _token_flops(deployment, half_way) / n / flops,
-        into * _token_flops(deployment, into / 2) / n / flops,
-        _met_parameters(deployment, into) * kept.weight_bytes / n / bandwidth,
+        computed * _token_flops(deployment, into - computed / 2) / n / flops,
+        _met_parameters(deployment, computed) * kept.weight_bytes / n / bandwidth,
         exchanged / link if n > 1 else 0.0,
         decoder.layers,
         decoder.layers if decoder.expert_share < 1 else 0.0,

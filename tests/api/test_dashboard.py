@@ -205,7 +205,7 @@ def test_a_serving_answer_shows_memory_trade_offs_and_how_to_start(client: TestC
     assert "requests of this length fit at once" in text
     assert re.search(r"<code>(vllm serve|trtllm-serve|python -m sglang)", text)
     assert "H100 is taken for the NVIDIA H100 SXM5 80GB" in text
-    slow = page(client, f"/serving?{query.replace('max_watts=', 'max_first_token_ms=0.1')}")
+    slow = page(client, f"/serving?{query.replace('max_watts=', 'percentile=99&max_first_token_ms=0.1')}")
     assert "No deployment serves it so" in slow
     assert "may miss a goal" in slow
 
@@ -219,6 +219,8 @@ def test_a_serving_answer_shows_memory_trade_offs_and_how_to_start(client: TestC
         ("model=llama-3.1-8b&quantization=q9", 422, "q9"),
         ("model=llama-3.1-8b&hardware=A100000", 422, "A100000"),
         ("model=llama-3.1-8b&engine=slow", 422, "engine"),
+        ("model=llama-3.1-8b&max_first_token_ms=100", 422, "needs a percentile"),
+        ("model=llama-3.1-8b&prefix_cached_share=1.5", 422, "prefix_cached_share"),
         ("model=llama-3.1-8b&input_tokens=2000000", 422, "input_tokens"),
     ],
 )
@@ -370,9 +372,12 @@ def test_a_benchmark_is_asked_for_and_taken_back_on_its_page(client: TestClient,
     asked = page(client, path)
     assert "bert-tiny, vit-tiny on cpu" in asked
     assert "It waits for a host with cpu" in asked
+    named = client.post("/dashboard/requests", data={**form, "hardware": "jax", "host": " box:4000 "})
+    assert "It waits for the host <b>box:4000</b> with jax" in named.text
+    assert "<td>box:4000</td>" in page(client, "/requests")
     both = client.post("/dashboard/requests", data={**form, "hardware": ["cpu", "cuda"]}, follow_redirects=False)
     assert both.headers["location"] == "/dashboard/requests"
-    assert page(client, "/requests").count("bert-tiny, vit-tiny</td>") == 3
+    assert page(client, "/requests").count("bert-tiny, vit-tiny</td>") == 4
     assert page(client, "/requests?hardware=cuda&state=open").count("bert-tiny, vit-tiny</td>") == 1
     assert "No request matches" in page(client, "/requests?state=done")
     assert client.get("/requests").json()["requests"][-1]["config"]["batch_sizes"] == [1, 2]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import InvalidInput, NotFound
 from predictor.schemas.requests import validate_query
-from predictor.schemas.serving import NotServed, ServingGoals, ServingObjective, ServingQuery
+from predictor.schemas.serving import CacheType, NotServed, Percentile, ServingGoals, ServingObjective, ServingQuery
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
 from predictor.serving.loads import QUANTIZATIONS, served_models
@@ -39,11 +39,16 @@ class ServingForm(BaseModel):
     quantization: str | None = Field(default=None, max_length=32)
     input_tokens: int | None = None
     output_tokens: int | None = None
+    input_tokens_p99: int | None = None
+    output_tokens_p99: int | None = None
+    kv_cache: CacheType = "auto"
+    prefix_cached_share: float | None = None
     users: int | None = None
     requests_per_s: float | None = None
     engine: str | None = Field(default=None, max_length=32)
     hardware: tuple[str, ...] = ()
     objective: ServingObjective = "cost"
+    percentile: int | None = None
     max_first_token_ms: float | None = None
     max_output_token_ms: float | None = None
     max_end_to_end_ms: float | None = None
@@ -69,6 +74,8 @@ def _content(site: DashboardSite, form: ServingForm) -> dict[str, Any]:
         "quantizations": list(QUANTIZATIONS),
         "engines": _engines(),
         "objectives": get_args(ServingObjective),
+        "percentiles": get_args(Percentile),
+        "cache_types": get_args(CacheType),
         "goals": _GOALS,
         "most": _MOST_ROWS,
         "answer": None,
@@ -89,7 +96,11 @@ def _engines() -> tuple[str, ...]:
 
 
 def _build_query(form: ServingForm) -> ServingQuery:
-    given = {name: value for name, value in form.model_dump(exclude_none=True).items() if name not in _GOALS}
+    given = {
+        name: value
+        for name, value in form.model_dump(exclude_none=True).items()
+        if name not in ServingGoals.model_fields
+    }
     goals = {name: getattr(form, name) for name in ServingGoals.model_fields if getattr(form, name) is not None}
     return validate_query(
         ServingQuery,

@@ -300,7 +300,7 @@ def test_a_measured_load_answers_for_itself(measured: list[MeasuredLoad]) -> Non
 def test_goals_hold_at_the_unfavorable_end_and_what_misses_them_says_by_how_much() -> None:
     free = ask(users=16, objective="latency")
     limit = sorted(o.end_to_end_ms.high or 0 for o in free.options)[2] * 1.0001
-    met = ask(users=16, objective="latency", goals={"max_end_to_end_ms": limit})
+    met = ask(users=16, objective="latency", goals={"percentile": 50, "max_end_to_end_ms": limit})
     assert met.options
     assert all((o.end_to_end_ms.high or 0) <= limit for o in met.options)
     assert len(met.options) < len(free.options)
@@ -317,6 +317,131 @@ def test_a_request_rate_has_the_users_that_follow_from_it() -> None:
     overloaded = ask(requests_per_s=500.0, hardware=["L4"], goals={"max_devices": 1})
     assert not overloaded.options
     assert {e.cause for e in overloaded.excluded} == {"overloaded"}
+
+
+def test_what_arrives_is_answered_and_paid_for_however_idle_the_devices_are() -> None:
+    for option in ask(requests_per_s=2.0, hardware=["H100", "L4"]).options:
+        assert option.requests_per_s.p50 == 2.0
+        assert option.usd_per_hour is not None
+        assert option.usd_per_million_output_tokens is not None
+        assert option.usd_per_million_output_tokens.p50 == pytest.approx(option.usd_per_hour / 3600 / 512 * 1e6)
+        assert option.usd_per_million_input_tokens is not None
+        assert option.usd_per_million_input_tokens.p50 == pytest.approx(option.usd_per_hour / 3600 / 2048 * 1e6)
+
+
+def test_a_goal_at_a_percentile_holds_for_the_slow_requests() -> None:
+    load = {
+        "requests_per_s": 3.0,
+        "input_tokens_p99": 4000,
+        "output_tokens_p99": 1000,
+        "hardware": ["H100", "L40S", "L4"],
+    }
+    free = ask(**load).options
+    assert all(o.slow.percentile == 99 for o in free)
+    assert all(o.slow.first_token_ms.p50 > 1.5 * o.first_token_ms.p50 for o in free)
+    limit = float(np.median([o.slow.first_token_ms.high or 0 for o in free]))
+    typical, slow = (
+        ask(**load, goals={"percentile": percentile, "max_first_token_ms": limit}) for percentile in (50, 95)
+    )
+    assert len(slow.options) < len(typical.options)
+    assert all((o.slow.first_token_ms.high or 0) <= limit and o.slow.percentile == 95 for o in slow.options)
+    assert any("a request at the 95th percentile may take" in e.reason for e in slow.excluded)
+    for option in slow.options:
+        assert option.goodput_requests_per_s is not None
+        assert 0.95 * 3.0 <= option.goodput_requests_per_s <= 3.0
+
+
+def test_more_goodput_goes_first_and_then_the_cheaper() -> None:
+    goals = {"percentile": 50, "max_first_token_ms": 900.0}
+    options = ask(requests_per_s=6.0, input_tokens_p99=8000, objective="goodput", goals=goals).options
+    ranked = [
+        (-round(o.goodput_requests_per_s or 0, 3), o.usd_per_million_output_tokens.p50)
+        for o in options
+        if o.usd_per_hour
+    ]  # type: ignore[union-attr]  # priced
+    assert ranked == sorted(ranked)
+    assert len({rate for rate, _ in ranked}) > 3
+
+
+def test_copies_share_the_users_and_add_up() -> None:
+    options = ask(users=64, hardware=["H100"], engine="vllm").options
+    assert {o.devices for o in options} == set(range(1, 9))
+    several = [o for o in options if o.devices == o.copies > 1]
+    assert several
+    for option in several:
+        alone = ask(
+            requests_per_s=option.requests_per_s.p50 / option.copies, hardware=["H100"], engine="vllm",
+            goals={"max_devices": 1},
+        ).options[0]  # fmt: skip
+        assert option.users == 64
+        assert option.end_to_end_ms.p50 == pytest.approx(alone.end_to_end_ms.p50, rel=0.1)
+        assert option.output_tokens_per_s.p50 == pytest.approx(256 * option.requests_per_s.p50)
+        assert option.output_tokens_per_s_per_device.p50 == pytest.approx(
+            option.output_tokens_per_s.p50 / option.devices
+        )
+        assert option.usd_per_hour == pytest.approx(option.copies * (alone.usd_per_hour or 0))
+    assert len(ask(users=2, hardware=["H100"], engine="vllm", goals={"max_devices": 3}).options) == 2
+
+
+def test_a_prefix_cache_saves_prompts_and_a_small_cache_saves_memory() -> None:
+    load = {"users": 16, "input_tokens": 4096, "hardware": ["H100"], "engine": "vllm", "goals": {"max_devices": 1}}
+    [plain] = ask(**load).options
+    cached = ask(**load, prefix_cached_share=0.9)
+    assert cached.options[0].first_token_ms.p50 < 0.6 * plain.first_token_ms.p50
+    assert any("prefix cache" in warning for warning in cached.warnings)
+    [small] = ask(**load, kv_cache="fp8").options
+    assert small.memory.cache_per_user_gib == pytest.approx(plain.memory.cache_per_user_gib / 2)
+    assert small.launch.endswith("--kv-cache-dtype fp8")
+    assert small.output_token_ms.p50 <= plain.output_token_ms.p50
+
+
+def test_experts_may_be_split_with_attention_on_each_device() -> None:
+    load = {"model": "deepseek-v3", "quantization": "fp8", "users": 256, "hardware": ["H200"], "kv_cache": "fp8"}
+    commands = {
+        engine: [o for o in ask(**load, engine=engine, objective="throughput").options if o.attention_copies == 8]
+        for engine in ("vllm", "sglang", "trtllm")
+    }
+    for engine, words in (
+        ("vllm", "--data-parallel-size 8 --enable-expert-parallel"),
+        ("sglang", "--tp 8 --dp 8 --enable-dp-attention --ep-size 8"),
+        ("trtllm", "'enable_attention_dp: true' 'kv_cache_config: {dtype: fp8}' > options.yaml && trtllm-serve"),
+    ):
+        assert any(words in option.launch for option in commands[engine]), engine
+
+
+def test_a_version_newer_than_what_was_measured_is_said(measured: list[MeasuredLoad]) -> None:
+    newer = ask(measured, engine="vllm", engine_version="99.0", hardware=["H100"])
+    assert any("vllm 99.0 is newer than" in warning for warning in newer.warnings)
+    older = ask(measured, engine="vllm", engine_version="0.1", hardware=["H100"])
+    assert not any("newer" in warning for warning in older.warnings)
+    assert any("No measured load" in w for w in ask(engine="vllm", engine_version="1", hardware=["H100"]).warnings)
+
+
+def test_a_trace_stands_for_lengths_and_arrivals() -> None:
+    drawn = np.random.default_rng(3)
+    arrivals = np.cumsum(drawn.exponential(0.25, 400))
+    trace = [
+        {"arrival_s": float(at), "input_tokens": int(into), "output_tokens": int(out)}
+        for at, into, out in zip(arrivals, drawn.integers(10, 4000, 400), drawn.integers(1, 500, 400), strict=True)
+    ]
+    answer = ask(trace=trace, hardware=["H100"])
+    assert answer.input_tokens == round(np.mean([request["input_tokens"] for request in trace]))
+    assert answer.options[0].requests_per_s.p50 == pytest.approx(4.0, rel=0.1)
+    assert all(o.slow.first_token_ms.p50 > 1.2 * o.first_token_ms.p50 for o in answer.options)
+    untimed = [{key: value for key, value in request.items() if key != "arrival_s"} for request in trace]
+    assert all(o.users == 4 for o in ask(trace=untimed, users=4, hardware=["H100"], goals={"max_devices": 4}).options)
+    longest = max(request["input_tokens"] + request["output_tokens"] for request in trace)
+    assert f" {longest:.0f}" in answer.options[0].launch
+    for change, says in (
+        ({"users": 3}, "the trace has arrivals"),
+        ({"input_tokens": 5}, "the trace has the lengths"),
+        ({"trace": [trace[0], untimed[0]]}, "1 requests of the trace have no arrival_s"),
+        ({"trace": [trace[0], trace[0]]}, "come at once"),
+        ({"trace": [{**trace[0], "output_tokens": -5}, trace[1]]}, r"trace.0.output_tokens"),
+        ({"trace": [{**trace[0], "input_tokens": 200_000}, trace[1]]}, "takes 131,072 at most"),
+    ):
+        with pytest.raises(InvalidInput, match=says):
+            ask(**{"trace": trace, "hardware": ["H100"], **change})  # type: ignore[arg-type]  # as the test gives them
 
 
 def test_cost_follows_from_rent_and_tokens() -> None:
@@ -386,6 +511,18 @@ def test_what_cannot_be_answered_says_why() -> None:
         ask(hardware=["4090"])
     with pytest.raises(InvalidInput, match="not both"):
         ask(users=2, requests_per_s=1.0)
+    with pytest.raises(InvalidInput, match="needs a percentile"):
+        ask(goals={"max_first_token_ms": 100.0})
+    with pytest.raises(InvalidInput, match="needs a goal of time"):
+        ask(goals={"percentile": 99})
+    with pytest.raises(InvalidInput, match="goodput counts"):
+        ask(objective="goodput")
+    with pytest.raises(InvalidInput, match=r"input_tokens_p99 must be 1 to 15 times input_tokens \(1,024\)"):
+        ask(input_tokens_p99=1000)
+    with pytest.raises(InvalidInput, match="needs engine"):
+        ask(engine_version="1.0")
+    with pytest.raises(InvalidInput, match=r"llama\.cpp keeps no fp8 cache"):
+        ask(engine="llama.cpp", kv_cache="fp8")
     npu = ask(hardware=["Habana Gaudi2"])
     assert not npu.options
     assert npu.excluded[0].reason == "none of these engines was measured on a NPU of Intel"

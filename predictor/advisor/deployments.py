@@ -1,0 +1,193 @@
+"""Deployments to choose among: a model on devices of the spec sheet that fit and can be priced, under their load."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec, form_factor_caution
+from accel_platform.table_io.values import rounded
+from accel_platform.workloads.kv_cache import Decoder
+from accel_platform.workloads.model_catalog import resolve_model
+from predictor.data.config_cost import estimate_config_cost
+from predictor.data.traced_models import traced_decoder
+from predictor.schemas.requests import ModelConfig
+from predictor.schemas.serving import MAX_USERS, NotServed, ServingQuery
+from predictor.serving.loads import BATCHED, LOADED, Deployment, Engine, Load, find_served_model
+from predictor.serving.memory import MemoryFit, memory_fit
+from predictor.serving.predictor import ServingPredictor, ServingTimes
+
+_COUNTS = (1, 2, 4, 8)
+"""Devices of one copy."""
+_ROUNDS = 40
+"""Rounds in which users and the time of a request settle for a request rate."""
+_SETTLED = 0.02
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Copies of a deployment that fits, and the load of each copy."""
+
+    deployment: Deployment
+    copies: int
+    load: Load
+    fit: MemoryFit
+    arriving_per_s: float | None = None
+    """Requests that arrive at each copy; None where users ask again when their answer is there."""
+
+    @property
+    def devices(self) -> int:
+        """Devices of all copies."""
+        return self.deployment.devices * self.copies
+
+    @property
+    def most_running(self) -> int:
+        """Requests that a copy may run at once: where they arrive at random, more than are under way in the mean."""
+        users = max(1, round(self.load.users))
+        return max(1, min(self.fit.max_users, users if self.arriving_per_s is None else 4 * users + 64))
+
+
+def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
+    """Return the model's name and shape. Raises NotFound, and InvalidInput for one that does not generate."""
+    if isinstance(model, ModelConfig):
+        cost = estimate_config_cost(model.root)
+        name, decoder = cost.architecture, cost.decoder
+    else:
+        name, decoder = model, find_served_model(model)
+        if decoder is None:
+            try:
+                spec = resolve_model(model)
+            except NotFound as error:
+                raise NotFound(f"{error} Any other model: give its config (config.json of its hub page).") from error
+            name, decoder = spec.model_id, traced_decoder(spec)
+    if decoder is None:
+        raise InvalidInput(f"{name} does not generate text, or its config does not say what it caches.")
+    return name, decoder
+
+
+def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list[str]]:
+    """Return the devices to choose among, and how their names were understood. Raises InvalidInput."""
+    if names is None:
+        return [spec for spec in catalog() if spec.kind == "gpu" and spec.link_gb_s and spec.memory_gib], []
+    found = []
+    for name in names:
+        spec = find_spec(name)
+        if spec is None:
+            known = [device.name for device in catalog() if device.kind == "gpu"]
+            close = [k for k in known if name.casefold() in k.casefold()][:3] or difflib.get_close_matches(name, known)
+            hint = f"Did you mean {', '.join(close)}?" if close else f"Names are such as {known[0]}."
+            raise InvalidInput(f"The spec sheet has no GPU called {name!r}. {hint}")
+        found.append(spec)
+    return found, [*filter(None, map(form_factor_caution, names))]
+
+
+def place(
+    decoder: Decoder, devices: Sequence[DeviceSpec], quantization: str, query: ServingQuery, load: Load,
+) -> tuple[list[Placed], list[NotServed]]:  # fmt: skip
+    """Return the deployments that fit and can be priced, with each number of copies, and what was left out."""
+    found: list[Placed] = []
+    excluded: list[NotServed] = []
+    for device in devices:
+        left_out = partial(NotServed, device=device.name)
+        engines = _engines_on(device, query.engine)
+        if not engines:
+            measured = f"{query.engine} was not measured" if query.engine else "none of these engines was measured"
+            reason = f"{measured} on a {device.kind.upper()} of {device.vendor}"
+            excluded.append(left_out(devices=1, cause="unsupported", reason=reason))
+            continue
+        if not device.bandwidth_gb_s or not device.peak_fp16_tensor_tflops:
+            reason = "its bandwidth or its rate in 16 bits is not published"
+            excluded.append(left_out(devices=1, cause="unsupported", reason=reason))
+            continue
+        for count in (count for count in _COUNTS if count <= query.goals.max_devices):
+            if count > 1 and not device.link_gb_s:
+                break
+            split = Deployment(decoder, device, engines[0], quantization, count, cache_type=query.kv_cache)
+            fit = memory_fit(split, load)
+            if fit is None:
+                reason = "its memory is not published"
+                excluded.append(left_out(devices=count, cause="unsupported", reason=reason))
+                break
+            if not fit.fits:
+                reason = (
+                    f"{rounded(fit.weights_gib)} GiB of weights and {rounded(fit.cache_per_user_gib, 2)} GiB of "
+                    f"cache per request do not fit into {rounded(fit.limit_gib - fit.working_gib)} GiB"
+                )
+                excluded.append(left_out(devices=count, cause="does_not_fit", reason=reason))
+                continue
+            found += [
+                Placed(way, copies, load, fit_of_way)
+                for engine in engines
+                for way in _ways(replace(split, engine=engine))
+                if (fit_of_way := memory_fit(way, load)) is not None and fit_of_way.fits
+                for copies in _copies(count, query, load)
+            ]
+    if query.requests_per_s is None:
+        return [replace(each, load=replace(load, users=load.users / each.copies)) for each in found], excluded
+    return found, excluded
+
+
+def _ways(deployment: Deployment) -> Iterator[Deployment]:
+    """Yield the ways of splitting a copy: by tensors, and for experts with attention on each device for itself."""
+    yield deployment
+    if deployment.devices > 1 and deployment.decoder.expert_share < 1 and deployment.loaded:
+        yield replace(deployment, attention_copies=deployment.devices)
+
+
+def _copies(count: int, query: ServingQuery, load: Load) -> range:
+    """Return the numbers of copies to try: none of them without a user."""
+    most = query.goals.max_devices // count
+    return range(1, 1 + (most if query.requests_per_s is not None else min(most, int(load.users))))
+
+
+def _engines_on(device: DeviceSpec, engine: Engine | None) -> tuple[Engine, ...]:
+    """Return the engines to choose among: the one asked for, else those measured request by request, else vLLM."""
+    if device.kind != "gpu":
+        return ()
+    loaded, batched = LOADED.get(device.vendor, ()), BATCHED.get(device.vendor, ())
+    if engine is None:
+        return loaded or batched[:1]
+    return (engine,) if engine in (*loaded, *batched) else ()
+
+
+def at_rate(
+    predictor: ServingPredictor, placed: Sequence[Placed], requests_per_s: float
+) -> tuple[list[Placed], list[NotServed]]:
+    """Return the deployments that keep up with a request rate, with the users under way, and those that do not.
+
+    By Little's law, users under way = requests per second times seconds of a request, which grow with the users.
+    """
+    rates = np.array([requests_per_s / each.copies for each in placed])
+    users = np.ones(len(placed))
+    for _ in range(_ROUNDS):
+        cells = [(each.deployment, replace(each.load, users=float(n))) for each, n in zip(placed, users, strict=True)]
+        times = predictor.predict(cells) if cells else []
+        wanted = rates * [end_to_end_ms(t, each.load) / 1e3 for t, each in zip(times, placed, strict=True)]
+        # Halfway, because a step in the trees would let it swing for ever.
+        settled = np.sqrt(users * np.clip(wanted, 1.0, 2.0 * MAX_USERS))
+        done, users = bool(np.all(np.abs(settled / users - 1) < _SETTLED)), settled
+        if done:
+            break
+    kept, excluded = [], []
+    for each, n in zip(placed, users, strict=True):
+        if n <= min(MAX_USERS, each.fit.max_users):
+            load = replace(each.load, users=float(max(round(n), 1)))
+            kept.append(replace(each, load=load, arriving_per_s=requests_per_s / each.copies))
+            continue
+        reason = (
+            f"{requests_per_s:g} requests/s would pile up: its memory holds {each.fit.max_users * each.copies} at once"
+        )
+        excluded.append(
+            NotServed(device=each.deployment.device.name, devices=each.devices, cause="overloaded", reason=reason)
+        )
+    return kept, excluded
+
+
+def end_to_end_ms(times: ServingTimes, load: Load) -> float:
+    """Return the typical time to the last token."""
+    return times.first_token_ms.p50 + (load.output_tokens - 1) * times.output_token_ms.p50

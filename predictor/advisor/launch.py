@@ -1,0 +1,43 @@
+"""Commands that start a serving engine as a deployment needs it."""
+
+from __future__ import annotations
+
+from predictor.advisor.deployments import Placed
+
+_VLLM = "vllm serve {model}{split} --max-num-seqs {users} --max-model-len {length}"
+_SGLANG = (
+    "python -m sglang.launch_server --model-path {model} --tp {devices}{split} --max-running-requests {users} "
+    "--context-length {length}"
+)
+_TRTLLM = "trtllm-serve {model} --tp_size {devices}{split} --max_batch_size {users} --max_seq_len {length}"
+_LLAMA_CPP = "llama-server -m {model}.gguf -ngl 999 --parallel {users} --ctx-size {context}"
+
+
+def launch_command(placed: Placed, model: str, longest: int) -> str:
+    """Return the command that starts one copy, for requests of up to so many tokens in and out.
+
+    TensorRT-LLM reads some of its options from a file, which the command writes first.
+    """
+    deployment = placed.deployment
+    apart, devices = deployment.attention_copies > 1, deployment.devices
+    small_cache = deployment.cache_type == "fp8"
+    users = placed.most_running
+    fields = {"model": model, "devices": devices, "users": users, "length": longest, "context": longest * users}
+    if deployment.engine == "vllm":
+        split = (
+            f" --data-parallel-size {devices} --enable-expert-parallel"
+            if apart
+            else f" --tensor-parallel-size {devices}"
+        )
+        return _VLLM.format(split=split, **fields) + (" --kv-cache-dtype fp8" if small_cache else "")
+    if deployment.engine == "sglang":
+        split = f" --dp {devices} --enable-dp-attention --ep-size {devices}" if apart else ""
+        return _SGLANG.format(split=split, **fields) + (" --kv-cache-dtype fp8_e5m2" if small_cache else "")
+    if deployment.engine == "trtllm":
+        command = _TRTLLM.format(split=f" --ep_size {devices}" if apart else "", **fields)
+        options = ["enable_attention_dp: true"] * apart + ["kv_cache_config: {dtype: fp8}"] * small_cache
+        if not options:
+            return command
+        lines = " ".join(f"'{option}'" for option in options)
+        return f"printf '%s\\n' {lines} > options.yaml && {command} --extra_llm_api_options options.yaml"
+    return _LLAMA_CPP.format(**fields)

@@ -1,0 +1,102 @@
+"""Measured loads like that of a deployment: the very same, or the nearest, as evidence of a serving answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from accel_platform.workloads.kv_cache import Decoder
+from predictor.advisor.deployments import Placed
+from predictor.schemas.responses import Interval
+from predictor.schemas.serving import MeasuredNearby
+from predictor.serving.loads import Deployment, Load
+from predictor.serving.measured_loads import MeasuredLoad
+from predictor.serving.predictor import ServingTimes
+
+_NEAREST = 3
+
+
+class SimilarLoads:
+    """Measured loads of one model in one quantization, to be found by what was measured."""
+
+    def __init__(self, rows: Sequence[MeasuredLoad], decoder: Decoder, quantization: str) -> None:
+        self._rows = [
+            row for row in rows if row.deployment.quantization == quantization and row.deployment.decoder == decoder
+        ]
+        self.devices = {row.deployment.device.name for row in rows}
+        """On which any load was measured, whatever the model."""
+        self._same: dict[tuple[object, ...], list[MeasuredLoad]] = {}
+        for row in self._rows:
+            if not row.load.batch and not math.isnan(row.first_ms):
+                self._same.setdefault(_identity(row.deployment, row.load), []).append(row)
+
+    def times(self, placed: Placed) -> ServingTimes | None:
+        """Return the medians of the very load of a deployment; None where nobody measured it."""
+        same = self._same.get(_identity(placed.deployment, placed.load))
+        if not same:
+            return None
+        return ServingTimes(
+            Interval(p50=float(np.median([row.first_ms for row in same]))),
+            Interval(p50=float(np.median([row.token_ms for row in same]))),
+        )
+
+    def nearest(self, placed: Placed) -> list[MeasuredNearby]:
+        """Return the loads nearest to that of a deployment, the nearest first."""
+        deployment, load = placed.deployment, placed.load
+        found = sorted(self._rows, key=lambda row: (_distance(row, deployment, load), row.event_id))
+        return [_nearby(row) for row in found[:_NEAREST]]
+
+
+def _identity(deployment: Deployment, load: Load) -> tuple[object, ...]:
+    """Return what two loads of one model share where they are the same."""
+    return (
+        deployment.device.name,
+        deployment.engine,
+        deployment.devices,
+        deployment.attention_copies,
+        deployment.cache_bytes,
+        load.users,
+        load.input_tokens,
+        load.output_tokens,
+        load.cached_share,
+    )
+
+
+def _distance(row: MeasuredLoad, deployment: Deployment, load: Load) -> float:
+    """Return the sum of the ratios' logs, and 1 for another engine and 2 for another device."""
+    ratios = (
+        (row.load.users, load.users),
+        (row.load.input_tokens, load.input_tokens),
+        (row.load.output_tokens, load.output_tokens),
+        (row.deployment.devices, deployment.devices),
+    )
+    return (
+        sum(abs(math.log(a / b)) for a, b in ratios)
+        + (row.deployment.engine != deployment.engine)
+        + 2 * (row.deployment.device != deployment.device)
+        + 2 * (row.load.batch != load.batch or math.isnan(row.first_ms))
+        + (row.deployment.attention_copies != deployment.attention_copies)
+        + (row.deployment.cache_bytes != deployment.cache_bytes)
+        + abs(row.load.cached_share - load.cached_share)
+    )
+
+
+def _nearby(row: MeasuredLoad) -> MeasuredNearby:
+    deployment, load = row.deployment, row.load
+    return MeasuredNearby(
+        event_id=row.event_id,
+        model=row.model,
+        device=deployment.device.name,
+        devices=deployment.devices,
+        engine=deployment.engine,
+        engine_version=row.engine_version,
+        quantization=deployment.quantization,
+        users=round(load.users),
+        input_tokens=round(load.input_tokens),
+        output_tokens=round(load.output_tokens),
+        batch=load.batch,
+        first_token_ms=None if math.isnan(row.first_ms) else row.first_ms,
+        output_token_ms=row.token_ms,
+    )
