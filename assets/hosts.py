@@ -143,7 +143,7 @@ def _outcome(
 
 
 def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition]) -> dg.RunRequest:
-    name = offered(request, jobs)
+    name = offered(request, jobs, host_name())
     assert name is not None, "what this host does not offer it does not take"
     job = jobs[name]
     [op] = job.nodes

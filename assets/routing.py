@@ -74,8 +74,13 @@ def _after(request: Request, run: AttemptRun) -> Step:
     return Step("close", reason=f"tried {attempt} times; the last time: {run.reason}")
 
 
-def offered(request: Request, hardware: Collection[str]) -> str | None:
-    """Return the host's hardware name that serves a request: its own, or the plain one for a browser; None if none."""
+def offered(request: Request, hardware: Collection[str], host: str) -> str | None:
+    """Return the host's hardware name that serves a request: its own, or the plain one for a browser.
+
+    None where the host lacks it, or another host was named.
+    """
+    if request.payload.host not in (None, host):
+        return None
     name = request.payload.hardware
     plain = name.partition(":")[0] if is_web(name) else name
     return next((one for one in (name, plain) if one in hardware), None)
@@ -92,7 +97,7 @@ def claim_request(
     _stop_closed(requests, instance)
     taken = []
     for request in requests.unfinished():
-        if offered(request, hardware) is None:
+        if offered(request, hardware, host) is None:
             continue
         run = _run_of(instance, request) if request.attempts else None
         if run is not None and run.ended != "under way":

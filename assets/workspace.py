@@ -77,8 +77,9 @@ def remove(path: Path, name: str, *, target: Path | None = None) -> Host:
     entries = _entries(path.name, text)
     found = [(host, first, last) for host, first, last in entries if host.name == name]
     if not found and name in {_name_of(entry) for entry in _list(path.name, text)}:
+        where = path if target in (None, path) else f"a copy of {path} at {target}"
         raise InvalidInput(
-            f"{name!r} is this machine, not a host that was added. If it shall not measure, delete its entry in {path}."
+            f"{name!r} is this machine, not an added host. If it shall not measure, delete its entry in {where}."
         )
     if not found:
         known = ", ".join(host.name for host, _, _ in entries) or "none"

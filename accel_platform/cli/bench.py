@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +33,14 @@ from accel_platform.cli.output import (
     wants_json,
     write_answer,
 )
+
+
+class ExportForm(enum.StrEnum):
+    """What `bench export` writes."""
+
+    events = "events"
+    llm_d = "llm-d"
+
 
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
 app.command("suite")(requests.suite)
@@ -291,14 +300,26 @@ def export(
     runs: Annotated[
         str | None, typer.Option(metavar=SEVERAL, help="Run ids.", show_default="all runs of this installation")
     ] = None,
+    form: Annotated[
+        ExportForm, typer.Option("--as", help="What to write: events, or one load as a Benchmark Report of llm-d.")
+    ] = ExportForm.events,
+    result: Annotated[
+        str | None, typer.Option("--result", metavar="EVENT", help="The load to write with --as llm-d.")
+    ] = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Write this installation's measurements with raw samples to a file that another installation can import."""
     from accel_platform.bench.run.campaign import export_campaign
+    from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 
+    if form is ExportForm.llm_d:
+        load.export_report(settings_for(home), path, result, as_json=wants_json(as_json, format_))
+        return
+    if result is not None:
+        raise InvalidInput("--result goes with --as llm-d; --runs chooses what is written as events.")
     written = export_campaign(EventLog.open(settings_for(home)), path, runs=split_words(runs or ""))
     if wants_json(as_json, format_):
         print_json(vars(written) | {"path": str(path)})

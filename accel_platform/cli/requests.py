@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from accel_platform.events import EventLog
 
 Priority = Annotated[int, typer.Option(help="Higher goes first in a device's queue.")]
+OnlyHost = Annotated[
+    str | None,
+    typer.Option("--host", help="Only this host may take it: a name from `bench requests`.", show_default="any"),
+]
 MaxRuntime = Annotated[
     str | None,
     typer.Option("--max-runtime", help="Time limit of the run, such as 30m or 2h.", show_default=False),
@@ -60,6 +64,7 @@ def request(
     ] = None,
     priority: Priority = 0,
     max_runtime: MaxRuntime = None,
+    host: OnlyHost = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -86,27 +91,35 @@ def request(
         "labels": parse_labels(label or ()),
     }
     config = validate_model(BenchmarkConfig, options, where="accel bench request")
-    submit(
-        config, home, by="cli", priority=priority, max_runtime=max_runtime, for_machines=wants_json(as_json, format_)
-    )
+    machines = wants_json(as_json, format_)
+    submit(config, home, by="cli", priority=priority, max_runtime=max_runtime, host=host, for_machines=machines)
 
 
 def submit(
-    config: Any, home: Path | None, *, by: Any, priority: int, max_runtime: str | None, for_machines: bool
+    config: Any,
+    home: Path | None,
+    *,
+    by: Any,
+    priority: int,
+    max_runtime: str | None,
+    host: str | None,
+    for_machines: bool,
 ) -> None:
     """Append a configuration's requests to the log, and print them."""
     from accel_platform.bench.requests.lifecycle import request_benchmark
     from accel_platform.events import EventLog
 
     log = EventLog.open(settings_for(home))
-    ids = request_benchmark(config, log, by=by, priority=priority, max_runtime_s=parse_seconds(max_runtime))
+    limit_s = parse_seconds(max_runtime)
+    ids = request_benchmark(config, log, by=by, priority=priority, max_runtime_s=limit_s, host=host)
     found = _read_requests(log)
     rows = [_request_row(found[request_id]) for request_id in ids]
     if for_machines:
         print_json(rows)
     else:
         print_table([_display_row(row) for row in rows])
-        note("A host with the hardware takes it while `accel ui` runs. `accel bench requests` shows its progress.")
+        who = f"The host {host}" if host is not None else "A host with the hardware"
+        note(f"{who} takes it while `accel ui` runs. `accel bench requests` shows its progress.")
 
 
 def requests(
@@ -192,6 +205,7 @@ def _request_row(one: Request) -> dict[str, Any]:
         "requested_at": one.requested_at,
         "priority": payload.priority,
         "max_runtime_s": payload.max_runtime_s,
+        "host": payload.host,
         "attempts": one.attempts,
         "claimed_by": one.claimed_by,
         "claimed_at": one.claimed_at,
@@ -216,7 +230,7 @@ def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "by": row["requested_by"],
         "requested": f"{row['requested_at']:%Y-%m-%d %H:%M:%S}",
         "attempts": row["attempts"],
-        "host": row["claimed_by"],
+        "host": row["claimed_by"] or row["host"],
         "reason": row["reason"],
     }
 
@@ -250,6 +264,7 @@ def suite(
     ] = False,
     priority: Priority = 0,
     max_runtime: MaxRuntime = None,
+    host: OnlyHost = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -274,10 +289,18 @@ def suite(
     changes["labels"] = {**benchmark.labels, **parse_labels(label or ())}
     benchmark = benchmark.model_copy(update=changes)
     if request:
-        submit(benchmark, home, by="suite", priority=priority, max_runtime=max_runtime, for_machines=for_machines)
+        submit(
+            benchmark,
+            home,
+            by="suite",
+            priority=priority,
+            max_runtime=max_runtime,
+            host=host,
+            for_machines=for_machines,
+        )
         return
-    if priority or max_runtime is not None:
-        raise InvalidInput("--priority and --max-runtime apply to requests: add --request.")
+    if priority or max_runtime is not None or host is not None:
+        raise InvalidInput("--priority, --max-runtime and --host apply to requests: add --request.")
     planned = plan_benchmark(benchmark, home=settings_for(home).home)
     if check:
         _print_suite_plan(planned, for_machines)

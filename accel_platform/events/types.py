@@ -123,7 +123,7 @@ class RunFinished(Payload):
 
 
 class BenchmarkRequested(Payload):
-    """A request for a benchmark on one hardware name, on any host that has it. The event's id is the request's id."""
+    """A request for a benchmark on one hardware name, on `host` or any that has it. The event's id is the request's."""
 
     requested_by: Literal["cli", "api", "schedule", "suite"]
     hardware: str
@@ -133,6 +133,8 @@ class BenchmarkRequested(Payload):
     priority: int = 0
     """Higher values run first among the requests that wait for one device."""
     max_runtime_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    host: str | None = None
+    """Name of the only host that may take it, as in `claimed_by`; None for any host with the hardware."""
 
 
 class BenchmarkClaimed(Payload):

@@ -201,12 +201,13 @@ def test_what_the_platform_decides_nobody_posts(client: TestClient, type_: str) 
 
 
 def test_a_benchmark_is_asked_for_followed_and_taken_back(client: TestClient) -> None:
-    body = {"models": ["bert-base"], "hardware_types": ["cpu", "openvino:gpu"], "priority": 3}
+    body = {"models": ["bert-base"], "hardware_types": ["cpu", "openvino:gpu"], "priority": 3, "host": "b"}
     first, again = (client.post("/benchmarks", json=body, headers={"Idempotency-Key": "bench"}) for _ in range(2))
     assert first.status_code == again.status_code == 202
     assert first.json() == again.json()
     one, two = first.json()["requests"]
     assert (one["hardware"], two["hardware"], one["state"], one["priority"]) == ("cpu", "openvino:gpu", "open", 3)
+    assert one["host"] == two["host"] == "b"
     assert client.get(first.headers["location"]).json() == one
     cancelled = client.post(f"/requests/{one['request_id']}/cancel")
     assert cancelled.json()["state"] == "cancelled"

@@ -93,6 +93,13 @@ def test_a_request_becomes_one_run_where_its_hardware_is(host: Host) -> None:
     assert [again.run_key for again in host.tick()] == [run.run_key]
 
 
+def test_a_request_for_one_host_is_left_to_it(host: Host) -> None:
+    mine, other = host.ask("cpu", host="here"), host.ask("cpu", host="there")
+    [run] = host.tick()
+    assert run.run_key == f"{mine} 1"
+    assert [host.request(one).state for one in (mine, other)] == ["running", "open"]
+
+
 def test_what_cannot_be_measured_at_all_ends_at_once(host: Host) -> None:
     one = host.ask("cpu", config={"models_file": None, "weights": {"bert-tiny": "/nowhere/at-all"}})
     [run] = host.tick()

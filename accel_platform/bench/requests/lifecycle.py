@@ -126,13 +126,14 @@ def request_benchmark(
     by: Literal["cli", "api", "schedule", "suite"] = "api",
     priority: int = 0,
     max_runtime_s: float | None = None,
+    host: str | None = None,
 ) -> list[UUID]:
     """Request a benchmark, one request per hardware name; return their ids.
 
-    `max_runtime_s` ends a run that takes longer. Raises InvalidInput or NotFound for what no host could measure, and
-    where no hardware is named.
+    `max_runtime_s` ends a run that takes longer; only `host` may take it, where one is named. Raises InvalidInput or
+    NotFound for what no host could measure, and where no hardware is named.
     """
-    events = build_request_events(config, by=by, priority=priority, max_runtime_s=max_runtime_s)
+    events = build_request_events(config, by=by, priority=priority, max_runtime_s=max_runtime_s, host=host)
     log.append(events, key=f"{REQUEST_PREFIX}{events[0].event_id}")
     return [event.event_id for event in events]
 
@@ -143,6 +144,7 @@ def build_request_events(
     by: Literal["cli", "api", "schedule", "suite"],
     priority: int = 0,
     max_runtime_s: float | None = None,
+    host: str | None = None,
     causation_id: UUID | None = None,
 ) -> list[Event]:
     """Return the events that request a benchmark, to be stored in one segment whose name begins with REQUEST_PREFIX.
@@ -166,6 +168,7 @@ def build_request_events(
             config=one.model_dump(mode="json", exclude_defaults=True),
             priority=priority,
             max_runtime_s=max_runtime_s,
+            host=host,
         )
         events.append(Event.of(payload, source=_SOURCE, host_id=host_id(), causation_id=causation_id))
     return events

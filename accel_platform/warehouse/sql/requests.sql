@@ -3,7 +3,7 @@
 WITH asked AS (
     SELECT event_id AS request_id, occurred_at AS requested_at, unnest(json_transform(payload, '{
         "requested_by": "VARCHAR", "hardware": "VARCHAR", "priority": "BIGINT", "max_runtime_s": "DOUBLE",
-        "config": "JSON"}'))
+        "host": "VARCHAR", "config": "JSON"}'))
     FROM events
     WHERE type = 'BenchmarkRequested'
 ),
@@ -25,7 +25,7 @@ closed AS (
     GROUP BY (payload->>'$.request_id')::UUID
 )
 SELECT a.request_id, coalesce(d.status, CASE WHEN c.request_id IS NULL THEN 'open' ELSE 'running' END) AS state,
-    a.hardware, a.requested_by, a.requested_at, a.priority, a.max_runtime_s, coalesce(c.attempts, 0) AS attempts,
+    a.hardware, a.requested_by, a.requested_at, a.priority, a.max_runtime_s, a.host, coalesce(c.attempts, 0) AS attempts,
     c.claimed_by, c.host_id, c.claimed_at, d.closed_at, d.reason, coalesce(d.run_ids, []) AS run_ids, a.config
 FROM asked AS a
 LEFT JOIN claimed AS c USING (request_id)

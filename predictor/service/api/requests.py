@@ -62,6 +62,7 @@ class Benchmark(BaseModel):
     labels: dict[Name, Name] = Field(default={}, max_length=50)
     priority: int = Field(default=0, ge=-1000, le=1000, description="Higher goes first.")
     max_runtime_s: float | None = Field(default=None, gt=0, le=604_800, description="A run that takes longer is ended.")
+    host: Name | None = Field(default=None, description="The only host that may take it, by its name in claims.")
 
 
 class BenchmarkRequest(BaseModel):
@@ -74,6 +75,7 @@ class BenchmarkRequest(BaseModel):
     requested_at: datetime
     priority: int
     max_runtime_s: float | None
+    host: str | None
     attempts: int
     claimed_by: str | None
     claimed_at: datetime | None
@@ -93,6 +95,7 @@ class BenchmarkRequest(BaseModel):
             requested_at=entry.requested_at,
             priority=requested.priority,
             max_runtime_s=requested.max_runtime_s,
+            host=requested.host,
             attempts=entry.attempts,
             claimed_by=entry.claimed_by,
             claimed_at=entry.claimed_at,
@@ -162,12 +165,13 @@ def router(lookup: RequestLookup, log_for: LogFor, request_update: Callable[[], 
         request: Request, response: Response, body: Benchmark, idempotency_key: Key = None
     ) -> BenchmarkRequests:
         """Request a benchmark on whichever host has the hardware; it is measured while that host is at work."""
-        config = body.model_dump(exclude={"priority", "max_runtime_s"}, exclude_none=True)
+        config = body.model_dump(exclude={"priority", "max_runtime_s", "host"}, exclude_none=True)
         events = build_request_events(
             config,
             by="api",
             priority=body.priority,
             max_runtime_s=body.max_runtime_s,
+            host=body.host,
             causation_id=request_id(request.url.path, body),
         )
         stored = store_once(log_for(request), events, key=idempotency_key, prefix=REQUEST_PREFIX)

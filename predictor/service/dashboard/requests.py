@@ -50,6 +50,7 @@ class RequestForm(BaseModel):
     mode: Mode = "inference"
     effort: Literal["quick", "standard", "thorough"] = "standard"
     priority: int = Field(default=0, ge=-1000, le=1000)
+    host: str = Field(default="", max_length=200)
 
     def config(self) -> dict[str, Any]:
         """Return the configuration of the benchmark. Raises InvalidInput for what the form does not say."""
@@ -102,7 +103,9 @@ def router(
     def stored(request: Request, pairs: list[tuple[str, str]]) -> Response:
         try:
             form = read_pairs(RequestForm, pairs)
-            events = build_request_events(form.config(), by="api", priority=form.priority)
+            events = build_request_events(
+                form.config(), by="api", priority=form.priority, host=form.host.strip() or None
+            )
         except (InvalidInput, NotFound) as error:
             given = {name: [v for n, v in pairs if n == name] for name, _ in pairs}
             return listed(request, RequestsPageParams(), given=given, problem=str(error), status_code=422)

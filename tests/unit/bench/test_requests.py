@@ -168,7 +168,7 @@ def test_what_is_done_next(request_: Request, run: AttemptRun | None, do: str, a
 )
 def test_which_hardware_of_a_host_serves_a_request(asked: str, served: str | None) -> None:
     request = replace(_request(0), payload=BenchmarkRequested(requested_by="cli", hardware=asked))
-    assert offered(request, {"cpu", "openvino", "wasm"}) == served
+    assert offered(request, {"cpu", "openvino", "wasm"}, "here") == served
 
 
 def test_an_end_says_why() -> None:
@@ -198,7 +198,8 @@ def test_whatever_goes_wrong_a_request_ends_after_three_attempts_at_most(faults:
 
 
 def test_the_table_says_what_the_log_says(log: EventLog, settings: Settings) -> None:
-    waiting, running, ended = (request_benchmark(ASKED, log, priority=p)[0] for p in (0, 2, 0))
+    running, ended = (request_benchmark(ASKED, log, priority=p)[0] for p in (2, 0))
+    [waiting] = request_benchmark(ASKED, log, host="c")
     claim(log, running, 1, claimed_by="a")
     claim(log, running, 2, claimed_by="b")
     close(log, _looked(log)[ended], "failed", "no such device")
@@ -209,6 +210,7 @@ def test_the_table_says_what_the_log_says(log: EventLog, settings: Settings) -> 
     assert {one: rows[one]["state"] for one in rows} == {waiting: "open", running: "running", ended: "failed"}
     assert (rows[running]["attempts"], rows[running]["claimed_by"], rows[running]["priority"]) == (2, "b", 2)
     assert (rows[ended]["reason"], rows[ended]["attempts"], rows[ended]["run_ids"]) == ("no such device", 0, [])
+    assert [rows[one]["host"] for one in (waiting, running)] == ["c", None]
     assert rows[waiting]["claimed_at"] is None
     assert json.loads(rows[waiting]["config"])["models"] == ["bert-tiny"]
 
@@ -224,18 +226,20 @@ def test_the_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], settings: Settings, tmp_path: Path
 ) -> None:
     home = ["--home", str(settings.home), "--json"]
-    options = ["--models", "bert-tiny", "--hardware", "cpu,cuda", "--priority", "4", "--max-runtime", "30m"]
+    terms = ["--priority", "4", "--max-runtime", "30m", "--host", "b"]
+    options = ["--models", "bert-tiny", "--hardware", "cpu,cuda", *terms]
     assert _accel(monkeypatch, "bench", "request", *options, *home) == 0
     asked = json.loads(capsys.readouterr().out)
-    assert [(row["hardware"], row["priority"], row["max_runtime_s"]) for row in asked] == [
-        ("cpu", 4, 1800.0),
-        ("cuda", 4, 1800.0),
+    assert [(row["hardware"], row["priority"], row["max_runtime_s"], row["host"]) for row in asked] == [
+        ("cpu", 4, 1800.0, "b"),
+        ("cuda", 4, 1800.0, "b"),
     ]
     suite = tmp_path / "suite.json"
     suite.write_text(json.dumps({**ASKED, "models_file": "mine.json", "models": ["mine"]}))
     (tmp_path / "mine.json").write_text('{"mine": {"architecture": "BertModel", "config": {"hidden_size": 8}}}')
-    assert _accel(monkeypatch, "bench", "suite", str(suite), "--priority", "1", *home) == 2
-    assert "--request" in capsys.readouterr().err
+    for wrong in (["--priority", "1"], ["--host", "b"]):
+        assert _accel(monkeypatch, "bench", "suite", str(suite), *wrong, *home) == 2
+        assert "--request" in capsys.readouterr().err
 
     one = asked[0]["request_id"]
     assert _accel(monkeypatch, "bench", "cancel", one[-12:], *home) == 0
