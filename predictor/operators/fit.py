@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from accel_platform.knowledge.kernels import kernel_tables
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.model_catalog import Modality, ModelSpec
 from accel_platform.workloads.operators import Operator, OperatorKind, OperatorProfile, trace_operators
-from predictor.calibration.conformal import calibrate_worst_group
+from predictor.calibration.conformal import Calibration, calibrate_worst_group
 from predictor.operators.device_rates import DeviceRates, device_rates
 from predictor.operators.kernels import BITS, KernelTable, load_kernels
 from predictor.operators.predictor import SHIPPED, OperatorPredictor, save
@@ -50,7 +49,14 @@ class WholeModel:
         moving = sum(share.milliseconds for share in shares if share.kind in MOVING)
         products = sum(share.milliseconds for share in shares) - moving
         return MeasuredModel(
-            self.model, self.device.name, self.device.vendor, self.bits, self.latency_ms, products, moving
+            self.model,
+            self.device.name,
+            self.device.vendor,
+            self.bits,
+            self.latency_ms,
+            products,
+            moving,
+            training=self.mode == "training",
         )
 
 
@@ -65,9 +71,7 @@ class Judged:
     @classmethod
     def by(cls, correction: Correction, whole: WholeModel, measured: MeasuredModel) -> Judged:
         """Return the error of a model under a correction."""
-        products, moving = correction.log_factors(measured.device, measured.vendor, measured.bits)
-        predicted = measured.products_ms * math.exp(products) + measured.moving_ms * math.exp(moving)
-        return cls(whole, math.log(predicted / measured.latency_ms))
+        return cls(whole, correction.log_error(measured))
 
 
 def load_whole_models() -> list[WholeModel]:
@@ -123,7 +127,7 @@ def leave_one_device_out(
             utilization = fit_utilization(_without(kernels, hidden))
         else:
             utilization = everything = everything or fit_utilization(kernels)
-        known = [model for model in models if model.device.name not in hidden and model.mode == "inference"]
+        known = [model for model in models if model.device.name not in hidden]
         correction = fit_correction([model.measured(utilization) for model in known])
         mine = (model for model in models if model.device.name == device)
         judged += [Judged.by(correction, model, model.measured(utilization)) for model in mine]
@@ -134,9 +138,8 @@ def leave_one_model_out(utilization: Utilization, models: Sequence[WholeModel]) 
     """Return each model predicted from all kernels, and the measurements of all other models."""
     judged = []
     measured = [model.measured(utilization) for model in models]
-    teaching = [own for own, model in zip(measured, models, strict=True) if model.mode == "inference"]
     for model, own in zip(models, measured, strict=True):
-        others = [own for own in teaching if own.model != model.model]
+        others = [other for other in measured if other.model != model.model]
         judged.append(Judged.by(fit_correction(others), model, own))
     return judged
 
@@ -144,21 +147,27 @@ def leave_one_model_out(utilization: Utilization, models: Sequence[WholeModel]) 
 def fit() -> OperatorPredictor:
     """Return the predictor from everything that ships; it takes some minutes, mostly for its intervals."""
     kernels = load_kernels(kernel_tables())
-    models = [model for model in load_whole_models() if model.mode == "inference"]
+    models = load_whole_models()
     utilization = fit_utilization(kernels)
     new = leave_one_device_out(kernels, models)
     known = leave_one_model_out(utilization, models)
-    calibrations = (
-        calibrate_worst_group(np.abs([judged.log_error for judged in errors]), [_group(judged) for judged in errors])
-        for errors in (known, new)
+    passes_known, passes_new = (
+        [judged for judged in errors if judged.whole.mode == "inference"] for errors in (known, new)
     )
-    measured_device, new_device = calibrations
     correction = fit_correction([model.measured(utilization) for model in models])
-    return OperatorPredictor(utilization, correction, measured_device, new_device)
+    return OperatorPredictor(
+        utilization,
+        correction,
+        measured_device=_calibrate(passes_known),
+        new_device=_calibrate(passes_new),
+        training=_calibrate(new),
+    )
 
 
-def _group(judged: Judged) -> str:
-    return judged.whole.device.name
+def _calibrate(errors: Sequence[Judged]) -> Calibration:
+    return calibrate_worst_group(
+        np.abs([judged.log_error for judged in errors]), [judged.whole.device.name for judged in errors]
+    )
 
 
 def _has_kernels(kernels: Mapping[OperatorKind, KernelTable], devices: set[str]) -> bool:

@@ -49,24 +49,28 @@ class OperatorPredictor:
     """Errors for other models on a device with measured models."""
     new_device: Calibration
     """Errors on devices left out in turn."""
+    training: Calibration
+    """The same of passes and training steps together: three devices with steps would promise less."""
 
     def predict(
-        self, operators: Sequence[Operator], devices: Sequence[DeviceRates], bits: int
+        self, operators: Sequence[Operator], devices: Sequence[DeviceRates], bits: int, *, training: bool = False
     ) -> list[OperatorPrediction]:
-        """Return the latency of a model with these operators on each device; `bits` is 32 or 16."""
+        """Return the latency of a model with these operators on each device; `bits` is 32 or 16.
+
+        `training` says that they are those of a `training_step`.
+        """
         issued_ms = host_ms(operators)
         return [
-            self._predict(shares, device, bits, issued_ms)
+            self._predict(self._correct(shares, device, bits, training=training), device, bits, issued_ms, training)
             for device, shares in zip(devices, operator_shares(self.utilization, operators, devices, bits), strict=True)
         ]
 
     def _predict(
-        self, shares: Sequence[OperatorShare], device: DeviceRates, bits: int, issued_ms: float
+        self, corrected: tuple[OperatorShare, ...], device: DeviceRates, bits: int, issued_ms: float, training: bool
     ) -> OperatorPrediction:
-        corrected = self._correct(shares, device, bits)
         busy_ms = sum(share.milliseconds for share in corrected)
         known = self.correction.knows(device, bits)
-        calibration = self.measured_device if known else self.new_device
+        calibration = self.training if training else self.measured_device if known else self.new_device
         width = math.exp(calibration.half_width)
         latency = Interval(
             p50=max(busy_ms, issued_ms),
@@ -76,9 +80,11 @@ class OperatorPredictor:
         )
         return OperatorPrediction(latency, corrected, host_bound=issued_ms > busy_ms, measured_device=known)
 
-    def _correct(self, shares: Sequence[OperatorShare], device: DeviceRates, bits: int) -> tuple[OperatorShare, ...]:
+    def _correct(
+        self, shares: Sequence[OperatorShare], device: DeviceRates, bits: int, *, training: bool
+    ) -> tuple[OperatorShare, ...]:
         """Return the shares as whole models take them, the longest first."""
-        products, moving = self.correction.log_factors(device.name, device.vendor, bits)
+        products, moving = self.correction.log_factors(device.name, device.vendor, bits, training=training)
         corrected = (
             OperatorShare(
                 share.kind, share.milliseconds * math.exp(moving if share.kind in MOVING else products), share.count
@@ -105,6 +111,7 @@ def save(predictor: OperatorPredictor, path: Path) -> None:
         "correction": asdict(predictor.correction),
         "measured_device": predictor.measured_device.model_dump(),
         "new_device": predictor.new_device.model_dump(),
+        "training": predictor.training.model_dump(),
     }
     path.write_bytes(lzma.compress(json.dumps(content, sort_keys=True).encode(), preset=9))
 
@@ -113,7 +120,8 @@ def load(path: Path) -> OperatorPredictor:
     """Return a predictor that `save` wrote."""
     content = json.loads(lzma.decompress(path.read_bytes()))
     correction = content["correction"]
-    correction = {place: {key: tuple(both) for key, both in found.items()} for place, found in correction.items()}
+    for place in ("devices", "vendors"):
+        correction[place] = {key: tuple(both) for key, both in correction[place].items()}
     return OperatorPredictor(
         utilization=Utilization(
             {
@@ -124,4 +132,5 @@ def load(path: Path) -> OperatorPredictor:
         correction=Correction(**correction),
         measured_device=Calibration(**content["measured_device"]),
         new_device=Calibration(**content["new_device"]),
+        training=Calibration(**content["training"]),
     )

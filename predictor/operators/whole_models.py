@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -38,7 +40,7 @@ class OperatorShare:
 
 @dataclass(frozen=True)
 class MeasuredModel:
-    """A whole model that was measured, and what its operators sum up to there."""
+    """A pass or a training step of a whole model that was measured, and what its operators sum up to there."""
 
     model: str
     device: str
@@ -47,6 +49,7 @@ class MeasuredModel:
     latency_ms: float
     products_ms: float
     moving_ms: float
+    training: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,20 @@ class Correction:
     """Both factors by device and bits."""
     vendors: dict[str, tuple[float, float]]
     """Both factors for a maker's other devices, by vendor and bits."""
+    training: float = 0.0
+    """What training steps take over the corrected sums of their operators: some, such as dropout, are in no pass."""
 
-    def log_factors(self, device: str, vendor: str, bits: int) -> tuple[float, float]:
+    def log_factors(self, device: str, vendor: str, bits: int, *, training: bool = False) -> tuple[float, float]:
         """Return the logs of the factors on a device: its own, else its maker's, else none."""
-        return self.devices.get(f"{device} {bits}") or self.vendors.get(f"{vendor} {bits}") or (0.0, 0.0)
+        products, moving = self.devices.get(f"{device} {bits}") or self.vendors.get(f"{vendor} {bits}") or (0.0, 0.0)
+        step = self.training if training else 0.0
+        return products + step, moving + step
+
+    def log_error(self, measured: MeasuredModel) -> float:
+        """Return the natural log of the predicted over the measured latency."""
+        of = measured
+        products, moving = self.log_factors(of.device, of.vendor, of.bits, training=of.training)
+        return math.log((of.products_ms * math.exp(products) + of.moving_ms * math.exp(moving)) / of.latency_ms)
 
     def knows(self, device: DeviceRates, bits: int) -> bool:
         """Return whether a model was measured on the device in this width."""
@@ -68,10 +81,11 @@ class Correction:
 
 
 def fit_correction(measured: Sequence[MeasuredModel]) -> Correction:
-    """Return what these models teach; nothing where there are none."""
+    """Return what these models teach; nothing where there are none. Training steps teach what they take over passes."""
     models: dict[tuple[str, str, int], list[MeasuredModel]] = defaultdict(list)
     for model in measured:
-        models[model.device, model.vendor, model.bits].append(model)
+        if not model.training:
+            models[model.device, model.vendor, model.bits].append(model)
     alone: dict[str, list[Array]] = defaultdict(list)
     for (_, vendor, bits), found in models.items():
         alone[f"{vendor} {bits}"].append(_log_factors(found, np.zeros(2)))
@@ -80,10 +94,19 @@ def fit_correction(measured: Sequence[MeasuredModel]) -> Correction:
         f"{device} {bits}": _log_factors(found, priors[f"{vendor} {bits}"])
         for (device, vendor, bits), found in models.items()
     }
-    return Correction(
+    passes = Correction(
         devices={key: (float(both[0]), float(both[1])) for key, both in own.items()},
         vendors={key: (float(both[0]), float(both[1])) for key, both in priors.items()},
     )
+    return replace(passes, training=_log_training(passes, [model for model in measured if model.training]))
+
+
+def _log_training(passes: Correction, steps: Sequence[MeasuredModel]) -> float:
+    """Return the log of what training steps take over their corrected sums: the median of the devices' medians."""
+    devices: dict[str, list[float]] = defaultdict(list)
+    for step in steps:
+        devices[step.device].append(-passes.log_error(step))
+    return statistics.median(map(statistics.median, devices.values())) if devices else 0.0
 
 
 def _log_factors(models: Sequence[MeasuredModel], prior: Array) -> Array:
@@ -116,7 +139,8 @@ def operator_shares(
     tables = [(priced_as, rows) for (_, priced_as), rows in zip(by_kind, dimensions, strict=True)]
     times = utilization.times_ms(tables, devices, bits)
     # By device and table.
-    sums = np.array([np.dot(table, of_parts) for table, of_parts in zip(times, part_counts, strict=True)]).T
+    # No product of matrices: its last digit depends on where in memory the numbers lie.
+    sums = np.array([(table * of_parts).sum(axis=-1) for table, of_parts in zip(times, part_counts, strict=True)]).T
     found = []
     for of_device in sums.reshape(len(devices), len(tables)):
         milliseconds: dict[OperatorKind, float] = defaultdict(float)

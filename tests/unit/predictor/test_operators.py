@@ -109,6 +109,19 @@ def test_measured_models_correct_their_device_and_less_so_its_makers_others() ->
     assert correction.log_factors("A", "NVIDIA", 16) == (0.0, 0.0)
 
 
+def test_training_steps_correct_training_steps_alone() -> None:
+    passes = [MeasuredModel(f"model {i}", "A", "NVIDIA", 32, 11.0, 10.0, 1.0) for i in range(8)]
+    # The device with more steps has no more say.
+    steps = [replace(passes[0], device=device, latency_ms=factor * 11.0, training=True)
+             for device, factor in [("A", 1.2), ("B", 1.3), *[("C", 3.0)] * 9]]  # fmt: skip
+    correction = fit_correction([*passes, *steps])
+    assert correction.log_factors("A", "NVIDIA", 32) == fit_correction(passes).log_factors("A", "NVIDIA", 32)
+    assert correction.training == pytest.approx(math.log(1.3), abs=0.02)
+    both = correction.log_factors("C", "AMD", 32, training=True)
+    assert both == (correction.training, correction.training)
+    assert correction.log_error(steps[1]) == pytest.approx(0.0, abs=0.02)
+
+
 def test_a_training_step_has_three_times_the_products_of_a_pass() -> None:
     forward = (Operator("linear", "addmm", (64.0, 32.0, 16.0), 5), Operator("elementwise", "gelu", (64.0, 64.0, 1.0)))
     step = training_step(forward, parameters=1000.0)
