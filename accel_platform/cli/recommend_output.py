@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from accel_platform.cli.output import note, print_json, print_table
+from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
     from predictor.advisor.advisor import Advisor
@@ -21,7 +22,6 @@ _SHOWN = (
 )  # fmt: skip
 _MAX_NAME, _NAME_END = 28, 8
 """Most characters of a device's name in a table of 100, and how many of its end are kept."""
-_THREE_DIGITS = 1000
 _MAX_REASONS = 5
 """Reasons for leaving hardware out that are listed unless all is asked for."""
 _MAX_ELSEWHERE = 15
@@ -116,8 +116,9 @@ def print_prediction(answer: PredictAnswer) -> None:
     if answer.bound is not None:
         bound = answer.bound
         note(
-            f"at full speed bound by {bound.by}: {bound.compute_ms:.3g} ms of computing, {bound.memory_ms:.3g} ms of "
-            "memory traffic; the rest is what operators fall short of it, launches and waiting"
+            f"at full speed bound by {bound.by}: {rounded(bound.compute_ms)} ms of computing, "
+            f"{rounded(bound.memory_ms)} ms of memory traffic; "
+            "the rest is what operators fall short of it, launches and waiting"
         )
     for warning in answer.warnings:
         note(f"warning: {warning}")
@@ -269,4 +270,4 @@ def _interval(interval: Interval | None) -> str | None:
 
 def _number(value: float) -> str:
     """Return a figure with what is known of it: three digits."""
-    return f"{value:.3g}" if value < _THREE_DIGITS else f"{value:.0f}"
+    return rounded(value)

@@ -197,7 +197,7 @@ def recommend(state: ServingState, query: RecommendQuery) -> Answer:
 
     Raises NotFound for the model, InvalidInput for hardware, a config or sizes that cannot be.
     """
-    resolved = resolve_query(state, query, query.hardware)
+    resolved = resolve_query(state, query, query.hardware, priced=query.where == "anywhere")
     results = candidate_results(state, resolved)
     if query.where != "anywhere":
         allowed = {"here"} if query.where == "here" else {"here", "mine"}

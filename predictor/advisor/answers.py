@@ -97,16 +97,18 @@ def build_answer(
         for absent in query.absent
     ]
     remaining: list[Figures] = []
+    cautions: list[tuple[str, str]] = []
     for candidate, result in zip(query.candidates, results, strict=True):
         if result.figures is None:
             excluded += filter(None, [result.excluded])
             continue
         violated = violations(constraints, result.figures, candidate.spec, spread) if constraints else None
         if violated is None:
-            warnings += result.cautions
+            cautions += [(candidate.target.label, caution) for caution in result.cautions]
             remaining.append(result.figures)
         else:
             excluded.append(_excluded(evidence, query, candidate, Abstention("constraint", violated)))
+    warnings += _said_once(cautions)
     key = ranking(objective, spread)
     # The faster goes first where the objective tells none apart, as where no price is known.
     latency_key = ranking("latency", spread)
@@ -144,12 +146,24 @@ def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -
     faster = dict.fromkeys(c.spec.name for c in answered if c.spec.peak_fp16_tensor_tflops)
     if not faster:
         return None
-    named = list(faster)[:_MAX_NAMED]
-    more = f" and {len(faster) - len(named)} more" if len(faster) > len(named) else ""
     return (
-        f"No precision was given: all figures are of {query.precision}. On {', '.join(named)}{more} float16 or "
+        f"No precision was given: all figures are of {query.precision}. On {_named(list(faster))} float16 or "
         "bfloat16 is usual and faster: ask for it."
     )
+
+
+def _said_once(cautions: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the cautions of candidates, each once with the candidates that it is of; some begin with their label."""
+    labels: dict[str, list[str]] = {}
+    for label, caution in cautions:
+        text = caution.removeprefix(f"{label}: ")
+        labels.setdefault(text, []).extend([label] if text != caution else [])
+    return [f"{_named([*dict.fromkeys(of)])}: {text}" if of else text for text, of in labels.items()]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
 
 
 def excluded_by_reason(excluded: Sequence[Excluded]) -> dict[str, list[Excluded]]:

@@ -25,6 +25,8 @@ _HARDWARE_BY_VENDOR = {
     ("Qualcomm", "npu"): "qnn",
 }
 """Hardware name under which a vendor's accelerators are measured; every processor is `cpu`."""
+PRICED_HARDWARE = ("cuda", "rocm")
+"""Hardware names whose runtime, PyTorch, computes the kernels that were learned from: operators are priced there."""
 _CUSTOM_PREFIX = "own:"
 _HARDWARE_NAMES = {name.casefold(): name for name in get_args(Hardware)}
 _CUSTOM_HARDWARE: dict[str, Hardware] = {"gpu": "cuda", "cpu": "cpu", "npu": "qnn"}
@@ -65,7 +67,7 @@ class AbsentDevice:
 
 
 def choose_candidates(
-    evidence: Evidence, hardware: Sequence[str | OwnDevice] | None
+    evidence: Evidence, hardware: Sequence[str | OwnDevice] | None, *, priced: bool = False
 ) -> tuple[list[Candidate], list[AbsentDevice]]:
     """Return the candidates that names and specs stand for, and the hardware without a target.
 
@@ -74,6 +76,8 @@ def choose_candidates(
     hardware
         Hardware names, device names or device ids, in any case, and specs of custom devices. A device of the
         catalogue goes by any of its names. None means every target of the evidence.
+    priced
+        Add this platform's runtime on each GPU that others measured with theirs alone: its operators can be priced.
 
     Raises
     ------
@@ -81,7 +85,8 @@ def choose_candidates(
         For an unknown name; the message lists close matches.
     """
     if hardware is None:
-        return [_known_candidate(evidence, target) for target in evidence.targets()], []
+        known = [_known_candidate(evidence, target) for target in evidence.targets()]
+        return [*known, *(_priced_candidates(evidence) if priced else ())], []
     resolve = evidence.memoize("meaning", lambda: lru_cache(maxsize=1024)(partial(_resolve_name, evidence)))
     chosen: dict[Candidate | Target, Candidate] = {}
     absent: dict[AbsentDevice, None] = {}
@@ -91,7 +96,29 @@ def choose_candidates(
                 chosen[match if match.own else match.target] = match
             else:
                 absent[match] = None
+        if priced and isinstance(device, str) and device.casefold() in PRICED_HARDWARE:
+            named = [one for one in _priced_candidates(evidence) if one.target.hardware == device.casefold()]
+            chosen.update((one.target, one) for one in named)
     return list(chosen.values()), list(absent)
+
+
+def _priced_candidates(evidence: Evidence) -> list[Candidate]:
+    """Return this platform's runtime on each GPU that is in the evidence with other runtimes alone."""
+    return evidence.memoize("priced", lambda: _unmeasured_gpus(evidence))
+
+
+def _unmeasured_gpus(evidence: Evidence) -> list[Candidate]:
+    specs = {spec.name: spec for target in evidence.targets() if (spec := find_spec(target.device)) is not None}
+    backends = _targets_by_spec(evidence)
+    found = []
+    for name, spec in sorted(specs.items()):
+        hardware = _hardware_of(spec)
+        if hardware not in PRICED_HARDWARE:
+            continue
+        own = (runtime_for(hardware).backend, UNSTATED)
+        if not any(target.backend in own for target in backends[name]):
+            found.append(_unmeasured_candidate(hardware, spec, "catalogue:"))
+    return found
 
 
 def _resolve_name(evidence: Evidence, name: str) -> list[Candidate | AbsentDevice]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.bench.plan.support import supports_mode
+from accel_platform.table_io.values import rounded
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.model_estimates import Cell, predict_all, queried_sample
 from predictor.advisor.operator_estimates import operator_estimate, price_all
@@ -92,7 +93,7 @@ def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Absten
     # The low limit of imported figures counts, because every one of those pooled has to be possible.
     least_ms = latency.low if estimate.provenance == "measured" and latency.low is not None else latency.p50
     times = speed_limit_ratio(sample, least_ms)
-    excess = f"{least_ms:.3g} ms would be {times:.2g} times faster than its published rates allow"
+    excess = f"{rounded(least_ms)} ms would be {rounded(times, 2)} times faster than its published rates allow"
     if times > MAX_SPEED_LIMIT_RATIO:
         return Abstention("unsupported", f"what is {estimate.provenance} there cannot be: {excess}")
     if times > 1 and estimate.provenance == "predicted":
@@ -197,6 +198,6 @@ def _exceeds_memory(query: ResolvedQuery, candidate: Candidate) -> Abstention | 
     what = "weights and gradients" if query.mode == "training" else "weights"
     return Abstention(
         "does_not_fit",
-        f"does not fit in memory: its {what} alone take {needed_gib:.3g} GiB in {query.precision}, "
+        f"does not fit in memory: its {what} alone take {rounded(needed_gib)} GiB in {query.precision}, "
         f"{candidate.target.device} has {spec.memory_gib:g} GiB",
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from accel_platform.table_io.values import rounded
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.resolved_query import DEFAULT_PRECISION, ResolvedQuery
@@ -162,7 +163,7 @@ def _failure_phrase(failure: str) -> str:
 def _describe_contribution(contribution: Contribution) -> str:
     """Return text like `device (NVIDIA L4): 2.1 times slower than typical`."""
     factor = contribution.factor
-    times = f"{factor:.3g} times slower" if factor >= 1 else f"{1 / factor:.3g} times faster"
+    times = f"{rounded(factor)} times slower" if factor >= 1 else f"{rounded(1 / factor)} times faster"
     return f"{contribution.name} ({contribution.value}): {times}"
 
 

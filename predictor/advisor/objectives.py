@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from accel_platform.hardware.catalog import DeviceSpec
+from accel_platform.table_io.values import rounded
 from predictor.data.evidence import Evidence
 from predictor.schemas.requests import Constraints, Objective
 from predictor.schemas.responses import INTERVAL_LEVEL, Cost, Energy, Figures, Interval, Recommendation
@@ -125,8 +126,8 @@ def gain_elsewhere(objective: Objective, ranked: Sequence[Recommendation]) -> st
     times = own.ranked_by / other.ranked_by
     name = f"{other.hardware}{f' ({other.device})' if other.device else ''}, {other.provenance}"
     if times <= 1:
-        return f"The best elsewhere, {name}, is {1 / times:.3g} times worse in {objective} than the best of yours."
-    better = f"is {times:.3g} times better in {objective} than the best of yours, by upper limits"
+        return f"The best elsewhere, {name}, is {rounded(1 / times)} times worse in {objective} than the best of yours."
+    better = f"is {rounded(times)} times better in {objective} than the best of yours, by upper limits"
     return f"The best elsewhere, {name}, {better}."
 
 
@@ -144,8 +145,8 @@ def assumed_spread(ranked: Sequence[Figures], spread: float | None) -> str | Non
     if spread is None or all(f.provenance != "measured" or f.latency_ms.high is not None for f in ranked):
         return None
     return (
-        f"A figure without limits is ranked as if a batch took up to {math.exp(spread):.3g} times its median, as in "
-        f"{INTERVAL_LEVEL:.0%} of the cells that this platform measured."
+        f"A figure without limits is ranked as if a batch took up to {rounded(math.exp(spread))} times its median, "
+        f"as in {INTERVAL_LEVEL:.0%} of the cells that this platform measured."
     )
 
 
@@ -185,10 +186,10 @@ def _figure_violation(name: str, unit: str, limit: float | None, p50: float | No
     if p50 is None:
         return f"its {name} is not known, and at most {limit:g} {unit} was asked"
     if p50 > limit:
-        return f"{name} {p50:.4g} {unit}, over the {limit:g} asked"
+        return f"{name} {rounded(p50, 4)} {unit}, over the {limit:g} asked"
     if math.isinf(most):
-        return f"how far its {name} of {p50:.4g} {unit} scatters is not known, and at most {limit:g} was asked"
-    return f"{name} may reach {most:.4g} {unit}, over the {limit:g} asked (p50 {p50:.4g})"
+        return f"how far its {name} of {rounded(p50, 4)} {unit} scatters is not known, and at most {limit:g} was asked"
+    return f"{name} may reach {rounded(most, 4)} {unit}, over the {limit:g} asked (p50 {rounded(p50, 4)})"
 
 
 def _spec_violation(name: str, unit: str, limit: float | None, value: float | None) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from accel_platform.backends.registry import runtime_for
-from predictor.advisor.candidates import Candidate
+from predictor.advisor.candidates import PRICED_HARDWARE, Candidate
 from predictor.advisor.model_estimates import Cell, nearest_neighbors
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate
@@ -18,8 +18,6 @@ from predictor.operators.kernels import BITS
 from predictor.operators.predictor import OperatorPrediction, shipped_predictor
 from predictor.operators.training_step import training_step
 
-_HARDWARE = ("cuda", "rocm")
-"""Hardware names whose runtime, PyTorch, computes the kernels that were learned from."""
 _MAX_REASONS = 4
 _MIN_SHARE = 0.02
 _WORDS = {
@@ -89,8 +87,8 @@ def _rates(query: ResolvedQuery, candidate: Candidate) -> DeviceRates | str:
     target = candidate.target
     if query.mode == "generation":
         return "operators of generation are not priced yet"
-    if target.hardware not in _HARDWARE:
-        return f"operators are priced on {' and '.join(_HARDWARE)} only"
+    if target.hardware not in PRICED_HARDWARE:
+        return f"operators are priced on {' and '.join(PRICED_HARDWARE)} only"
     if target.backend not in (runtime_for(target.hardware).backend, UNSTATED):
         return f"operators are priced under PyTorch only, not under {target.backend}"
     if query.subject.spec is None:
@@ -110,7 +108,7 @@ def _price(query: ResolvedQuery, devices: Sequence[DeviceRates]) -> list[Operato
     operators = profile.at(query.batch_size)
     if training:
         operators = training_step(operators, profile.parameters)
-    return shipped_predictor().predict(operators, devices, BITS[query.precision])
+    return shipped_predictor().predict(operators, devices, BITS[query.precision], training=training)
 
 
 def _reasons(prediction: OperatorPrediction) -> tuple[str, ...]:

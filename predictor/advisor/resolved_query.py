@@ -89,13 +89,15 @@ class ResolvedQuery:
         return own if pixels is None else [*own, pixels]
 
 
-def resolve_query(state: ServingState, query: Query, hardware: Sequence[str | OwnDevice] | None) -> ResolvedQuery:
+def resolve_query(
+    state: ServingState, query: Query, hardware: Sequence[str | OwnDevice] | None, *, priced: bool = False
+) -> ResolvedQuery:
     """Return the query with one model, its sizes, its cost and its candidates.
 
     Parameters
     ----------
-    hardware
-        As for `choose_candidates`; None means every target of the evidence.
+    hardware, priced
+        As for `choose_candidates`. Operators of generation have no price yet.
 
     Raises
     ------
@@ -143,7 +145,7 @@ def resolve_query(state: ServingState, query: Query, hardware: Sequence[str | Ow
         known = None if known and cost and known.name == subject.model_id else known
     trained = state.known_decoder(*names) if query.mode == "generation" else known
     precisions = (DEFAULT_PRECISION, None) if query.precision is None else (canonical_precision(query.precision),)
-    candidates, absent = choose_candidates(evidence, hardware)
+    candidates, absent = choose_candidates(evidence, hardware, priced=priced and query.mode != "generation")
     return ResolvedQuery(
         subject=subject,
         mode=query.mode,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtrit
 
+from accel_platform.table_io.values import rounded
 from predictor.data.evidence import REFERENCE_HOSTS, SCALABLE_FIELDS, CellKey, CellSummary, Evidence
 from predictor.data.fast_path import require_slow_path
 from predictor.data.samples import Sample
@@ -184,7 +185,7 @@ def _scale_by_ratio(evidence: Evidence, cell: CellKey) -> Iterable[Estimate]:
                     latency_ms=_scale(source.latency_ms, ratio),
                     memory_peak_mib=None,
                     event_ids=source.event_ids,
-                    basis=f"measured {_describe_place(source.cell, dimension)}, times {math.exp(ratio.mean):.3g} "
+                    basis=f"measured {_describe_place(source.cell, dimension)}, times {rounded(math.exp(ratio.mean))} "
                     f"as {ratio.models} other models show",
                     why=(_describe_ratio(ratio),),
                 )
@@ -309,17 +310,17 @@ def _describe_spread(summary: CellSummary, runs: str) -> str:
     if latency.low is None or latency.high is None:
         return f"{runs}, and nothing is known of the spread"
     share = "" if latency.level is None else f"{latency.level:.0%} of batches "
-    return f"{runs}, {share}between {latency.low:.4g} and {latency.high:.4g} ms"
+    return f"{runs}, {share}between {rounded(latency.low, 4)} and {rounded(latency.high, 4)} ms"
 
 
 def _describe_bounds(below: CellSummary, above: CellSummary) -> str:
-    small, large = (f"{_batch_size(end)} take {end.latency_ms.p50:.4g} ms" for end in (below, above))
+    small, large = (f"{_batch_size(end)} take {rounded(end.latency_ms.p50, 4)} ms" for end in (below, above))
     return f"batches of {small}, of {large}; a larger one takes no less time"
 
 
 def _describe_ratio(ratio: Ratio) -> str:
-    low, high = (math.exp(ratio.mean + sign * ratio.half_width) for sign in (-1, 1))
-    return f"over {ratio.models} other models the ratio is {math.exp(ratio.mean):.3g}, {low:.3g} to {high:.3g} for most"
+    low, middle, high = (rounded(math.exp(ratio.mean + sign * ratio.half_width)) for sign in (-1, 0, 1))
+    return f"over {ratio.models} other models the ratio is {middle}, {low} to {high} for most"
 
 
 def _describe_place(cell: CellKey, dimension: str) -> str:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from accel_platform.table_io.values import rounded
 from predictor.data.samples import Sample
 from predictor.models.analytical import roofline_terms
 from predictor.models.latency_model import LatencyModel
@@ -45,9 +46,10 @@ def _describe_values(latency_model: LatencyModel, sample: Sample, typical: float
     count = f"{sample.devices} x " if sample.devices > 1 else ""
     runtime = " ".join(filter(None, (sample.backend, sample.compiler, sample.layout)))
     return {
-        "physical law": f"computing and moving its bytes, against a typical {math.exp(typical):.3g} ms",
-        "roofline": f"{computing:.3g} ms of computing at peak, {moving + reading:.3g} ms of moving bytes at bandwidth",
-        "model cost": f"{work.parameters / 1e6:.3g} M parameters, {per_item / 1e9:.3g} GFLOPs per item",
+        "physical law": f"computing and moving its bytes, against a typical {rounded(math.exp(typical))} ms",
+        "roofline": f"{rounded(computing)} ms of computing at peak, "
+        f"{rounded(moving + reading)} ms of moving bytes at bandwidth",
+        "model cost": f"{rounded(work.parameters / 1e6)} M parameters, {rounded(per_item / 1e9)} GFLOPs per item",
         "architecture": f"{sample.family}, by the name {sample.model}",
         "batch": f"batch of {sample.batch_size}",
         "input size": "fixed size" if math.isnan(sample.size) else f"size {sample.size:g}",

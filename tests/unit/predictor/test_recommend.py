@@ -122,6 +122,26 @@ def test_an_unavailable_device_says_why(tmp_path: Path) -> None:
     assert cuda.suggestion.startswith("on a host that has it: accel bench run")
 
 
+def test_a_gpu_that_others_measured_with_their_engine_is_priced_with_our_runtime(tmp_path: Path) -> None:
+    served, own = "NVIDIA H100 SXM5 80GB", "NVIDIA A100 PCIe 40GB"
+    more = {"provenance": "imported", "mode": "generation", "output_tokens": 8}
+    known = [
+        result(BERT, "cuda", 1, device=served, device_id="a", backend="vllm", **more),
+        result(BERT, "cuda", 1, device="NVIDIA H200 SXM", device_id="b", backend="vllm", **more),
+        result(BERT, "cuda", 1, device=own, device_id="c", provenance="imported"),
+    ]
+    advisor = Advisor(world(tmp_path, known))
+    for hardware in (None, ["cuda"]):
+        answer = _ask(advisor, "bert-base", hardware=hardware)
+        found = {(r.device, r.backend): r.provenance for r in answer.recommendations}
+        assert found.pop((own, "pytorch")) != "predicted"
+        assert found == {(served, "pytorch"): "predicted", ("NVIDIA H200 SXM", "pytorch"): "predicted"}
+        [said] = [w for w in answer.warnings if "no whole model was measured there" in w]
+        assert said.startswith("cuda (NVIDIA H100 SXM5 80GB), cuda (NVIDIA H200 SXM): no whole")
+    assert not _ask(advisor, "bert-base", where="mine").recommendations
+    assert not _ask(advisor, "bert-base", mode="generation", hardware=["rocm"]).recommendations
+
+
 def test_without_a_predictor_measurements_still_answer(tmp_path: Path) -> None:
     answer = _ask(Advisor(world(tmp_path)), "bert-base")
     assert len(answer.recommendations) == 3
