@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from accel_platform.table_io.values import rounded
+
 if TYPE_CHECKING:
     import altair as alt
 
@@ -55,5 +57,5 @@ def bars(rows: Sequence[Mapping[str, Any]], length: str, name: str, *, title: st
 def _cell(value: Any) -> str:
     if value is None:
         return "–"  # noqa: RUF001  # the sign that the command line uses too
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = rounded(value, 4) if isinstance(value, float) else str(value)
     return text.replace("|", "\\|").replace("\n", " ")

@@ -22,6 +22,7 @@ from accel_platform.cli.options import (
     with_filters,
 )
 from accel_platform.cli.output import choose_format, exit_if_nothing, note, print_table, settings_for, write_answer
+from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
     from accel_platform.analysis.regressions.trend import Trend
@@ -166,10 +167,10 @@ def _drop_empty_columns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a comparison row as it is displayed."""
-    interval = None if row["ratio_low"] is None else f"{row['ratio_low']:.3g} to {row['ratio_high']:.3g}"
+    interval = None if row["ratio_low"] is None else f"{rounded(row['ratio_low'])} to {rounded(row['ratio_high'])}"
     covers = row["interval_of"]
     single = row["latency_low_ms"] == row["latency_high_ms"]
-    spread = None if single else f"{row['latency_low_ms']:.4g} to {row['latency_high_ms']:.4g}"
+    spread = None if single else f"{rounded(row['latency_low_ms'], 4)} to {rounded(row['latency_high_ms'], 4)}"
     return {
         "model_id": row["model_id"],
         "shape": _shape(row),

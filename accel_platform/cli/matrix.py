@@ -20,6 +20,7 @@ from accel_platform.cli.options import (
     with_filters,
 )
 from accel_platform.cli.output import choose_format, exit_if_nothing, note, settings_for, write_answer
+from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.filters import Selection
@@ -88,7 +89,9 @@ def matrix(
             " device, --by-device has a column for each."
         )
     if found["models"]:
-        note(f"n: results it rests on; rating: {RATING_RULE}")
+        note(
+            f"n: results that worked or failed, disturbed ones too, which the figure leaves out; rating: {RATING_RULE}"
+        )
     exit_if_nothing(found["models"])
 
 
@@ -138,7 +141,7 @@ def _display_change(change: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cell_text(cell: RatedCell) -> str:
     latency = cell["latency_p50_ms"]
-    figure = "" if latency is None else f"{latency:.1f}" if latency >= 1 else f"{latency:.2g}"
+    figure = "" if latency is None else f"{latency:.1f}" if latency >= 1 else rounded(latency, 2)
     speed = f" {figure} ms" if cell["state"] == "compatible" and figure else ""
     speed += ", disturbed" if speed and cell["disturbed"] else ""
     results = cell["results_ok"] if cell["state"] == "compatible" else cell["results_failed"]

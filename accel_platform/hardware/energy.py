@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from accel_platform.hardware import gpu
+from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
     from accel_platform.events.types import DeviceObserved
@@ -64,7 +65,9 @@ class Meter:
         if self.reason is not None:
             return
         if self.seconds < 10 * self._step_s:
-            self.reason = f"{self.seconds:.2g} s are too short for a counter that steps every {self._step_s:g} s"
+            self.reason = (
+                f"{rounded(self.seconds, 2)} s are too short for a counter that steps every {self._step_s:g} s"
+            )
         elif spent == 0:
             self.reason = f"the counter stood still ({self.source})"
         else:

@@ -9,6 +9,7 @@ from typing import Any
 from accel_platform.analysis.regressions.snapshot_comparison import TableChanges
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.reports.regressions import cell
+from accel_platform.table_io.values import rounded
 from accel_platform.warehouse.reader import Reader
 
 _SHOWN = 50
@@ -24,8 +25,8 @@ def day_report(day: date, found: TableChanges, after: Reader) -> str:
         {
             "model": row["model_id"],
             "cell": cell(MeasuredSeries.model_construct(**row)),
-            "before": f"{row['before_ms']:.4g} ms",
-            "after": f"{row['after_ms']:.4g} ms",
+            "before": f"{rounded(row['before_ms'], 4)} ms",
+            "after": f"{rounded(row['after_ms'], 4)} ms",
             "change": f"{row['change_percent']:+.1f} %",
         }
         for row in found.medians
@@ -64,5 +65,5 @@ def _verdict(state: str | None, rating: str | None) -> str | None:
 
 
 def _text(value: Any) -> str:
-    text = "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = "-" if value is None else rounded(value, 4) if isinstance(value, float) else str(value)
     return text.replace("|", "\\|").replace("\n", " ")

@@ -9,7 +9,7 @@ from typing import Any
 
 from accel_platform.analysis.summaries.matrix import FamilyCell, Matrix, RatedCell, group_by_family
 from accel_platform.table_io import text
-from accel_platform.table_io.values import display_text
+from accel_platform.table_io.values import display_text, rounded
 from accel_platform.warehouse.reader import Reader
 
 Families = Mapping[str, Mapping[str, FamilyCell]]
@@ -126,7 +126,7 @@ def _row(name: str, cells: Iterator[str]) -> str:
 
 def _opening(cell: RatedCell) -> str:
     kind = cell["verdict"].replace("/", "")
-    latency = f" {cell['latency_p50_ms']:.4g} ms" if cell["latency_p50_ms"] is not None else ""
+    latency = f" {rounded(cell['latency_p50_ms'], 4)} ms" if cell["latency_p50_ms"] is not None else ""
     return f'<td class="{kind}"><details><summary>{cell["verdict"]}{latency}</summary>{_list(cell)}</details></td>'
 
 

@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape, quoteattr
 from accel_platform.analysis.regressions.check import Check
 from accel_platform.analysis.regressions.regression_test import Decision, State
 from accel_platform.events.types import MeasuredSeries
+from accel_platform.table_io.values import rounded
 
 _HEADINGS: dict[State, str] = {
     "regressed": "Regressed",
@@ -121,7 +122,7 @@ def _row(decision: Decision) -> list[str]:
 
 
 def _ms(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g} ms"
+    return "" if value is None else f"{rounded(value, 4)} ms"
 
 
 def _percent(value: float | None) -> str:

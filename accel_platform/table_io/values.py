@@ -58,9 +58,14 @@ def display_text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+        return rounded(value, 4)
     text = json_text(value, indent=None) if isinstance(value, Mapping | list | tuple) else str(value)
     return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def rounded(value: float, digits: int = 3) -> str:
+    """Return a number rounded to so many digits; a larger one in whole units, without an exponent: 1,720."""
+    return f"{value:,.0f}" if abs(value) >= 10 ** min(digits, 3) - 0.5 else f"{value:.{digits}g}"
 
 
 def _visible(character: str) -> str:

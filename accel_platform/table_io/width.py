@@ -12,6 +12,8 @@ from accel_platform.table_io.values import display_text
 _GAP = 2
 _MIN_TEXT_WIDTH = 14
 """Text is not cut shorter than this; rather the last columns are left out."""
+_MIN_NAME_WIDTH = 32
+"""The same of the first column, which tells the rows apart."""
 
 
 def fitted(rows: Rows, width: int) -> tuple[Rows, tuple[str, ...]]:
@@ -83,20 +85,17 @@ def _cut_texts(table: Table, rows: Rows, width: int) -> dict[str, int]:
     """Return the columns' widths, with texts cut, the longest first, until all fits or nothing more can be cut."""
     widths = _widths(table, rows)
     numeric = dict(zip(table.columns, table.numeric, strict=True))
+    least = {name: max(_MIN_TEXT_WIDTH if index else _MIN_NAME_WIDTH, len(name)) for index, name in enumerate(widths)}
     while (excess := _total(widths) - width) > 0:
-        texts = {name: size for name, size in widths.items() if not numeric[name] and size > _least(name)}
+        texts = {name: size for name, size in widths.items() if not numeric[name] and size > least[name]}
         if not texts:
             break
         ordered = sorted(texts.values(), reverse=True)
         longest = max(texts, key=texts.__getitem__)
         next_longest = ordered[1] if len(ordered) > 1 else 0
         step = min(excess, max(1, widths[longest] - next_longest))
-        widths[longest] = max(_least(longest), widths[longest] - step)
+        widths[longest] = max(least[longest], widths[longest] - step)
     return widths
-
-
-def _least(name: str) -> int:
-    return max(_MIN_TEXT_WIDTH, len(name))
 
 
 def _cut(value: Any, limit: int) -> Any:

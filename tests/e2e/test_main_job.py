@@ -35,7 +35,7 @@ def _run(home: Path, *more: str) -> list[str]:
 
 def _measured(log: Path) -> list[str]:
     """The lines that tell of a measured cell."""
-    return re.findall(r"^ .* s  (\S+ · \S+ · batch \d+.*): [\d.]+ ms", log.read_text(), re.MULTILINE)
+    return re.findall(r"^ .* s  (\S+ · \S+ · batch \d+.*): [\d.,]+ ms", log.read_text(), re.MULTILINE)
 
 
 def _pipeline(url: str) -> Any:

@@ -20,7 +20,6 @@ from accel_platform.reports.charts.parts import (
     describe_shared,
     differing_fields,
     figure_with_spread,
-    format_number,
     group_rows,
     grouping_key,
     label,
@@ -33,6 +32,7 @@ from accel_platform.reports.charts.parts import (
     tooltip_encoding,
 )
 from accel_platform.reports.charts.theme import GRAY
+from accel_platform.table_io.values import rounded
 
 _ROWS = 24
 _COLUMNS = 12
@@ -81,7 +81,7 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
                     family=name,
                     column=label(cell, apart),
                     share=share,
-                    text=format_number(each),
+                    text=rounded(each),
                     from_=cell["provenance"],
                 )
             )
@@ -232,8 +232,9 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
                 "measured": row["measured_ms"],
                 "predicted": row["predicted_ms"],
                 "line": row["device_name"],
-                "tip": f"{label(row, ('model_id', *PLACE, *SHAPE))}: predicted {row['predicted_ms']:.4g} ms, measured"
-                f" {row['measured_ms']:.4g} ms ({row['predicted_ms'] / row['measured_ms'] - 1:+.0%}); 1 cell, held out",
+                "tip": f"{label(row, ('model_id', *PLACE, *SHAPE))}: predicted {rounded(row['predicted_ms'], 4)} ms,"
+                f" measured {rounded(row['measured_ms'], 4)} ms"
+                f" ({row['predicted_ms'] / row['measured_ms'] - 1:+.0%}); 1 cell, held out",
             }
             for row in there[::step]
         ]

@@ -12,6 +12,7 @@ import altair as alt
 
 from accel_platform.errors import NotFound
 from accel_platform.reports.charts.theme import GRAY, PALETTE, SHAPES
+from accel_platform.table_io.values import rounded
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -129,9 +130,9 @@ def describe_evidence(row: Row) -> str:
 def mark_row(row: Row, figure: Mapping[str, Any], unit: str, **more: Any) -> dict[str, Any]:
     """Return a row of a specification: position and name of the mark, and its tooltip `tip`."""
     value, low, high = figure["value"], figure["low"], figure["high"]
-    limits = f" [{low:.4g}, {high:.4g}]" if low is not None and high is not None else ""
+    limits = f" [{rounded(low, 4)}, {rounded(high, 4)}]" if low is not None and high is not None else ""
     what = label(row, ("model_id", *PLACE, *SHAPE))
-    tip = f"{what}: {value:.4g} {unit}{limits} ({figure['spread']}); {describe_evidence(row)}"
+    tip = f"{what}: {rounded(value, 4)} {unit}{limits} ({figure['spread']}); {describe_evidence(row)}"
     return {"value": value, "low": low, "high": high, "provenance": row["provenance"], "tip": tip, **more}
 
 
@@ -255,8 +256,3 @@ def row_labels(rows: Rows, fields: Sequence[str]) -> list[str]:
             number += 1
         names.append(name)
     return names
-
-
-def format_number(value: float) -> str:
-    """Format a number with three significant digits and no exponent."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -23,6 +23,7 @@ from accel_platform.reports.charts.parts import (
     tooltip_encoding,
 )
 from accel_platform.reports.charts.theme import GRAY, PALETTE
+from accel_platform.table_io.values import rounded
 
 _PANELS = 6
 _PROCESSES = 12
@@ -51,7 +52,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
                 "state": "noisy" if row["noisy"] else "steady",
                 "provenance": row["provenance"],
                 "tip": f"{row['occurred_at']:%Y-%m-%d %H:%M} UTC, commit {(row['commit'] or 'not stated')[:12]}:"
-                f" {row['median_ms']:.4g} ms; 1 run {row['run_id']}, {row['samples'] or 'unknown'} samples,"
+                f" {rounded(row['median_ms'], 4)} ms; 1 run {row['run_id']}, {row['samples'] or 'unknown'} samples,"
                 f" {row['provenance']}{', noisy' if row['noisy'] else ''}",
             }
             for row in points
@@ -123,8 +124,9 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             state = "noisy" if row["noisy"] else "steady"
             ticks += [{"name": name, "value": value, "line": state} for value in row["samples_ms"]]
             tip = (
-                f"{label(row, ('model_id', 'hardware', 'device_name', *SHAPE))}: median {row['median_ms']:.4g} ms,"
-                f" middle half [{row['q25_ms']:.4g}, {row['q75_ms']:.4g}]; 1 run {row['run_id']},"
+                f"{label(row, ('model_id', 'hardware', 'device_name', *SHAPE))}:"
+                f" median {rounded(row['median_ms'], 4)} ms, middle half"
+                f" [{rounded(row['q25_ms'], 4)}, {rounded(row['q75_ms'], 4)}]; 1 run {row['run_id']},"
                 f" {row['samples']} samples, {row['provenance']}, {state}"
             )
             boxes.append(

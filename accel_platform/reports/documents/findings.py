@@ -15,6 +15,7 @@ from accel_platform.events.types import Provenance
 from accel_platform.reports.charts.parts import figure_with_spread, label
 from accel_platform.reports.documents.model import Finding
 from accel_platform.reports.documents.source import ReportSource, count_of
+from accel_platform.table_io.values import rounded
 
 Cell = Mapping[str, Any]
 _SIDES: tuple[Provenance, ...] = ("measured", "imported")
@@ -84,7 +85,7 @@ def _fastest(source: ReportSource, provenance: Provenance, ranked: Sequence[Sequ
             place = label(first, columns)
             wins.setdefault(place, []).append(second["latency_ms"] / first["latency_ms"])
     told = [
-        f"{place} is the fastest for {len(gains)} (in the median {median(gains):.2g} times as fast as the next)"
+        f"{place} is the fastest for {len(gains)} (in the median {rounded(median(gains), 2)} times as fast as the next)"
         for place, gains in sorted(wins.items(), key=lambda item: -len(item[1]))[:_MOST_NAMED]
     ]
     if close:
@@ -100,7 +101,7 @@ def _fastest_for(ranks: Sequence[Cell], columns: tuple[str, ...]) -> str:
     first, second, *_ = ranks
     shape = label(first, ("batch_size", "sequence_length"))
     what = f"{first['model_id']} at {shape} runs fastest on {label(first, columns)}"
-    times = f"{first['latency_ms']:.3g} ms, next {label(second, columns)} with {second['latency_ms']:.3g} ms"
+    times = f"{rounded(first['latency_ms'])} ms, next {label(second, columns)} with {rounded(second['latency_ms'])} ms"
     return f"{what}: {times}" + (", closer than they scatter" if _are_close(first, second) else "")
 
 
@@ -124,7 +125,8 @@ def shifts(source: ReportSource) -> list[Finding]:
                     f"{count_of(len(rows), word)} {'is' if len(rows) == 1 else 'are'} open. The largest: {model} on "
                     f"{hardware} at {label(most, ('batch_size', 'sequence_length', 'precision'))} is "
                     f"{abs(most['change_percent']):.0f} % {'slower' if direction == 'regressed' else 'faster'}, "
-                    f"{most['after_ms']:.4g} ms instead of {most['before_ms']:.4g}, found {most['found_at']:%Y-%m-%d}.",
+                    f"{rounded(most['after_ms'], 4)} ms instead of {rounded(most['before_ms'], 4)}, "
+                    f"found {most['found_at']:%Y-%m-%d}.",
                     f"accel regress list --model {shlex.quote(model)} --hardware {hardware}",
                 )
             )
@@ -176,11 +178,11 @@ def gains(source: ReportSource) -> list[Finding]:
             device = most["device_name"] or most["device_id"]
             changed = f" ({', '.join(most['changes'])})" if most["changes"] else ""
             middle = median(row["gain"] for row in alike)
-            usual = f"{middle:.2g} in the median over {len(alike):,} models, and " if len(alike) > 1 else ""
+            usual = f"{rounded(middle, 2)} in the median over {len(alike):,} models, and " if len(alike) > 1 else ""
             return [
                 Finding(
                     f"Choosing runtime, precision and batch size multiplies the {provenance} throughput by "
-                    f"{usual}{most['gain']:.2g} for {most['model_id']} on {device}{changed}.",
+                    f"{usual}{rounded(most['gain'], 2)} for {most['model_id']} on {device}{changed}.",
                     source.command("accel report optimization --format json"),
                 )
             ]

@@ -12,6 +12,7 @@ from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.charts.parts import label
 from accel_platform.reports.documents.model import ReportTable, Section, Text
 from accel_platform.reports.documents.source import SHAPE, ReportSource, Row, figures
+from accel_platform.table_io.values import rounded
 
 _DEVICES = """
 SELECT hardware, coalesce(name, device_id) AS device, count(DISTINCT host_id) AS hosts, bool_or(available) AS available,
@@ -278,7 +279,8 @@ def _configuration(cell: Row) -> str:
 
 def _spread(cell: Row) -> str:
     if cell["results"] > 1 and cell["throughput_low_items_per_s"] is not None:
-        return f"{cell['throughput_low_items_per_s']:.4g} to {cell['throughput_high_items_per_s']:.4g} items/s"
+        low, high = cell["throughput_low_items_per_s"], cell["throughput_high_items_per_s"]
+        return f"{rounded(low, 4)} to {rounded(high, 4)} items/s"
     if cell["latency_std_ms"]:
-        return f"latency +- {cell['latency_std_ms']:.3g} ms within one run"
+        return f"latency +- {rounded(cell['latency_std_ms'])} ms within one run"
     return "unknown: one result without samples"

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from accel_platform.errors import InvalidInput
 from accel_platform.table_io import files, kinds, sheet
-from accel_platform.table_io.values import FORMULA, display_text, guard_formula, guard_row
+from accel_platform.table_io.values import FORMULA, display_text, guard_formula, guard_row, rounded
 
 # XML 1.0 has no lone surrogates and Arrow neither; a sheet normalises line ends, so those are tested by themselves.
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=20)
@@ -139,6 +139,18 @@ class _Texts(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.texts.append(data)
+
+
+def test_a_rounded_number_has_no_exponent() -> None:
+    assert [rounded(value) for value in (0.012345, 9.996, 999.4, 999.6, 1719.5)] == [
+        "0.0123",
+        "10",
+        "999",
+        "1,000",
+        "1,720",
+    ]
+    assert [rounded(value, 2) for value in (99.4, 99.7, 250.0)] == ["99", "100", "250"]
+    assert [rounded(value, 4) for value in (-12.3456, 1234.5678, 1e7)] == ["-12.35", "1,235", "10,000,000"]
 
 
 def test_nothing_in_a_cell_is_markup() -> None:
