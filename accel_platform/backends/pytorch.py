@@ -106,7 +106,8 @@ class PyTorchBackend:
             raise Unsupported(f"torch keeps no operator times of {self.device.type}.")
         kinds = torch.profiler.ProfilerActivity
         on_device = self.device.type == "cuda"
-        with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA] if on_device else [kinds.CPU]) as profiler:
+        activities = [kinds.CPU, kinds.CUDA] if on_device else [kinds.CPU]
+        with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
             for _ in range(runs):
                 self.run()
         profiler.export_chrome_trace(str(trace))

@@ -97,10 +97,10 @@ class ModesContract:
         kept = generation.GreedyDecoder._keep
 
         def forget(self: generation.GreedyDecoder, output: Any) -> None:
-            cache = output.past_key_values
+            kept(self, output)
+            [cache] = self._cache.values()
             for layer in getattr(cache, "self_attention_cache", cache).layers:
                 layer.values.zero_()
-            kept(self, output)
 
         monkeypatch.setattr(generation.GreedyDecoder, "_keep", forget)
         data = self.data(prepared, spec, "generation")

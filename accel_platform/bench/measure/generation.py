@@ -40,7 +40,7 @@ class GreedyDecoder:
         # Like transformers' `generate`, compute only the last of the prompt's logits, where the model can.
         supports_logits_to_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._prefill_options: dict[str, Any] = {"logits_to_keep": 1} if supports_logits_to_keep else {}
-        self._cache: Any = None
+        self._cache: dict[str, Any] = {}
         self._step_inputs: dict[str, Any] = {}
         self._mask: Any = None
         self._length = 0
@@ -65,7 +65,7 @@ class GreedyDecoder:
                 chosen.append(best if forced is None else forced[:, position : position + 1])
                 self._mark(marks)
             self.last_logits, self.tokens = logits, torch.cat(chosen, 1)
-            self._cache = None
+            self._cache = {}
         self.timings_ns.append(tuple(end - start for start, end in pairwise(marks)))
 
     def _mark(self, marks: list[int]) -> None:
@@ -95,14 +95,17 @@ class GreedyDecoder:
         else:
             self._length += 1
             inputs = {"input_ids": token, "attention_mask": self._mask[:, : self._length]}
-        output = self._model(**inputs, past_key_values=self._cache, use_cache=True)
+        output = self._model(**inputs, **self._cache, use_cache=True)
         self._keep(output)
         return output.logits[:, -1]
 
     def _keep(self, output: Any) -> None:
-        self._cache = getattr(output, "past_key_values", None)
-        if self._cache is None:
-            raise UnsupportedMode(f"{type(self._model).__name__} keeps no keys and values from token to token.")
+        # transformers 5.24 renamed it, for models' outputs and inputs alike.
+        for name in ("cache", "past_key_values"):
+            if (kept := getattr(output, name, None)) is not None:
+                self._cache = {name: kept}
+                return
+        raise UnsupportedMode(f"{type(self._model).__name__} keeps no keys and values from token to token.")
 
 
 def make_prompt(inputs: Arrays, config: Any) -> dict[str, npt.NDArray[Any]]:

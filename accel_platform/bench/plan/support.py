@@ -11,6 +11,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events.types import Mode
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.precisions import PRECISIONS
+from accel_platform.table_io.values import rounded
 from accel_platform.workloads.heads import Head, generation_head, training_head
 from accel_platform.workloads.model_catalog import ModelSpec
 from accel_platform.workloads.sources import GRAPHS, is_sourced, runs_on
@@ -68,7 +69,8 @@ def memory_shortage(cell: Cell, memory_mib: float | None) -> str | None:
     if needed_mib <= memory_mib:
         return None
     what = "weights and gradients" if training else "weights"
-    return f"its {what} alone take {needed_mib / 1024:.3g} GiB in {precision.name}, there are {memory_mib / 1024:.3g}"
+    needed, there = rounded(needed_mib / 1024), rounded(memory_mib / 1024)
+    return f"its {what} alone take {needed} GiB in {precision.name}, there are {there}"
 
 
 def _unsupported_mode_reason(cell: Cell) -> str | None:
