@@ -3,7 +3,7 @@
 FROM python:3.12-slim-trixie AS build
 RUN python -m venv /opt/accel
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE workspace.yaml dagster.yaml ./
+COPY pyproject.toml constraints.txt README.md LICENSE workspace.yaml dagster.yaml ./
 COPY samples samples
 COPY accel_platform accel_platform
 COPY assets assets
@@ -11,7 +11,7 @@ COPY migrations migrations
 COPY predictor predictor
 # The processor's build of torch: the usual one brings gigabytes of CUDA that this image cannot use.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN /opt/accel/bin/pip install --no-cache-dir --extra-index-url "$TORCH_INDEX" .
+RUN /opt/accel/bin/pip install --no-cache-dir --extra-index-url "$TORCH_INDEX" -c constraints.txt .
 
 FROM python:3.12-slim-trixie
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin accel \

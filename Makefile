@@ -39,7 +39,7 @@ NOT_COMPILED := /(tests?|testing|transformers/models)/
 
 define install
 	@echo "Installing $(1) and what it needs into $(VENV), 1 to 5 minutes ..."
-	@$(call pip_install,-e '$(1)') \
+	@$(call pip_install,-c constraints.txt -e '$(1)') \
 		|| { echo "That failed; the end of $(VENV)/install.log:"; tail -n 20 $(VENV)/install.log; exit 1; }
 	@# pip would compile on one core. Packages bring files for newer Pythons, too: what cannot be compiled is left out.
 	@# Our own as well: where Python is told to write no bytecode, every process would compile them anew.
@@ -47,7 +47,7 @@ define install
 	@$(BIN)/python -m compileall -q -j 0 -x '$(NOT_COMPILED)' $(VENV)/lib accel_platform assets migrations predictor >> $(VENV)/install.log 2>&1 || true
 endef
 
-.PHONY: help run ui check check-style check-types check-walls check-tests test test-slow test-all test-pythons lint bench audit sbom clean
+.PHONY: help run ui check check-style check-types check-walls check-tests test test-slow test-all test-pythons lint bench update audit sbom clean
 
 help:
 	@echo "make run    install and serve on http://127.0.0.1:8000, and measure this host beside it"
@@ -58,6 +58,7 @@ help:
 	@echo "make test-pythons  the quick unit tests with each other Python version that this machine has"
 	@echo "make lint   style, types and the walls between the packages"
 	@echo "make bench  the figures of benchmarks/README.md"
+	@echo "make update install the newest versions that pyproject.toml allows, and note them in constraints.txt"
 	@echo "make audit  known vulnerabilities of what is installed (asks PyPI)"
 	@echo "make sbom   sbom.cdx.json: what is installed, as a CycloneDX bill of materials"
 	@echo "make clean  remove $(VENV) and caches; what was measured (.accel) stays"
@@ -153,28 +154,38 @@ $(BIN)/python:
 	@echo "Creating $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
 
-# Before all else, which asks for the same version of torch and is content with any build of it. Unless a build is
-# named, one of that version stays, such as a ROCm build.
+# Before all else, which is content with any build of torch in the range. Unless a build is named, one in the range stays,
+# such as a ROCm build. PyPI's builds have no `+`, those of the index for processors end in `+cpu`.
 $(VENV)/.torch-$(TORCH_BUILD): pyproject.toml | $(BIN)/python
 	@rm -f $(VENV)/.torch-* $(VENV)/install.log
-	@torch=$$(sed -n 's/^  "\(torch==[^"]*\)",$$/\1/p' pyproject.toml); \
-	there=$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("torch").partition("+")[0])' 2>/dev/null || true); \
+	@torch=$$(sed -n 's/^  "\(torch>=[^"]*\)",$$/\1/p' pyproject.toml); \
+	there=$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null || true); \
+	case "$(TORCH_BUILD) $$there" in "cpu "*+cpu) again= ;; "cuda "*+*|"cpu "?*) again=--force-reinstall ;; *) again= ;; esac; \
+	[ "$(origin TORCH_BUILD)" != file ] || again=; \
 	case $(TORCH_BUILD) in \
 		default) ;; \
 		cuda) echo "Installing PyPI's build of $$torch (TORCH_BUILD=cuda) ..."; \
-			$(call pip_install,--no-deps "$${torch/==/===}") ;; \
-		cpu) if [ "$(origin TORCH_BUILD)" != file ] || [ "torch==$$there" != "$$torch" ]; then \
-			echo "Installing the CPU build of $$torch from $(TORCH_CPU_INDEX), as TORCH_BUILD=cpu ..."; \
-			$(call pip_install,--no-deps --index-url $(TORCH_CPU_INDEX) --retries 1 --timeout 15 "$$torch+cpu") || { \
+			$(call pip_install,$$again --no-deps "$$torch") ;; \
+		cpu) [ -n "$$there" ] && [ -z "$$again" ] || \
+				echo "Installing the CPU build of $$torch from $(TORCH_CPU_INDEX), as TORCH_BUILD=cpu ..."; \
+			$(call pip_install,$$again --no-deps --index-url $(TORCH_CPU_INDEX) --retries 1 --timeout 15 "$$torch") || { \
 				echo "It cannot be had there: going on with the build that pip finds, which may bring 2.7 GB of CUDA libraries."; \
-				[ "$(origin TORCH_BUILD)" = file ] || { echo "TORCH_BUILD=default would accept that."; exit 1; }; }; fi ;; \
+				[ "$(origin TORCH_BUILD)" = file ] || { echo "TORCH_BUILD=default would accept that."; exit 1; }; } ;; \
 		*) echo "TORCH_BUILD is cpu, cuda or default, not '$(TORCH_BUILD)'."; exit 2 ;; \
 	esac
 	@touch $@
 
-$(VENV)/.installed: pyproject.toml $(VENV)/.torch-$(TORCH_BUILD)
+$(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch-$(TORCH_BUILD)
 	$(call install,.)
 	@touch $@
+
+# What the tests pass with is noted, so that a release of somebody else changes nothing here until it is tried. The build
+# of torch is the host's.
+update: $(VENV)/.installed-dev
+	@$(call pip_install,--upgrade --upgrade-strategy eager -e '.[dev]')
+	@$(BIN)/python -m pip freeze --exclude-editable | grep -v '^torch==' > constraints.txt
+	@touch $(VENV)/.installed $(VENV)/.installed-dev
+	@git --no-pager diff --stat constraints.txt
 
 $(AUDIT)/.installed: pyproject.toml | $(BIN)/python
 	@echo "Installing pip-audit and cyclonedx-bom into $(AUDIT) ..."
@@ -184,6 +195,6 @@ $(AUDIT)/.installed: pyproject.toml | $(BIN)/python
 	@touch $@
 
 # What tests need includes what running needs.
-$(VENV)/.installed-dev: pyproject.toml $(VENV)/.torch-$(TORCH_BUILD)
+$(VENV)/.installed-dev: pyproject.toml constraints.txt $(VENV)/.torch-$(TORCH_BUILD)
 	$(call install,.[dev])
 	@touch $(VENV)/.installed $@
