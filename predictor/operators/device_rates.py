@@ -73,6 +73,8 @@ def device_rates(spec: DeviceSpec) -> DeviceRates | str:
         return f"operators are priced on GPUs only, and {spec.name} is a {spec.kind}"
     if spec.peak_fp32_tflops is None or spec.bandwidth_gb_s is None:
         return f"the peak rate or the bandwidth of {spec.name} is not published"
+    if spec.compute_units is None:
+        return f"the number of compute units of {spec.name} is not published"
     single = max(spec.peak_fp32_tflops, spec.peak_fp32_matrix_tflops or 0.0)
     single, half = 1e12 * single, max(1e12 * single, peak_ops_per_s(spec, "float16") or 0.0)
     sustained = min(1.0, power_headroom(spec)) ** _DVFS_EXPONENT
@@ -82,7 +84,7 @@ def device_rates(spec: DeviceSpec) -> DeviceRates | str:
         flops={32: single * sustained, 16: half * sustained},
         tf32_flops=1e12 * _or_nan(spec.peak_tf32_tensor_tflops) * sustained,
         bandwidth=spec.bandwidth_gb_s * 1e9,
-        compute_units=_or_nan(spec.compute_units),
+        compute_units=spec.compute_units,
         cache_bytes=_or_nan(spec.cache_mib) * 2**20,
     )
 

@@ -51,6 +51,11 @@ def test_what_has_no_published_rates_or_is_no_gpu_is_refused_with_the_reason() -
         else:
             assert spec.kind == "gpu"
             assert 0 < rates.flops[32] <= rates.flops[16]
+            assert rates.compute_units > 0
+    assert T4 is not None
+    assert device_rates(replace(T4, compute_units=None)) == (
+        "the number of compute units of NVIDIA T4 is not published"
+    )
 
 
 @given(
