@@ -7,13 +7,10 @@ it is loaded. Which request goes where is decided in `routing.py`.
 import json
 import os
 import signal
-import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Literal
 from uuid import UUID
 
 import dagster as dg
@@ -22,30 +19,20 @@ from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, Wor
 
 from accel_platform.backends.detect import detect
 from accel_platform.bench.plan.device_scheduling import physical_device_id
-from accel_platform.bench.plan.plan import SEGMENT_PREFIX
-from accel_platform.bench.plan.resume import remaining_cells
-from accel_platform.bench.requests.lifecycle import REQUEST_LABEL, Request, Requests, close, runs_of
-from accel_platform.benchmark_api import PlannedRun, execute, plan_benchmark
-from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
-from accel_platform.events import EventLog
-from accel_platform.events.types import ResultRecorded, VerificationRecorded
-from accel_platform.hardware.host import host_id
+from accel_platform.bench.requests.lifecycle import Request, Requests, close, offered
+from accel_platform.errors import LogUnavailable
+from accel_platform.hardware.host import host_id, host_name
+from accel_platform.requested_benchmarks import measure_request
 from assets.resources import Installation
-from assets.routing import ATTEMPT_TAG, REQUEST_TAG, claim_request, offered
+from assets.routing import ATTEMPT_TAG, REQUEST_TAG, claim_request
 
 HARDWARE = "ACCEL_HOST_HARDWARE"
 """Environment: the hardware names that a host stands for, comma-separated; without it those that detection finds."""
-NAME = "ACCEL_HOST_NAME"
-"""Environment: what a host calls itself in claims; without it the machine's name."""
 _POOLS = "ACCEL_HOST_POOLS"
 """Environment: what a code server found when it was loaded, for the runs that it starts."""
 WATCH_S = 4.2
 """How long a tick waits for a request. Dagster looks at its sensors every 5 s, and the next tick follows at once."""
 _LOOK_S = 0.25
-
-
-def host_name() -> str:
-    return os.environ.get(NAME) or socket.gethostname()
 
 
 def pools_here() -> dict[str, str]:
@@ -88,7 +75,7 @@ def _job(hardware: str, pool: str, accel: Installation) -> dg.JobDefinition:
             context.log.warning(f"Nothing to do: the request is {request.state}, at attempt {request.attempts}.")
             return
         with heartbeat(context.instance, context.run_id):
-            _measure(request, accel, context.log.info)
+            close(accel.log, request, *measure_request(request, accel.log, accel.settings, context.log.info))
 
     @dg.job(
         name=f"measure_{slug}",
@@ -101,45 +88,6 @@ def _job(hardware: str, pool: str, accel: Installation) -> dg.JobDefinition:
         measure()
 
     return job
-
-
-def _measure(request: Request, accel: Installation, tell: Callable[[str], None]) -> None:
-    log = accel.log
-    try:
-        planned = plan_benchmark(request.payload.config, home=accel.settings.home)
-    except (InvalidInput, NotFound) as error:
-        close(log, request, "failed", str(error))
-        return
-    # What an attempt before this one has recorded is not measured twice.
-    wanted = remaining_cells(planned.wanted, log, runs_of(log, request.id))
-    labels = {**planned.labels, REQUEST_LABEL: str(request.id)}
-    todo = replace(planned, labels=labels, wanted=wanted)
-    summary = execute(todo, on_progress=tell)
-    reasons = [f"{name} is unavailable: {reason}" for name, reason in summary.unavailable.items()]
-    close(log, request, *_outcome(log, request, todo, reasons))
-
-
-def _outcome(
-    log: EventLog, request: Request, todo: PlannedRun, reasons: list[str]
-) -> tuple[Literal["done", "failed"], str | None]:
-    """Return how a request ends, from the results of all of its attempts."""
-    segments = log.snapshot()
-    good, doubtful = 0, []
-    for run_id in runs_of(log, request.id):
-        for event in log.read(segments.beginning(f"{SEGMENT_PREFIX}{run_id}-")):
-            if isinstance(event.payload, ResultRecorded) and event.payload.status != "ok":
-                reasons.append(event.payload.reason or event.payload.status)
-            elif isinstance(event.payload, ResultRecorded):
-                good += 1
-                doubtful += [event.payload.noisy_reason or "its samples scatter"] if event.payload.noisy else []
-            elif isinstance(event.payload, VerificationRecorded) and todo.options.work == "verify":
-                good += event.payload.passed
-                reasons += [] if event.payload.passed else [event.payload.reason or "its outputs differ"]
-    if good:
-        failed = [f"{len(reasons)} of {len(todo.cells)} cells failed: {reasons[0]}"] if reasons else []
-        noisy = [f"{len(doubtful)} of {good} figures are noisy: {doubtful[0]}"] if doubtful else []
-        return "done", "; ".join(failed + noisy) or None
-    return ("failed", reasons[0]) if reasons else ("done", "all of it was measured already")
 
 
 def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition]) -> dg.RunRequest:

@@ -13,8 +13,7 @@ from typing import Literal
 
 import dagster as dg
 
-from accel_platform.bench.plan.config import is_web
-from accel_platform.bench.requests.lifecycle import MAX_ATTEMPTS, Request, Requests, claim, close
+from accel_platform.bench.requests.lifecycle import MAX_ATTEMPTS, Request, Requests, claim, close, offered
 from accel_platform.events import EventLog
 
 REQUEST_TAG = "accel/request"
@@ -50,6 +49,8 @@ def next_step(request: Request, run: AttemptRun | None, *, host: str, now: datet
     attempt = request.attempts
     if attempt == 0:
         return Step("claim", 1)
+    if run is None and request.direct:
+        return Step("wait")  # `accel bench take` goes on with it, also after a crash
     if run is None and request.claimed_by == host:
         return Step("start", attempt)
     if run is None:
@@ -72,18 +73,6 @@ def _after(request: Request, run: AttemptRun) -> Step:
     if attempt < MAX_ATTEMPTS:
         return Step("claim", attempt + 1)
     return Step("close", reason=f"tried {attempt} times; the last time: {run.reason}")
-
-
-def offered(request: Request, hardware: Collection[str], host: str) -> str | None:
-    """Return the host's hardware name that serves a request: its own, or the plain one for a browser.
-
-    None where the host lacks it, or another host was named.
-    """
-    if request.payload.host not in (None, host):
-        return None
-    name = request.payload.hardware
-    plain = name.partition(":")[0] if is_web(name) else name
-    return next((one for one in (name, plain) if one in hardware), None)
 
 
 def claim_request(

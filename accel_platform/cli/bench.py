@@ -47,6 +47,7 @@ app.command("suite")(requests.suite)
 app.command("coverage", cls=ManyValues)(coverage)
 app.command("request", cls=ManyValues)(requests.request)
 app.command("requests", cls=ManyValues)(requests.requests)
+app.command("take", cls=ManyValues)(requests.take)
 app.command("cancel")(requests.cancel)
 app.command("serve", cls=ManyValues)(load.serve)
 

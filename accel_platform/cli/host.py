@@ -65,17 +65,18 @@ def serve(
 
     from accel_platform.backends.registry import runtime_for
     from accel_platform.cli.options import split_words
+    from accel_platform.hardware.host import HOST_NAME
     from assets.run_in_process import dagster_home
     from predictor.service.server import listen
 
     settings = settings_for(home)
     names = [runtime_for(word).name for word in split_words(hardware)] if hardware is not None else []
     listen(bind, port).close()
-    os.environ["ACCEL_HOST_NAME"] = name or f"{socket.gethostname()}:{port}"
+    os.environ[HOST_NAME] = name or f"{socket.gethostname()}:{port}"
     os.environ["ACCEL_HOST_HARDWARE"] = ",".join(names)
     os.environ["ACCEL_HOME"] = str(settings.home.resolve())
     os.environ["DAGSTER_HOME"] = str(dagster_home(settings))
-    note(f"{os.environ['ACCEL_HOST_NAME']} serves {', '.join(names) or 'the hardware that is found'} at {bind}:{port}.")
+    note(f"{os.environ[HOST_NAME]} serves {', '.join(names) or 'the hardware that is found'} at {bind}:{port}.")
     note("List it where Dagster runs: `accel host add NAME ADDRESS`.")
     # Dagster's server handles SIGTERM as it finds SIGINT, which shells ignore in what scripts start with `&`.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""`accel bench suite`, `request`, `requests` and `cancel`: benchmarks from a file, and requests to other hosts."""
+"""`accel bench suite`, `request`, `requests`, `take` and `cancel`: benchmarks from a file, and requests to hosts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from accel_platform.cli.options import SEVERAL, FileFormat, FormatOption, Home, Json, Output, OutputFormat
 from accel_platform.cli.output import (
     choose_format,
+    follow_log,
     note,
     print_json,
     print_table,
@@ -119,7 +120,7 @@ def submit(
     else:
         print_table([_display_row(row) for row in rows])
         who = f"The host {host}" if host is not None else "A host with the hardware"
-        note(f"{who} takes it while `accel ui` runs. `accel bench requests` shows its progress.")
+        note(f"{who} takes it while `accel ui` runs, or by `accel bench take`. See `accel bench requests`.")
 
 
 def requests(
@@ -149,6 +150,63 @@ def requests(
     write_answer(
         rows, kind, output, title="Requested benchmarks", short=_display_row, empty="No benchmark was requested."
     )
+
+
+def take(
+    *,
+    hardware: Annotated[
+        str | None, typer.Option(metavar=SEVERAL, help="Only these hardware names.", show_default="all that are here")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for further requests until Ctrl-C.")] = False,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """Measure the requests that this host can, one after another and without Dagster.
+
+    The same command goes on with a request that it was stopped at.
+    """
+    from accel_platform.cli.options import split_words
+    from accel_platform.errors import AccelError
+    from accel_platform.events import EventLog
+    from accel_platform.requested_benchmarks import take_requests
+
+    settings, for_machines = settings_for(home), wants_json(as_json, format_)
+    names = _hardware_here(split_words(hardware) if hardware is not None else None)
+    rows: list[dict[str, Any]] = []
+    try:
+        ended = take_requests(EventLog.open(settings), settings, names, wait=wait, report=note)
+        rows.extend(_request_row(one) for one in ended)
+    except KeyboardInterrupt:
+        note("Stopped. What was measured is kept; the same command goes on.")
+        raise
+    finally:
+        if for_machines:
+            print_json(rows)
+        elif rows:
+            print_table([_display_row(row) for row in rows])
+        if rows:
+            follow_log(settings)
+    if not rows:
+        note(f"No request waits for {', '.join(names)}. `accel bench requests` shows all of them.")
+    elif not any(row["state"] == "done" for row in rows):
+        raise AccelError("No request could be measured; the reasons are above.")
+
+
+def _hardware_here(wanted: list[str] | None) -> list[str]:
+    """Return the hardware names of this host that may take requests. Raises InvalidInput for one that is not here."""
+    from accel_platform.backends.detect import detect
+    from accel_platform.backends.registry import runtime_for
+    from accel_platform.errors import InvalidInput
+
+    names = [runtime_for(word).name for word in wanted or ()]
+    inventory = detect(names)
+    found = {name: inventory.device(name) for name in names or inventory.names}
+    reasons = {name: device and device.reason for name, device in found.items() if not (device and device.available)}
+    if names and reasons:
+        name, reason = next(iter(reasons.items()))
+        raise InvalidInput(f"{name} is not here ({reason}): `accel detect` shows what is.")
+    return [name for name in found if name not in reasons]
 
 
 def cancel(

@@ -144,6 +144,8 @@ class BenchmarkClaimed(Payload):
     attempt: Positive
     claimed_by: str
     """The host's name in Dagster, because the envelope's `host_id` does not tell two servers of one machine apart."""
+    direct: bool = False
+    """Whether `accel bench take` measures it, so that Dagster has no run of it."""
 
 
 class BenchmarkClosed(Payload):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import re
 import socket
@@ -17,11 +18,18 @@ from accel_platform.events.types import HostObserved
 from accel_platform.hardware.cpu import cpu_facts
 
 _SOFTWARE = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "openvino", "numpy", "accel-platform")
+HOST_NAME = "ACCEL_HOST_NAME"
+"""Environment: what a host calls itself in claims of requests."""
 
 
 def host_id() -> str:
     """Return `host-` and 12 hex digits, equal across runs and reboots of one installation on one machine."""
     return "host-" + hashlib.sha256(f"accel-platform {_machine_identity()}".encode()).hexdigest()[:12]
+
+
+def host_name() -> str:
+    """Return the name by which this host takes requests: ACCEL_HOST_NAME, or the machine's."""
+    return os.environ.get(HOST_NAME) or socket.gethostname()
 
 
 def observe_host() -> HostObserved:

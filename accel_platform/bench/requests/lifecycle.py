@@ -6,13 +6,13 @@ Claims and closings are segments with fixed names, so the log decides races: the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from accel_platform.bench.plan.config import BenchmarkConfig, resolve_config
+from accel_platform.bench.plan.config import BenchmarkConfig, is_web, resolve_config
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX
 from accel_platform.bench.plan.run_options import add_commit_label
 from accel_platform.errors import InvalidInput, NotFound
@@ -44,6 +44,8 @@ class Request:
     claimed_by: str | None = None
     """Claimant of the newest attempt."""
     claimed_at: datetime | None = None
+    direct: bool = False
+    """Whether the newest attempt is measured without Dagster."""
     closed: BenchmarkClosed | None = None
     closed_at: datetime | None = None
 
@@ -113,7 +115,12 @@ class Requests:
         if claims := self._claims.get(request_id):
             attempt, event = max(claims.items())
             assert isinstance(event.payload, BenchmarkClaimed)
-            changes |= {"attempts": attempt, "claimed_by": event.payload.claimed_by, "claimed_at": event.recorded_at}
+            changes |= {
+                "attempts": attempt,
+                "claimed_by": event.payload.claimed_by,
+                "claimed_at": event.recorded_at,
+                "direct": event.payload.direct,
+            }
         if closed := self._closed.get(request_id):
             changes |= {"closed": closed.payload, "closed_at": closed.recorded_at}
         return Request(**{**vars(request), **changes})
@@ -174,9 +181,24 @@ def build_request_events(
     return events
 
 
-def claim(log: EventLog, request_id: UUID, attempt: int, *, claimed_by: str) -> bool:
-    """Claim an attempt at a request; return False where another host was first. Raises LogUnavailable."""
-    payload = BenchmarkClaimed(request_id=request_id, attempt=attempt, claimed_by=claimed_by)
+def offered(request: Request, hardware: Collection[str], host: str) -> str | None:
+    """Return the host's hardware name that serves a request: its own, or the plain one for a browser.
+
+    None where the host lacks it, or another host was named.
+    """
+    if request.payload.host not in (None, host):
+        return None
+    name = request.payload.hardware
+    plain = name.partition(":")[0] if is_web(name) else name
+    return next((one for one in (name, plain) if one in hardware), None)
+
+
+def claim(log: EventLog, request_id: UUID, attempt: int, *, claimed_by: str, direct: bool = False) -> bool:
+    """Claim an attempt at a request, `direct` where Dagster is to have no run of it.
+
+    Return False where another host was first. Raises LogUnavailable.
+    """
+    payload = BenchmarkClaimed(request_id=request_id, attempt=attempt, claimed_by=claimed_by, direct=direct)
     return _append(log, payload, request_id, f"claim-{attempt}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +23,7 @@ from accel_platform.bench.requests.lifecycle import (
     Requests,
     claim,
     close,
+    offered,
     request_benchmark,
     runs_of,
 )
@@ -29,11 +31,19 @@ from accel_platform.cli.requests import parse_seconds
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import BenchmarkRequested, RunStarted
+from accel_platform.requested_benchmarks import take_requests
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import stage
-from assets.routing import LOST_S, AttemptRun, next_step, offered
+from assets.routing import LOST_S, AttemptRun, next_step
 
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "hardware_types": ["cpu"], "batch_sizes": [1]}
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> str:
+    """This host's name in claims."""
+    monkeypatch.setenv("ACCEL_HOST_NAME", "here")
+    return "here"
 
 
 def _looked(log: EventLog) -> Requests:
@@ -260,3 +270,57 @@ def test_lengths_of_time(text: str | None, found: float | None) -> None:
 def test_no_lengths_of_time(text: str) -> None:
     with pytest.raises(InvalidInput):
         parse_seconds(text)
+
+
+# Python drops an interruption that meets hypothesis' callback of the garbage collector; it is repeated.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_host_without_dagster_takes_the_most_urgent_first_and_keeps_to_limits(
+    settings: Settings, log: EventLog, here: str
+) -> None:
+    quick = {**ASKED, "effort": "quick"}
+    [own] = request_benchmark(quick, log, host=here)
+    [limited] = request_benchmark(quick, log, priority=1, max_runtime_s=0.1)
+    [elsewhere] = request_benchmark(quick, log, host="there", priority=2)
+    [absent] = request_benchmark({**quick, "hardware_types": ["cuda"]}, log)
+    ended = list(take_requests(log, settings, ["cpu"]))
+    assert [(one.id, one.state, one.claimed_by) for one in ended] == [(limited, "failed", here), (own, "done", here)]
+    limit, good = (one.closed for one in ended)
+    assert limit is not None
+    assert limit.reason == "it took longer than 0.1 s, its limit"
+    assert good is not None
+    assert list(good.run_ids) == runs_of(log, own)
+    assert [_looked(log)[one].state for one in (elsewhere, absent)] == ["open", "open"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_was_cancelled_stops_being_measured(settings: Settings, log: EventLog, here: str) -> None:
+    [one] = request_benchmark({**ASKED, "effort": "thorough", "batch_sizes": [1, 2, 4, 8, 16, 32]}, log)
+    claimed = threading.Event()
+
+    def cancel() -> None:
+        assert claimed.wait(30)
+        close(log, _looked(log)[one], "cancelled", "no longer needed")
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    [ended] = take_requests(log, settings, ["cpu"], report=lambda _: claimed.set())
+    canceller.join()
+    assert ended.closed is not None
+    assert (ended.state, ended.closed.reason) == ("cancelled", "no longer needed")
+
+
+def test_one_that_was_taken_without_dagster_is_gone_on_with_by_its_host_alone(
+    settings: Settings, log: EventLog, here: str, tmp_path: Path
+) -> None:
+    models = tmp_path / "models.json"
+    models.write_text(json.dumps({"mine": {"architecture": "bert"}}))
+    ids = [request_benchmark({**ASKED, "models": None, "models_file": str(models)}, log)[0] for _ in range(3)]
+    models.unlink()  # so that each ends at once
+    claim(log, ids[0], 1, claimed_by=here, direct=True)  # and then this host crashed
+    claim(log, ids[1], 1, claimed_by="there", direct=True)
+    claim(log, ids[2], 1, claimed_by=here)
+    [ended] = take_requests(log, settings, ["cpu"])
+    assert (ended.id, ended.state, ended.attempts) == (ids[0], "failed", 1)
+    much_later = datetime.now(UTC) + timedelta(days=1)
+    for host in (here, "there"):
+        assert next_step(_looked(log)[ids[1]], None, host=host, now=much_later).do == "wait"
