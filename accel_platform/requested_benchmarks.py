@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Literal
+
+import psutil
 
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX
 from accel_platform.bench.plan.resume import remaining_cells
 from accel_platform.bench.plan.run_locks import hold_run_lock, is_running
 from accel_platform.bench.requests.lifecycle import REQUEST_LABEL, Request, Requests, claim, close, offered, runs_of
 from accel_platform.benchmark_api import PlannedRun, execute, plan_benchmark
-from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
+from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded, VerificationRecorded
 from accel_platform.hardware.host import host_name
@@ -23,8 +28,8 @@ from accel_platform.settings import Settings
 
 _LOOK_S = 1.0
 """Time between two looks at the log."""
-_AGAIN_S = 5.0
-"""Time until an interruption is repeated, because Python drops one that meets a callback of its garbage collector."""
+_ENDING_S = 15.0
+"""Time that an interrupted measurement has to record what it measured."""
 
 Outcome = tuple[Literal["done", "failed", "cancelled"], str | None]
 """Status and reason with which a request is closed."""
@@ -57,7 +62,7 @@ def take_requests(
     """Take the requests for this host's hardware, the most urgent first; yield each when it has ended.
 
     One that this host took before and did not end is gone on with. What Dagster has a run of is left to Dagster. With
-    `wait` new requests are waited for without end. Call it in the main thread. Raises LogUnavailable.
+    `wait` new requests are waited for without end. Raises LogUnavailable.
     """
     requests = Requests(log)
     while True:
@@ -109,47 +114,61 @@ def _may_take(request: Request, hardware: Collection[str]) -> bool:
 def _measure_within_limits(
     request: Request, log: EventLog, settings: Settings, report: Callable[[str], None]
 ) -> Outcome:
-    reason: list[str] = []
-    try:
-        with _interrupted_at_its_end(request, log, reason):
-            return measure_request(request, log, settings, report)
-    except KeyboardInterrupt:
-        if not reason:
-            raise  # Ctrl-C: what is measured is kept, and the request goes on next time
-    return "failed", reason[0]
+    """Measure in a process of its own, which is interrupted when the request is cancelled or its time is over.
 
-
-@contextmanager
-def _interrupted_at_its_end(request: Request, log: EventLog, reason: list[str]) -> Iterator[None]:
-    """Interrupt the main thread when the request was cancelled or its time is over, after noting the reason."""
-    left = threading.Event()
+    On KeyboardInterrupt the process is ended, and what it measured is kept. Raises the process's AccelError.
+    """
+    # A process, because an interruption amid the imports of native libraries could end this one.
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_measure_apart, args=(request, settings, sender), name="requested benchmark")
+    requests = Requests(log)
     limit_s, begun = request.payload.max_runtime_s, time.monotonic()
-
-    def interrupt(*_: object) -> None:
-        if not left.is_set():
-            raise KeyboardInterrupt
-
-    def watch() -> None:
-        requests = Requests(log)
-        while not reason and not left.wait(_LOOK_S):
-            if limit_s is not None and time.monotonic() - begun >= limit_s:
-                reason.append(f"it took longer than {limit_s:g} s, its limit")
-            elif _is_closed(requests, request):
-                reason.append("it was cancelled")
-        while not left.is_set():
-            # Not SIGINT, because what a script starts with `&` ignores that.
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-            left.wait(_AGAIN_S)
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    watcher = threading.Thread(target=watch, name="request watcher", daemon=True)
-    watcher.start()
+    child.start()
+    sender.close()
     try:
-        yield
+        while True:
+            if limit_s is not None and time.monotonic() - begun >= limit_s:
+                return "failed", f"it took longer than {limit_s:g} s, its limit"
+            if _is_closed(requests, request):
+                return "failed", "it was cancelled"
+            if receiver.poll(_LOOK_S):
+                said = receiver.recv()
+                if isinstance(said, AccelError):
+                    raise said
+                if isinstance(said, tuple):
+                    return said
+                report(said)
+    except EOFError:
+        child.join()
+        return "failed", f"its process ended with exit code {child.exitcode}"
     finally:
-        left.set()
-        watcher.join()
-        signal.signal(signal.SIGUSR1, before)
+        _end(child)
+
+
+def _measure_apart(request: Request, settings: Settings, sender: Connection[str | Outcome | AccelError, None]) -> None:
+    """Measure a request and send its progress, then its outcome or the error; nothing where it is interrupted."""
+    os.setpgrp()  # the terminal's Ctrl-C goes to the parent, which interrupts this process once
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        sender.send(measure_request(request, EventLog.open(settings), settings, sender.send))
+    except AccelError as error:
+        sender.send(error)
+    except (KeyboardInterrupt, BrokenPipeError):
+        return  # the parent wants no more, or is gone
+
+
+def _end(child: SpawnProcess) -> None:
+    """Interrupt a process, and kill it with all that it started where it does not end."""
+    if child.is_alive() and child.pid is not None:
+        os.kill(child.pid, signal.SIGINT)
+    child.join(_ENDING_S)
+    if child.is_alive() and child.pid is not None:
+        process = psutil.Process(child.pid)
+        for one in (*process.children(recursive=True), process):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        child.join()
 
 
 def _is_closed(requests: Requests, request: Request) -> bool:

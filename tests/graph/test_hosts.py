@@ -123,7 +123,7 @@ def test_a_run_that_fails_is_tried_three_times_in_all(host: Host, monkeypatch: p
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the disk is on fire")
 
-    monkeypatch.setattr("assets.hosts.plan_benchmark", broken)
+    monkeypatch.setattr("accel_platform.requested_benchmarks.plan_benchmark", broken)
     one = host.ask("cpu")
     for attempt in (1, 2, 3):
         [run] = host.tick()

@@ -272,8 +272,6 @@ def test_no_lengths_of_time(text: str) -> None:
         parse_seconds(text)
 
 
-# Python drops an interruption that meets hypothesis' callback of the garbage collector; it is repeated.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_host_without_dagster_takes_the_most_urgent_first_and_keeps_to_limits(
     settings: Settings, log: EventLog, here: str
 ) -> None:
@@ -292,7 +290,6 @@ def test_a_host_without_dagster_takes_the_most_urgent_first_and_keeps_to_limits(
     assert [_looked(log)[one].state for one in (elsewhere, absent)] == ["open", "open"]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_what_was_cancelled_stops_being_measured(settings: Settings, log: EventLog, here: str) -> None:
     [one] = request_benchmark({**ASKED, "effort": "thorough", "batch_sizes": [1, 2, 4, 8, 16, 32]}, log)
     claimed = threading.Event()
