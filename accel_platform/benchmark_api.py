@@ -12,7 +12,7 @@ from typing import Any
 
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
 from accel_platform.backends.detect import Inventory, detect
-from accel_platform.backends.registry import RUNTIMES
+from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.plan.config import BenchmarkConfig, is_web, resolve_config
 from accel_platform.bench.plan.config_resolution import resolve_effort, resolve_hardware, resolve_models
 from accel_platform.bench.plan.plan import Cell, done_cells, host_fingerprints, missing_cells, plan_cells
@@ -229,6 +229,10 @@ def _remarks(config: BenchmarkConfig, effort: Effort) -> list[str]:
         remarks.append(f"benchmark_iterations: {MIN_MEDIAN_SAMPLES} samples at least, which a median needs")
     if config.timeout is not None:
         remarks.append(f"timeout: a cell samples for at most {effort.sampling.limit_s:g} s, half of it")
+    for name in config.hardware_types or ():
+        plain, meant = name.casefold().partition(":")[0], runtime_for(name).hardware
+        if plain != meant:
+            remarks.append(f"hardware_types: {name} means {meant}")
     if config.schedule is not None:
         remarks.append(f"schedule: Dagster asks for the suite at {config.schedule!r} where ACCEL_SUITE names its file")
     return remarks

@@ -285,7 +285,7 @@ def require_current(settings: Settings) -> Projection:
     if projection is None:
         raise WarehouseEmpty(
             f"There are no tables at {settings.warehouse_dir} yet: `accel db rebuild` makes them of what was measured "
-            "(`accel bench run`) or imported (`accel migrate PATH`)."
+            "(`accel bench run`) or imported (`accel migrate PATH`), `accel knowledge add --all` of published figures."
         )
     return projection
 

@@ -199,5 +199,5 @@ def _exceeds_memory(query: ResolvedQuery, candidate: Candidate) -> Abstention | 
     return Abstention(
         "does_not_fit",
         f"does not fit in memory: its {what} alone take {rounded(needed_gib)} GiB in {query.precision}, "
-        f"{candidate.target.device} has {spec.memory_gib:g} GiB",
+        f"{candidate.target.device} has {rounded(spec.memory_gib)} GiB",
     )
