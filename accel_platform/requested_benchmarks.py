@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
+from uuid import UUID
 
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX
 from accel_platform.bench.plan.resume import remaining_cells
 from accel_platform.bench.plan.run_locks import hold_run_lock, is_running
 from accel_platform.bench.requests.lifecycle import REQUEST_LABEL, Request, Requests, claim, close, offered, runs_of
 from accel_platform.benchmark_api import PlannedRun, execute, plan_benchmark
-from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
+from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded, VerificationRecorded
 from accel_platform.hardware.host import host_name
@@ -25,6 +26,7 @@ _LOOK_S = 1.0
 """Time between two looks at the log."""
 _AGAIN_S = 5.0
 """Time until an interruption is repeated, because Python drops one that meets a callback of its garbage collector."""
+_SUPERSEDED = "a later attempt has begun"
 
 Outcome = tuple[Literal["done", "failed", "cancelled"], str | None]
 """Status and reason with which a request is closed."""
@@ -44,6 +46,17 @@ def measure_request(request: Request, log: EventLog, settings: Settings, report:
     todo = replace(planned, labels=labels, wanted=wanted)
     summary = execute(todo, on_progress=report)
     return _outcome(log, request, todo, [f"{name} is unavailable: {why}" for name, why in summary.unavailable.items()])
+
+
+def open_attempt(log: EventLog, request_id: UUID, attempt: int) -> Request | None:
+    """Return a request whose newest attempt is this one; None where it has ended or a later one has begun.
+
+    Raises NotFound, LogUnavailable.
+    """
+    requests = Requests(log)
+    requests.refresh()
+    request = requests[request_id]
+    return request if request.closed is None and request.attempts == attempt else None
 
 
 def take_requests(
@@ -95,7 +108,7 @@ def _take(
         requests.refresh()
         request = requests[request.id]
         report(f"request {str(request.id)[-12:]}: {request.payload.hardware}")
-        close(log, request, *_measure_within_limits(request, log, settings, report))
+        close(log, request, *measure_within_limits(request, log, settings, report))
         requests.refresh()
         return requests[request.id]
 
@@ -106,9 +119,13 @@ def _may_take(request: Request, hardware: Collection[str]) -> bool:
     return not request.attempts or (request.direct and request.claimed_by == host_name())
 
 
-def _measure_within_limits(
+def measure_within_limits(
     request: Request, log: EventLog, settings: Settings, report: Callable[[str], None]
 ) -> Outcome:
+    """Measure as `measure_request` does, and stop when the request is cancelled or takes longer than its limit.
+
+    Call it in the main thread. Raises AccelError when a later attempt begins elsewhere, and LogUnavailable.
+    """
     reason: list[str] = []
     try:
         with _interrupted_at_its_end(request, log, reason):
@@ -116,6 +133,8 @@ def _measure_within_limits(
     except KeyboardInterrupt:
         if not reason:
             raise  # Ctrl-C: what is measured is kept, and the request goes on next time
+    if reason[0] == _SUPERSEDED:
+        raise AccelError(f"Attempt {request.attempts} at the request {request.id} ends here: {_SUPERSEDED}.")
     return "failed", reason[0]
 
 
@@ -134,8 +153,8 @@ def _interrupted_at_its_end(request: Request, log: EventLog, reason: list[str]) 
         while not reason and not left.wait(_LOOK_S):
             if limit_s is not None and time.monotonic() - begun >= limit_s:
                 reason.append(f"it took longer than {limit_s:g} s, its limit")
-            elif _is_closed(requests, request):
-                reason.append("it was cancelled")
+            elif (end := _end_elsewhere(requests, request)) is not None:
+                reason.append(end)
         while not left.is_set():
             # Not SIGINT, because what a script starts with `&` ignores that.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
@@ -152,12 +171,15 @@ def _interrupted_at_its_end(request: Request, log: EventLog, reason: list[str]) 
         signal.signal(signal.SIGUSR1, before)
 
 
-def _is_closed(requests: Requests, request: Request) -> bool:
+def _end_elsewhere(requests: Requests, request: Request) -> str | None:
     try:
         requests.refresh()
     except LogUnavailable:
-        return False
-    return requests[request.id].closed is not None
+        return None
+    now = requests[request.id]
+    if now.closed is not None:
+        return "it was cancelled"
+    return _SUPERSEDED if now.attempts != request.attempts else None
 
 
 def _outcome(log: EventLog, request: Request, todo: PlannedRun, reasons: list[str]) -> Outcome:

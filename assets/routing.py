@@ -18,6 +18,10 @@ from accel_platform.events import EventLog
 
 REQUEST_TAG = "accel/request"
 ATTEMPT_TAG = "accel/attempt"
+LIMIT_TAG = "dagster/max_runtime"
+"""Tag of a run: the seconds after which Dagster ends it."""
+NO_LIMIT = "0"
+"""Of a run whose time is kept elsewhere."""
 LOST_S = 60
 """A claim for which Dagster has no run after so long is another host's for the taking."""
 
@@ -31,7 +35,7 @@ class AttemptRun:
     ended: Ended
     reason: str
     seconds: float | None = None
-    """From start to end; None where it never began or has not ended."""
+    """From start to end; None where it never began or has not ended, or its time was kept elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,8 @@ def _run_of(instance: dg.DagsterInstance, request: Request) -> AttemptRun | None
     status = record.dagster_run.status
     if status not in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.SUCCESS):
         return AttemptRun("under way", "")
-    seconds = record.end_time - record.start_time if record.start_time and record.end_time else None
+    kept_here = record.dagster_run.tags.get(LIMIT_TAG) != NO_LIMIT
+    seconds = record.end_time - record.start_time if kept_here and record.start_time and record.end_time else None
     if status is dg.DagsterRunStatus.CANCELED:
         return AttemptRun("canceled", "its run was cancelled in Dagster", seconds)
     if status is dg.DagsterRunStatus.SUCCESS:
