@@ -25,6 +25,10 @@ NO_LIMIT = "0"
 LOST_S = 60
 """A claim for which Dagster has no run after so long is another host's for the taking."""
 
+_ADVICE = "For more information about the failure, try"
+_REASON_CHARS = 400
+"""What is kept of a reason that Dagster gives."""
+
 Ended = Literal["under way", "failed", "canceled"]
 
 
@@ -143,6 +147,8 @@ def _why_failed(instance: dg.DagsterInstance, run_id: str) -> str:
         error = event.step_failure_data.error if event.is_step_failure else None
         error = error.cause or error if error is not None else None
         found[event.event_type] = " ".join((error.message if error is not None else event.message or "").split())
+    # Dagster adds commands for people at a terminal to what Kubernetes said.
+    found = {kind: text.partition(_ADVICE)[0].strip()[:_REASON_CHARS] for kind, text in found.items()}
     order = (dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.ENGINE_EVENT, dg.DagsterEventType.RUN_FAILURE)
     return next((found[kind] for kind in order if found.get(kind)), "its run failed")
 

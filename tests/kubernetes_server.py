@@ -87,6 +87,8 @@ class Cluster:
             server.server_close()
             for pod in self.pods.values():
                 self._signal(pod, signal.SIGKILL)
+                if pod.process is not None:
+                    pod.process.wait()
 
     def create(self, job: dict[str, Any]) -> dict[str, Any]:
         kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
@@ -163,6 +165,12 @@ class Cluster:
             with suppress(ProcessLookupError):
                 os.killpg(pod.process.pid, how)
 
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What the node controller writes down of a pod whose node is lost."""
+        lost = [pod for pod in self.pods.values() if pod.name == name and pod.reason == "NodeLost"]
+        about = {"metadata": {"name": "event"}, "involvedObject": {"name": name}}
+        return [{**about, "type": "Warning", "reason": "NodeNotReady", "message": "Node is not ready"} for _ in lost]
+
     def describe_pod(self, pod: Pod) -> dict[str, Any]:
         status: dict[str, Any] = {"phase": pod.phase}
         if pod.reason is not None:
@@ -198,7 +206,8 @@ class _Handler(BaseHTTPRequestHandler):
             pods = [pod for job, pod in self.cluster.pods.items() if wanted in (job, pod.name) and not pod.deleted]
             self._answer({"items": [self.cluster.describe_pod(pod) for pod in pods]})
         else:
-            self._answer({"items": []})
+            name = parse_qs(url.query)["fieldSelector"][0].partition("=")[2]
+            self._answer({"items": self.cluster.events(name)})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

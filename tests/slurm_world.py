@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 FOLDER = "STAND_IN_SLURM"
 PATH = str(Path(sys.executable).parent)
 """Nothing here is measured in a browser, and looking for one takes seconds of each attempt."""
@@ -126,7 +128,11 @@ class Slurm:
     def lose_node(self, job: str) -> None:
         """Kill the node's daemon and what runs there; the controller misses it after SlurmdTimeout."""
         self._stop("slurmd", signal.SIGKILL)
-        subprocess.run(["/usr/bin/pkill", "-KILL", "-f", f"slurmstepd: .{job}[.]batch"], check=False)
+        for process in psutil.process_iter(["environ", "cmdline"]):
+            mine = (process.info["environ"] or {}).get("SLURM_JOB_ID") == job
+            if mine or f"slurmstepd: [{job}.batch]" in " ".join(process.info["cmdline"] or ()):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
 
     def _start(self, name: str, *options: str) -> None:
         environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}

@@ -212,13 +212,16 @@ def test_a_run_that_is_interrupted_cancels_its_job(world: World) -> None:
     assert not world.run(request).success
     interrupting.join()
     _gone(world)
-    states = subprocess.run(
-        ["squeue", "--noheader", f"--jobs={jobs[0]}", "--states=all", "--format=%T|%r|%N"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert states.stdout.startswith("CANCELLED"), states
+    deadline = time.monotonic() + 60
+    while not (state := _state(jobs[0])).startswith("CANCELLED"):
+        assert state.startswith("COMPLETING"), state
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+def _state(job: str) -> str:
+    command = ["squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T|%r|%N"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_a_request_that_is_cancelled_or_over_its_limit_ends_where_it_is_measured(world: World) -> None:
