@@ -23,10 +23,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx
 import psutil
 import yaml
 
@@ -45,9 +47,9 @@ def main(*, as_json: bool) -> None:
     if reason := unavailable():
         sys.exit(f"unavailable: {reason}")
     if _namespace() != HUB:
-        with tempfile.TemporaryDirectory(prefix="accel-partition-") as folder, _network():
+        with tempfile.TemporaryDirectory(prefix="accel-partition-") as temporary, _network():
             command = ["ip", "netns", "exec", HUB, sys.executable, __file__, *sys.argv[1:]]
-            sys.exit(subprocess.run(command, env={**os.environ, "TMPDIR": folder}, check=False).returncode)
+            sys.exit(subprocess.run(command, env={**os.environ, "TMPDIR": temporary}, check=False).returncode)
     folder = Path(tempfile.gettempdir())
     folder.chmod(0o755)  # PostgreSQL is another user
     with ExitStack() as stack:
@@ -85,9 +87,7 @@ class World:
         self._start("s3", [sys.executable, "-m", "moto.server", "-H", "0.0.0.0", "-p", str(S3_PORT)])  # noqa: S104
         os.environ |= self._environment("127.0.0.1", "hub")
         _wait("the S3 server", 60, lambda: _answers("127.0.0.1", S3_PORT))
-        import boto3
-
-        boto3.client("s3").create_bucket(Bucket="accel")
+        httpx.put(f"http://127.0.0.1:{S3_PORT}/accel").raise_for_status()
 
         from accel_platform.bench.requests.lifecycle import Requests
         from accel_platform.events import EventLog
@@ -191,7 +191,7 @@ class World:
             command = ["ip", "netns", "exec", f"accel-{name}", "sh", "-c", inner, str(identity), *serve]
             self._start(name, command, self._environment(f"{net}.1", f"home-{name}"))
         for name, net in HOSTS.items():
-            _wait(f"the host {name}", PATIENCE_S, lambda net=net: _answers(f"{net}.2", HOST_PORT))
+            _wait(f"the host {name}", PATIENCE_S, partial(_answers, f"{net}.2", HOST_PORT))
 
     def _start_postgres(self) -> None:
         binaries, data = _postgres(), self.folder / "postgres"
