@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Literal
 from uuid import UUID
 
+import pyarrow as pa
+
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX
 from accel_platform.bench.plan.resume import remaining_cells
 from accel_platform.bench.plan.run_locks import hold_run_lock, is_running
@@ -18,6 +20,7 @@ from accel_platform.bench.requests.lifecycle import REQUEST_LABEL, Request, Requ
 from accel_platform.benchmark_api import PlannedRun, execute, plan_benchmark
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import EventLog
+from accel_platform.events.log import AppendResult
 from accel_platform.events.types import ResultRecorded, VerificationRecorded
 from accel_platform.hardware.host import host_name
 from accel_platform.settings import Settings
@@ -32,10 +35,32 @@ Outcome = tuple[Literal["done", "failed", "cancelled"], str | None]
 """Status and reason with which a request is closed."""
 
 
+class AttemptLog(EventLog):
+    """Log that takes the results of an attempt while no later one has begun, so that no cell is recorded twice.
+
+    A host that was cut off, and given up, would write what it holds when it joins again.
+    """
+
+    def __init__(self, log: EventLog, request: Request) -> None:
+        super().__init__(log.store)
+        self._requests, self._request = Requests(log), request
+
+    def append_table(self, table: pa.Table, *, key: str) -> AppendResult:
+        """Append as a log does. Raises AccelError once a later attempt has begun, and LogUnavailable."""
+        self._requests.refresh()
+        if self._requests[self._request.id].attempts != self._request.attempts:
+            raise _superseded(self._request)
+        return super().append_table(table, key=key)
+
+
+def _superseded(request: Request) -> AccelError:
+    return AccelError(f"Attempt {request.attempts} at the request {request.id} ends here: {_SUPERSEDED}.")
+
+
 def measure_request(request: Request, log: EventLog, settings: Settings, report: Callable[[str], None]) -> Outcome:
     """Measure what earlier attempts at a request have not recorded; return how it ends. The request stays open.
 
-    Raises LogUnavailable.
+    Raises AccelError once a later attempt has begun, and LogUnavailable.
     """
     try:
         planned = plan_benchmark(request.payload.config, home=settings.home)
@@ -44,7 +69,7 @@ def measure_request(request: Request, log: EventLog, settings: Settings, report:
     wanted = remaining_cells(planned.wanted, log, runs_of(log, request.id))
     labels = {**planned.labels, REQUEST_LABEL: str(request.id)}
     todo = replace(planned, labels=labels, wanted=wanted)
-    summary = execute(todo, on_progress=report)
+    summary = execute(todo, on_progress=report, log=AttemptLog(log, request))
     return _outcome(log, request, todo, [f"{name} is unavailable: {why}" for name, why in summary.unavailable.items()])
 
 
@@ -134,7 +159,7 @@ def measure_within_limits(
         if not reason:
             raise  # Ctrl-C: what is measured is kept, and the request goes on next time
     if reason[0] == _SUPERSEDED:
-        raise AccelError(f"Attempt {request.attempts} at the request {request.id} ends here: {_SUPERSEDED}.")
+        raise _superseded(request)
     return "failed", reason[0]
 
 

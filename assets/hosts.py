@@ -19,7 +19,7 @@ from accel_platform.bench.plan.device_scheduling import physical_device_id
 from accel_platform.bench.requests.lifecycle import Request, Requests, close, offered
 from accel_platform.errors import InvalidInput, LogUnavailable
 from accel_platform.hardware.host import host_id, host_name
-from accel_platform.requested_benchmarks import measure_request, open_attempt
+from accel_platform.requested_benchmarks import measure_within_limits, open_attempt
 from assets.cluster import K8S_TAG, SCHEDULER, Device, Scheduler, load_cluster, pod_config
 from assets.heartbeat import ALIVE_TAG, NOT_YET, heartbeat
 from assets.resources import Installation
@@ -100,7 +100,8 @@ def _job(
             if scheduler == "slurm" and device is not None:
                 measure_in_slurm(context, request, device.slurm, accel.settings)
             else:
-                close(accel.log, request, *measure_request(request, accel.log, accel.settings, context.log.info))
+                outcome = measure_within_limits(request, accel.log, accel.settings, context.log.info)
+                close(accel.log, request, *outcome)
 
     @dg.job(
         name=f"measure_{slug}",
