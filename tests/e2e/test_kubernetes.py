@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import dagster as dg
+import httpx
 import psutil
 import pytest
 import yaml
@@ -33,6 +34,7 @@ from assets.routing import REQUEST_TAG
 
 pytestmark = pytest.mark.slow
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "batch_sizes": [1], "effort": "quick"}
+TERMINATE = "mutation ($id: String!) { terminateRun(runId: $id) { __typename } }"
 GPU_TAINT = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
 WORKER = "accel_platform.bench.measure.worker"
 
@@ -80,7 +82,8 @@ class World:
         workspace = folder / "workspace.yaml"
         location = {"host": "127.0.0.1", "port": port, "location_name": "kubernetes"}
         workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": location}]}))
-        dev = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(free_port())]
+        self.pages = free_port()
+        dev = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(self.pages)]
         stack.enter_context(running(dev, self.said, **environment))
 
     def ask(self, hardware: str, **more: Any) -> UUID:
@@ -185,11 +188,20 @@ def test_a_lost_node_and_a_reclaimed_spot_node_are_attempts_that_are_made_again(
     assert reason.endswith("Node is not ready"), reason  # not Dagster's advice to people at a terminal
 
 
-def test_a_request_that_is_cancelled_deletes_its_pod(world: World) -> None:
-    one = world.ask("cpu")
-    world.measuring(one)
-    [job] = world.jobs_of(one)
-    assert close(world.log, world.request(one), "cancelled", "taken back")
-    wait_for("the job to be deleted", 60, lambda: job["metadata"]["name"] not in world.cluster.jobs, world.said)
+def test_what_is_cancelled_stops_measuring_and_in_the_pages_its_job_is_deleted(world: World) -> None:
+    in_pages, by_command = world.ask("cpu"), world.ask("cpu")
+    world.measuring(in_pages)
+    [job] = world.jobs_of(in_pages)
+    name = str(job["metadata"]["name"])
+    asked = {"query": TERMINATE, "variables": {"id": name.removeprefix("dagster-run-")}}
+    answer = httpx.post(f"http://127.0.0.1:{world.pages}/graphql", json=asked, timeout=60).json()
+    assert answer["data"]["terminateRun"]["__typename"] == "TerminateRunSuccess", answer
+    wait_for("the job to be deleted", 60, lambda: name not in world.cluster.jobs, world.said)
+    assert world.cluster.pods[name].deleted
     world.gone()
-    assert world.cluster.pods[job["metadata"]["name"]].deleted
+    assert world.closed(in_pages).state == "cancelled"
+
+    world.measuring(by_command)
+    assert close(world.log, world.request(by_command), "cancelled", "taken back")
+    world.gone()  # its pod reads it in the log
+    assert world.request(by_command).state == "cancelled"
