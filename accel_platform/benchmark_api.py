@@ -151,13 +151,22 @@ def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Plann
     )
 
 
-def execute(planned: PlannedRun, *, on_progress: Progress | None = None, always_report: bool = False) -> RunSummary:
-    """Measure a plan, then write its files and refresh the tables, as its configuration says."""
+def execute(
+    planned: PlannedRun,
+    *,
+    on_progress: Progress | None = None,
+    always_report: bool = False,
+    log: EventLog | None = None,
+) -> RunSummary:
+    """Measure a plan, then write its files and refresh the tables, as its configuration says.
+
+    `log` takes the events; None is the installation's.
+    """
     from accel_platform.reports.run_export import create_folders, write_reports
 
     config, settings = planned.config, planned.settings
     create_folders(config.report_dir, config.csv)
-    log = EventLog.open(settings)
+    log = log or EventLog.open(settings)
     summary = measure_cells(
         planned.wanted,
         settings,

@@ -12,8 +12,10 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Literal
+from uuid import UUID
 
 import psutil
+import pyarrow as pa
 
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX
 from accel_platform.bench.plan.resume import remaining_cells
@@ -22,23 +24,52 @@ from accel_platform.bench.requests.lifecycle import REQUEST_LABEL, Request, Requ
 from accel_platform.benchmark_api import PlannedRun, execute, plan_benchmark
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import EventLog
+from accel_platform.events.log import AppendResult
 from accel_platform.events.types import ResultRecorded, VerificationRecorded
 from accel_platform.hardware.host import host_name
 from accel_platform.settings import Settings
+from accel_platform.signals import interrupt_with_parent
 
 _LOOK_S = 1.0
 """Time between two looks at the log."""
 _ENDING_S = 15.0
 """Time that an interrupted measurement has to record what it measured."""
+_SUPERSEDED = "a later attempt has begun"
 
 Outcome = tuple[Literal["done", "failed", "cancelled"], str | None]
 """Status and reason with which a request is closed."""
 
 
+class MeasuringCrashed(AccelError):
+    """The process that measured ended without an outcome."""
+
+
+class AttemptLog(EventLog):
+    """Log that takes the results of an attempt while no later one has begun, so that no cell is recorded twice.
+
+    A host that was cut off, and given up, would write what it holds when it joins again.
+    """
+
+    def __init__(self, log: EventLog, request: Request) -> None:
+        super().__init__(log.store)
+        self._requests, self._request = Requests(log), request
+
+    def append_table(self, table: pa.Table, *, key: str) -> AppendResult:
+        """Append as a log does. Raises AccelError once a later attempt has begun, and LogUnavailable."""
+        self._requests.refresh()
+        if self._requests[self._request.id].attempts != self._request.attempts:
+            raise _superseded(self._request)
+        return super().append_table(table, key=key)
+
+
+def _superseded(request: Request) -> AccelError:
+    return AccelError(f"Attempt {request.attempts} at the request {request.id} ends here: {_SUPERSEDED}.")
+
+
 def measure_request(request: Request, log: EventLog, settings: Settings, report: Callable[[str], None]) -> Outcome:
     """Measure what earlier attempts at a request have not recorded; return how it ends. The request stays open.
 
-    Raises LogUnavailable.
+    Raises AccelError once a later attempt has begun, and LogUnavailable.
     """
     try:
         planned = plan_benchmark(request.payload.config, home=settings.home)
@@ -47,8 +78,19 @@ def measure_request(request: Request, log: EventLog, settings: Settings, report:
     wanted = remaining_cells(planned.wanted, log, runs_of(log, request.id))
     labels = {**planned.labels, REQUEST_LABEL: str(request.id)}
     todo = replace(planned, labels=labels, wanted=wanted)
-    summary = execute(todo, on_progress=report)
+    summary = execute(todo, on_progress=report, log=AttemptLog(log, request))
     return _outcome(log, request, todo, [f"{name} is unavailable: {why}" for name, why in summary.unavailable.items()])
+
+
+def open_attempt(log: EventLog, request_id: UUID, attempt: int) -> Request | None:
+    """Return a request whose newest attempt is this one; None where it has ended or a later one has begun.
+
+    Raises NotFound, LogUnavailable.
+    """
+    requests = Requests(log)
+    requests.refresh()
+    request = requests[request_id]
+    return request if request.closed is None and request.attempts == attempt else None
 
 
 def take_requests(
@@ -100,7 +142,12 @@ def _take(
         requests.refresh()
         request = requests[request.id]
         report(f"request {str(request.id)[-12:]}: {request.payload.hardware}")
-        close(log, request, *_measure_within_limits(request, log, settings, report))
+        outcome: Outcome
+        try:
+            outcome = measure_within_limits(request, log, settings, report)
+        except MeasuringCrashed as crash:
+            outcome = "failed", str(crash)
+        close(log, request, *outcome)
         requests.refresh()
         return requests[request.id]
 
@@ -111,12 +158,13 @@ def _may_take(request: Request, hardware: Collection[str]) -> bool:
     return not request.attempts or (request.direct and request.claimed_by == host_name())
 
 
-def _measure_within_limits(
+def measure_within_limits(
     request: Request, log: EventLog, settings: Settings, report: Callable[[str], None]
 ) -> Outcome:
     """Measure in a process of its own, which is interrupted when the request is cancelled or its time is over.
 
-    On KeyboardInterrupt the process is ended, and what it measured is kept. Raises the process's AccelError.
+    On KeyboardInterrupt the process is ended, and what it measured is kept. Raises MeasuringCrashed,
+    AccelError when a later attempt begins elsewhere, and the process's own AccelError.
     """
     # A process, because an interruption amid the imports of native libraries could end this one.
     context = multiprocessing.get_context("spawn")
@@ -130,8 +178,10 @@ def _measure_within_limits(
         while True:
             if limit_s is not None and time.monotonic() - begun >= limit_s:
                 return "failed", f"it took longer than {limit_s:g} s, its limit"
-            if _is_closed(requests, request):
-                return "failed", "it was cancelled"
+            if (end := _end_elsewhere(requests, request)) == _SUPERSEDED:
+                raise _superseded(request)
+            if end is not None:
+                return "failed", end
             if receiver.poll(_LOOK_S):
                 said = receiver.recv()
                 if isinstance(said, AccelError):
@@ -141,7 +191,7 @@ def _measure_within_limits(
                 report(said)
     except EOFError:
         child.join()
-        return "failed", f"its process ended with exit code {child.exitcode}"
+        raise MeasuringCrashed(f"The measuring process ended with exit code {child.exitcode}.") from None
     finally:
         _end(child)
 
@@ -150,6 +200,7 @@ def _measure_apart(request: Request, settings: Settings, sender: Connection[str 
     """Measure a request and send its progress, then its outcome or the error; nothing where it is interrupted."""
     os.setpgrp()  # the terminal's Ctrl-C goes to the parent, which interrupts this process once
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupt_with_parent()
     try:
         sender.send(measure_request(request, EventLog.open(settings), settings, sender.send))
     except AccelError as error:
@@ -171,12 +222,15 @@ def _end(child: SpawnProcess) -> None:
         child.join()
 
 
-def _is_closed(requests: Requests, request: Request) -> bool:
+def _end_elsewhere(requests: Requests, request: Request) -> str | None:
     try:
         requests.refresh()
     except LogUnavailable:
-        return False
-    return requests[request.id].closed is not None
+        return None
+    now = requests[request.id]
+    if now.closed is not None:
+        return "it was cancelled"
+    return _SUPERSEDED if now.attempts != request.attempts else None
 
 
 def _outcome(log: EventLog, request: Request, todo: PlannedRun, reasons: list[str]) -> Outcome:

@@ -29,6 +29,10 @@ class Settings(BaseSettings):
         description="Where Dagster keeps its runs, for several machines; default: files in <home>/dagster.",
     )
 
+    cluster: Path | None = Field(
+        default=None, description="What benchmarks ask of Kubernetes or Slurm, as YAML; default: the platform's own."
+    )
+
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins whose pages may ask the service, comma-separated; default: none."
     )

@@ -28,10 +28,10 @@ from accel_platform.bench.requests.lifecycle import (
     runs_of,
 )
 from accel_platform.cli.requests import parse_seconds
-from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import BenchmarkRequested, RunStarted
-from accel_platform.requested_benchmarks import take_requests
+from accel_platform.requested_benchmarks import AttemptLog, open_attempt, take_requests
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import stage
 from assets.routing import LOST_S, AttemptRun, next_step
@@ -98,6 +98,26 @@ def test_of_two_hosts_that_claim_an_attempt_one_has_it(log: EventLog) -> None:
     assert claim(log, one, 2, claimed_by="b")
     request = _looked(log)[one]
     assert (request.state, request.attempts, request.claimed_by) == ("running", 2, "b")
+
+
+def test_an_attempt_stores_nothing_more_once_a_later_one_has_begun(log: EventLog) -> None:
+    [one] = request_benchmark(ASKED, log)
+    claim(log, one, 1, claimed_by="here")
+    request = open_attempt(log, one, 1)
+    assert request is not None
+    mine = AttemptLog(log, request)
+    event = Event.of(RunStarted(kind="benchmark"), source="test", host_id="here", run_id="a-run")
+    assert mine.append([event], key="run-1").new
+    claim(log, one, 2, claimed_by="there")
+    assert open_attempt(log, one, 1) is None
+    with pytest.raises(AccelError, match="a later attempt has begun"):
+        mine.append([event], key="run-2")
+    assert "run-2" not in log.snapshot().segments
+    second = open_attempt(log, one, 2)
+    assert second is not None
+    assert AttemptLog(log, second).append([event], key="run-2").new
+    close(log, second, "done")
+    assert open_attempt(log, one, 2) is None
 
 
 def test_a_request_ends_once(log: EventLog) -> None:
