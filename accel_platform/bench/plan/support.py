@@ -47,6 +47,9 @@ def supports_mode(hardware: str, mode: Mode) -> bool:
     return mode == "inference" or runtime.reads == "weights" or generates
 
 
+BUILDER_ARCHITECTURES = frozenset(("gemma", "gemma2", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3"))
+"""Decoders that ONNX Runtime GenAI's builder makes, and quantizes, as far as tried here. torch exports the others."""
+
 UNSUPPORTED_MODE = "unsupported_mode"
 UNSUPPORTED_PRECISION = "unsupported_precision"
 
@@ -57,6 +60,8 @@ def unsupported_reason(cell: Cell) -> FailureReason | None:
     if (reason := _unsupported_mode_reason(cell)) is not None:
         return FailureReason("failed", UNSUPPORTED_MODE, reason)
     if (reason := cell.runtime.precision_problem(cell.precision)) is not None:
+        return FailureReason("failed", UNSUPPORTED_PRECISION, reason)
+    if (reason := _unsupported_weights_reason(cell)) is not None:
         return FailureReason("failed", UNSUPPORTED_PRECISION, reason)
     return None
 
@@ -94,6 +99,18 @@ def _unsupported_mode_reason(cell: Cell) -> str | None:
     if cell.processes > usable_cores():
         return f"training in {cell.processes} processes needs a core for each; here: {usable_cores()}"
     return None if runtime.reads == "weights" or cell.mode == "inference" else _unsupported_decoder_reason(cell, head)
+
+
+def _unsupported_weights_reason(cell: Cell) -> str | None:
+    """Return why the decoder's weights cannot be quantized for its runtime; None where they can or need not be."""
+    if not cell.runtime.precisions[cell.precision].startswith("onnx-decoder-"):
+        return None
+    if cell.model.architecture in BUILDER_ARCHITECTURES:
+        return None
+    known = ", ".join(sorted(BUILDER_ARCHITECTURES))
+    return (
+        f"{cell.hardware} quantizes weights of {known} only, and {cell.model.model_id} is a {cell.model.architecture}"
+    )
 
 
 def _unsupported_decoder_reason(cell: Cell, head: Head) -> str | None:

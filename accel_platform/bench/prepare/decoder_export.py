@@ -18,26 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accel_platform.backends.base import UnsupportedMode, UnsupportedPrecision
+from accel_platform.bench.plan.support import BUILDER_ARCHITECTURES
 
 if TYPE_CHECKING:
     import torch
 
 INT4_BLOCK = 32
 """Weights that share one scale in int4, the builder's and most checkpoints' number."""
-_BUILT = frozenset(
-    (
-        "GemmaForCausalLM",
-        "Gemma2ForCausalLM",
-        "LlamaForCausalLM",
-        "MistralForCausalLM",
-        "OlmoForCausalLM",
-        "Phi3ForCausalLM",
-        "Qwen2ForCausalLM",
-        "Qwen3ForCausalLM",
-        "SmolLM3ForCausalLM",
-    )
-)
-"""Classes that ONNX Runtime GenAI's builder knows, as far as they were tried here. torch exports the others."""
 _BUILDER = "onnxruntime_genai.models.builder"
 _BUILDER_PRECISIONS = {"float32": "fp32", "int8": "int8", "int4": "int4"}
 
@@ -114,11 +101,10 @@ def write_onnx_decoder(model: Any, weights: Path, precision: str, folder: Path) 
     Raises UnsupportedPrecision for int8 and int4 of models that the builder does not know, UnsupportedMode for those
     that keep more than keys and values.
     """
-    name = type(model).__name__
-    if name in _BUILT:
+    if model.config.model_type in BUILDER_ARCHITECTURES:
         _build(weights, precision, folder)
     elif precision != "float32":
-        raise UnsupportedPrecision(f"ONNX Runtime GenAI's builder, which quantizes weights, has no {name}.")
+        raise UnsupportedPrecision(f"ONNX Runtime GenAI's builder has no {model.config.model_type}.")
     else:
         _export(model, folder)
     path = folder / "genai_config.json"
@@ -135,8 +121,12 @@ def _build(weights: Path, precision: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as held:
         source = Path(held) / "model"
         source.mkdir()
-        for file in weights.iterdir():
+        for file in weights.glob("*.safetensors*"):
             (source / file.name).symlink_to(file)
+        config = json.loads((weights / "config.json").read_text(encoding="utf-8"))
+        # The builder wants tokens that end a sequence, which random weights need not name and nothing here uses.
+        ends = {name: config.get(name) or 0 for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+        (source / "config.json").write_text(json.dumps(config | ends), encoding="utf-8")
         # The builder copies a tokenizer, which measuring does not need.
         words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))  # noqa: S106 - no password
         tokenizer: Any = PreTrainedTokenizerFast

@@ -79,7 +79,15 @@ def test_libraries_that_generate_by_themselves_take_decoders_and_say_what_they_l
     both = unsupported_reason(replace(decoder, model=resolve_model("t5-tiny")))
     assert both is not None
     assert both.reason == f"{hardware} generates with decoders alone here, which t5-tiny is not"
-    assert [unsupported_reason(replace(decoder, precision=name)) for name in ("int8", "int4")] == [None, None]
+    llama = replace(decoder, model=resolve_model("llama-tiny"))
+    assert [unsupported_reason(replace(llama, precision=name)) for name in ("int8", "int4")] == [None, None]
+    quantized = unsupported_reason(replace(decoder, precision="int4"))
+    if hardware == "openvino":
+        assert quantized is None
+    else:
+        assert quantized is not None
+        assert quantized.failure_class == "unsupported_precision"
+        assert quantized.reason.endswith("smollm3 only, and gpt2-tiny is a gpt2")
     in_one_pass = unsupported_reason(Cell(GPT, hardware, 1, 16, "int4"))
     assert in_one_pass is not None
     assert in_one_pass.failure_class == "unsupported_precision"
