@@ -47,7 +47,7 @@ def supports_mode(hardware: str, mode: Mode) -> bool:
     return mode == "inference" or runtime.reads == "weights" or generates
 
 
-BUILDER_ARCHITECTURES = frozenset(("gemma", "gemma2", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3"))
+BUILDER_ARCHITECTURES = frozenset(("gemma", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3"))
 """Decoders that ONNX Runtime GenAI's builder makes, and quantizes, as far as tried here. torch exports the others."""
 
 UNSUPPORTED_MODE = "unsupported_mode"
