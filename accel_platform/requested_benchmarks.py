@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -198,7 +199,8 @@ def measure_within_limits(
 
 def _measure_apart(request: Request, settings: Settings, sender: Connection[str | Outcome | AccelError, None]) -> None:
     """Measure a request and send its progress, then its outcome or the error; nothing where it is interrupted."""
-    os.setpgrp()  # the terminal's Ctrl-C goes to the parent, which interrupts this process once
+    if sys.platform != "win32":
+        os.setpgrp()  # the terminal's Ctrl-C goes to the parent, which interrupts this process once
     signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupt_with_parent()
     try:

@@ -31,6 +31,7 @@ from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from assets.resources import DATA_DIR
 from assets.routing import REQUEST_TAG
+from assets.workspace import Host, answers
 
 pytestmark = pytest.mark.slow
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "batch_sizes": [1], "effort": "quick"}
@@ -79,6 +80,8 @@ class World:
         server = [sys.executable, "-m", "dagster", "api", "grpc", "--module-name", "assets.hosts"]
         command = [*server, "--host", "127.0.0.1", "--port", str(port)]
         stack.enter_context(running(command, folder / "code.log", **environment))
+        there = Host("kubernetes", "127.0.0.1", port)
+        wait_for("the code server", 180, lambda: answers(there), folder / "code.log")
         workspace = folder / "workspace.yaml"
         location = {"host": "127.0.0.1", "port": port, "location_name": "kubernetes"}
         workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": location}]}))
