@@ -91,7 +91,8 @@ LEFT JOIN (
     SELECT run_id, model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, processes,
         weights_sha256, bool_and(passed) AS passed
     FROM verifications
-    GROUP BY ALL
+    GROUP BY run_id, model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, processes,
+        weights_sha256
 ) AS v ON r.run_id IS NOT DISTINCT FROM v.run_id AND r.model_id = v.model_id AND r.hardware = v.hardware
     AND r.choice IS NOT DISTINCT FROM v.choice AND r.mode = v.mode AND r.processes IS NOT DISTINCT FROM v.processes
     AND r.device_id IS NOT DISTINCT FROM v.device_id AND r.precision IS NOT DISTINCT FROM v.precision

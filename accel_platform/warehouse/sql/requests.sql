@@ -14,7 +14,7 @@ claimed AS (
         arg_max(host_id, (payload->>'$.attempt')::BIGINT) AS host_id
     FROM events
     WHERE type = 'BenchmarkClaimed'
-    GROUP BY ALL
+    GROUP BY (payload->>'$.request_id')::UUID
 ),
 closed AS (
     SELECT (payload->>'$.request_id')::UUID AS request_id, min(occurred_at) AS closed_at,
