@@ -7,7 +7,8 @@
 -- this device's p50, then the median over the shapes both have; high >= 0.8, medium >= 0.4, low below, NULL where no
 -- other device measured any shape of that model.
 WITH tried AS (
-    SELECT *, coalesce(occurred_at, recorded_at) AS tried_at, provenance = 'measured' AS measured
+    SELECT *, coalesce(occurred_at, recorded_at) AS tried_at, provenance = 'measured' AS measured,
+        CASE WHEN disturbed THEN true ELSE false END AS unsteady, coalesce(latency_p50_ms, latency_mean_ms) AS typical_ms
     FROM judged_results
     -- What a runtime does not compute in says nothing of the model.
     WHERE counts AND failure_class IS DISTINCT FROM 'unsupported_precision'
@@ -27,9 +28,9 @@ current AS (
 grouped AS (
     SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
         min(device_count) AS device_count, mode, precision, batch_size, sequence_length, image_size, processes,
-        count(*) AS results, measured, today, works, failing, bool_and(disturbed IS TRUE) AS disturbed,
-        median(coalesce(latency_p50_ms, latency_mean_ms)) FILTER (WHERE disturbed IS NOT TRUE) AS steady_p50_ms,
-        median(coalesce(latency_p50_ms, latency_mean_ms)) AS any_p50_ms,
+        count(*) AS results, measured, today, works, failing, bool_and(unsteady) AS disturbed,
+        median(typical_ms) FILTER (WHERE NOT unsteady) AS steady_p50_ms,
+        median(typical_ms) AS any_p50_ms,
         max({tried_at: tried_at, event_id: event_id, reason: reason, failure_class: failure_class}) AS newest
     FROM current
     GROUP BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, image_size, processes,
@@ -77,9 +78,9 @@ summed AS (
         -- Shown in float32 if measured in it, for the shape that most devices were measured at, then the smallest, so that a row compares like with like.
         min_by(
             {batch_size: batch_size, sequence_length: sequence_length, latency_p50_ms: latency_p50_ms, disturbed: disturbed},
-            {other: precision IS DISTINCT FROM 'float32', devices: -devices, processes: coalesce(processes, 1),
-             any_batch: batch_size IS NULL, batch_size: batch_size, sequence_length: coalesce(sequence_length, 0),
-             image_size: coalesce(image_size, 0), untimed: latency_p50_ms IS NULL, latency_p50_ms: latency_p50_ms,
+            {other: CASE WHEN precision = 'float32' THEN 0 ELSE 1 END, devices: -devices, processes: coalesce(processes, 1),
+             any_batch: CASE WHEN batch_size IS NULL THEN 1 ELSE 0 END, batch_size: batch_size, sequence_length: coalesce(sequence_length, 0),
+             image_size: coalesce(image_size, 0), untimed: CASE WHEN latency_p50_ms IS NULL THEN 1 ELSE 0 END, latency_p50_ms: latency_p50_ms,
              last_id: last_id}
         ) FILTER (WHERE works AND stands) AS shown,
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
