@@ -49,7 +49,9 @@ def table_sql(table: str, *, device_names: bool = True) -> str:
     text = (resources.files(__package__) / "sql" / f"{table}.sql").read_text()
     text = text.replace("$broken_rules", broken_rules_sql())
     sheet = names_by_key() if device_names else {}
-    listed = ", ".join(f"('{layers.escape_quotes(key)}', '{layers.escape_quotes(name)}')" for key, name in sheet.items())
+    listed = ", ".join(
+        f"('{layers.escape_quotes(key)}', '{layers.escape_quotes(name)}')" for key, name in sheet.items()
+    )
     text = text.replace("$device_sheet", listed or "(NULL::VARCHAR, NULL::VARCHAR)")
     return text.replace("$device_noise", f"'{NOISE.pattern}'")
 

@@ -45,7 +45,8 @@ REJUDGED = """
 SELECT s.result_id, CASE WHEN bool_or(s.verdict = 'simulated' AND o.rule IS NULL) THEN 'simulated'
     WHEN bool_or(o.rule IS NULL) THEN 'suspect' ELSE 'imported' END AS provenance
 FROM suspicions AS s
-LEFT JOIN (SELECT DISTINCT result_id, rule FROM suspicion_overrides) AS o ON o.result_id = s.result_id AND o.rule = s.rule
+LEFT JOIN (SELECT DISTINCT result_id, rule FROM suspicion_overrides) AS o
+    ON o.result_id = s.result_id AND o.rule = s.rule
 WHERE s.result_id IN (
     SELECT result_id FROM suspicion_overrides UNION ALL SELECT result_id FROM suspicions WHERE event_id <> result_id
 )

@@ -1,7 +1,7 @@
 """Computation of a layer's tables on Spark, through Spark Connect: a cluster, a cloud service, or Sail.
 
-Events and tables go through Parquet files in a folder that this machine and the engine both see. Each layer has a folder
-there, with one folder per table, which any Parquet reader reads. Ids and JSON are text in them.
+Events and tables go through Parquet files in a folder that this machine and the engine both see. Each layer has a
+folder there, with one folder per table, which any Parquet reader reads. Ids and JSON are text in them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class SparkEngine:
         if settings.engine == "duckdb":
             return None
         if settings.spark is None:
-            raise InvalidInput("The engine spark needs an address: name it with --spark sc://HOST:15002 or ACCEL_SPARK.")
+            raise InvalidInput(
+                "The engine spark needs an address: name it with --spark sc://HOST:15002 or ACCEL_SPARK."
+            )
         if urlsplit(settings.spark).scheme != "sc" or not urlsplit(settings.spark).hostname:
             raise InvalidInput(f"{settings.spark!r} is no address of Spark Connect: write it as sc://HOST:15002.")
         if settings.spark_dir is None:
@@ -129,31 +131,34 @@ class SparkEngine:
         except OSError as error:
             problem = error.strerror or "no answer"
             raise EngineFailed(self._url, f"cannot be reached ({problem}): start it, or mend the address.") from error
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # about pandas, which is not used here
+        with warnings.catch_warnings():
+            # About pandas, which is not used here, and lost connections, which end in an error.
+            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+            warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
+            try:
                 import grpc
                 from pyspark.errors import PySparkException
                 from pyspark.sql.connect.client.retries import DefaultPolicy
                 from pyspark.sql.connect.session import SparkSession
-        except ImportError as error:
-            raise EngineFailed(self._url, "needs its client: pip install 'accel-platform[spark]'.") from error
-        session: SparkSession | None = None
-        try:
-            session = SparkSession.builder.remote(self._url).create()
-            session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES, max_backoff=3000)])
-            version = session.version
-            if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-                raise EngineFailed(self._url, f"has version {version}, which is too old: it has to be 3.5 or newer.")
-            session.conf.set("spark.sql.session.timeZone", "UTC")
-            session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-            yield session
-        except (PySparkException, grpc.RpcError) as error:
-            raise EngineFailed(self._url, f"failed: {_first_line(error)}.") from error
-        finally:
-            if session is not None:
-                with contextlib.suppress(PySparkException, grpc.RpcError):  # it may be gone
-                    session.stop()
+            except ImportError as error:
+                raise EngineFailed(self._url, "needs its client: pip install 'accel-platform[spark]'.") from error
+            session: SparkSession | None = None
+            try:
+                session = SparkSession.builder.remote(self._url).create()
+                session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES, max_backoff=3000)])
+                version = session.version
+                if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+                    oldest = ".".join(map(str, _OLDEST))
+                    raise EngineFailed(self._url, f"has version {version}, too old: it has to be {oldest} or newer.")
+                session.conf.set("spark.sql.session.timeZone", "UTC")
+                session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+                yield session
+            except (PySparkException, grpc.RpcError) as error:
+                raise EngineFailed(self._url, f"failed: {_first_line(error)}.") from error
+            finally:
+                if session is not None:
+                    with contextlib.suppress(PySparkException, grpc.RpcError):  # it may be gone
+                        session.stop()
 
 
 def _compute(session: SparkSession, work: Path, below: list[Path]) -> None:
@@ -193,18 +198,20 @@ def _compute(session: SparkSession, work: Path, below: list[Path]) -> None:
 def _export(con: duckdb.DuckDBPyConnection, catalog: str, table: str, work: Path) -> None:
     """Write a table of an attached layer as Parquet, with ids and JSON as text."""
     make_directory(work / table)
-    columns = _as_text(con, f"{catalog}.{table}")
-    con.execute(f"COPY (SELECT {columns} FROM {catalog}.{table}) TO '{_quoted(work / table)}/part-0.parquet' ({_FORMAT})")
+    columns = _as_text(table)
+    con.execute(
+        f"COPY (SELECT {columns} FROM {catalog}.{table}) TO '{_quoted(work / table)}/part-0.parquet' ({_FORMAT})"
+    )
 
 
 _FORMAT = "FORMAT parquet, COMPRESSION lz4_raw"
 
 
-def _as_text(con: duckdb.DuckDBPyConnection, table: str) -> str:
+def _as_text(table: str) -> str:
     """Return the columns of a table for a SELECT, with ids and JSON as text, because Spark knows neither type."""
     from accel_platform.warehouse.build_layer import table_columns
 
-    return ", ".join(_text(name, kind) for name, kind in table_columns()[table.rpartition(".")[2]].items())
+    return ", ".join(_text(name, kind) for name, kind in table_columns()[table].items())
 
 
 def _text(name: str, kind: str) -> str:
@@ -220,8 +227,7 @@ def _complete(con: duckdb.DuckDBPyConnection, table: str, work: Path) -> None:
         return
     make_directory(work / table)
     columns = ", ".join(f'CAST(NULL AS {kind}) AS "{name}"' for name, kind in table_columns()[table].items())
-    texts = ", ".join(_text(name, kind) for name, kind in table_columns()[table].items())
-    empty = f"SELECT {texts} FROM (SELECT {columns}) WHERE false"
+    empty = f"SELECT {_as_text(table)} FROM (SELECT {columns}) WHERE false"
     con.execute(f"COPY ({empty}) TO '{_quoted(work / table)}/part-empty.parquet' ({_FORMAT})")
 
 

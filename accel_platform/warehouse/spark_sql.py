@@ -1,7 +1,7 @@
 """Translation of the tables' definitions from DuckDB's SQL to Spark's.
 
-The files in `sql/` are the only definitions. sqlglot translates what both dialects have; what Spark lacks is mapped here,
-in one place, and a property test compares the tables of both engines. Ids are text in Spark, which sorts like a UUID.
+The files in `sql/` are the only definitions. sqlglot translates what both dialects have. What Spark lacks is mapped
+here, in one place, and a property test compares the tables of both engines. Ids are text in Spark: it sorts like them.
 """
 
 from __future__ import annotations
@@ -157,7 +157,9 @@ def _map(node: exp.Expression) -> exp.Expression:
         return exp.func("FROM_JSON", arguments[0], exp.Literal.string(_type(json.loads(arguments[1].name))))
     if isinstance(node, exp.PercentileDisc):
         share = exp.Anonymous(this="PERCENTILE_DISC", expressions=[node.expression])  # sqlglot would approximate
-        return exp.WithinGroup(this=share, expression=exp.Order(expressions=[exp.Ordered(this=node.this, nulls_first=True)]))
+        return exp.WithinGroup(
+            this=share, expression=exp.Order(expressions=[exp.Ordered(this=node.this, nulls_first=True)])
+        )
     return _fill(_TEMPLATES[name], *arguments) if name in _TEMPLATES else node
 
 
@@ -180,7 +182,7 @@ _TEMPLATES = {
     "list_avg": "aggregate(a, 0L, (s, x) -> s + x) / array_size(a)",
     "list_stddev_samp": _STDDEV,
 }
-"""Spark's SQL for DuckDB's functions of one or two arguments, `a` and `b`. `len` is of lists, `timezone` of UTC only."""
+"""Spark's SQL for DuckDB's functions of arguments `a` and `b`. `len` is of lists, `timezone` of UTC only."""
 
 
 def _fill(template: str, *arguments: exp.Expression) -> exp.Expression:
