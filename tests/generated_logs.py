@@ -146,7 +146,8 @@ _LATER = st.one_of(
 """Payloads that only the comparison of engines needs: every other type, text and figures of any shape."""
 _SOURCES: Any = {"host_id": st.sampled_from(["h1", "h2"]), "run_id": st.sampled_from(["r1", "r2", None])}
 _FOREIGN: Any = {"host_id": st.sampled_from(["h1", "imported-x", None]),
-                 "source": st.sampled_from(["test", "pack:p@1"]), "run_id": st.sampled_from(["r1", None]), "causation_id": st.sampled_from([None, UUID(int=9)]),
+                 "source": st.sampled_from(["test", "pack:p@1"]),
+                 "run_id": st.sampled_from(["r1", None]), "causation_id": st.sampled_from([None, UUID(int=9)]),
                  "occurred_at": st.sampled_from([None, datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC)])}  # fmt: skip
 
 

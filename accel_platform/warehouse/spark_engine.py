@@ -77,8 +77,8 @@ class SparkEngine:
         work = final.with_name(f".{final.name}")
         make_directory(work)
         try:
-            for name, below in lower.items():
-                self._export_layer(con, name, below)
+            for name, below_it in lower.items():
+                self._export_layer(con, name, below_it)
             _export(con, "layer", "events", work)
             below = [self._folder(lower[name]) for name in lower]
             with self._session() as session:

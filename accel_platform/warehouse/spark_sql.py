@@ -7,7 +7,7 @@ here, in one place, and a property test compares the tables of both engines. Ids
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sqlglot
@@ -19,7 +19,7 @@ _TYPES = {"VARCHAR": "STRING", "UUID": "STRING", "JSON": "STRING", "TIMESTAMP": 
 """Spark's type of a field while its JSON is read; others have the same name."""
 
 
-def to_spark(sql: str, columns: Mapping[str, Sequence[str]]) -> str:
+def to_spark(sql: str, columns: Mapping[str, Iterable[str]]) -> str:
     """Return a SELECT in Spark's SQL for one in DuckDB's.
 
     `columns` are the columns of each table that a `* EXCLUDE` or `* REPLACE` stands for.
@@ -41,9 +41,9 @@ def to_spark(sql: str, columns: Mapping[str, Sequence[str]]) -> str:
     return tree.sql(dialect="spark", comments=False)
 
 
-def _expand_star(select: exp.Select, columns: Mapping[str, Sequence[str]]) -> None:
+def _expand_star(select: exp.Select, columns: Mapping[str, Iterable[str]]) -> None:
     """Replace `t.* EXCLUDE (...) REPLACE (...)` by the columns it stands for, because Spark has no REPLACE."""
-    projections: list[exp.Expression] = []
+    projections: list[exp.Expr] = []
     for projection in select.expressions:
         star = projection.this if isinstance(projection, exp.Column) else projection
         if not isinstance(star, exp.Star) or not (star.args.get("except_") or star.args.get("replace")):
@@ -76,7 +76,7 @@ def _unnest_json(select: exp.Select) -> exp.Select:
     inner.set("expressions", [*(other.copy() for other in others), exp.alias_(text.copy(), _JSON)])
     parsed = exp.func("FROM_JSON", exp.column(_JSON), exp.Literal.string(_struct(fields)))
     middle = exp.select("*", exp.alias_(parsed, _PARSED)).from_(inner.subquery("_texts"))
-    kept: list[exp.Expression] = [exp.column(other.alias_or_name) for other in others]
+    kept: list[exp.Expr] = [exp.column(other.alias_or_name) for other in others]
     kept[position:position] = [exp.alias_(_field((name,), kind), name) for name, kind in fields.items()]
     outer = exp.select(*kept).from_(middle.subquery("_objects"))
     if with_ := inner.args.get("with_"):
@@ -85,7 +85,7 @@ def _unnest_json(select: exp.Select) -> exp.Select:
     return outer
 
 
-def _is_unnested_json(item: exp.Expression) -> bool:
+def _is_unnested_json(item: exp.Expr) -> bool:
     if not isinstance(item, exp.Unnest | exp.Explode):
         return False
     call = item.this if isinstance(item, exp.Explode) else item.expressions[0]
@@ -102,15 +102,15 @@ def _type(kind: Any) -> str:
         return f"STRUCT<{', '.join(f'`{name}`: {_type(inner)}' for name, inner in kind.items())}>"
     if isinstance(kind, list):
         return f"ARRAY<{_type(kind[0])}>"
-    return _TYPES.get(kind, kind)
+    return str(_TYPES.get(kind, kind))
 
 
-def _field(path: tuple[str, ...], kind: Any) -> exp.Expression:
+def _field(path: tuple[str, ...], kind: Any) -> exp.Expr:
     """Return the value at a path of the object that `_PARSED` holds and `_JSON` spells."""
     if isinstance(kind, Mapping):
         inner = [(exp.Literal.string(name), _field((*path, name), of)) for name, of in kind.items()]
         return exp.func("NAMED_STRUCT", *(part for pair in inner for part in pair))
-    read: exp.Expression = exp.column(_PARSED)
+    read: exp.Expr = exp.column(_PARSED)
     for name in path:
         read = exp.Dot(this=read, expression=exp.to_identifier(name))
     spelt = exp.func("GET_JSON_OBJECT", exp.column(_JSON), exp.Literal.string(".".join(("$", *path))))
@@ -125,16 +125,16 @@ def _field(path: tuple[str, ...], kind: Any) -> exp.Expression:
     return read
 
 
-def _is_known(value: exp.Expression) -> exp.Expression:
+def _is_known(value: exp.Expr) -> exp.Expr:
     return exp.Not(this=exp.Is(this=value, expression=exp.Null()))
 
 
-def _try_cast(text: exp.Expression, kind: str) -> exp.Expression:
+def _try_cast(text: exp.Expr, kind: str) -> exp.Expr:
     # `requires_string`, because sqlglot writes a plain CAST without it.
     return exp.TryCast(this=text, to=exp.DataType.build(kind, dialect="spark"), requires_string=True)
 
 
-def _map(node: exp.Expression) -> exp.Expression:
+def _map(node: exp.Expr) -> exp.Expr:
     """Return Spark's counterpart of a node that sqlglot would write as Spark does not read it, or the node."""
     if isinstance(node, exp.ArgMax | exp.ArgMin):
         # As in DuckDB, a NULL is never the answer while there is a value.
@@ -150,7 +150,7 @@ def _map(node: exp.Expression) -> exp.Expression:
         arguments = node.expressions
     else:
         name = next((name for kind, name in _KINDS.items() if isinstance(node, kind)), "")
-        arguments = [part for part in (node.this, node.args.get("expression")) if isinstance(part, exp.Expression)]
+        arguments = [part for part in (node.this, node.args.get("expression")) if isinstance(part, exp.Expr)]
     if name == "list_aggregate" and arguments[1].name == "quantile_cont":
         return _quantiles(arguments[0], arguments[2])
     if name == "from_json" and arguments[1].name.startswith("["):
@@ -163,7 +163,7 @@ def _map(node: exp.Expression) -> exp.Expression:
     return _fill(_TEMPLATES[name], *arguments) if name in _TEMPLATES else node
 
 
-_KINDS: dict[type[exp.Expression], str] = {
+_KINDS: dict[type[exp.Expr], str] = {
     exp.Length: "len",
     exp.FromJson: "from_json",
     exp.TimeToUnix: "epoch",
@@ -185,7 +185,7 @@ _TEMPLATES = {
 """Spark's SQL for DuckDB's functions of arguments `a` and `b`. `len` is of lists, `timezone` of UTC only."""
 
 
-def _fill(template: str, *arguments: exp.Expression) -> exp.Expression:
+def _fill(template: str, *arguments: exp.Expr) -> exp.Expr:
     """Return the template in Spark's SQL with the arguments in the places of `a` and `b`."""
     given = dict(zip("ab", arguments, strict=False))
     return sqlglot.parse_one(template, read="spark").transform(
@@ -193,7 +193,7 @@ def _fill(template: str, *arguments: exp.Expression) -> exp.Expression:
     )
 
 
-def _quantiles(values: exp.Expression, shares: exp.Expression) -> exp.Expression:
+def _quantiles(values: exp.Expr, shares: exp.Expr) -> exp.Expr:
     """Return the quantiles of a list by linear interpolation between its order statistics (type 7)."""
     ordered = exp.func("ARRAY_SORT", values)
     found = []

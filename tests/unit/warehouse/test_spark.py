@@ -228,7 +228,7 @@ class TestFailing:
 
     def test_too_old(self, settings: Settings, served: str, sail: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(spark_engine, "_OLDEST", (99, 0))
-        with pytest.raises(EngineFailed, match="too old: it has to be 99.0 or newer"):
+        with pytest.raises(EngineFailed, match=r"too old: it has to be 99\.0 or newer"):
             publish.refresh(_spark(settings, sail))
         self._unchanged(settings, served)
 
