@@ -12,6 +12,7 @@ import shutil
 import socket
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -73,16 +74,15 @@ class SparkEngine:
         `lower` are the layers below, attached to `con`: their files by catalog name. `file` is the layer's own.
         """
         self._remove_leftovers()
-        final = self._folder(file)
+        final, lower_folders = self._folder(file), [self._folder(below) for below in lower.values()]
         work = final.with_name(f".{final.name}")
         make_directory(work)
         try:
-            for name, below_it in lower.items():
-                self._export_layer(con, name, below_it)
+            for name, below in lower.items():
+                self._export_layer(con, name, below)
             _export(con, "layer", "events", work)
-            below = [self._folder(lower[name]) for name in lower]
             with self._session() as session:
-                _compute(session, work, below)
+                _compute(session, work, lower_folders)
             for table in (*PER_EVENT[1:], *DERIVED):
                 _complete(con, table, work)
             for table in (*PER_EVENT[1:], *DERIVED[:-1]):
@@ -161,18 +161,23 @@ class SparkEngine:
                         session.stop()
 
 
+_VIEWS = {
+    "rejudged_results": layers.REJUDGED,
+    "unused_packs": layers.UNUSED_PACKS,
+    "results": layers.RESULTS_REJUDGED,
+    "judged_results": layers.JUDGED,
+}
+"""Views that derived tables read."""
+
+
 def _compute(session: SparkSession, work: Path, below: list[Path]) -> None:
     """Compute all tables of a layer from `work/events` and the layers below, and write them into `work`."""
-    from accel_platform.warehouse.build_layer import table_columns, table_sql
-    from accel_platform.warehouse.spark_sql import to_spark
-
-    columns = table_columns()
 
     def read(view: str, table: str, folders: list[Path]) -> None:
         session.read.parquet(*(str(folder / table) for folder in folders)).createOrReplaceTempView(view)
 
     def write(table: str) -> None:
-        session.sql(to_spark(table_sql(table), columns)).write.parquet(str(work / table))
+        session.sql(_spark_sql(table)).write.parquet(str(work / table))
 
     read("new_events", "events", [work])
     write("result_rows")
@@ -184,15 +189,19 @@ def _compute(session: SparkSession, work: Path, below: list[Path]) -> None:
             _complete(con, table, work)
     for table in PER_EVENT:
         read(table, table, [*below, work])
-    for view, sql in (
-        ("rejudged_results", layers.REJUDGED),
-        ("unused_packs", layers.UNUSED_PACKS),
-        ("results", layers.RESULTS_REJUDGED),
-        ("judged_results", layers.JUDGED),
-    ):
-        session.sql(to_spark(sql, columns)).createOrReplaceTempView(view)
+    for view in _VIEWS:
+        session.sql(_spark_sql(view)).createOrReplaceTempView(view)
     for table in DERIVED:
         write(table)
+
+
+@cache
+def _spark_sql(name: str) -> str:
+    """Return the definition of a table or view in Spark's SQL; cached, because translating all takes half a second."""
+    from accel_platform.warehouse.build_layer import table_columns, table_sql
+    from accel_platform.warehouse.spark_sql import to_spark
+
+    return to_spark(_VIEWS.get(name) or table_sql(name), table_columns())
 
 
 def _export(con: duckdb.DuckDBPyConnection, catalog: str, table: str, work: Path) -> None:
