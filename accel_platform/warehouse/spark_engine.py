@@ -138,10 +138,12 @@ class SparkEngine:
             try:
                 import grpc
                 from pyspark.errors import PySparkException
+                from pyspark.logger import PySparkLogger
                 from pyspark.sql.connect.client.retries import DefaultPolicy
                 from pyspark.sql.connect.session import SparkSession
             except ImportError as error:
                 raise EngineFailed(self._url, "needs its client: pip install 'accel-platform[spark]'.") from error
+            PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True  # it prints the whole query of each error
             session: SparkSession | None = None
             try:
                 session = SparkSession.builder.remote(self._url).create()

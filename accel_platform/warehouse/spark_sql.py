@@ -73,15 +73,14 @@ def _unnest_json(select: exp.Select) -> exp.Select:
     fields: dict[str, Any] = json.loads(schema.this)
     others = [item for number, item in enumerate(select.expressions) if number != position]
     inner = select.copy()
+    with_ = inner.args.pop("with_", None)
     inner.set("expressions", [*(other.copy() for other in others), exp.alias_(text.copy(), _JSON)])
     parsed = exp.func("FROM_JSON", exp.column(_JSON), exp.Literal.string(_struct(fields)))
     middle = exp.select("*", exp.alias_(parsed, _PARSED)).from_(inner.subquery("_texts"))
     kept: list[exp.Expr] = [exp.column(other.alias_or_name) for other in others]
     kept[position:position] = [exp.alias_(_field((name,), kind), name) for name, kind in fields.items()]
     outer = exp.select(*kept).from_(middle.subquery("_objects"))
-    if with_ := inner.args.get("with_"):
-        inner.set("with_", None)
-        outer.set("with_", with_)
+    outer.set("with_", with_)
     return outer
 
 
