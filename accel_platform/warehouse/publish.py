@@ -17,7 +17,7 @@ from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Settings, SnapshotSettings
-from accel_platform.warehouse import build_layer
+from accel_platform.warehouse import build_layer, spark_engine
 from accel_platform.warehouse.layers import (
     Layer,
     Projection,
@@ -315,8 +315,7 @@ def _retire(settings: Settings, *, keep: Projection) -> None:
     for path in directory.glob("layer-*.duckdb*"):  # and the `.wal` of a layer that DuckDB could not close
         if path.name.removesuffix(".wal") not in used:
             path.unlink()
-    if engine := SparkEngine.of(settings):
-        engine.retire(used)
+    spark_engine.retire(settings, used)
 
 
 @contextmanager

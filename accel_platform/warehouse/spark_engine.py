@@ -41,7 +41,8 @@ class EngineFailed(AccelError):
     """The engine cannot be reached, is too old, or stopped half-way. What is in service stays."""
 
     def __init__(self, url: str, problem: str) -> None:
-        super().__init__(f"Spark at {url} {problem} The tables in service stay as they are.")
+        shown = url.partition(";")[0].rstrip("/")  # parameters may hold a token
+        super().__init__(f"Spark at {shown} {problem} The tables in service stay as they are.")
 
 
 class SparkEngine:
@@ -62,11 +63,7 @@ class SparkEngine:
             )
         if urlsplit(settings.spark).scheme != "sc" or not urlsplit(settings.spark).hostname:
             raise InvalidInput(f"{settings.spark!r} is no address of Spark Connect: write it as sc://HOST:15002.")
-        if settings.spark_dir is None:
-            return cls(settings.spark, settings.warehouse_dir / "parquet")
-        # Of its own for each installation, because each deletes what it no longer needs.
-        own = f"{socket.gethostname()}:{settings.warehouse_dir.resolve()}"
-        return cls(settings.spark, settings.spark_dir / hashlib.sha256(own.encode()).hexdigest()[:16])
+        return cls(settings.spark, exchange_dir(settings))
 
     def compute_tables(self, con: duckdb.DuckDBPyConnection, lower: Mapping[str, str], file: str) -> None:
         """Fill all tables of `layer` but `events`, which is filled, and compute the matrix for `computed`.
@@ -96,13 +93,6 @@ class SparkEngine:
         """Return a SELECT of a table that the engine computed with a layer, None if another engine made the layer."""
         folder = self._folder(file)
         return _stored(table, folder) if (folder / table).exists() else None
-
-    def retire(self, files: set[str]) -> None:
-        """Delete the folders of all layers but these."""
-        kept = {self._folder(file) for file in files}
-        for folder in self._directory.glob("layer-*"):
-            if folder not in kept:
-                shutil.rmtree(folder)
 
     def _remove_leftovers(self) -> None:
         for leftover in self._directory.glob(".layer-*"):  # of a killed builder, because the lock excludes others
@@ -161,6 +151,23 @@ class SparkEngine:
                 if session is not None:
                     with contextlib.suppress(PySparkException, grpc.RpcError):  # it may be gone
                         session.stop()
+
+
+def exchange_dir(settings: Settings) -> Path:
+    """Return the folder of the layers' Parquet files."""
+    if settings.spark_dir is None:
+        return settings.warehouse_dir / "parquet"
+    # Of its own for each installation, because each deletes what it no longer needs.
+    own = f"{socket.gethostname()}:{settings.warehouse_dir.resolve()}"
+    return settings.spark_dir / hashlib.sha256(own.encode()).hexdigest()[:16]
+
+
+def retire(settings: Settings, files: set[str]) -> None:
+    """Delete the Parquet files of all layers but those of these files, whichever engine is chosen now."""
+    kept = {file.removesuffix(".duckdb") for file in files}
+    for folder in exchange_dir(settings).glob("layer-*"):
+        if folder.name not in kept:
+            shutil.rmtree(folder)
 
 
 _VIEWS = {

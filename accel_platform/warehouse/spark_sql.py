@@ -198,7 +198,7 @@ def _quantiles(values: exp.Expr, shares: exp.Expr) -> exp.Expr:
     found = []
     for share in shares.expressions:
         place = exp.paren(_fill(f"(array_size(a) - 1) * {share.name}D", ordered))
-        low = _fill("element_at(a, CAST(floor(b) AS INT) + 1)", ordered, place)
-        high = _fill("element_at(a, CAST(ceil(b) AS INT) + 1)", ordered, place)
+        low = _fill("try_element_at(a, CAST(floor(b) AS INT) + 1)", ordered, place)
+        high = _fill("try_element_at(a, CAST(ceil(b) AS INT) + 1)", ordered, place)
         found.append(low + exp.paren(high - low.copy()) * _fill("(a - floor(a))", place))
     return exp.func("ARRAY", *found)

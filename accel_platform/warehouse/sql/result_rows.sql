@@ -29,7 +29,7 @@ figures AS (
     -- Selecting quantiles, linear interpolation between order statistics (Hyndman & Fan type 7), is quicker than sorting.
     -- Between whole nanoseconds they have two decimals; rounded to them, they are the same on every engine and processor.
     SELECT *, list_avg(samples_ns) / 1e6 AS mean_ms,
-        CASE WHEN n >= 11 THEN list_aggregate(samples_ns, 'quantile_cont', [0.5, 0.9, 0.95, 0.99]) END AS quantiles_ns
+        list_aggregate(samples_ns, 'quantile_cont', [0.5, 0.9, 0.95, 0.99]) AS quantiles_ns
     FROM parsed
 ),
 -- One device, one name: what sources call `h100_sxm` or `Nvidia H100 GPU` goes by its name in the spec sheet. A device of

@@ -124,8 +124,18 @@ class EnginesAgree:
         publish.publish(_spark(settings, url), staged)
         [newest] = sorted((settings.warehouse_dir / "parquet").glob("layer-*"))[-1:]
         assert duckdb.sql(f"SELECT count(*) FROM '{newest}/events/*.parquet'").fetchall() == [(1,)]
+        assert list(newest.glob("compat_matrix/*.parquet"))
         grown = _tables(staged.projection)
         assert _differences(grown, _tables(_publish(settings, full=True))) == {}
+
+    def test_parquet_of_layers_that_went_goes_too(self, settings: Settings, url: str) -> None:
+        EventLog.open(settings).append([event(result())])
+        shared = settings.model_copy(update={"spark_dir": settings.home / "shared"})
+        publish.refresh(_spark(shared, url))
+        [folder] = (settings.home / "shared").glob("*/layer-*")
+        for _ in range(4):
+            publish.refresh(shared, full=True)
+        assert not folder.exists()
 
 
 class TestSail(EnginesAgree):
