@@ -28,8 +28,8 @@ from accel_platform.warehouse.layers import DERIVED, PER_EVENT, escape_quotes
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-_OLDEST = (3, 5)
-"""Oldest version of Spark whose SQL has what the definitions need."""
+_OLDEST = (4, 0)
+"""Oldest version of Spark that is taken; in earlier ones casts and sizes treat NULL otherwise."""
 _CONNECT_S = 10.0
 """Longest wait for an engine to take a connection."""
 _RETRIES = 4

@@ -38,6 +38,8 @@ def to_spark(sql: str, columns: Mapping[str, Iterable[str]]) -> str:
         mapped = _map(node)
         if mapped is not node:
             node.replace(mapped)
+    for size in list(tree.find_all(exp.ArraySize)):
+        size.replace(exp.Anonymous(this="ARRAY_SIZE", expressions=[size.this]))  # SIZE of NULL may be -1
     return tree.sql(dialect="spark", comments=False)
 
 
@@ -144,6 +146,10 @@ def _map(node: exp.Expr) -> exp.Expr:
         if isinstance(node.parent, exp.Filter):
             return found
         return exp.Filter(this=found, expression=exp.Where(this=_is_known(node.this.copy())))
+    if isinstance(node, exp.Filter) and isinstance(node.this, exp.Median):
+        return _median(exp.Filter(this=exp.func("COLLECT_LIST", node.this.this), expression=node.expression))
+    if isinstance(node, exp.Median) and not isinstance(node.parent, exp.Filter):
+        return _median(exp.func("COLLECT_LIST", node.this))
     if isinstance(node, exp.Anonymous):
         name = node.name.lower()
         arguments = node.expressions
@@ -190,6 +196,14 @@ def _fill(template: str, *arguments: exp.Expr) -> exp.Expr:
     return sqlglot.parse_one(template, read="spark").transform(
         lambda node: given[node.name].copy() if isinstance(node, exp.Column) and node.name in given else node
     )
+
+
+def _median(values: exp.Expr) -> exp.Expr:
+    """Return the median of an aggregated list: half the sum of its middle two. Sail's own errs in the last digit."""
+    ordered = exp.func("ARRAY_SORT", values)
+    low = _fill("get(a, CAST(floor((array_size(a) - 1) / 2) AS INT))", ordered)
+    high = _fill("get(a, CAST(floor(array_size(a) / 2) AS INT))", ordered)
+    return exp.paren(exp.paren(low + high) / 2)
 
 
 def _quantiles(values: exp.Expr, shares: exp.Expr) -> exp.Expr:

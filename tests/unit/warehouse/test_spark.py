@@ -96,6 +96,7 @@ def _some_events() -> list[Event]:
         event(result(samples_ns=tuple(10**7 + 7919 * n % 10_007 for n in range(700)))),
         event(result(samples_ns=(20_000_001,) * 200)),
         event(result(device_id=None)),
+        *(event(result(provenance="imported", samples_ns=(), latency_p50_ms=ms)) for ms in (7.58, 42.52)),
         event(verification()),
     ]
 
@@ -112,7 +113,7 @@ class EnginesAgree:
         log.append(_some_events())
         expected = _tables(_publish(settings))
         assert _differences(_tables(_publish(_spark(settings, url), full=True)), expected) == {}
-        assert len(expected["results"][1]) == 3
+        assert len(expected["results"][1]) == 5
 
     def test_an_increment_sends_the_new_events_only(self, settings: Settings, url: str) -> None:
         log = EventLog.open(settings)
