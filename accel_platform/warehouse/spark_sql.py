@@ -137,19 +137,8 @@ def _try_cast(text: exp.Expr, kind: str) -> exp.Expr:
 
 def _map(node: exp.Expr) -> exp.Expr:
     """Return Spark's counterpart of a node that sqlglot would write as Spark does not read it, or the node."""
-    if isinstance(node, exp.ArgMax | exp.ArgMin):
-        # As in DuckDB, a NULL is never the answer while there is a value.
-        name = "MAX_BY" if isinstance(node, exp.ArgMax) else "MIN_BY"
-        key = node.expression
-        key = exp.Struct(expressions=key.expressions) if isinstance(key, exp.Tuple) else key
-        found = exp.Anonymous(this=name, expressions=[node.this, key])
-        if isinstance(node.parent, exp.Filter):
-            return found
-        return exp.Filter(this=found, expression=exp.Where(this=_is_known(node.this.copy())))
-    if isinstance(node, exp.Filter) and isinstance(node.this, exp.Median):
-        return _median(exp.Filter(this=exp.func("COLLECT_LIST", node.this.this), expression=node.expression))
-    if isinstance(node, exp.Median) and not isinstance(node.parent, exp.Filter):
-        return _median(exp.func("COLLECT_LIST", node.this))
+    if isinstance(node, exp.ArgMax | exp.ArgMin | exp.Median | exp.PercentileDisc | exp.Filter):
+        return _map_aggregate(node)
     if isinstance(node, exp.Anonymous):
         name = node.name.lower()
         arguments = node.expressions
@@ -160,12 +149,28 @@ def _map(node: exp.Expr) -> exp.Expr:
         return _quantiles(arguments[0], arguments[2])
     if name == "from_json" and arguments[1].name.startswith("["):
         return exp.func("FROM_JSON", arguments[0], exp.Literal.string(_type(json.loads(arguments[1].name))))
-    if isinstance(node, exp.PercentileDisc):
-        share = exp.Anonymous(this="PERCENTILE_DISC", expressions=[node.expression])  # sqlglot would approximate
-        return exp.WithinGroup(
-            this=share, expression=exp.Order(expressions=[exp.Ordered(this=node.this, nulls_first=True)])
-        )
     return _fill(_TEMPLATES[name], *arguments) if name in _TEMPLATES else node
+
+
+def _map_aggregate(node: exp.Expr) -> exp.Expr:
+    filtered = isinstance(node.parent, exp.Filter)
+    found = node
+    if isinstance(node, exp.ArgMax | exp.ArgMin):
+        name = "MAX_BY" if isinstance(node, exp.ArgMax) else "MIN_BY"
+        key = node.expression
+        key = exp.Struct(expressions=key.expressions) if isinstance(key, exp.Tuple) else key
+        found = exp.Anonymous(this=name, expressions=[node.this, key])
+        if not filtered:  # as in DuckDB, a NULL is never the answer while there is a value
+            found = exp.Filter(this=found, expression=exp.Where(this=_is_known(node.this.copy())))
+    elif isinstance(node, exp.PercentileDisc):
+        share = exp.Anonymous(this="PERCENTILE_DISC", expressions=[node.expression])  # sqlglot would approximate
+        order = exp.Order(expressions=[exp.Ordered(this=node.this, nulls_first=True)])
+        found = exp.WithinGroup(this=share, expression=order)
+    elif isinstance(node, exp.Median) and not filtered:
+        found = _median(exp.func("COLLECT_LIST", node.this))
+    elif isinstance(node, exp.Filter) and isinstance(node.this, exp.Median):
+        found = _median(exp.Filter(this=exp.func("COLLECT_LIST", node.this.this), expression=node.expression))
+    return found
 
 
 _KINDS: dict[type[exp.Expr], str] = {
