@@ -127,6 +127,7 @@ class SparkEngine:
             warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
             try:
                 import grpc
+                import sqlglot  # noqa: F401 - the translation needs it
                 from pyspark.errors import PySparkException
                 from pyspark.logger import PySparkLogger
                 from pyspark.sql.connect.client.retries import DefaultPolicy

@@ -112,7 +112,11 @@ class EnginesAgree:
         log = EventLog.open(settings)
         log.append(_some_events())
         expected = _tables(_publish(settings))
-        assert _differences(_tables(_publish(_spark(settings, url), full=True)), expected) == {}
+        rebuild = ["db", "rebuild", "--engine", "spark", "--spark", url, "--home", str(settings.home)]
+        assert CliRunner().invoke(app, rebuild).exit_code == 0
+        served = require_current(settings)
+        assert (settings.warehouse_dir / "parquet" / served.layers[0].file.removesuffix(".duckdb")).is_dir()
+        assert _differences(_tables(served), expected) == {}
         assert len(expected["results"][1]) == 5
 
     def test_an_increment_sends_the_new_events_only(self, settings: Settings, url: str) -> None:
@@ -128,6 +132,15 @@ class EnginesAgree:
         assert list(newest.glob("compat_matrix/*.parquet"))
         grown = _tables(staged.projection)
         assert _differences(grown, _tables(_publish(settings, full=True))) == {}
+
+    @pytest.mark.slow
+    def test_samples_and_reference_campaign_give_equal_rows(self, settings: Settings, url: str) -> None:
+        campaign = REPOSITORY / "accel_platform" / "knowledge" / "reference" / "campaign-2026-11.parquet"
+        for command in (["migrate", str(REPOSITORY / "samples" / "legacy")], ["bench", "import", str(campaign)]):
+            assert CliRunner().invoke(app, [*command, "--home", str(settings.home)]).exit_code == 0
+        expected = _tables(require_current(settings))
+        assert len(expected["results"][1]) > 200
+        assert _differences(_tables(_publish(_spark(settings, url), full=True)), expected) == {}
 
     def test_parquet_of_layers_that_went_goes_too(self, settings: Settings, url: str) -> None:
         EventLog.open(settings).append([event(result())])
@@ -177,26 +190,6 @@ def _add_old_segment(settings: Settings) -> None:
     segments = settings.home / "log" / "segments"
     segments.mkdir(parents=True, exist_ok=True)
     shutil.copy(stored, segments)
-
-
-@pytest.mark.slow
-def test_samples_and_reference_campaign_give_equal_rows(settings: Settings, sail: str) -> None:
-    runner = CliRunner()
-    home = str(settings.home)
-    for command in (
-        ["migrate", str(REPOSITORY / "samples" / "legacy"), "--home", home],
-        [
-            "bench",
-            "import",
-            str(REPOSITORY / "accel_platform/knowledge/reference/campaign-2026-11.parquet"),
-            "--home",
-            home,
-        ],
-    ):
-        assert runner.invoke(app, command).exit_code == 0
-    expected = _tables(require_current(settings))
-    assert len(expected["results"][1]) > 200
-    assert _differences(_tables(_publish(_spark(settings, sail), full=True)), expected) == {}
 
 
 class TestFailing:
@@ -310,3 +303,9 @@ def test_an_address_is_needed(settings: Settings, url: str | None) -> None:
     chosen = settings.model_copy(update={"engine": "spark", "spark": url})
     with pytest.raises(InvalidInput, match="sc://HOST:15002"):
         SparkEngine.of(chosen)
+
+
+def test_an_address_without_the_engine_is_refused(settings: Settings) -> None:
+    done = CliRunner().invoke(app, ["db", "rebuild", "--spark", "sc://host", "--home", str(settings.home)])
+    assert isinstance(done.exception, InvalidInput)
+    assert str(done.exception) == "--spark goes with --engine spark."
