@@ -17,7 +17,7 @@ from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Settings, SnapshotSettings
-from accel_platform.warehouse import build_layer
+from accel_platform.warehouse import build_layer, spark_engine
 from accel_platform.warehouse.layers import (
     Layer,
     Projection,
@@ -28,6 +28,7 @@ from accel_platform.warehouse.layers import (
     translate_write_errors,
 )
 from accel_platform.warehouse.rules import CheckResult, audit, audit_by_expectations, audited_columns
+from accel_platform.warehouse.spark_engine import SparkEngine
 
 _MAX_PROJECTIONS = 3
 """Number of projections that stay on disk after a publish; a reader keeps the one it has open in any case."""
@@ -121,6 +122,7 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
         If a snapshot is given and a file of it is damaged.
     """
     started = time.perf_counter()
+    engine = SparkEngine.of(settings)
     log = EventLog.open(settings)
     directory = settings.warehouse_dir
     with _lock(directory):
@@ -152,7 +154,7 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
         for leftover in directory.glob(".layer-*"):  # of a killed builder, because the lock excludes others
             leftover.unlink()
         file = f"layer-{time.time_ns()}.duckdb"
-        events = build_layer.fill_layer(directory / f".{file}", log, segments, below)
+        events = build_layer.fill_layer(directory / f".{file}", log, segments, below, engine)
         (directory / f".{file}").rename(directory / file)
         layers = (*(below.layers if below else ()), Layer(file, snapshot.id, events))
         built = Projection(directory, snapshot.id, build_layer.schema_id(), layers)
@@ -232,10 +234,10 @@ def publish(settings: Settings, staged: StagedProjection) -> None:
         serving = _serving(settings)
         if serving is not None and (serving == staged.projection or _holds_more(serving, staged, settings)):
             return
-        build_layer.add_matrix(staged.projection)
+        build_layer.add_matrix(staged.projection, SparkEngine.of(settings))
         write_durably(directory / "CURRENT", staged.projection.name)
         _served_marker(directory / staged.projection.name).touch()
-        _retire(directory, keep=staged.projection)
+        _retire(settings, keep=staged.projection)
 
 
 def _layers_in_service(projection: Projection) -> tuple[Layer, ...]:
@@ -292,11 +294,12 @@ def _served_marker(path: Path) -> Path:
     return path.with_suffix(".served")
 
 
-def _retire(directory: Path, *, keep: Projection) -> None:
+def _retire(settings: Settings, *, keep: Projection) -> None:
     """Delete all projections but the newest few, and layers that no remaining one uses.
 
     One that was never in service stays for an hour, because the process that staged it may still audit it.
     """
+    directory = settings.warehouse_dir
     by_age = sorted(directory.glob("projection-*.json"), key=lambda path: path.stat().st_mtime_ns)
     for path in by_age[:-_MAX_PROJECTIONS]:
         served = _served_marker(path)
@@ -312,6 +315,7 @@ def _retire(directory: Path, *, keep: Projection) -> None:
     for path in directory.glob("layer-*.duckdb*"):  # and the `.wal` of a layer that DuckDB could not close
         if path.name.removesuffix(".wal") not in used:
             path.unlink()
+    spark_engine.retire(settings, used)
 
 
 @contextmanager
