@@ -226,13 +226,24 @@ def audit_projection(
 
 
 def publish(settings: Settings, staged: StagedProjection) -> None:
-    """Add the matrix and move the pointer, unless this projection or one with more segments is in service."""
+    """Add the matrix and move the pointer, unless this projection or one with more segments is in service.
+
+    A full build computes the whole matrix anew.
+    """
     directory = settings.warehouse_dir
     with _lock(directory):
         serving = _serving(settings)
-        if serving is not None and (serving == staged.projection or _holds_more(serving, staged, settings)):
-            return
-        build_layer.add_matrix(staged.projection)
+        before = None
+        if serving is not None and serving.schema_id == staged.projection.schema_id:
+            if serving == staged.projection:
+                return
+            log = EventLog.open(settings)
+            ours, theirs = segments_of(staged.projection, log), segments_of(serving, log)
+            assert ours is not None, "it was staged from this log"
+            if theirs is not None and ours < theirs:  # another process published a later snapshot since
+                return
+            before = serving if theirs is not None and theirs <= ours and staged.mode != "full" else None
+        build_layer.add_matrix(staged.projection, before)
         write_durably(directory / "CURRENT", staged.projection.name)
         _served_marker(directory / staged.projection.name).touch()
         _retire(directory, keep=staged.projection)
@@ -253,13 +264,6 @@ def _serving(settings: Settings) -> Projection | None:
         return current(settings)
     except WarehouseDamaged:
         return None
-
-
-def _holds_more(serving: Projection, staged: StagedProjection, settings: Settings) -> bool:
-    """Return whether another process published a later snapshot since this one was staged."""
-    ours, theirs = (segments_of(p, EventLog.open(settings)) for p in (staged.projection, serving))
-    assert ours is not None, "it was staged from this log"
-    return serving.schema_id == staged.projection.schema_id and theirs is not None and ours < theirs
 
 
 def segments_of(projection: Projection, log: EventLog) -> frozenset[str] | None:

@@ -6,34 +6,20 @@
 -- The rating compares equal shapes (and numbers of processes) that work, only: best p50 of that shape on any device over
 -- this device's p50, then the median over the shapes both have; high >= 0.8, medium >= 0.4, low below, NULL where no
 -- other device measured any shape of that model.
-WITH attempts AS (
-    SELECT *, coalesce(occurred_at, recorded_at) AS tried_at, provenance = 'measured' AS measured,
-        status = 'ok' AND (provenance = 'imported' OR coalesce(verified, false)) AS works,
-        CASE WHEN status <> 'ok' THEN status WHEN measured AND verified IS NULL THEN 'unverified'
-             WHEN measured AND NOT verified THEN 'wrong' END AS failing,
-        NOT measured OR fingerprint IS NOT DISTINCT FROM arg_max(fingerprint, (tried_at, event_id))
-            FILTER (WHERE measured) OVER (PARTITION BY model_id, hardware, choice, device_id, mode) AS today
-    FROM judged_results
-    -- What a runtime does not compute in says nothing of the model.
-    WHERE counts AND failure_class IS DISTINCT FROM 'unsupported_precision'
-),
+WITH matrix_cells AS ($matrix_cells),
 judged AS (
-    SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
-        min(device_count) AS device_count, mode, precision, batch_size, sequence_length, image_size, processes, count(*) AS results, measured, today, works,
-        failing, bool_and(disturbed IS TRUE) AS disturbed,
-        median(coalesce(latency_p50_ms, latency_mean_ms)) FILTER (WHERE disturbed IS NOT TRUE) AS steady_p50_ms,
-        coalesce(steady_p50_ms, median(coalesce(latency_p50_ms, latency_mean_ms))) AS latency_p50_ms,
-        max((tried_at, event_id, reason, failure_class)) AS newest, newest[1] AS last_at,
+    SELECT *, NOT measured OR measured_fingerprint IS NOT DISTINCT FROM
+            arg_max(measured_fingerprint, (last_at, last_event_id)) FILTER (WHERE measured)
+            OVER (PARTITION BY model_id, hardware, choice, device_id, mode) AS today,
         CASE failing WHEN 'unverified' THEN 'outputs not verified'
-            WHEN 'wrong' THEN 'outputs differ from the reference' ELSE newest[3] END AS problem
-    FROM attempts
-    GROUP BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, image_size, processes,
-        measured, today, works, failing
+            WHEN 'wrong' THEN 'outputs differ from the reference' ELSE last_reason END AS problem
+    FROM matrix_cells
 ),
 decided AS (
     SELECT *, max(last_at) FILTER (WHERE works) OVER shape AS last_worked,
         today AND row_number() OVER (
-            shape ORDER BY today DESC, failing IS NOT DISTINCT FROM 'unverified', measured DESC, newest DESC
+            shape ORDER BY today DESC, failing IS NOT DISTINCT FROM 'unverified', measured DESC,
+            last_at DESC, last_event_id DESC
         ) = 1 AS stands
     FROM judged
     WINDOW shape AS (PARTITION BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length,
@@ -65,14 +51,14 @@ summed AS (
         min_by(
             {batch_size: batch_size, sequence_length: sequence_length, latency_p50_ms: latency_p50_ms, disturbed: disturbed},
             (precision IS DISTINCT FROM 'float32', -devices, coalesce(processes, 1), batch_size,
-             coalesce(sequence_length, 0), coalesce(image_size, 0), latency_p50_ms, newest[2])
+             coalesce(sequence_length, 0), coalesce(image_size, 0), latency_p50_ms, last_event_id)
         ) FILTER (WHERE works AND stands) AS shown,
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
         sum(results) FILTER (WHERE NOT works)::BIGINT AS results_failed,
         max(last_at) FILTER (WHERE works) AS last_worked_at, max(last_at) FILTER (WHERE NOT works) AS last_failed_at,
-        max((last_at, newest[2], dated_problem, newest[4])) FILTER (WHERE NOT works AND stands) AS last_problem,
-        list_sort(list(newest[2]) FILTER (WHERE works AND stands)) AS working_evidence,
-        list_sort(list(newest[2]) FILTER (WHERE NOT works AND stands)) AS failing_evidence
+        max((last_at, last_event_id, dated_problem, last_failure_class)) FILTER (WHERE NOT works AND stands) AS last_problem,
+        list_sort(list(last_event_id) FILTER (WHERE works AND stands)) AS working_evidence,
+        list_sort(list(last_event_id) FILTER (WHERE NOT works AND stands)) AS failing_evidence
     FROM rated
     GROUP BY model_id, hardware, device_id, mode
 )

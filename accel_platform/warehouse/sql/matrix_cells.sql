@@ -1,0 +1,24 @@
+-- Attempts summed up as far as `compat_matrix` needs them: one row per shape of a model on a device, kind (measured or
+-- imported), fingerprint of measurements, and outcome. Attempts of one row all come to stand or fall together, so new
+-- results change the rows of their own shapes alone.
+WITH attempts AS (
+    SELECT *, coalesce(occurred_at, recorded_at) AS tried_at, provenance = 'measured' AS measured,
+        status = 'ok' AND (provenance = 'imported' OR coalesce(verified, false)) AS works,
+        CASE WHEN status <> 'ok' THEN status WHEN measured AND verified IS NULL THEN 'unverified'
+             WHEN measured AND NOT verified THEN 'wrong' END AS failing
+    FROM judged_results
+    -- What a runtime does not compute in says nothing of the model.
+    WHERE counts AND failure_class IS DISTINCT FROM 'unsupported_precision'
+)
+SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
+    min(device_count) AS device_count, mode, precision, batch_size, sequence_length, image_size, processes,
+    count(*) AS results, measured, CASE WHEN measured THEN fingerprint END AS measured_fingerprint, works, failing,
+    bool_and(disturbed IS TRUE) AS disturbed,
+    median(coalesce(latency_p50_ms, latency_mean_ms)) FILTER (WHERE disturbed IS NOT TRUE) AS steady_p50_ms,
+    coalesce(steady_p50_ms, median(coalesce(latency_p50_ms, latency_mean_ms))) AS latency_p50_ms,
+    max((tried_at, event_id)) AS newest, newest[1] AS last_at, newest[2] AS last_event_id,
+    arg_max_null(reason, (tried_at, event_id)) AS last_reason,
+    arg_max_null(failure_class, (tried_at, event_id)) AS last_failure_class
+FROM attempts
+GROUP BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, image_size, processes,
+    measured, measured_fingerprint, works, failing
