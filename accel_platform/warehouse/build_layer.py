@@ -35,6 +35,10 @@ CREATE TABLE layer.events (
 )
 """
 _COLUMNS = ", ".join(codec.SCHEMA.names)
+SPILL = ".spill"
+"""Folder of the warehouse for what a build cannot hold in memory; a killed build leaves it."""
+_MEMORY_GIB = 4
+"""Memory that DuckDB may take for a build; without a bound it would take four fifths of the machine's."""
 CELLS = "matrix_cells"
 """Table beside `compat_matrix`, from which it is computed and the next one continues."""
 _CELL = (
@@ -96,8 +100,8 @@ def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Proj
 
 
 def _fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Projection | None) -> int:
-    with duckdb.connect(":memory:") as con:
-        con.execute("SET preserve_insertion_order = false; SET TimeZone = 'UTC'")
+    with _connect(path.parent) as con:
+        con.execute("SET preserve_insertion_order = false")
         con.execute("SET arrow_lossless_conversion = true")  # UUIDs stay UUIDs on their way to Python
         try:
             lower = layers.attach(con, below.directory, below.layers) if below else []
@@ -123,6 +127,18 @@ def _fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Pro
         [(events,)] = con.execute("SELECT count(*) FROM layer.events").fetchall()
         con.execute("DETACH layer")
         return int(events)
+
+
+def _connect(directory: Path) -> duckdb.DuckDBPyConnection:
+    """Return a connection that writes to the warehouse directory what does not fit into its share of memory."""
+    con = duckdb.connect(":memory:", config={"temp_directory": str(directory / SPILL)})
+    con.execute("SET TimeZone = 'UTC'")
+    [(default,)] = con.execute(
+        "SELECT current_setting('memory_limit')"
+    ).fetchall()  # a share of the machine's, as 9.3 GiB
+    if default.endswith("GiB") and float(default.removesuffix("GiB")) > _MEMORY_GIB:
+        con.execute(f"SET memory_limit = '{_MEMORY_GIB}GiB'")
+    return con
 
 
 def broken_rules(events: Sequence[Event]) -> dict[UUID, list[str]]:
@@ -162,7 +178,7 @@ def add_matrix(staged: Projection, before: Projection | None) -> None:
     `before` is a published projection of the same schema whose events are all in the staged one, None for none: cells
     that no event added since then touches are taken from it. The rows are those of a computation from all results.
     """
-    with layers.translate_write_errors(staged.directory), duckdb.connect(":memory:") as con:
+    with layers.translate_write_errors(staged.directory), _connect(staged.directory) as con:
         *lower, newest = staged.layers
         names = layers.attach(con, staged.directory, tuple(lower))
         con.execute(f"ATTACH '{layers.escape_quotes(staged.directory / newest.file)}' AS layer")

@@ -6,6 +6,7 @@ The file `CURRENT` names the projection in service. A published projection never
 from __future__ import annotations
 
 import fcntl
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -151,6 +152,7 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
         log.save_snapshot(snapshot, base=serving.snapshot_id if serving and published is not None else None)
         for leftover in directory.glob(".layer-*"):  # of a killed builder, because the lock excludes others
             leftover.unlink()
+        shutil.rmtree(directory / build_layer.SPILL, ignore_errors=True)
         file = f"layer-{time.time_ns()}.duckdb"
         events = build_layer.fill_layer(directory / f".{file}", log, segments, below)
         (directory / f".{file}").rename(directory / file)

@@ -67,7 +67,7 @@ def _histories(draw: st.DrawFn) -> list[list[Event]]:
     # Ids that later events can name.
     first = [one.model_copy(update={"event_id": UUID(int=n)}) if n < 10 else one for n, one in enumerate(first)]
     anything = st.one_of(_results, _verifications, _said_of_results)
-    return [first, *(events(draw(st.lists(anything, min_size=1, max_size=3))) for _ in range(draw(st.integers(1, 4))))]
+    return [first, *(events(draw(st.lists(anything, min_size=1, max_size=2))) for _ in range(draw(st.integers(1, 3))))]
 
 
 def _stored_and_computed(projection: Projection) -> tuple[list[str], list[str]]:
