@@ -235,6 +235,7 @@ def _write(home: Path, writers_here: int, appends: int) -> list[object]:
 def s3_server() -> Iterator[Counter[str]]:
     """Run an S3 server with a bucket `growth`, to which the environment leads, and count its requests by kind."""
     import boto3
+    from moto.core.model_instances import reset_model_data
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -256,6 +257,7 @@ def s3_server() -> Iterator[Counter[str]]:
     names = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "DEFAULT_REGION", "REGION")
     os.environ |= {f"AWS_{name}": "us-east-1" for name in names}
     os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{server.server_port}"
+    reset_model_data()  # servers of one process share their objects
     boto3.client("s3").create_bucket(Bucket="growth")
     requests.clear()
     try:

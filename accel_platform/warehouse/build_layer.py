@@ -39,12 +39,6 @@ SPILL = ".spill"
 """Folder of the warehouse for what a build cannot hold in memory; a killed build leaves it."""
 _MEMORY_GIB = 4
 """Memory that DuckDB may take for a build; without a bound it would take four fifths of the machine's."""
-CELLS = "matrix_cells"
-"""Table beside `compat_matrix`, from which it is computed and the next one continues."""
-_CELL = (
-    "model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length", "processes",
-)  # fmt: skip
-"""Columns of results and verifications; rows that differ in them are in different cells of the matrix."""
 _RULES_LOCK = threading.Lock()
 """Lock around the shared connection of `_rules_connection`."""
 
@@ -100,7 +94,7 @@ def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Proj
 
 
 def _fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Projection | None) -> int:
-    with _connect(path.parent) as con:
+    with connect(path.parent) as con:
         con.execute("SET preserve_insertion_order = false")
         con.execute("SET arrow_lossless_conversion = true")  # UUIDs stay UUIDs on their way to Python
         try:
@@ -129,7 +123,7 @@ def _fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Pro
         return int(events)
 
 
-def _connect(directory: Path) -> duckdb.DuckDBPyConnection:
+def connect(directory: Path) -> duckdb.DuckDBPyConnection:
     """Return a connection that writes to the warehouse directory what does not fit into its share of memory."""
     con = duckdb.connect(":memory:", config={"temp_directory": str(directory / SPILL)})
     con.execute("SET TimeZone = 'UTC'")
@@ -170,60 +164,6 @@ def _rules_connection() -> duckdb.DuckDBPyConnection:
     broken = f"SELECT event_id, broken_rules FROM ({rows}) WHERE broken_rules IS NOT NULL"
     con.execute(f"PREPARE broken AS {broken}")
     return con
-
-
-def add_matrix(staged: Projection, before: Projection | None) -> None:
-    """Compute `compat_matrix` in the newest layer of a projection that is not published yet.
-
-    `before` is a published projection of the same schema whose events are all in the staged one, None for none: cells
-    that no event added since then touches are taken from it. The rows are those of a computation from all results.
-    """
-    with layers.translate_write_errors(staged.directory), _connect(staged.directory) as con:
-        *lower, newest = staged.layers
-        names = layers.attach(con, staged.directory, tuple(lower))
-        con.execute(f"ATTACH '{layers.escape_quotes(staged.directory / newest.file)}' AS layer")
-        names.append("layer")
-        layers.define_views(con, names, derived_in="layer")
-        con.execute("DROP VIEW IF EXISTS compat_matrix")
-        cells = table_sql("matrix_cells")
-        if before is not None:
-            added = [name for name, layer in zip(names, staged.layers, strict=True) if layer not in before.layers]
-            cells = _touched_cells(con, staged.directory / before.layers[-1].file, added) or cells
-        con.execute(f"CREATE OR REPLACE TABLE layer.{CELLS} AS {cells}")
-        matrix = table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS}")
-        con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {matrix}")
-        con.execute("DETACH layer")
-
-
-def _touched_cells(con: duckdb.DuckDBPyConnection, stored: Path, added: Sequence[str]) -> str | None:
-    """Return SQL of the matrix's cells: those that the added layers speak of anew, the others as `stored` has them.
-
-    Returns None where the added layers choose other knowledge packs, which may change any cell.
-    """
-    if con.execute(" UNION ALL ".join(f"(SELECT 1 FROM {name}.knowledge_packs LIMIT 1)" for name in added)).fetchall():
-        return None
-    con.execute(f"ATTACH '{layers.escape_quotes(stored)}' AS stored (READ_ONLY)")
-    judged = " UNION ALL ".join(
-        f"SELECT result_id FROM {name}.suspicions WHERE result_id <> event_id "
-        f"UNION ALL SELECT result_id FROM {name}.suspicion_overrides"
-        for name in added
-    )
-    columns = ", ".join(_CELL)
-    spoken_of = " UNION ALL ".join(
-        f"SELECT {columns} FROM {name}.{table}" for name in added for table in ("result_rows", "verifications")
-    )
-    con.execute(f"CREATE TEMP TABLE judged_anew AS {judged}")
-    if con.execute("FROM judged_anew LIMIT 1").fetchall():
-        spoken_of += f" UNION ALL SELECT {columns} FROM result_rows WHERE event_id IN (FROM judged_anew)"
-    con.execute(f"CREATE TEMP TABLE touched AS SELECT DISTINCT * FROM ({spoken_of})")
-    same = " AND ".join(f"t.{column} IS NOT DISTINCT FROM r.{column}" for column in _CELL)
-    touched = f"WHERE EXISTS (FROM touched AS t WHERE {same})"
-    return (
-        f"FROM stored.{CELLS} AS r {touched.replace('EXISTS', 'NOT EXISTS')} UNION ALL FROM ("
-        f"WITH results AS (FROM memory.main.results AS r {touched}), "
-        f"verifications AS (FROM memory.main.verifications AS r {touched}), "
-        f"judged_results AS ({layers.JUDGED}) FROM ({table_sql('matrix_cells')}))"
-    )
 
 
 def count_kept_layers(below: Sequence[Layer], arriving: int) -> int:

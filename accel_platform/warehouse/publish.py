@@ -18,7 +18,7 @@ from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Settings, SnapshotSettings
-from accel_platform.warehouse import build_layer
+from accel_platform.warehouse import build_layer, build_matrix
 from accel_platform.warehouse.layers import (
     Layer,
     Projection,
@@ -245,7 +245,7 @@ def publish(settings: Settings, staged: StagedProjection) -> None:
             if theirs is not None and ours < theirs:  # another process published a later snapshot since
                 return
             before = serving if theirs is not None and theirs <= ours and staged.mode != "full" else None
-        build_layer.add_matrix(staged.projection, before)
+        build_matrix.add_matrix(staged.projection, before)
         write_durably(directory / "CURRENT", staged.projection.name)
         _served_marker(directory / staged.projection.name).touch()
         _retire(directory, keep=staged.projection)

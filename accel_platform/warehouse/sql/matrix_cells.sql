@@ -3,22 +3,27 @@
 -- results change the rows of their own shapes alone.
 WITH attempts AS (
     SELECT *, coalesce(occurred_at, recorded_at) AS tried_at, provenance = 'measured' AS measured,
+        coalesce(latency_p50_ms, latency_mean_ms) AS typical_ms,
         status = 'ok' AND (provenance = 'imported' OR coalesce(verified, false)) AS works,
         CASE WHEN status <> 'ok' THEN status WHEN measured AND verified IS NULL THEN 'unverified'
              WHEN measured AND NOT verified THEN 'wrong' END AS failing
     FROM judged_results
     -- What a runtime does not compute in says nothing of the model.
     WHERE counts AND failure_class IS DISTINCT FROM 'unsupported_precision'
+),
+summed AS (
+    SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
+        min(device_count) AS device_count, mode, precision, batch_size, sequence_length, image_size, processes,
+        count(*) AS results, measured, CASE WHEN measured THEN fingerprint END AS measured_fingerprint, works, failing,
+        bool_and(disturbed IS TRUE) AS disturbed,
+        median(typical_ms) FILTER (WHERE disturbed IS NOT TRUE) AS steady_p50_ms,
+        -- Where none was steady, those left are all there are.
+        coalesce(steady_p50_ms, median(typical_ms) FILTER (WHERE disturbed IS TRUE)) AS latency_p50_ms,
+        -- One maximum, because each orders whole rows, which is most of the work.
+        max({last_at: tried_at, last_event_id: event_id, last_reason: reason, last_failure_class: failure_class})
+            AS newest
+    FROM attempts
+    GROUP BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, image_size, processes,
+        measured, measured_fingerprint, works, failing
 )
-SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
-    min(device_count) AS device_count, mode, precision, batch_size, sequence_length, image_size, processes,
-    count(*) AS results, measured, CASE WHEN measured THEN fingerprint END AS measured_fingerprint, works, failing,
-    bool_and(disturbed IS TRUE) AS disturbed,
-    median(coalesce(latency_p50_ms, latency_mean_ms)) FILTER (WHERE disturbed IS NOT TRUE) AS steady_p50_ms,
-    coalesce(steady_p50_ms, median(coalesce(latency_p50_ms, latency_mean_ms))) AS latency_p50_ms,
-    max((tried_at, event_id)) AS newest, newest[1] AS last_at, newest[2] AS last_event_id,
-    arg_max_null(reason, (tried_at, event_id)) AS last_reason,
-    arg_max_null(failure_class, (tried_at, event_id)) AS last_failure_class
-FROM attempts
-GROUP BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, image_size, processes,
-    measured, measured_fingerprint, works, failing
+SELECT * EXCLUDE (newest), unnest(newest) FROM summed
