@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,15 +105,14 @@ def _ask(home: Path, sql: str, rounds: int = 11) -> Cost:
     return _median([_timed(lambda: reader.rows(sql)) for _ in range(rounds)])
 
 
-def sizes(home: Path, events: Sequence[int], *, increments_only: bool = False) -> Iterator[Figure]:
+def sizes(home: Path, events: Sequence[int]) -> Iterator[Figure]:
     """Measure a rebuild, an increment, a page and a query on histories of these sizes, and model larger ones."""
     found: dict[str, list[tuple[int, Cost]]] = {}
     settings, written = Settings(home=home), 0
     for size in sorted(events):
         write_log(home, size, first=written, per_segment=50_000)
         written = size
-        if not increments_only:
-            found.setdefault("full rebuild", []).append((size, _apart(_rebuild, home)))
+        found.setdefault("full rebuild", []).append((size, _apart(_rebuild, home)))
         found.setdefault("increment of 1,000", []).append((size, _apart(_increment, home, 10**11 + size)))
         found.setdefault("page of 100 results", []).append((size, _apart(_ask, home, _PAGE)))
         found.setdefault("average by model and hardware", []).append((size, _apart(_ask, home, _QUERY)))
@@ -145,24 +145,44 @@ def opening(root: Path, segments: Sequence[int], tail: int) -> Iterator[Figure]:
         names = [f"events-{number:032x}" for number in np.random.default_rng(16).permutation(many)]
         _write_loose(loose, names)
         _write_packed(packed, names[tail:])
-        _write_loose(packed, names[:tail])
+        table, log = result_events(tail, first=many), EventLog.open(Settings(home=packed))
+        for number, name in enumerate(names[:tail]):
+            log.append_table(table.slice(number, 1), key=name)
         for kind, home in (("in no pack", loose), (f"in packs but {tail:,}", packed)):
             cost = _apart(_open, home)
             yield {"what": f"opening {many:,} segments, {kind}", "reach": "<= 1 s", "got": f"{cost.wall_s:.2f} s",
                    "detail": f"{cost}; {sum(1 for _ in (home / 'log').rglob('*.*'))} files"}  # fmt: skip
-        with s3_server() as requests:
-            there = Settings(home=root / "here", log_uri="s3://growth/log")
-            store = EventLog.open(there).store
-            for path in (packed / "log").rglob("*.*"):
-                store.publish(path.relative_to(packed / "log").as_posix(), path.read_bytes())
-            for again in ("", " again"):
-                requests.clear()
-                assert len(EventLog.open(there).snapshot().id) == 32
-                yield {"what": f"requests to open them on S3{again}", "reach": "<= 20", "got": requests.total(),
-                       "detail": _listed(requests)}  # fmt: skip
+        yield from _requests(packed / "log", Settings(home=root / "here", log_uri="s3://growth/log"), many)
+
+
+def _requests(log: Path, there: Settings, many: int) -> Iterator[Figure]:
+    """Copy a log to S3, and count the requests of work with it."""
+    table = result_events(2, first=10**9)
+
+    def open_again() -> None:
+        assert len(EventLog.open(there).snapshot().id) == 32
+
+    def append(number: int) -> None:
+        EventLog.open(there).append_table(table.slice(number, 1), key=f"new-{number}")
+
+    def build() -> None:
+        publish.refresh(there)
+
+    with s3_server() as requests:
+        store = EventLog.open(there).store
+        for path in log.rglob("*.*"):
+            store.publish(path.relative_to(log).as_posix(), path.read_bytes())
+        for what, reach, work in (
+            ("opening them on S3", "<= 20", open_again),
+            ("opening them again", "<= 20", open_again),
+            ("the first append of a process", "", partial(append, 0)),
+            ("a first build of the tables", "", build),
+            ("one more append", "", partial(append, 1)),
+            ("an increment of it", "", build),
+        ):
             requests.clear()
-            EventLog.open(there).append_table(result_events(1), key="one-more")
-            yield {"what": "requests of the first append of a process", "reach": "", "got": requests.total(),
+            work()
+            yield {"what": f"requests of {what}, {many:,} segments", "reach": reach, "got": requests.total(),
                    "detail": _listed(requests)}  # fmt: skip
 
 
