@@ -116,7 +116,7 @@ class TestLogOnEveryStore:
     def anywhere(self, location: str, tmp_path: Path) -> EventLog:
         return EventLog.open(Settings(home=tmp_path / "home", log_uri=location))
 
-    def test_append_snapshot_read_compact_prune(self, anywhere: EventLog) -> None:
+    def test_append_snapshot_read_compact(self, anywhere: EventLog) -> None:
         events = [event(result(batch_size=n)) for n in range(1, 6)]
         for one in events[:4]:
             assert anywhere.append([one]).new
