@@ -99,7 +99,7 @@ def restore(
                 except OSError as error:
                     unavailable = storage_unavailable(error, aim)
                     raise unavailable or AccelError(f"{aim} cannot be written: {error.strerror}.") from error
-    if log.snapshot().id != chosen.snapshot_id or log.count_events(chosen.segments) != chosen.events:
+    if not log.snapshot().has_id(chosen.snapshot_id) or log.count_events(chosen.segments) != chosen.events:
         raise BackupDamaged(
             f"The log at {log.location} is not what the back-up holds: something wrote to it meanwhile."
         )
@@ -139,7 +139,7 @@ def _problems(place: Place, generation: Generation) -> list[str]:
                 problems.append(f"{name} cannot be read: {' '.join(str(error).split())[:100]}")
     if problems:
         return problems
-    if events.keys() != set(generation.segments) or Snapshot(frozenset(events)).id != generation.snapshot_id:
+    if events.keys() != set(generation.segments) or not Snapshot(frozenset(events)).has_id(generation.snapshot_id):
         problems.append("its files hold other segments than its list names")
     elif events.total() != generation.events:
         problems.append(f"its files hold {events.total()} events, its list tells of {generation.events}")

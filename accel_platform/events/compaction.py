@@ -7,6 +7,7 @@ file is removed an hour after its successor appeared, because a reader may be ab
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,9 +30,8 @@ from accel_platform.events.log import (
 )
 
 GRACE_S = 3_600.0
-_MAX_SMALL_SEGMENT_EVENTS = 100_000
 _MAX_PACK_EVENTS = 1_000_000
-"""Packs with at least this many events are not merged again."""
+"""Packs with at least this many events are not merged again, and a pack is closed once it has so many."""
 
 
 @dataclass(frozen=True)
@@ -53,65 +53,86 @@ def compact(log: EventLog, *, grace_s: float = GRACE_S) -> CompactionResult:
     """
     packed, broken = _pack(log)
     removed, found = _remove_packed(log, grace_s)
-    removed += log.saved.merge(grace_s=grace_s)
+    removed += log.saved.merge(grace_s=grace_s, packs=log.packs())
     return CompactionResult(packed, removed, (*broken, *found))
 
 
 def _pack(log: EventLog) -> tuple[int, list[str]]:
-    """Write one pack of the small unpacked segments and of the packs that are small beside them.
+    """Write packs of the unpacked segments and of the packs that are small beside them.
 
-    Returns the number of segments in the pack, and the keys of damaged blobs that were moved to quarantine.
+    Returns the number of segments in these packs, and the keys of damaged blobs that were moved to quarantine.
     """
-    packs = log.packs()
-    in_packs: set[str] = set().union(*packs.values())
-    loose = [
-        SegmentSource(log.store.local_path(key), key) for key in map(segment_key, sorted(_segments(log) - in_packs))
-    ]
+    in_packs: set[str] = set().union(*log.packs().values())
+    loose = _sources(log, [segment_key(name) for name in sorted(_segments(log) - in_packs)])
     damaged = find_damage(log, loose)
     set_aside(log, damaged)
     broken = {damage.key for damage in damaged}
-    small = [
-        source for source in loose if source.key not in broken and count_rows(source.path) < _MAX_SMALL_SEGMENT_EVENTS
-    ]
-    merged = _packs_to_merge(log, sum(count_rows(source.path) for source in small))
-    bad = find_damage(log, merged)
+    sized = [(count_rows(source.path), source) for source in loose if source.key not in broken]
+    absorbed = _packs_to_absorb(log, sum(events for events, _ in sized))
+    bad = find_damage(log, [source for _, source in absorbed])
     set_aside(log, bad)
     if bad:  # the next compaction packs their originals, where those are still there
         return 0, [damage.key for damage in (*damaged, *bad)]
-    if len(small) + len(merged) < 2:
-        return 0, [*broken]
-    tables, names = [], set()
-    for source in small:
-        name = source.key.removeprefix(f"{SEGMENTS}/").removesuffix(SUFFIX)
-        table = read_table(source.path).select(codec.SCHEMA.names)
-        tables.append(table.append_column("segment", pa.array([name] * table.num_rows, pa.string())))
-        names.add(name)
-    for source in merged:
-        # Rows of segments already taken are left out, because two hosts may have packed the same segment.
+    sized += absorbed
+    packed = frozenset[str]()
+    if len(sized) > 1 or any(events >= _MAX_PACK_EVENTS for events, _ in sized):
+        packed = packed.union(*(_write_pack(log, group) for group in _groups(sized)))
+    return len(packed), [*broken]
+
+
+def _sources(log: EventLog, keys: Sequence[str]) -> list[SegmentSource]:
+    """Return whole blobs as local files."""
+    return [SegmentSource(path, key) for path, key in zip(log.store.local_paths(keys), keys, strict=True)]
+
+
+def _groups(sized: Iterable[tuple[int, SegmentSource]]) -> Iterator[list[SegmentSource]]:
+    """Yield the sources, each with its number of events, in groups of one pack each: this bounds the memory needed."""
+    group: list[SegmentSource] = []
+    total = 0
+    for events, source in sized:
+        group.append(source)
+        total += events
+        if total >= _MAX_PACK_EVENTS:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group
+
+
+def _write_pack(log: EventLog, sources: Sequence[SegmentSource]) -> frozenset[str]:
+    """Write one pack of these segments and packs, and return the names of its segments."""
+    tables, names = [], set[str]()
+    for source in sources:
         table = read_table(source.path)
-        if names:
-            table = table.filter(pc.invert(pc.is_in(table["segment"], value_set=pa.array(sorted(names), pa.string()))))
+        if source.key.startswith(f"{SEGMENTS}/"):
+            name = source.key.removeprefix(f"{SEGMENTS}/").removesuffix(SUFFIX)
+            table = table.select(codec.SCHEMA.names)
+            table = table.append_column("segment", pa.array([name] * table.num_rows, pa.string()))
+        elif names:
+            # Rows of segments already taken are left out, because two hosts may have packed the same segment.
+            taken = pa.array(sorted(names), pa.string())
+            table = table.filter(pc.invert(pc.is_in(table["segment"], value_set=taken)))
         tables.append(table)
         names |= set(pc.unique(table["segment"]).to_pylist())
-    members = Snapshot(frozenset(names))
+    members = Snapshot(frozenset(names), log.saved.packed())
     # Sorted by segment, because readers often want segments whose names begin alike.
     rows = pa.concat_tables(tables).sort_by("segment")
     log.store.publish(pack_key(members.id), codec.to_parquet(rows, pack_key(members.id)))
-    return len(names), [*broken]
+    return members.segments
 
 
-def _packs_to_merge(log: EventLog, arriving: int) -> list[SegmentSource]:
-    """Return the packs that a new one absorbs: each is smaller than four times everything below it.
+def _packs_to_absorb(log: EventLog, arriving: int) -> list[tuple[int, SegmentSource]]:
+    """Return the packs that new ones absorb, with their events: each is smaller than four times everything below it.
 
-    `arriving` is the number of events in new segments. There are about log4(n) packs, and each event is written about
-    log4(n) times, as in a size-tiered LSM tree.
+    `arriving` is the number of events in new segments. There are about log4(n) packs below the largest size, and each
+    event is written about log4(n) times, as in a size-tiered LSM tree.
     """
-    sources = [SegmentSource(log.store.local_path(pack_key(pack)), pack_key(pack)) for pack in log.packs()]
+    packs = [(count_rows(source.path), source) for source in _sources(log, [*map(pack_key, log.packs())])]
     absorbed = []
-    for events, source in sorted(((count_rows(source.path), source) for source in sources), key=lambda one: one[0]):
+    for events, source in sorted(packs, key=lambda pack: pack[0]):
         if events >= _MAX_PACK_EVENTS or events >= 4 * arriving:
             break
-        absorbed.append(source)
+        absorbed.append((events, source))
         arriving += events
     return absorbed if arriving else []
 
@@ -141,15 +162,13 @@ def _remove_packed(log: EventLog, grace_s: float) -> tuple[int, list[str]]:
             continue
         superseded = [segment_key(name) for name in sorted(packed)]
         superseded += [pack_key(other) for other in within]
-        for key in superseded:
-            log.store.remove(key)
+        log.store.remove(*superseded)
         removed += len(superseded)
         present -= packed
         for other in within:
             del packs[other]
-    for name in listed:
-        if not name.endswith(SUFFIX):  # lists and markers written by earlier versions of the platform
-            log.store.remove(f"{PACKS}/{name}")
+    # Lists and markers written by earlier versions of the platform:
+    log.store.remove(*(f"{PACKS}/{name}" for name in listed if not name.endswith(SUFFIX)))
     return removed, damaged
 
 

@@ -2,7 +2,9 @@
 
 A snapshot is a set of segment names; its id is their hash. Segments never change, so reading at a snapshot is time
 travel, and logs with equal snapshot ids hold equal events. Compaction (`compaction.py`) copies segments into packs, row
-for row with the segment's name beside each, so every snapshot stays readable when the originals are removed.
+for row with the segment's name beside each, so every snapshot stays readable when the originals are removed. It also
+writes a catalog of what the packs hold. So a log is opened by listing packs and what was appended since, however long
+its history is.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ import pyarrow.parquet as pq
 
 from accel_platform.errors import InvalidInput, LogUnavailable
 from accel_platform.events import codec, seal
+from accel_platform.events.segment_set import Snapshot
 from accel_platform.events.segments import SegmentStore, open_store
-from accel_platform.events.snapshot_files import Snapshot, SnapshotFiles
+from accel_platform.events.snapshot_files import SnapshotFiles
 from accel_platform.events.types import Event
 from accel_platform.settings import Settings
 
@@ -63,6 +66,7 @@ class EventLog:
         self.saved = SnapshotFiles(store)
         self._packs: dict[str, frozenset[str]] = {}
         self._packs_listed_s = -math.inf
+        self._latest: Snapshot | None = None
 
     @classmethod
     def open(cls, settings: Settings) -> EventLog:
@@ -159,7 +163,10 @@ class EventLog:
         """Return the log's current snapshot."""
         # Packs are listed last, so that a segment packed in between is seen in either listing.
         loose = parquet_names(self.store.keys(SEGMENTS))
-        return Snapshot(frozenset(loose.union(*self.packs().values())))
+        names = frozenset(loose.union(*self.packs().values()))
+        near = self._latest if self._latest is not None and self._latest.is_hashed else self.saved.packed()
+        self._latest = Snapshot(names, near)
+        return self._latest
 
     def save_snapshot(self, snapshot: Snapshot, *, base: str | None = None) -> str:
         """Save the snapshot's segment names under its id for `load_snapshot`, and return the id.
@@ -190,19 +197,15 @@ class EventLog:
     def sources(self, segments: Collection[str]) -> list[SegmentSource]:
         """Return local files that together hold exactly these segments. Raises NotFound if one is in no file."""
         wanted = set(segments)
-        found = []
+        parts: dict[str, frozenset[str] | None] = {}
         for pack, members in sorted(self.packs().items(), key=lambda entry: -len(entry[1])):
             here = wanted & members
             if here:
-                key = pack_key(pack)
-                found.append(
-                    SegmentSource(self.store.local_path(key), key, None if here == members else frozenset(here))
-                )
+                parts[pack_key(pack)] = None if here == members else frozenset(here)
                 wanted -= here
-        for name in sorted(wanted):
-            key = segment_key(name)
-            found.append(SegmentSource(self.store.local_path(key), key))
-        return found
+        parts |= dict.fromkeys(map(segment_key, sorted(wanted)))
+        paths = self.store.local_paths(parts)
+        return [SegmentSource(path, key, part) for path, (key, part) in zip(paths, parts.items(), strict=True)]
 
     def read(self, snapshot: Snapshot | None = None, *, types: Collection[str] | None = None) -> Iterator[Event]:
         """Yield the events at a snapshot (default: now), old versions lifted to the current ones.
@@ -222,11 +225,16 @@ class EventLog:
         )
 
     def packs(self) -> dict[str, frozenset[str]]:
-        """Return the segments of each pack, by pack id; packs whose content does not match their id are left out."""
+        """Return the segments of each pack, by pack id; packs whose content does not match their id are left out.
+
+        A pack that no catalog tells of is read, which happens only where a compaction was killed.
+        """
         present = parquet_names(self.store.keys(PACKS))
+        if present - self._packs.keys():
+            self._packs |= self.saved.packs()
         for pack in present - self._packs.keys():
             members = members_of(self.store.local_path(pack_key(pack)))
-            if Snapshot(members).id == pack:
+            if Snapshot(members).has_id(pack):
                 self._packs[pack] = members
         self._packs = {pack: members for pack, members in self._packs.items() if pack in present}
         self._packs_listed_s = time.monotonic()

@@ -11,6 +11,8 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -51,6 +53,10 @@ class SegmentStore(Protocol):
         """Return a local file with the blob's content. Raises NotFound."""
         ...
 
+    def local_paths(self, keys: Collection[str]) -> list[Path]:
+        """Return `local_path` of each key, in order; stores that fetch do so several at a time."""
+        ...
+
     def drop_copy(self, key: str) -> None:
         """Delete the local copy of a blob, in stores that make copies, so that `local_path` fetches it again."""
         ...
@@ -63,8 +69,8 @@ class SegmentStore(Protocol):
         """Move the blob to another key, replacing what is there; a no-op if it is already gone."""
         ...
 
-    def remove(self, key: str) -> None:
-        """Delete the blob; a no-op if it is already gone."""
+    def remove(self, *keys: str) -> None:
+        """Delete the blobs; a no-op for those that are already gone."""
         ...
 
 
@@ -114,6 +120,9 @@ class DirectoryStore:
             raise NotFound(f"No {key} in the {self._called} at {self._root}.")
         return path
 
+    def local_paths(self, keys: Collection[str]) -> list[Path]:
+        return [self.local_path(key) for key in keys]
+
     def drop_copy(self, key: str) -> None:
         """Do nothing, because the file itself is read."""
 
@@ -136,9 +145,10 @@ class DirectoryStore:
         except OSError as error:
             raise self._unavailable("written", error) from error
 
-    def remove(self, key: str) -> None:
+    def remove(self, *keys: str) -> None:
         try:
-            (self._root / key).unlink(missing_ok=True)
+            for key in keys:
+                (self._root / key).unlink(missing_ok=True)
         except OSError as error:
             raise self._unavailable("written", error) from error
 
@@ -237,6 +247,10 @@ class ObjectStoreBlobs:
                 ) from error
         return path
 
+    def local_paths(self, keys: Collection[str]) -> list[Path]:
+        with ThreadPoolExecutor(_FETCHES_AT_ONCE) as pool:
+            return list(pool.map(self.local_path, keys))
+
     def drop_copy(self, key: str) -> None:
         (self._cache / key).unlink(missing_ok=True)
 
@@ -261,10 +275,13 @@ class ObjectStoreBlobs:
             raise self._unavailable("written", error) from error
         self.remove(key)
 
-    def remove(self, key: str) -> None:
-        self.drop_copy(key)
+    def remove(self, *keys: str) -> None:
+        for key in keys:
+            self.drop_copy(key)
         try:
-            self._store.delete(key)
+            # One request for each thousand of several keys, which is an error of its own where there are none.
+            if keys:
+                self._store.delete(keys[0] if len(keys) == 1 else list(keys))
         except _FAULTS as error:
             if not _is_absent(error):
                 raise self._unavailable("written", error) from error
@@ -335,6 +352,7 @@ _ATTEMPTS = (0.5, 0.2, 0.2)
 _PAUSE = 0.02
 """Share of `patience_s` between two attempts."""
 _SLOWEST_UPLOAD_BYTES_PER_S = 1_000_000
+_FETCHES_AT_ONCE = 16
 _CONFLICT = 409
 """S3's response to two simultaneous writes of one key; one of the writers must retry."""
 

@@ -1,8 +1,8 @@
 """Saved snapshots of the log, stored as differences, so that their cost grows with new segments and not with history.
 
 `snapshots/<id>.json` names the segments that a snapshot adds to an earlier one. Earlier ones are chosen as in a Fenwick
-tree, so the n-th is read from at most log2(n) files. `merge` moves all of them into one compressed catalog.
-A snapshot's id is the hash of its segment names, so an altered file is detected.
+tree, so the n-th is read from at most log2(n) files. `merge` moves all of them into one catalog (`catalog.py`).
+A file carries a hash of its content, so an altered one is detected.
 """
 
 from __future__ import annotations
@@ -11,35 +11,18 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from accel_platform.errors import LogUnavailable, NotFound
+from accel_platform.events import catalog
+from accel_platform.events.catalog import Catalog, Entry
+from accel_platform.events.segment_set import Snapshot
 from accel_platform.events.segments import SegmentStore
 
 _FOLDER = "snapshots"
 _FILE = re.compile(r"([0-9a-f]{32})\.json")
 _CATALOG = re.compile(r"catalog-[0-9a-f]{32}\.json\.zst")
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The log at one moment, as the set of its segments."""
-
-    segments: frozenset[str]
-
-    @cached_property
-    def id(self) -> str:
-        """Hash of the segment names, 32 hex digits; equal ids mean equal events."""
-        return hashlib.sha256("\n".join(sorted(self.segments)).encode()).hexdigest()[:32]
-
-    def beginning(self, prefix: str) -> Snapshot:
-        """Return the snapshot of the segments whose names begin with `prefix`."""
-        return Snapshot(frozenset(name for name in self.segments if name.startswith(prefix)))
 
 
 class SnapshotDamaged(LogUnavailable):
@@ -51,11 +34,19 @@ class SnapshotFiles:
 
     def __init__(self, store: SegmentStore) -> None:
         self._store = store
-        self._catalogs: dict[str, list[_Entry]] = {}
+        self._catalogs: dict[str, Catalog] = {}
 
     def ids(self) -> set[str]:
         """Return the ids that `load` finds."""
-        return self._single() | {entry.id for name in self._catalog_names() for entry in self._read_catalog(name)}
+        return self._single().union(*(read.ids for read in self._read_catalogs()))
+
+    def packs(self) -> dict[str, frozenset[str]]:
+        """Return the segments of each pack that a catalog tells of, by pack id; packs may be gone or new since."""
+        return {pack: members for read in self._read_catalogs() for pack, members in read.packs.items()}
+
+    def packed(self) -> Snapshot | None:
+        """Return the largest snapshot whose id no name need be hashed for: the segments of a catalog's packs."""
+        return max((read.packed for read in self._catalogs.values()), key=lambda one: len(one.segments), default=None)
 
     def save(self, snapshot: Snapshot, base: str | None = None) -> None:
         """Store the snapshot; `base` is a saved one with many of the same segments (default: the newest)."""
@@ -64,7 +55,7 @@ class SnapshotFiles:
             if self._is_sound(snapshot.id):
                 return
             self._store.remove(key)
-        elif any(entry.id == snapshot.id for name in self._catalog_names() for entry in self._read_catalog(name)):
+        elif any(snapshot.id in read.ids for read in self._read_catalogs()):
             return
         base = base or self._newest()
         number, before = 0, None
@@ -77,17 +68,21 @@ class SnapshotFiles:
             "added": sorted(snapshot.segments - known),
             "removed": sorted(known - snapshot.segments),
         }
-        self._store.publish(key, _encode(content))
+        self._store.publish(key, _encode({**content, "sha256": _hash(snapshot.id, content)}))
 
     def load(self, snapshot_id: str) -> Snapshot:
         """Return a saved snapshot. Raises NotFound, and SnapshotDamaged if its content is not what was saved."""
-        snapshot = Snapshot(self._names(snapshot_id))
-        if snapshot.id != snapshot_id:
-            raise SnapshotDamaged(
-                f"The saved snapshot {snapshot_id} in {self._store.location} is damaged: its names are not those that "
-                "were saved. A back-up may hold it whole."
-            )
+        names, proven = self._names(snapshot_id)
+        snapshot = Snapshot(names, self.packed())
+        if not proven and not snapshot.has_id(snapshot_id):
+            raise self._altered(snapshot_id)
         return snapshot
+
+    def _altered(self, snapshot_id: str) -> SnapshotDamaged:
+        return SnapshotDamaged(
+            f"The saved snapshot {snapshot_id} in {self._store.location} is damaged: its names are not those that "
+            "were saved. A back-up may hold it whole."
+        )
 
     def union(self) -> frozenset[str]:
         """Return the segment names of all saved snapshots; damaged files are skipped."""
@@ -98,44 +93,40 @@ class SnapshotFiles:
             except SnapshotDamaged:
                 continue
             names.update(content if isinstance(content, list) else content.get("added", []) if content else [])
-        for name in self._catalog_names():
-            for entry in self._read_catalog(name):
+        for read in self._read_catalogs():
+            for entry in read.entries:
                 names.update(entry.added)
         return frozenset(names)
 
-    def merge(self, *, grace_s: float) -> int:
-        """Merge single files into one catalog, and remove files that an older catalog holds; return their number.
+    def merge(self, *, grace_s: float, packs: Mapping[str, frozenset[str]] | None = None) -> int:
+        """Write one catalog of all snapshots and of these packs, and remove files that an older catalog holds.
 
-        A superseded file is removed `grace_s` after its successor appeared, because readers may be about to open it.
+        Returns the number of files removed. A superseded file is removed `grace_s` after its successor appeared,
+        because readers may be about to open it.
         """
         removed = self._remove_superseded(grace_s)
-        catalogs = self._catalog_names()
-        merged = {entry.id for name in catalogs for entry in self._read_catalog(name)}
+        packs = packs or {}
+        catalogs = self._read_catalogs()
+        merged = frozenset[str]().union(*(read.ids for read in catalogs))
         new = sorted(self._single() - merged)
-        if not new and len(catalogs) <= 1:
+        if not new and ((len(catalogs) == 1 and catalogs[0].packs == packs) or (not catalogs and not packs)):
             return removed
-        entries: list[_Entry] = []
-        for name in catalogs:
-            entries = max(entries, self._read_catalog(name), key=len)
-        entries = list(entries)
+        entries = max((list(read.entries) for read in catalogs), key=len, default=[])
         held = {entry.id for entry in entries}
         snapshots = []
         for snapshot_id in [*new, *sorted(merged - held)]:
             try:
-                snapshots.append(self.load(snapshot_id))
+                snapshots.append((snapshot_id, self.load(snapshot_id).segments))
             except (NotFound, SnapshotDamaged):  # it stays in place, so that `validate` reports it
                 continue
         names: set[str] = set()
         for entry in entries:
             names = (names | set(entry.added)) - set(entry.removed)
-        for snapshot in sorted(snapshots, key=lambda one: (len(one.segments), one.id)):
-            added, gone = sorted(snapshot.segments - names), sorted(names - snapshot.segments)
-            entries.append(_Entry(snapshot.id, added, gone))
-            names = set(snapshot.segments)
-        listed = _encode([[entry.id, entry.added, entry.removed] for entry in entries])
-        # The length goes first, because pyarrow's zstd needs the decompressed size.
-        content = len(listed).to_bytes(8, "little") + pa.compress(listed, codec="zstd", asbytes=True)
-        self._store.publish(f"{_FOLDER}/catalog-{hashlib.sha256(content).hexdigest()[:32]}.json.zst", content)
+        for snapshot_id, segments in sorted(snapshots, key=lambda one: (len(one[1]), one[0])):
+            entries.append(Entry(snapshot_id, sorted(segments - names), sorted(names - segments)))
+            names = set(segments)
+        content = Catalog.of(entries, packs, self.packed()).encode()
+        self._store.publish(f"{_FOLDER}/{catalog.file_name(content)}", content)
         return removed + self._remove_superseded(grace_s)
 
     def damaged(self) -> list[str]:
@@ -145,7 +136,7 @@ class SnapshotFiles:
             if found := _FILE.fullmatch(name):
                 if not self._is_sound(found[1]):
                     bad.append(f"{_FOLDER}/{name}")
-            elif _CATALOG.fullmatch(name) and not self._is_whole(name):
+            elif _CATALOG.fullmatch(name) and self._read_catalog(name) is None:
                 bad.append(f"{_FOLDER}/{name}")
         return bad
 
@@ -157,45 +148,46 @@ class SnapshotFiles:
         return True
 
     def _remove_superseded(self, grace_s: float) -> int:
+        """Remove snapshots that an old enough catalog holds, and catalogs whose snapshots a newer one holds."""
         blobs = self._store.blobs(_FOLDER)
-        old = {
-            name: {entry.id for entry in self._read_catalog(name)}
-            for name, blob in blobs.items()
-            if _CATALOG.fullmatch(name) and time.time() - blob.modified_s >= grace_s
-        }
-        superseded = []
-        for name in blobs:
-            if found := _FILE.fullmatch(name):
-                if any(found[1] in ids for ids in old.values()):
-                    superseded.append(name)
-            elif name in self._catalogs:
-                mine = {entry.id for entry in self._read_catalog(name)}
-                if any(mine < ids for other, ids in old.items() if other != name):
-                    superseded.append(name)
+        ids = {name: read.ids for name in blobs if _CATALOG.fullmatch(name) and (read := self._read_catalog(name))}
+        old = [name for name in ids if time.time() - blobs[name].modified_s >= grace_s]
+        newer = {name: (blobs[name].modified_s, name) for name in ids}
+        superseded = [
+            name
+            for name in blobs
+            if ((found := _FILE.fullmatch(name)) and any(found[1] in ids[other] for other in old))
+            or (name in ids and any(ids[name] <= ids[other] and newer[name] < newer[other] for other in old))
+        ]
+        self._store.remove(*(f"{_FOLDER}/{name}" for name in superseded))
         for name in superseded:
-            self._store.remove(f"{_FOLDER}/{name}")
             self._catalogs.pop(name, None)
         return len(superseded)
 
-    def _names(self, snapshot_id: str) -> frozenset[str]:
+    def _names(self, snapshot_id: str) -> tuple[frozenset[str], bool]:
+        """Return a snapshot's segments, and whether hashes of content prove them."""
         chain: dict[str, dict[str, Any]] = {}
         wanted: str | None = snapshot_id
-        names: frozenset[str] = frozenset()
+        names, proven = frozenset[str](), True
         while wanted is not None:
             content = self._read_file(wanted)
             if content is None:
                 names = self._from_catalogs(wanted)
                 break
             if isinstance(content, list):  # earlier versions of the platform saved whole lists
-                names = frozenset(content)
+                names, proven = frozenset(content), False
                 break
             if wanted in chain:
                 raise SnapshotDamaged(f"The saved snapshots {' and '.join(chain)} are told by each other.")
+            if (written := content.pop("sha256", None)) is None:  # saved before December 2026
+                proven = False
+            elif written != _hash(wanted, content):
+                raise self._altered(wanted)
             chain[wanted] = content
             wanted = content["base"]
         for content in reversed(chain.values()):
             names = (names | set(content["added"])) - set(content["removed"])
-        return names
+        return names, proven
 
     def _read_file(self, snapshot_id: str) -> Any:
         """Return the content of the snapshot's own file, None if it has none. Raises SnapshotDamaged."""
@@ -214,33 +206,31 @@ class SnapshotFiles:
         raise SnapshotDamaged(f"The saved snapshot {path} cannot be read: it names no segments.")
 
     def _from_catalogs(self, snapshot_id: str) -> frozenset[str]:
-        for name in self._catalog_names():
-            names: set[str] = set()
-            for entry in self._read_catalog(name):
-                names = (names | set(entry.added)) - set(entry.removed)
-                if entry.id == snapshot_id:
-                    return frozenset(names)
+        for read in self._read_catalogs():
+            if snapshot_id in read.ids:
+                names: set[str] = set()
+                for entry in read.entries:
+                    names.difference_update(entry.removed)
+                    names.update(entry.added)
+                    if entry.id == snapshot_id:
+                        return frozenset(names)
         raise NotFound(f"No snapshot {snapshot_id} in the event log at {self._store.location}.")
 
-    def _catalog_names(self) -> list[str]:
-        return sorted(name for name in self._store.keys(_FOLDER) if _CATALOG.fullmatch(name))
+    def _read_catalogs(self) -> list[Catalog]:
+        """Return the catalogs that are whole."""
+        names = sorted(name for name in self._store.keys(_FOLDER) if _CATALOG.fullmatch(name))
+        return [read for name in names if (read := self._read_catalog(name)) is not None]
 
-    def _is_whole(self, name: str) -> bool:
-        try:
-            content = self._store.local_path(f"{_FOLDER}/{name}").read_bytes()
-        except (OSError, NotFound):
-            return False
-        return name == f"catalog-{hashlib.sha256(content).hexdigest()[:32]}.json.zst"
-
-    def _read_catalog(self, name: str) -> list[_Entry]:
-        """Return the entries in order, an empty list if the file is damaged or was merged since."""
+    def _read_catalog(self, name: str) -> Catalog | None:
+        """Return a catalog, None if its file is damaged or was superseded since it was listed."""
         if name not in self._catalogs:
-            if not self._is_whole(name):
-                return []
-            content = self._store.local_path(f"{_FOLDER}/{name}").read_bytes()
-            size = int.from_bytes(content[:8], "little")
-            listed = json.loads(pa.decompress(content[8:], size, codec="zstd", asbytes=True))
-            self._catalogs[name] = [_Entry(*entry) for entry in listed]
+            try:
+                data = self._store.local_path(f"{_FOLDER}/{name}").read_bytes()
+            except (OSError, NotFound):
+                return None
+            if catalog.file_name(data) != name:
+                return None
+            self._catalogs[name] = Catalog.decode(data)
         return self._catalogs[name]
 
     def _single(self) -> set[str]:
@@ -251,7 +241,7 @@ class SnapshotFiles:
         saved = {found[1]: blob.modified_s for name, blob in blobs.items() if (found := _FILE.fullmatch(name))}
         if saved:
             return max(saved, key=lambda one: saved[one])
-        entries = [entry for name in self._catalog_names() for entry in self._read_catalog(name)]
+        entries = [read.entries[-1] for read in self._read_catalogs() if read.entries]
         return entries[-1].id if entries else None
 
     def _base_of_next(self, previous: str) -> tuple[int, str]:
@@ -274,14 +264,10 @@ class SnapshotFiles:
             wanted = content["base"]
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """One snapshot of a catalog, as the difference to the entry before it."""
-
-    id: str
-    added: list[str]
-    removed: list[str]
-
-
 def _encode(content: object) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
+
+
+def _hash(snapshot_id: str, content: object) -> str:
+    """Return the hash that proves that this content was saved as this snapshot."""
+    return hashlib.sha256(snapshot_id.encode() + _encode(content)).hexdigest()[:32]

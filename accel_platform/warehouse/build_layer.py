@@ -39,14 +39,23 @@ CREATE TABLE layer.events (
 )
 """
 _COLUMNS = ", ".join(codec.SCHEMA.names)
+SPILL = ".spill"
+"""Folder of the warehouse for what a build cannot hold in memory; a killed build leaves it."""
+_MEMORY_GIB = 4
+"""Memory that DuckDB may take for a build; without a bound it would take four fifths of the machine's."""
 _RULES_LOCK = threading.Lock()
 """Lock around the shared connection of `_rules_connection`."""
 
 
 @cache
-def table_sql(table: str, *, device_names: bool = True) -> str:
-    """Return the SELECT that fills a table, from `sql/TABLE.sql`; without `device_names`, sources' names stay."""
+def table_sql(table: str, *, device_names: bool = True, matrix_cells: str | None = None) -> str:
+    """Return the SELECT that fills a table, from `sql/TABLE.sql`; without `device_names`, sources' names stay.
+
+    `matrix_cells` is the FROM clause of the stored cells that the matrix is made of; None computes them.
+    """
     text = (resources.files(__package__) / "sql" / f"{table}.sql").read_text()
+    if "$matrix_cells" in text:
+        text = text.replace("$matrix_cells", matrix_cells or table_sql("matrix_cells"))
     text = text.replace("$broken_rules", broken_rules_sql())
     sheet = names_by_key() if device_names else {}
     listed = ", ".join(
@@ -109,8 +118,8 @@ def _fill_layer(
     below: Projection | None,
     engine: SparkEngine | None,
 ) -> int:
-    with duckdb.connect(":memory:") as con:
-        con.execute("SET preserve_insertion_order = false; SET TimeZone = 'UTC'")
+    with connect(path.parent) as con:
+        con.execute("SET preserve_insertion_order = false")
         con.execute("SET arrow_lossless_conversion = true")  # UUIDs stay UUIDs on their way to Python
         try:
             lower = layers.attach(con, below.directory, below.layers) if below else []
@@ -161,6 +170,18 @@ def table_columns() -> dict[str, dict[str, str]]:
         }
 
 
+def connect(directory: Path) -> duckdb.DuckDBPyConnection:
+    """Return a connection that writes to the warehouse directory what does not fit into its share of memory."""
+    con = duckdb.connect(":memory:", config={"temp_directory": str(directory / SPILL)})
+    con.execute("SET TimeZone = 'UTC'")
+    [(default,)] = con.execute(
+        "SELECT current_setting('memory_limit')"
+    ).fetchall()  # a share of the machine's, as 9.3 GiB
+    if default.endswith("GiB") and float(default.removesuffix("GiB")) > _MEMORY_GIB:
+        con.execute(f"SET memory_limit = '{_MEMORY_GIB}GiB'")
+    return con
+
+
 def broken_rules(events: Sequence[Event]) -> dict[UUID, list[str]]:
     """Return the data rules broken by results among these events, by event id; such results would be set aside."""
     if not any(event.type == ResultRecorded.__name__ for event in events):
@@ -190,22 +211,6 @@ def _rules_connection() -> duckdb.DuckDBPyConnection:
     broken = f"SELECT event_id, broken_rules FROM ({rows}) WHERE broken_rules IS NOT NULL"
     con.execute(f"PREPARE broken AS {broken}")
     return con
-
-
-def add_matrix(staged: Projection, engine: SparkEngine | None = None) -> None:
-    """Add `compat_matrix` to the newest layer of a projection that is not published yet.
-
-    It is the one that the `engine` computed with the layer; DuckDB computes it where none did.
-    """
-    with layers.translate_write_errors(staged.directory), duckdb.connect(":memory:") as con:
-        *lower, newest = staged.layers
-        names = layers.attach(con, staged.directory, tuple(lower))
-        con.execute(f"ATTACH '{layers.escape_quotes(staged.directory / newest.file)}' AS layer")
-        layers.define_views(con, [*names, "layer"], derived_in="layer")
-        con.execute("DROP VIEW IF EXISTS compat_matrix")
-        computed = engine.computed(newest.file, "compat_matrix") if engine else None
-        con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {computed or table_sql('compat_matrix')}")
-        con.execute("DETACH layer")
 
 
 def count_kept_layers(below: Sequence[Layer], arriving: int) -> int:

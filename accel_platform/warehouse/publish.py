@@ -6,6 +6,7 @@ The file `CURRENT` names the projection in service. A published projection never
 from __future__ import annotations
 
 import fcntl
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Settings, SnapshotSettings
-from accel_platform.warehouse import build_layer, spark_engine
+from accel_platform.warehouse import build_layer, build_matrix, spark_engine
 from accel_platform.warehouse.layers import (
     Layer,
     Projection,
@@ -153,6 +154,7 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
         log.save_snapshot(snapshot, base=serving.snapshot_id if serving and published is not None else None)
         for leftover in directory.glob(".layer-*"):  # of a killed builder, because the lock excludes others
             leftover.unlink()
+        shutil.rmtree(directory / build_layer.SPILL, ignore_errors=True)
         file = f"layer-{time.time_ns()}.duckdb"
         events = build_layer.fill_layer(directory / f".{file}", log, segments, below, engine)
         (directory / f".{file}").rename(directory / file)
@@ -228,13 +230,24 @@ def audit_projection(
 
 
 def publish(settings: Settings, staged: StagedProjection) -> None:
-    """Add the matrix and move the pointer, unless this projection or one with more segments is in service."""
+    """Add the matrix and move the pointer, unless this projection or one with more segments is in service.
+
+    A full build computes the whole matrix anew.
+    """
     directory = settings.warehouse_dir
     with _lock(directory):
         serving = _serving(settings)
-        if serving is not None and (serving == staged.projection or _holds_more(serving, staged, settings)):
-            return
-        build_layer.add_matrix(staged.projection, SparkEngine.of(settings))
+        before = None
+        if serving is not None and serving.schema_id == staged.projection.schema_id:
+            if serving == staged.projection:
+                return
+            log = EventLog.open(settings)
+            ours, theirs = segments_of(staged.projection, log), segments_of(serving, log)
+            assert ours is not None, "it was staged from this log"
+            if theirs is not None and ours < theirs:  # another process published a later snapshot since
+                return
+            before = serving if theirs is not None and theirs <= ours and staged.mode != "full" else None
+        build_matrix.add_matrix(staged.projection, before, SparkEngine.of(settings))
         write_durably(directory / "CURRENT", staged.projection.name)
         _served_marker(directory / staged.projection.name).touch()
         _retire(settings, keep=staged.projection)
@@ -255,13 +268,6 @@ def _serving(settings: Settings) -> Projection | None:
         return current(settings)
     except WarehouseDamaged:
         return None
-
-
-def _holds_more(serving: Projection, staged: StagedProjection, settings: Settings) -> bool:
-    """Return whether another process published a later snapshot since this one was staged."""
-    ours, theirs = (segments_of(p, EventLog.open(settings)) for p in (staged.projection, serving))
-    assert ours is not None, "it was staged from this log"
-    return serving.schema_id == staged.projection.schema_id and theirs is not None and ours < theirs
 
 
 def segments_of(projection: Projection, log: EventLog) -> frozenset[str] | None:

@@ -9,6 +9,7 @@ import re
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +81,18 @@ class TestSegmentStore:
         assert store.publish("segments/a", b"two")
         assert store.local_path("segments/a").read_bytes() == b"two"
 
+    def test_several_at_once(self, store: SegmentStore) -> None:
+        keys = [f"segments/{number}" for number in range(40)]
+        for key in keys:
+            store.publish(key, key.encode())
+        assert [path.read_bytes().decode() for path in store.local_paths(keys[::-1])] == keys[::-1]
+        assert store.local_paths([]) == []
+        store.remove(*keys[1:], "segments/absent")
+        store.remove()
+        assert store.keys("segments") == {"0"}
+        with pytest.raises(NotFound):
+            store.local_paths(keys[:2])
+
     def test_a_moved_blob_has_its_new_key_alone(self, store: SegmentStore) -> None:
         store.publish("segments/a", b"one")
         store.move("segments/a", "quarantine/a")
@@ -103,7 +116,7 @@ class TestLogOnEveryStore:
     def anywhere(self, location: str, tmp_path: Path) -> EventLog:
         return EventLog.open(Settings(home=tmp_path / "home", log_uri=location))
 
-    def test_append_snapshot_read_compact_prune(self, anywhere: EventLog) -> None:
+    def test_append_snapshot_read_compact(self, anywhere: EventLog) -> None:
         events = [event(result(batch_size=n)) for n in range(1, 6)]
         for one in events[:4]:
             assert anywhere.append([one]).new
@@ -115,6 +128,34 @@ class TestLogOnEveryStore:
         assert {e.event_id: e for e in anywhere.read()} == {e.event_id: e for e in events}
         again = anywhere.load_snapshot(early.id)
         assert {e.event_id for e in anywhere.read(again)} == {e.event_id for e in events[:4]}
+
+
+class TestRequestsToS3:
+    def test_opening_takes_few_however_many_segments_there_were(
+        self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        log = EventLog.open(Settings(home=tmp_path / "writer", log_uri=bucket))
+        for n in range(60):
+            log.append([event(result(batch_size=n + 1))])
+            if n % 20 == 19:
+                log.save_snapshot(log.snapshot())
+                compact(log, grace_s=0)
+        log.append([event(result())])
+        for home, most in (("reader", 5), ("reader", 3)):  # the second time the catalog is at hand
+            with Interposed(bucket, monkeypatch) as between:
+                assert len(EventLog.open(Settings(home=tmp_path / home, log_uri=bucket)).snapshot().segments) == 61
+                assert between.requests.total() <= most, between.requests
+
+    def test_what_is_superseded_goes_in_one_request(
+        self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        log = EventLog.open(Settings(home=tmp_path, log_uri=bucket))
+        for n in range(30):
+            log.append([event(result(batch_size=n + 1))])
+        with Interposed(bucket, monkeypatch) as between:
+            assert compact(EventLog.open(Settings(home=tmp_path, log_uri=bucket)), grace_s=0).removed == 30
+            assert between.requests["POST"] == 1
+            assert between.requests["DELETE"] == 0
 
 
 class TestFaultsOfS3:
@@ -261,10 +302,14 @@ class TestFaultsOfS3:
 
 
 class Interposed:
-    """A proxy in front of the S3 server: of the first `lost` PUTs the server stores the object, and no answer comes."""
+    """A proxy in front of the S3 server, which counts requests by method.
 
-    def __init__(self, bucket: str, monkeypatch: pytest.MonkeyPatch, *, lost: int) -> None:
+    Of the first `lost` PUTs the server stores the object, and no answer comes.
+    """
+
+    def __init__(self, bucket: str, monkeypatch: pytest.MonkeyPatch, *, lost: int = 0) -> None:
         self.lost = lost
+        self.requests: Counter[str] = Counter()
         self._monkeypatch = monkeypatch
         self._aim = os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")
 
@@ -273,6 +318,7 @@ class Interposed:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def pass_on(self) -> None:
+                outer.requests[self.command] += 1
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 upstream = http.client.HTTPConnection(outer._aim)
                 upstream.request(self.command, self.path, body, dict(self.headers))
@@ -290,7 +336,7 @@ class Interposed:
                 self.end_headers()
                 self.wfile.write(content)
 
-            do_GET = do_PUT = do_HEAD = pass_on  # noqa: N815 - the base class's names
+            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = pass_on  # noqa: N815 - the base class's names
 
             def log_message(self, *_: object) -> None:
                 """Quiet."""

@@ -6,42 +6,20 @@
 -- The rating compares equal shapes (and numbers of processes) that work, only: best p50 of that shape on any device over
 -- this device's p50, then the median over the shapes both have; high >= 0.8, medium >= 0.4, low below, NULL where no
 -- other device measured any shape of that model.
-WITH tried AS (
-    SELECT *, coalesce(occurred_at, recorded_at) AS tried_at, provenance = 'measured' AS measured,
-        CASE WHEN disturbed THEN true ELSE false END AS unsteady, coalesce(latency_p50_ms, latency_mean_ms) AS typical_ms
-    FROM judged_results
-    -- What a runtime does not compute in says nothing of the model.
-    WHERE counts AND failure_class IS DISTINCT FROM 'unsupported_precision'
-),
-attempts AS (
-    SELECT *, status = 'ok' AND (provenance = 'imported' OR coalesce(verified, false)) AS works,
-        CASE WHEN status <> 'ok' THEN status WHEN measured AND verified IS NULL THEN 'unverified'
-             WHEN measured AND NOT verified THEN 'wrong' END AS failing,
-        max(CASE WHEN measured AND fingerprint IS NOT NULL
-            THEN {tried_at: tried_at, event_id: event_id, fingerprint: fingerprint} END
+WITH matrix_cells AS ($matrix_cells),
+machines AS (
+    SELECT *, max(CASE WHEN measured AND measured_fingerprint IS NOT NULL
+            THEN {last_at: last_at, last_id: last_id, fingerprint: measured_fingerprint} END
         ) OVER (PARTITION BY model_id, hardware, choice, device_id, mode) AS newest_machine
-    FROM tried
+    FROM matrix_cells
 ),
 current AS (
-    SELECT *, NOT measured OR fingerprint IS NOT DISTINCT FROM newest_machine.fingerprint AS today FROM attempts
-),
-grouped AS (
-    SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
-        min(device_count) AS device_count, mode, precision, batch_size, sequence_length, image_size, processes,
-        count(*) AS results, measured, today, works, failing, bool_and(unsteady) AS disturbed,
-        median(typical_ms) FILTER (WHERE NOT unsteady) AS steady_p50_ms,
-        median(typical_ms) AS any_p50_ms,
-        max({tried_at: tried_at, event_id: event_id, reason: reason, failure_class: failure_class}) AS newest
-    FROM current
-    GROUP BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, image_size, processes,
-        measured, today, works, failing
+    SELECT *, NOT measured OR measured_fingerprint IS NOT DISTINCT FROM newest_machine.fingerprint AS today FROM machines
 ),
 judged AS (
-    SELECT *, coalesce(steady_p50_ms, any_p50_ms) AS latency_p50_ms, newest.tried_at AS last_at,
-        newest.event_id AS last_id,
-        CASE failing WHEN 'unverified' THEN 'outputs not verified'
-            WHEN 'wrong' THEN 'outputs differ from the reference' ELSE newest.reason END AS problem
-    FROM grouped
+    SELECT *, CASE failing WHEN 'unverified' THEN 'outputs not verified'
+            WHEN 'wrong' THEN 'outputs differ from the reference' ELSE last_reason END AS problem
+    FROM current
 ),
 decided AS (
     SELECT *, max(CASE WHEN works THEN last_at END) OVER shape AS last_worked,
@@ -86,7 +64,7 @@ summed AS (
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
         sum(results) FILTER (WHERE NOT works)::BIGINT AS results_failed,
         max(last_at) FILTER (WHERE works) AS last_worked_at, max(last_at) FILTER (WHERE NOT works) AS last_failed_at,
-        max({last_at: last_at, last_id: last_id, problem: dated_problem, failure_class: newest.failure_class}) FILTER (WHERE NOT works AND stands) AS last_problem,
+        max({last_at: last_at, last_id: last_id, problem: dated_problem, failure_class: last_failure_class}) FILTER (WHERE NOT works AND stands) AS last_problem,
         list_sort(list(last_id) FILTER (WHERE works AND stands)) AS working_evidence,
         list_sort(list(last_id) FILTER (WHERE NOT works AND stands)) AS failing_evidence
     FROM rated

@@ -352,7 +352,7 @@ def test_damage_that_comes_after_a_back_up_is_named_by_the_next(filled: Settings
 def test_what_was_saved_of_a_snapshot_outlives_its_damage(filled: Settings, tmp_path: Path) -> None:
     target = tmp_path / "copy"
     back_up(filled, target)
-    [saved] = (filled.home / "log" / "snapshots").iterdir()
+    [saved] = (filled.home / "log" / "snapshots").glob("*.json")
     saved.write_bytes(b"{")
     back_up(filled, target, keep=1)
     restore(Settings(home=tmp_path / "there"), target)

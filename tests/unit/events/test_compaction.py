@@ -99,6 +99,54 @@ class TestPacks:
         assert not list((settings.home / "log" / "packs").glob("*.pruned"))
 
 
+class TestCatalog:
+    def test_packs_are_known_without_being_read(self, settings: Settings, log: EventLog) -> None:
+        for n in range(3):
+            log.append([event(result(batch_size=n + 1))], key=f"s{n}")
+        log.save_snapshot(log.snapshot())
+        compact(log, grace_s=0)
+        [pack] = _files(settings, "packs")
+        content = pack.read_bytes()
+        pack.write_bytes(b"")
+        again = EventLog.open(settings)
+        assert again.snapshot().segments == {"s0", "s1", "s2"}
+        pack.write_bytes(content)
+        assert again.snapshot() == log.snapshot()
+
+    def test_a_pack_that_no_catalog_names_is_read(self, settings: Settings, log: EventLog) -> None:
+        """As after a compaction that was killed between the pack and the catalog."""
+        for n in range(3):
+            log.append([event(result(batch_size=n + 1))], key=f"s{n}")
+        compact(log, grace_s=0)
+        for path in _files(settings, "snapshots"):
+            path.unlink()
+        assert EventLog.open(settings).snapshot() == log.snapshot()
+        compact(EventLog.open(settings), grace_s=0)
+        assert len(_files(settings, "snapshots")) == 1
+
+    def test_a_pack_that_is_gone_is_known_no_more(self, settings: Settings, log: EventLog) -> None:
+        for n in range(3):
+            log.append([event(result(batch_size=n + 1))], key=f"s{n}")
+        compact(log, grace_s=0)
+        [pack] = _files(settings, "packs")
+        pack.unlink()
+        assert EventLog.open(settings).snapshot().segments == frozenset()
+
+    def test_packs_of_a_round_are_bounded_and_hold_large_segments(
+        self, settings: Settings, log: EventLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("accel_platform.events.compaction._MAX_PACK_EVENTS", 10)
+        events = [event(result(batch_size=n + 1)) for n in range(37)]
+        log.append(events[:12], key="large")
+        for n in range(12, 37):
+            log.append([events[n]], key=f"s{n}")
+        for _ in range(2):
+            compact(log, grace_s=0)
+            assert _files(settings, "segments") == []
+            assert sorted(len(members) for members in log.packs().values()) == [1, 5, 10, 10]
+            assert {e.event_id for e in EventLog.open(settings).read()} == {e.event_id for e in events}
+
+
 _histories = st.lists(st.lists(st.integers(0, 30), max_size=6), min_size=1, max_size=25)
 
 

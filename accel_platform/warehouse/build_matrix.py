@@ -1,0 +1,101 @@
+"""Construction of the compatibility matrix from cells, each computed anew only where an event touches it.
+
+A cell sums up the attempts of one shape, fingerprint and outcome (`sql/matrix_cells.sql`). Cells without news are taken
+from the projection in service. The rows are those of a computation from all results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from accel_platform.warehouse import layers
+from accel_platform.warehouse.build_layer import connect, table_sql
+from accel_platform.warehouse.layers import Layer, Projection
+
+if TYPE_CHECKING:
+    from accel_platform.warehouse.spark_engine import SparkEngine
+
+CELLS = "matrix_cells"
+"""Table beside `compat_matrix`, from which that is computed and the next projection's cells are taken."""
+_CELL = (
+    "model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length", "processes",
+)  # fmt: skip
+"""Columns of results and verifications; rows that differ in them are in different cells."""
+
+
+def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngine | None = None) -> None:
+    """Add `compat_matrix` to the newest layer of a projection that is not published yet.
+
+    It is the one that the `engine` computed with the layer; DuckDB computes it where none did. `before` is a published
+    projection of the same schema whose events are all in the staged one, None for none.
+    """
+    with layers.translate_write_errors(staged.directory), connect(staged.directory) as con:
+        *lower, newest = staged.layers
+        names = [*layers.attach(con, staged.directory, tuple(lower)), "layer"]
+        con.execute(f"ATTACH '{layers.escape_quotes(staged.directory / newest.file)}' AS layer")
+        layers.define_views(con, names, derived_in="layer")
+        con.execute("DROP VIEW IF EXISTS compat_matrix")
+        computed = engine.computed(newest.file, "compat_matrix") if engine else None
+        if computed is not None:
+            con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {computed}")
+            con.execute("DETACH layer")
+            return
+        cells = table_sql(CELLS)
+        if before is not None:
+            cells = _continued(con, dict(zip(staged.layers, names, strict=True)), before) or cells
+        con.execute(f"CREATE OR REPLACE TABLE layer.{CELLS} AS {cells}")
+        matrix = table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS}")
+        con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {matrix}")
+        con.execute("DETACH layer")
+
+
+def _continued(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str], before: Projection) -> str | None:
+    """Return SQL of the cells: those that events since `before` touch are computed, the others are as stored there.
+
+    `attached` are the layers of the new projection with their catalog names. Returns None where knowledge packs were
+    added or removed since, which may change any cell, and where another engine computed the matrix without cells.
+    """
+    added = [name for layer, name in attached.items() if layer not in before.layers]
+    absorbed = [layer for layer in before.layers if layer not in attached]
+    stored = {layer: f"stored_{number}" for number, layer in enumerate(dict.fromkeys([*absorbed, before.layers[-1]]))}
+    for layer, name in stored.items():
+        con.execute(f"ATTACH '{layers.escape_quotes(before.directory / layer.file)}' AS {name} (READ_ONLY)")
+
+    kept = (
+        f"SELECT 1 FROM duckdb_tables() WHERE database_name = '{stored[before.layers[-1]]}' AND table_name = '{CELLS}'"
+    )
+    if not con.execute(kept).fetchall():
+        return None
+
+    def new(table: str, key: str = "event_id") -> str:
+        """Return a FROM clause of the table's rows that are in no layer of `before`."""
+        rows = " UNION ALL ".join(f"FROM {name}.{table}" for name in added)
+        known = " UNION ALL ".join(f"SELECT {key} FROM {stored[layer]}.{table}" for layer in absorbed)
+        return f"(FROM ({rows}) ANTI JOIN ({known}) USING ({key}))" if known else f"({rows})"
+
+    if con.execute(f"SELECT 1 FROM {new('knowledge_packs', 'event_id, recorded_at')} LIMIT 1").fetchall():
+        return None
+    columns = ", ".join(_CELL)
+    # An event may have come twice: then the copy that was recorded first stays.
+    touching = (
+        f"SELECT {columns} FROM {new('result_rows', 'event_id, recorded_at')} "
+        f"UNION ALL SELECT {columns} FROM {new('verifications')}"
+    )
+    con.execute(
+        f"CREATE TEMP TABLE judged_anew AS SELECT result_id FROM {new('suspicions')} WHERE result_id <> event_id "
+        f"UNION ALL SELECT result_id FROM {new('suspicion_overrides')}"
+    )
+    if con.execute("FROM judged_anew LIMIT 1").fetchall():
+        touching += f" UNION ALL SELECT {columns} FROM result_rows WHERE event_id IN (FROM judged_anew)"
+    con.execute(f"CREATE TEMP TABLE touched AS SELECT DISTINCT * FROM ({touching})")
+    same = " AND ".join(f"t.{column} IS NOT DISTINCT FROM r.{column}" for column in _CELL)
+    is_touched = f"EXISTS (FROM touched AS t WHERE {same})"
+    return (
+        f"FROM {stored[before.layers[-1]]}.{CELLS} AS r WHERE NOT {is_touched} UNION ALL FROM ("
+        f"WITH results AS (FROM memory.main.results AS r WHERE {is_touched}), "
+        f"verifications AS (FROM memory.main.verifications AS r WHERE {is_touched}), "
+        f"judged_results AS ({layers.JUDGED}) FROM ({table_sql(CELLS)}))"
+    )
