@@ -239,7 +239,7 @@ def test_a_request_goes_to_the_host_that_claims_its_hardware_and_to_no_other(wor
 def test_a_run_that_is_killed_and_a_log_that_cannot_be_written_are_tried_again(world: World) -> None:
     # A process per cell, so that one is in the log when the other is struck.
     asked = world.ask("cpu", batch_sizes=[1, 2], use_resource_pool=False)
-    wait_for("a result", 90, lambda: _results(world, asked), world.said)
+    wait_for("a result", 180, lambda: _results(world, asked), world.said)
     world.measuring(asked)
     run = world.run_process()
     run.kill()
@@ -247,7 +247,7 @@ def test_a_run_that_is_killed_and_a_log_that_cannot_be_written_are_tried_again(w
 
     world.measuring(asked, attempt=2, seconds=FREE_S)
     with _not_writable(world, "full"):
-        wait_for("the second run to fail", 60, lambda: _statuses(world, asked)[1:] == ["FAILURE"], world.said)
+        wait_for("the second run to fail", 120, lambda: _statuses(world, asked)[1:] == ["FAILURE"], world.said)
         time.sleep(6)
         assert world.request(asked).attempts == 2  # what cannot be written down does not begin
 
