@@ -309,3 +309,14 @@ def test_an_address_without_the_engine_is_refused(settings: Settings) -> None:
     done = CliRunner().invoke(app, ["db", "rebuild", "--spark", "sc://host", "--home", str(settings.home)])
     assert isinstance(done.exception, InvalidInput)
     assert str(done.exception) == "--spark goes with --engine spark."
+
+
+def test_an_installed_client_does_not_disturb_great_expectations() -> None:
+    """pyspark ends a process whose main module is no file, and Great Expectations imports it."""
+    audit = (
+        "import pandas; from accel_platform.warehouse import rules; rules.audit_by_expectations(pandas.DataFrame(), [])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error::FutureWarning", "-c", audit], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
