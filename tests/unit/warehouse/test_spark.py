@@ -322,3 +322,7 @@ def test_an_installed_client_does_not_disturb_great_expectations() -> None:
         [sys.executable, "-W", "error::FutureWarning", "-c", audit], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_token_is_not_printed() -> None:
+    assert "secret" not in str(EngineFailed("sc://host:443/;token=secret;use_ssl=true", "failed."))
