@@ -7,7 +7,9 @@ seconds to import.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
@@ -309,7 +311,8 @@ def audit_by_expectations(results: pd.DataFrame, rules: Sequence[Rule] = RULES) 
     import os
 
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    import great_expectations as gx
+    with _without_spark():
+        import great_expectations as gx
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]  # GX accepts the plain form
@@ -326,6 +329,22 @@ def audit_by_expectations(results: pd.DataFrame, rules: Sequence[Rule] = RULES) 
     if more := [rule for rule in rules if not found[rule.name].success or _condition(found[rule.name]) is not None]:
         found |= verdicts(more, "SUMMARY")
     return [_check_result(rule, found[rule.name], len(results)) for rule in rules]
+
+
+@contextmanager
+def _without_spark() -> Iterator[None]:
+    """Hide an installed pyspark from Great Expectations, which would load it at once.
+
+    Its import takes a second, warns of pandas, and ends a process whose main module is no file (a spawned one).
+    """
+    if "pyspark" in sys.modules:  # loaded by an engine
+        yield
+        return
+    sys.modules["pyspark"] = None  # type: ignore[assignment]  # as Python has it: the import fails
+    try:
+        yield
+    finally:
+        del sys.modules["pyspark"]
 
 
 def _condition(result: Any) -> Any:

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import shutil
 import socket
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -121,6 +122,10 @@ class SparkEngine:
         except OSError as error:
             problem = error.strerror or "no answer"
             raise EngineFailed(self._url, f"cannot be reached ({problem}): start it, or mend the address.") from error
+        main = sys.modules["__main__"]
+        if not hasattr(main, "__file__"):
+            # A spawned process: pyspark would take it for its own doctests, and end it.
+            main.__file__ = ""
         with warnings.catch_warnings():
             # About pandas, which is not used here, and lost connections, which end in an error.
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)

@@ -142,6 +142,7 @@ class EnginesAgree:
         assert len(expected["results"][1]) > 200
         assert _differences(_tables(_publish(_spark(settings, url), full=True)), expected) == {}
 
+    @pytest.mark.slow
     def test_parquet_of_layers_that_went_goes_too(self, settings: Settings, url: str) -> None:
         EventLog.open(settings).append([event(result())])
         shared = settings.model_copy(update={"spark_dir": settings.home / "shared"})
@@ -309,3 +310,19 @@ def test_an_address_without_the_engine_is_refused(settings: Settings) -> None:
     done = CliRunner().invoke(app, ["db", "rebuild", "--spark", "sc://host", "--home", str(settings.home)])
     assert isinstance(done.exception, InvalidInput)
     assert str(done.exception) == "--spark goes with --engine spark."
+
+
+@pytest.mark.slow
+def test_an_installed_client_does_not_disturb_great_expectations() -> None:
+    """pyspark ends a process whose main module is no file, and Great Expectations imports it."""
+    audit = (
+        "import pandas; from accel_platform.warehouse import rules; rules.audit_by_expectations(pandas.DataFrame(), [])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error::FutureWarning", "-c", audit], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_token_is_not_printed() -> None:
+    assert "secret" not in str(EngineFailed("sc://host:443/;token=secret;use_ssl=true", "failed."))
