@@ -110,6 +110,7 @@ class TestCatalog:
         pack.write_bytes(b"")
         again = EventLog.open(settings)
         assert again.snapshot().segments == {"s0", "s1", "s2"}
+        assert again.count_events({"s0", "s1", "s2"}) == 3
         pack.write_bytes(content)
         assert again.snapshot() == log.snapshot()
 
