@@ -12,7 +12,7 @@ from typing import Any
 
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
 from accel_platform.backends.detect import Inventory, detect
-from accel_platform.backends.registry import RUNTIMES
+from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.plan.config import BenchmarkConfig, is_web, resolve_config
 from accel_platform.bench.plan.config_resolution import resolve_effort, resolve_hardware, resolve_models
 from accel_platform.bench.plan.plan import Cell, done_cells, host_fingerprints, missing_cells, plan_cells
@@ -151,13 +151,22 @@ def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Plann
     )
 
 
-def execute(planned: PlannedRun, *, on_progress: Progress | None = None, always_report: bool = False) -> RunSummary:
-    """Measure a plan, then write its files and refresh the tables, as its configuration says."""
+def execute(
+    planned: PlannedRun,
+    *,
+    on_progress: Progress | None = None,
+    always_report: bool = False,
+    log: EventLog | None = None,
+) -> RunSummary:
+    """Measure a plan, then write its files and refresh the tables, as its configuration says.
+
+    `log` takes the events; None is the installation's.
+    """
     from accel_platform.reports.run_export import create_folders, write_reports
 
     config, settings = planned.config, planned.settings
     create_folders(config.report_dir, config.csv)
-    log = EventLog.open(settings)
+    log = log or EventLog.open(settings)
     summary = measure_cells(
         planned.wanted,
         settings,
@@ -229,6 +238,10 @@ def _remarks(config: BenchmarkConfig, effort: Effort) -> list[str]:
         remarks.append(f"benchmark_iterations: {MIN_MEDIAN_SAMPLES} samples at least, which a median needs")
     if config.timeout is not None:
         remarks.append(f"timeout: a cell samples for at most {effort.sampling.limit_s:g} s, half of it")
+    for name in config.hardware_types or ():
+        plain, meant = name.casefold().partition(":")[0], runtime_for(name).hardware
+        if plain != meant:
+            remarks.append(f"hardware_types: {name} means {meant}")
     if config.schedule is not None:
         remarks.append(f"schedule: Dagster asks for the suite at {config.schedule!r} where ACCEL_SUITE names its file")
     return remarks

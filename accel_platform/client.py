@@ -89,13 +89,13 @@ class Client:
 
     # Questions
 
-    def recommend(self, **question: Any) -> JsonObject:
-        """`POST /recommend`: rank hardware for a model."""
-        return self._json("POST", "/recommend", body=question)
+    def recommend(self, model: str | Mapping[str, Any], **question: Any) -> JsonObject:
+        """`POST /recommend`: rank hardware for a model: `recommend("bert-base", batch_size=4)`."""
+        return self._json("POST", "/recommend", body={"model": model, **question})
 
-    def predict(self, **question: Any) -> JsonObject:
-        """`POST /predict`: the figures of one model on one piece of hardware."""
-        return self._json("POST", "/predict", body=question)
+    def predict(self, model: str | Mapping[str, Any], hardware: Any, **question: Any) -> JsonObject:
+        """`POST /predict`: the figures of one model on one piece of hardware: `predict("bert-base", "NVIDIA T4")`."""
+        return self._json("POST", "/predict", body={"model": model, "hardware": hardware, **question})
 
     def predict_many(self, queries: Sequence[Mapping[str, Any]]) -> JsonObject:
         """`POST /predict/batch`: up to 1,000 cells at once."""

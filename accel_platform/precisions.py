@@ -13,11 +13,14 @@ class Precision:
     """One number format of weights."""
 
     name: str
-    weight_bytes: int
+    weight_bytes: float
     activation_bytes: int
     """Width of operator inputs and outputs: quantized layers here take and return float32."""
     roundoff: float
-    """Largest relative error of rounding one number: 2^-p for p bits of significand; of int8, 2^-7 of the largest."""
+    """Largest relative error of rounding one number: 2^-p for p bits of significand.
+
+    Of int8 and int4 it is their step: 2^-7 or 2^-3 of the largest number with the same scale.
+    """
     aliases: tuple[str, ...] = ()
 
 
@@ -29,12 +32,12 @@ PRECISIONS: dict[str, Precision] = {
         Precision("float16", 2, 2, 2.0**-11, ("fp16", "f16", "half")),
         Precision("bfloat16", 2, 2, 2.0**-8, ("bf16",)),
         Precision("int8", 1, 4, 2.0**-7, ("i8", "qint8")),
+        Precision("int4", 0.5, 4, 2.0**-3, ("i4",)),
     )
 }
-MEASURABLE = ("float32", "float16", "bfloat16", "int8")
+MEASURABLE = ("float32", "float16", "bfloat16", "int8", "int4")
 """The precisions that some runtime here supports."""
 _NAMES = {alias: precision.name for precision in PRECISIONS.values() for alias in (precision.name, *precision.aliases)}
-_NAMES |= {"int4": "int4", "i4": "int4"}
 
 
 def canonical_precision(text: str) -> str:

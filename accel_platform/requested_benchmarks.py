@@ -2,38 +2,75 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
-import threading
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Literal
+from uuid import UUID
+
+import psutil
+import pyarrow as pa
 
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX
 from accel_platform.bench.plan.resume import remaining_cells
 from accel_platform.bench.plan.run_locks import hold_run_lock, is_running
 from accel_platform.bench.requests.lifecycle import REQUEST_LABEL, Request, Requests, claim, close, offered, runs_of
 from accel_platform.benchmark_api import PlannedRun, execute, plan_benchmark
-from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
+from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import EventLog
+from accel_platform.events.log import AppendResult
 from accel_platform.events.types import ResultRecorded, VerificationRecorded
 from accel_platform.hardware.host import host_name
 from accel_platform.settings import Settings
+from accel_platform.signals import interrupt_with_parent
 
 _LOOK_S = 1.0
 """Time between two looks at the log."""
-_AGAIN_S = 5.0
-"""Time until an interruption is repeated, because Python drops one that meets a callback of its garbage collector."""
+_ENDING_S = 15.0
+"""Time that an interrupted measurement has to record what it measured."""
+_SUPERSEDED = "a later attempt has begun"
 
 Outcome = tuple[Literal["done", "failed", "cancelled"], str | None]
 """Status and reason with which a request is closed."""
 
 
+class MeasuringCrashed(AccelError):
+    """The process that measured ended without an outcome."""
+
+
+class AttemptLog(EventLog):
+    """Log that takes the results of an attempt while no later one has begun, so that no cell is recorded twice.
+
+    A host that was cut off, and given up, would write what it holds when it joins again.
+    """
+
+    def __init__(self, log: EventLog, request: Request) -> None:
+        super().__init__(log.store)
+        self._requests, self._request = Requests(log), request
+
+    def append_table(self, table: pa.Table, *, key: str) -> AppendResult:
+        """Append as a log does. Raises AccelError once a later attempt has begun, and LogUnavailable."""
+        self._requests.refresh()
+        if self._requests[self._request.id].attempts != self._request.attempts:
+            raise _superseded(self._request)
+        return super().append_table(table, key=key)
+
+
+def _superseded(request: Request) -> AccelError:
+    return AccelError(f"Attempt {request.attempts} at the request {request.id} ends here: {_SUPERSEDED}.")
+
+
 def measure_request(request: Request, log: EventLog, settings: Settings, report: Callable[[str], None]) -> Outcome:
     """Measure what earlier attempts at a request have not recorded; return how it ends. The request stays open.
 
-    Raises LogUnavailable.
+    Raises AccelError once a later attempt has begun, and LogUnavailable.
     """
     try:
         planned = plan_benchmark(request.payload.config, home=settings.home)
@@ -42,8 +79,19 @@ def measure_request(request: Request, log: EventLog, settings: Settings, report:
     wanted = remaining_cells(planned.wanted, log, runs_of(log, request.id))
     labels = {**planned.labels, REQUEST_LABEL: str(request.id)}
     todo = replace(planned, labels=labels, wanted=wanted)
-    summary = execute(todo, on_progress=report)
+    summary = execute(todo, on_progress=report, log=AttemptLog(log, request))
     return _outcome(log, request, todo, [f"{name} is unavailable: {why}" for name, why in summary.unavailable.items()])
+
+
+def open_attempt(log: EventLog, request_id: UUID, attempt: int) -> Request | None:
+    """Return a request whose newest attempt is this one; None where it has ended or a later one has begun.
+
+    Raises NotFound, LogUnavailable.
+    """
+    requests = Requests(log)
+    requests.refresh()
+    request = requests[request_id]
+    return request if request.closed is None and request.attempts == attempt else None
 
 
 def take_requests(
@@ -57,7 +105,7 @@ def take_requests(
     """Take the requests for this host's hardware, the most urgent first; yield each when it has ended.
 
     One that this host took before and did not end is gone on with. What Dagster has a run of is left to Dagster. With
-    `wait` new requests are waited for without end. Call it in the main thread. Raises LogUnavailable.
+    `wait` new requests are waited for without end. Raises LogUnavailable.
     """
     requests = Requests(log)
     while True:
@@ -95,7 +143,12 @@ def _take(
         requests.refresh()
         request = requests[request.id]
         report(f"request {str(request.id)[-12:]}: {request.payload.hardware}")
-        close(log, request, *_measure_within_limits(request, log, settings, report))
+        outcome: Outcome
+        try:
+            outcome = measure_within_limits(request, log, settings, report)
+        except MeasuringCrashed as crash:
+            outcome = "failed", str(crash)
+        close(log, request, *outcome)
         requests.refresh()
         return requests[request.id]
 
@@ -106,58 +159,80 @@ def _may_take(request: Request, hardware: Collection[str]) -> bool:
     return not request.attempts or (request.direct and request.claimed_by == host_name())
 
 
-def _measure_within_limits(
+def measure_within_limits(
     request: Request, log: EventLog, settings: Settings, report: Callable[[str], None]
 ) -> Outcome:
-    reason: list[str] = []
-    try:
-        with _interrupted_at_its_end(request, log, reason):
-            return measure_request(request, log, settings, report)
-    except KeyboardInterrupt:
-        if not reason:
-            raise  # Ctrl-C: what is measured is kept, and the request goes on next time
-    return "failed", reason[0]
+    """Measure in a process of its own, which is interrupted when the request is cancelled or its time is over.
 
-
-@contextmanager
-def _interrupted_at_its_end(request: Request, log: EventLog, reason: list[str]) -> Iterator[None]:
-    """Interrupt the main thread when the request was cancelled or its time is over, after noting the reason."""
-    left = threading.Event()
+    On KeyboardInterrupt the process is ended, and what it measured is kept. Raises MeasuringCrashed,
+    AccelError when a later attempt begins elsewhere, and the process's own AccelError.
+    """
+    # A process, because an interruption amid the imports of native libraries could end this one.
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_measure_apart, args=(request, settings, sender), name="requested benchmark")
+    requests = Requests(log)
     limit_s, begun = request.payload.max_runtime_s, time.monotonic()
-
-    def interrupt(*_: object) -> None:
-        if not left.is_set():
-            raise KeyboardInterrupt
-
-    def watch() -> None:
-        requests = Requests(log)
-        while not reason and not left.wait(_LOOK_S):
-            if limit_s is not None and time.monotonic() - begun >= limit_s:
-                reason.append(f"it took longer than {limit_s:g} s, its limit")
-            elif _is_closed(requests, request):
-                reason.append("it was cancelled")
-        while not left.is_set():
-            # Not SIGINT, because what a script starts with `&` ignores that.
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-            left.wait(_AGAIN_S)
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    watcher = threading.Thread(target=watch, name="request watcher", daemon=True)
-    watcher.start()
+    child.start()
+    sender.close()
     try:
-        yield
+        while True:
+            if limit_s is not None and time.monotonic() - begun >= limit_s:
+                return "failed", f"it took longer than {limit_s:g} s, its limit"
+            if (end := _end_elsewhere(requests, request)) == _SUPERSEDED:
+                raise _superseded(request)
+            if end is not None:
+                return "failed", end
+            if receiver.poll(_LOOK_S):
+                said = receiver.recv()
+                if isinstance(said, AccelError):
+                    raise said
+                if isinstance(said, tuple):
+                    return said
+                report(said)
+    except EOFError:
+        child.join()
+        raise MeasuringCrashed(f"The measuring process ended with exit code {child.exitcode}.") from None
     finally:
-        left.set()
-        watcher.join()
-        signal.signal(signal.SIGUSR1, before)
+        _end(child)
 
 
-def _is_closed(requests: Requests, request: Request) -> bool:
+def _measure_apart(request: Request, settings: Settings, sender: Connection[str | Outcome | AccelError, None]) -> None:
+    """Measure a request and send its progress, then its outcome or the error; nothing where it is interrupted."""
+    if sys.platform != "win32":
+        os.setpgrp()  # the terminal's Ctrl-C goes to the parent, which interrupts this process once
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupt_with_parent()
+    try:
+        sender.send(measure_request(request, EventLog.open(settings), settings, sender.send))
+    except AccelError as error:
+        sender.send(error)
+    except (KeyboardInterrupt, BrokenPipeError):
+        return  # the parent wants no more, or is gone
+
+
+def _end(child: SpawnProcess) -> None:
+    """Interrupt a process, and kill it with all that it started where it does not end."""
+    if child.is_alive() and child.pid is not None:
+        os.kill(child.pid, signal.SIGINT)
+    child.join(_ENDING_S)
+    if child.is_alive() and child.pid is not None:
+        process = psutil.Process(child.pid)
+        for one in (*process.children(recursive=True), process):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        child.join()
+
+
+def _end_elsewhere(requests: Requests, request: Request) -> str | None:
     try:
         requests.refresh()
     except LogUnavailable:
-        return False
-    return requests[request.id].closed is not None
+        return None
+    now = requests[request.id]
+    if now.closed is not None:
+        return "it was cancelled"
+    return _SUPERSEDED if now.attempts != request.attempts else None
 
 
 def _outcome(log: EventLog, request: Request, todo: PlannedRun, reasons: list[str]) -> Outcome:

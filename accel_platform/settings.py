@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -24,9 +24,20 @@ class Settings(BaseSettings):
     )
     log_uri: str | None = Field(default=None, description="A directory or s3://bucket/prefix; default <home>/log.")
 
+    engine: Literal["duckdb", "spark"] = Field(default="duckdb", description="What computes the tables.")
+    spark: str | None = Field(default=None, description="Address of Spark Connect, e.g. sc://host:15002.")
+    spark_dir: Path | None = Field(
+        default=None,
+        description="Folder that this machine and Spark see under one path; default <home>/warehouse/parquet.",
+    )
+
     postgres_url: str | None = Field(
         default=None,
         description="Where Dagster keeps its runs, for several machines; default: files in <home>/dagster.",
+    )
+
+    cluster: Path | None = Field(
+        default=None, description="What benchmarks ask of Kubernetes or Slurm, as YAML; default: the platform's own."
     )
 
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(

@@ -12,6 +12,7 @@ from multiprocessing import resource_tracker
 
 import psutil
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -34,6 +35,12 @@ def adopt_orphans() -> None:
     """Have Linux hand this process the children of its children that die, so that `kill_descendants` finds them."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def interrupt_with_parent() -> None:
+    """Have Linux send this process SIGINT when the thread that started it ends, however it does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
 
 
 def kill_descendants(timeout_s: float = 2.0) -> list[int]:

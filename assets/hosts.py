@@ -1,30 +1,30 @@
 """The requested benchmarks of one host: a job per hardware name that it has, and the sensor that takes requests.
 
 Each host that measures is a code location of its own, beside the asset graph, and knows its hardware by detection when
-it is loaded. Which request goes where is decided in `routing.py`.
+it is loaded. A host may stand for a cluster instead: its runs become pods, or jobs of Slurm, by `cluster.py`. Which
+request goes where is decided in `routing.py`.
 """
 
 import json
 import os
-import signal
-import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from typing import get_args
 from uuid import UUID
 
 import dagster as dg
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
-from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
 
 from accel_platform.backends.detect import detect
 from accel_platform.bench.plan.device_scheduling import physical_device_id
 from accel_platform.bench.requests.lifecycle import Request, Requests, close, offered
-from accel_platform.errors import LogUnavailable
+from accel_platform.errors import InvalidInput, LogUnavailable
 from accel_platform.hardware.host import host_id, host_name
-from accel_platform.requested_benchmarks import measure_request
+from accel_platform.requested_benchmarks import measure_within_limits, open_attempt
+from assets.cluster import K8S_TAG, SCHEDULER, Device, Scheduler, load_cluster, pod_config
+from assets.heartbeat import ALIVE_TAG, NOT_YET, heartbeat
 from assets.resources import Installation
-from assets.routing import ATTEMPT_TAG, REQUEST_TAG, claim_request
+from assets.routing import ATTEMPT_TAG, LIMIT_TAG, NO_LIMIT, REQUEST_TAG, claim_request
+from assets.slurm import measure_in_slurm
 
 HARDWARE = "ACCEL_HOST_HARDWARE"
 """Environment: the hardware names that a host stands for, comma-separated; without it those that detection finds."""
@@ -42,7 +42,7 @@ def pools_here() -> dict[str, str]:
     """
     if found := os.environ.get(_POOLS):
         return dict(json.loads(found))
-    claimed = [name.strip() for name in os.environ.get(HARDWARE, "").split(",") if name.strip()]
+    claimed = _claimed_hardware()
     inventory, host = detect(claimed), host_id()
     devices = {name: inventory.device(name) for name in claimed or inventory.names}
     here = [name for name, device in devices.items() if claimed or (device is not None and device.available)]
@@ -52,6 +52,27 @@ def pools_here() -> dict[str, str]:
     return pools
 
 
+def _claimed_hardware() -> list[str]:
+    return [name.strip() for name in os.environ.get(HARDWARE, "").split(",") if name.strip()]
+
+
+def scheduler_here() -> Scheduler | None:
+    """Return the scheduler that this host hands its benchmarks to; None where it measures. Raises InvalidInput."""
+    name = os.environ.get(SCHEDULER) or None
+    if name is not None and name not in get_args(Scheduler):
+        raise InvalidInput(f"{SCHEDULER} is {' or '.join(get_args(Scheduler))}, not {name!r}.")
+    return name  # type: ignore[return-value]
+
+
+def cluster_devices(installation: Installation) -> dict[str, Device]:
+    """Map each hardware name that this host stands for to its device in the cluster. Raises InvalidInput, NotFound."""
+    names = _claimed_hardware()
+    if not names:
+        raise InvalidInput(f"Name the cluster's hardware in {HARDWARE}, such as cuda,cpu: nothing detects it.")
+    cluster = load_cluster(installation.settings)
+    return {name: cluster.device(name) for name in names}
+
+
 class Requested(dg.Config):
     """Attempt at a request, as the configuration of a run."""
 
@@ -59,8 +80,11 @@ class Requested(dg.Config):
     attempt: int
 
 
-def _job(hardware: str, pool: str, accel: Installation) -> dg.JobDefinition:
+def _job(
+    hardware: str, pool: str, accel: Installation, scheduler: Scheduler | None, device: Device | None
+) -> dg.JobDefinition:
     slug = "".join(c if c.isalnum() else "_" for c in hardware)
+    pod = {K8S_TAG: pod_config(hardware, device)} if scheduler == "kubernetes" and device is not None else {}
 
     @dg.op(
         name=f"benchmark_{slug}",
@@ -68,18 +92,20 @@ def _job(hardware: str, pool: str, accel: Installation) -> dg.JobDefinition:
         description=f"One requested benchmark on {hardware}; its events, and how it ended.",
     )
     def measure(context: dg.OpExecutionContext, config: Requested, accel: Installation) -> None:
-        requests = Requests(accel.log)
-        requests.refresh()
-        request = requests[UUID(config.request_id)]
-        if request.closed is not None or request.attempts != config.attempt:
-            context.log.warning(f"Nothing to do: the request is {request.state}, at attempt {request.attempts}.")
+        request = open_attempt(accel.log, UUID(config.request_id), config.attempt)
+        if request is None:
+            context.log.warning(f"Nothing to do: attempt {config.attempt} at the request is over.")
             return
         with heartbeat(context.instance, context.run_id):
-            close(accel.log, request, *measure_request(request, accel.log, accel.settings, context.log.info))
+            if scheduler == "slurm" and device is not None:
+                measure_in_slurm(context, request, device.slurm, accel.settings)
+            else:
+                outcome = measure_within_limits(request, accel.log, accel.settings, context.log.info)
+                close(accel.log, request, *outcome)
 
     @dg.job(
         name=f"measure_{slug}",
-        tags={"hardware": hardware},
+        tags={"hardware": hardware, **pod},
         resource_defs={"accel": accel},
         executor_def=dg.in_process_executor,
         description=f"Requested benchmarks on {hardware}, one at a time per device ({pool}).",
@@ -90,12 +116,15 @@ def _job(hardware: str, pool: str, accel: Installation) -> dg.JobDefinition:
     return job
 
 
-def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition]) -> dg.RunRequest:
+def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition], scheduler: Scheduler | None) -> dg.RunRequest:
     name = offered(request, jobs, host_name())
     assert name is not None, "what this host does not offer it does not take"
     job = jobs[name]
     [op] = job.nodes
     limit_s = request.payload.max_runtime_s
+    limit = {LIMIT_TAG: f"{limit_s:g}"} if limit_s is not None else {}
+    if scheduler == "slurm":
+        limit = {LIMIT_TAG: NO_LIMIT}  # a job may wait for days; where it measures, its time is kept
     return dg.RunRequest(
         run_key=f"{request.id} {request.attempts}",
         job_name=job.name,
@@ -105,7 +134,7 @@ def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition]) -> dg.R
             ALIVE_TAG: NOT_YET,
             REQUEST_TAG: str(request.id),
             ATTEMPT_TAG: str(request.attempts),
-            **({"dagster/max_runtime": f"{limit_s:g}"} if limit_s is not None else {}),
+            **limit,
         },
     )
 
@@ -117,7 +146,9 @@ def _make_pools(instance: dg.DagsterInstance, pools: Collection[str]) -> None:
         storage.initialize_concurrency_limit_to_default(pool)
 
 
-def _sensor(jobs: Mapping[str, dg.JobDefinition], pools: Collection[str]) -> dg.SensorDefinition:
+def _sensor(
+    jobs: Mapping[str, dg.JobDefinition], pools: Collection[str], scheduler: Scheduler | None
+) -> dg.SensorDefinition:
     seen: dict[str, Requests] = {}
 
     @dg.sensor(
@@ -134,7 +165,7 @@ def _sensor(jobs: Mapping[str, dg.JobDefinition], pools: Collection[str]) -> dg.
             while True:
                 taken = claim_request(requests, log, context.instance, hardware=jobs, host=host_name())
                 if taken:
-                    return dg.SensorResult(run_requests=[_run_request(request, jobs) for request in taken])
+                    return dg.SensorResult(run_requests=[_run_request(request, jobs, scheduler) for request in taken])
                 while not requests.refresh():
                     if time.monotonic() >= deadline:
                         waiting = len(requests.unfinished())
@@ -146,81 +177,29 @@ def _sensor(jobs: Mapping[str, dg.JobDefinition], pools: Collection[str]) -> dg.
     return benchmark_requests
 
 
-def build_host_defs(pools: Mapping[str, str], installation: Installation) -> dg.Definitions:
-    """Return the jobs and the sensor of a host with this hardware."""
-    jobs = {name: _job(name, pool, installation) for name, pool in pools.items()}
+def build_host_defs(
+    pools: Mapping[str, str],
+    installation: Installation,
+    scheduler: Scheduler | None = None,
+    devices: Mapping[str, Device] | None = None,
+) -> dg.Definitions:
+    """Return the jobs and the sensor of a host with this hardware, or of a cluster's scheduler with these devices."""
+    jobs = {name: _job(name, pool, installation, scheduler, (devices or {}).get(name)) for name, pool in pools.items()}
     return dg.Definitions(
-        jobs=list(jobs.values()), sensors=[_sensor(jobs, set(pools.values()))], resources={"accel": installation}
+        jobs=list(jobs.values()),
+        sensors=[_sensor(jobs, set(pools.values()), scheduler)],
+        resources={"accel": installation},
     )
 
 
-defs = build_host_defs(pools_here(), Installation())
+def defs_here() -> dg.Definitions:
+    """Return the definitions of this host, from its environment. Raises InvalidInput, NotFound."""
+    installation, scheduler = Installation(), scheduler_here()
+    if scheduler is None:
+        return build_host_defs(pools_here(), installation)
+    cluster, devices = load_cluster(installation.settings), cluster_devices(installation)
+    pools = {name: f"{host_name()}/{cluster.device_name(name)}" for name in devices}
+    return build_host_defs(pools, installation, scheduler, devices)
 
 
-ALIVE_TAG = "accel/alive"
-"""Tag of a run: how often it has said that it lives."""
-NOT_YET = "0"
-"""Of a run from its beginning: one that is lost before it says anything is missed too."""
-BEAT_S = 5
-SILENT_CHECKS = 4
-"""A run that says nothing from one check of Dagster's run monitoring to the next, so many times in turn, is lost.
-
-Checks are counted and not seconds: while Dagster's own storage is away there are no checks, nor signs of life.
-"""
-_CANCELING_BEATS = 3
-"""Dagster tells a run to stop; one that has not heard it after so many beats tells itself."""
-_END_S = 20
-"""How long a run that has told itself to stop may take to end its children."""
-
-
-class HostRunLauncher(DefaultRunLauncher):
-    """Dagster's usual run launcher, which also knows when a measuring run is lost."""
-
-    def __init__(self, inst_data: object = None) -> None:
-        super().__init__(inst_data)  # type: ignore[arg-type]
-        self._heard: dict[str, tuple[str, int]] = {}
-
-    @property
-    def supports_check_run_worker_health(self) -> bool:
-        return True
-
-    def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """Answer Dagster's run monitoring, which ends a run that is neither running nor has succeeded."""
-        alive = run.tags.get(ALIVE_TAG)
-        if alive is None:
-            return CheckRunHealthResult(WorkerStatus.RUNNING)
-        before, silent = self._heard.get(run.run_id, (alive, -1))
-        silent = silent + 1 if before == alive else 0
-        self._heard[run.run_id] = alive, silent
-        if silent < SILENT_CHECKS:
-            return CheckRunHealthResult(WorkerStatus.RUNNING)
-        del self._heard[run.run_id]
-        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "it no longer says that it lives: its host may be lost")
-
-
-@contextmanager
-def heartbeat(instance: DagsterInstance, run_id: str) -> Iterator[None]:
-    """Say, as long as the block lasts, that this run lives; end this process when Dagster has given the run up."""
-    over = threading.Event()
-    threading.Thread(target=_beat, args=(instance, run_id, over), daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
-
-
-def _beat(instance: DagsterInstance, run_id: str, over: threading.Event) -> None:
-    beats = canceling = 0
-    while not over.wait(BEAT_S):
-        beats += 1
-        try:
-            run = instance.get_run_by_id(run_id)
-            instance.add_run_tags(run_id, {ALIVE_TAG: str(beats)})
-        except Exception:  # noqa: BLE001, S112 - whatever its storage raises while that is away: the next beat may reach it
-            continue
-        canceling = canceling + 1 if run is not None and run.status is DagsterRunStatus.CANCELING else 0
-        if run is None or run.is_finished or canceling >= _CANCELING_BEATS:
-            os.kill(os.getpid(), signal.SIGINT)
-            if not over.wait(_END_S):
-                os._exit(1)  # what it has started dies with it
-            return
+defs = defs_here()

@@ -18,8 +18,16 @@ from accel_platform.events import EventLog
 
 REQUEST_TAG = "accel/request"
 ATTEMPT_TAG = "accel/attempt"
+LIMIT_TAG = "dagster/max_runtime"
+"""Tag of a run: the seconds after which Dagster ends it."""
+NO_LIMIT = "0"
+"""Of a run whose time is kept elsewhere."""
 LOST_S = 60
 """A claim for which Dagster has no run after so long is another host's for the taking."""
+
+_ADVICE = "For more information about the failure, try"
+_REASON_CHARS = 400
+"""What is kept of a reason that Dagster gives."""
 
 Ended = Literal["under way", "failed", "canceled"]
 
@@ -31,7 +39,7 @@ class AttemptRun:
     ended: Ended
     reason: str
     seconds: float | None = None
-    """From start to end; None where it never began or has not ended."""
+    """From start to end; None where it never began or has not ended, or its time was kept elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,8 @@ def _run_of(instance: dg.DagsterInstance, request: Request) -> AttemptRun | None
     status = record.dagster_run.status
     if status not in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.SUCCESS):
         return AttemptRun("under way", "")
-    seconds = record.end_time - record.start_time if record.start_time and record.end_time else None
+    kept_here = record.dagster_run.tags.get(LIMIT_TAG) != NO_LIMIT
+    seconds = record.end_time - record.start_time if kept_here and record.start_time and record.end_time else None
     if status is dg.DagsterRunStatus.CANCELED:
         return AttemptRun("canceled", "its run was cancelled in Dagster", seconds)
     if status is dg.DagsterRunStatus.SUCCESS:
@@ -138,6 +147,8 @@ def _why_failed(instance: dg.DagsterInstance, run_id: str) -> str:
         error = event.step_failure_data.error if event.is_step_failure else None
         error = error.cause or error if error is not None else None
         found[event.event_type] = " ".join((error.message if error is not None else event.message or "").split())
+    # Dagster adds commands for people at a terminal to what Kubernetes said.
+    found = {kind: text.partition(_ADVICE)[0].strip()[:_REASON_CHARS] for kind, text in found.items()}
     order = (dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.ENGINE_EVENT, dg.DagsterEventType.RUN_FAILURE)
     return next((found[kind] for kind in order if found.get(kind)), "its run failed")
 

@@ -72,7 +72,8 @@ def fingerprint_of(device: DeviceObserved, *, threads: int) -> str:
 
 
 def _observe(runtime: Runtime) -> DeviceObserved:
-    versions = installed_versions(runtime.packages)
+    generating = runtime.in_mode("generation")
+    versions = installed_versions(tuple(dict.fromkeys((*runtime.packages, *generating.packages))))
     try:
         found = PROBES[runtime.hardware](runtime.choice)
     except Absent as absent:

@@ -19,6 +19,7 @@ _FLOATING = frozenset(
         "Einsum",
         "Attention",
         "MultiHeadAttention",
+        "GroupQueryAttention",
     )
 )
 _INTEGER = frozenset(
@@ -30,6 +31,7 @@ _INTEGER = frozenset(
         "QLinearMatMul",
         "QLinearConv",
         "QGemm",
+        "MatMulNBits",
     )
 )
 
@@ -39,6 +41,6 @@ def is_product(operator: str) -> bool:
 
 
 def integer_share(operators: Iterable[str], precision: str) -> float | None:
-    """Return the share of the products among these operators in int8, or for another precision of the others."""
-    wanted = _INTEGER if precision == "int8" else _FLOATING
+    """Return the share of the products among these operators in integers for int8 and int4, of others otherwise."""
+    wanted = _INTEGER if precision in ("int8", "int4") else _FLOATING
     return share(Counter(operator in wanted for operator in operators if is_product(operator)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,33 +13,35 @@ import openvino
 from accel_platform.backends.base import Arrays, Confirmation, Placement, UnsupportedPrecision, share
 from accel_platform.backends.profiling import OperatorTime, summed, write_trace
 
+# Of a quantised graph what is not in integers is computed as the hint says.
+HINTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "f32", "int4": "f32"}
+SEEN_PRECISIONS = {
+    "float32": {"f32", "fp32"},
+    "float16": {"f16", "fp16"},
+    "bfloat16": {"bf16"},
+    "int8": {"i8", "u8"},
+    "int4": {"i4", "u4"},
+}
+"""What the executed graph calls each precision."""
+PRODUCTS = frozenset(
+    (
+        "fullyconnected",
+        "matmul",
+        "convolution",
+        "groupconvolution",
+        "deconvolution",
+        "scaleddotproductattention",
+        "fullyconnectedcompressed",
+        "gemm",
+    )
+)
+
 
 class OpenVINOBackend:
     """One stream, one request: latency of a batch, not the throughput of many requests at once."""
 
     name = "openvino"
     compiles = True
-    # Of a quantised graph what is not in int8 is computed as the hint says.
-    _HINTS: ClassVar = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "f32"}
-    _SEEN: ClassVar = {
-        "float32": {"f32", "fp32"},
-        "float16": {"f16", "fp16"},
-        "bfloat16": {"bf16"},
-        "int8": {"i8", "u8"},
-    }
-    """What the executed graph calls each precision."""
-    _PRODUCTS = frozenset(
-        (
-            "fullyconnected",
-            "matmul",
-            "convolution",
-            "groupconvolution",
-            "deconvolution",
-            "scaleddotproductattention",
-            "fullyconnectedcompressed",
-            "gemm",
-        )
-    )
 
     def __init__(self, *, device: str, threads: int, choice: str | None = None) -> None:
         self._core = openvino.Core()
@@ -55,14 +57,14 @@ class OpenVINOBackend:
         return {"openvino": openvino.__version__}
 
     def load(self, artifact: Path, *, precision: str) -> None:
-        if precision not in self._HINTS:
+        if precision not in HINTS or precision == "int4":
             raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
         self._precision = precision
         self._model = self._core.read_model(artifact)
 
     def compile(self, inputs: Arrays) -> None:
         self._request = self._specialised = None
-        hint = self._HINTS[self._precision]
+        hint = HINTS[self._precision]
         static = self._model.clone()
         static.reshape({port.any_name: list(inputs[port.any_name].shape) for port in static.inputs})
         config = {
@@ -109,8 +111,8 @@ class OpenVINOBackend:
     def precision_share(self) -> float | None:
         nodes = self._request.get_compiled_model().get_runtime_model().get_ops()
         facts = [node.get_rt_info() for node in nodes]
-        products = [fact for fact in facts if fact["layerType"].value.casefold() in self._PRODUCTS]
-        wanted = self._SEEN[self._precision]
+        products = [fact for fact in facts if fact["layerType"].value.casefold() in PRODUCTS]
+        wanted = SEEN_PRECISIONS[self._precision]
         return share(Counter(fact["runtimePrecision"].value.casefold() in wanted for fact in products))
 
     def confirm(self) -> Confirmation:

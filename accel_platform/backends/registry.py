@@ -15,10 +15,25 @@ from accel_platform.errors import InvalidInput
 if TYPE_CHECKING:
     # Only for the checker: the measuring process imports this module, and its memory should be the runtime's.
     from accel_platform.backends.base import Backend
-    from accel_platform.events.types import Hardware
+    from accel_platform.events.types import Hardware, Mode
 
-Artifact = Literal["weights", "onnx", "onnx-int8-dynamic", "onnx-int8-static", "aten"]
-"""`weights` is a folder written by transformers, `onnx` a graph, quantised or not, `aten` one of ATen operators."""
+Artifact = Literal[
+    "weights",
+    "onnx",
+    "onnx-int8-dynamic",
+    "onnx-int8-static",
+    "aten",
+    "openvino-decoder",
+    "openvino-decoder-int8",
+    "openvino-decoder-int4",
+    "onnx-decoder",
+    "onnx-decoder-int8",
+    "onnx-decoder-int4",
+]
+"""`weights` is a folder written by transformers, `onnx` a graph, quantised or not, `aten` one of ATen operators.
+
+A decoder is a graph that continues a cache of keys and values, in the form of OpenVINO GenAI or ONNX Runtime GenAI.
+"""
 BROWSERS = ("chromium", "chrome", "edge", "firefox")
 
 
@@ -41,6 +56,8 @@ class Runtime:
     """Pattern of what may follow its name and a colon, where the runtime drives more than one device or browser."""
     choice: str | None = None
     """What followed the colon; None for the usual one."""
+    generation: Runtime | None = None
+    """How it generates text, where another library than that of inference does; None where none does."""
 
     @property
     def name(self) -> str:
@@ -57,6 +74,22 @@ class Runtime:
         """Kind of artifact loaded by default."""
         return self.precisions[self.precision]
 
+    @property
+    def fixes_length(self) -> bool:
+        """Whether what it loads serves one sequence length only."""
+        return self.reads != "weights" and "decoder" not in self.reads
+
+    def in_mode(self, mode: Mode) -> Runtime:
+        """Return what serves the name in this mode."""
+        return self.generation if mode == "generation" and self.generation is not None else self
+
+    def missing_packages(self) -> tuple[str, ...]:
+        """Return its packages that are not installed."""
+        from accel_platform.hardware.host import installed_versions
+
+        installed = installed_versions(self.packages)
+        return tuple(package for package in self.packages if package not in installed)
+
     def precision_problem(self, precision: str) -> str | None:
         """Return why the runtime does not compute in a precision; None where it does, if the device does."""
         if precision in self.precisions:
@@ -68,6 +101,7 @@ class Runtime:
 _GRAPH = ("torch", "transformers", "onnxscript")
 """An exported graph depends on these as well as on the runtime that reads it."""
 _PYTORCH = ("torch", "transformers")
+_GENERATING_ONLY = {"int4": "weights of 4 bits are measured in the mode generation only"}
 _WEB = ("onnxruntime-web", *_GRAPH)
 """The first is no Python distribution: detection asks the browser for its version."""
 _IN_BROWSER = "|".join(BROWSERS)
@@ -100,7 +134,22 @@ RUNTIMES: dict[str, Runtime] = {
             "openvino:OpenVINOBackend",
             ("openvino", *_GRAPH),
             {"float32": "onnx", "float16": "onnx", "bfloat16": "onnx", "int8": "onnx-int8-static"},
+            _GENERATING_ONLY,
             choices=r"(gpu|npu)(\.\d+)?",
+            generation=Runtime(
+                "openvino",
+                "openvino",
+                "CPU",
+                "openvino_genai:OpenVINOGenAIBackend",
+                ("openvino-genai", "nncf"),
+                {
+                    "float32": "openvino-decoder",
+                    "float16": "openvino-decoder",
+                    "bfloat16": "openvino-decoder",
+                    "int8": "openvino-decoder-int8",
+                    "int4": "openvino-decoder-int4",
+                },
+            ),
         ),
         Runtime(
             "onnxruntime",
@@ -109,7 +158,16 @@ RUNTIMES: dict[str, Runtime] = {
             "onnxruntime:OnnxRuntimeBackend",
             ("onnxruntime", *_GRAPH),
             {"float32": "onnx", "int8": "onnx-int8-dynamic"},
-            _NO_HALVES,
+            {**_NO_HALVES, **_GENERATING_ONLY},
+            generation=Runtime(
+                "onnxruntime",
+                "onnxruntime",
+                "cpu",
+                "onnxruntime_genai:OnnxRuntimeGenAIBackend",
+                ("onnxruntime-genai",),
+                {"float32": "onnx-decoder", "int8": "onnx-decoder-int8", "int4": "onnx-decoder-int4"},
+                _NO_HALVES,
+            ),
         ),
         Runtime(
             "qnn",
@@ -196,9 +254,9 @@ def in_browser(name: str, browser: str) -> str:
     return runtime_for(f"{name}:{browser}").name
 
 
-def make_backend(hardware: str, *, threads: int) -> Backend:
+def make_backend(hardware: str, *, threads: int, mode: Mode = "inference") -> Backend:
     """Return a new backend, importing its runtime. Raises InvalidInput for a name without a backend."""
-    runtime = runtime_for(hardware)
+    runtime = runtime_for(hardware).in_mode(mode)
     if runtime.entry_point is None:
         raise InvalidInput(f"This version of accel-platform has no backend for {runtime.hardware}.")
     module, _, name = runtime.entry_point.partition(":")

@@ -325,7 +325,10 @@ def export(
     if wants_json(as_json, format_):
         print_json(vars(written) | {"path": str(path)})
     else:
-        note(f"{written.results:,} results of {written.runs} runs written to {path}, {written.size_bytes:,} bytes")
+        note(
+            f"{written.results:,} results of {written.runs} runs, {written.events:,} events in all, written to {path}, "
+            f"{written.size_bytes:,} bytes"
+        )
 
 
 @app.command(name="import")

@@ -139,6 +139,8 @@ def print_problems(planned: PlannedRun) -> None:
         note(time)
 
 
+_MAX_REASONS = 5
+"""Failed cells whose reasons are printed."""
 _FIGURES: dict[str, tuple[str, ...]] = {
     "inference": (),
     "generation": ("prefill_ms", "time_to_first_token_ms", "time_per_output_token_ms", "throughput_tokens_per_s"),
@@ -183,13 +185,42 @@ def print_summary(summary: RunSummary, options: RunOptions) -> None:
         figures = [name for mode in modes for name in _FIGURES[mode]]
         shown = ["mode"] * bool(figures) + shown
         shown += ["latency_p50_ms", "throughput_items_per_s", "memory_peak_mib", *figures]
+        shown += ["relative_error"] if "precision" in shown else []
         shown += ["samples", "noisy", "status"]
+        _add_deviations(rows, summary.verifications)
         # Shown only if a fallback was applied, because most runs need none.
         shown += ["remedy"] if any(entry["remedy"] for entry in rows) else []
     print_table([{column: entry[column] for column in shown} for entry in rows])
+    if "relative_error" in shown:
+        note("relative_error: of the outputs against float32 on the processor, root mean squares")
+    if options.work != "verify":
+        _note_failures(rows)
     print_operators(summary.operators)
     for file in summary.files:
         note(f"written: {file}")
+
+
+def _add_deviations(rows: Sequence[dict[str, Any]], verifications: Sequence[VerificationRecorded]) -> None:
+    """Give each row the relative error of its outputs; None where they were not verified."""
+    errors = {
+        (one.model_id, one.hardware, one.backend, one.precision, one.mode): one.relative_error for one in verifications
+    }
+    for row in rows:
+        key = (row["model_id"], row["hardware"], row["backend"], row["precision"], row["mode"])
+        row["relative_error"] = errors.get(key)
+
+
+def _note_failures(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print why cells failed, and why some that ran have no median."""
+    from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
+
+    failed = [row for row in rows if row["status"] != "ok"]
+    for row in failed[:_MAX_REASONS]:
+        note(f"{row['model_id']} on {row['hardware']}, batch {row['batch_size']}: {row['status']}, {row['reason']}")
+    if len(failed) > _MAX_REASONS:
+        note(f"{len(failed) - _MAX_REASONS} more did not run: the table results has their reasons")
+    if any(row["status"] == "ok" and row["latency_p50_ms"] is None and row["samples"] for row in rows):
+        note(f"latency_p50_ms: a median needs {MIN_MEDIAN_SAMPLES} samples")
 
 
 def _varies_in_length(rows: Sequence[Mapping[str, Any]]) -> bool:

@@ -98,7 +98,14 @@ def _side_by_side(
     kind, output = to
     rows = _drop_empty_columns([_display_row(row) for row in found.rows]) if kind in PEOPLE else found.rows
     hint = _missing_shape_reason(found) or f"To measure: `{measure_command(filters)}`."
-    nothing = f"No shape was measured on both sides. {hint}"
+    sides = "models" if by_model else "hardware"
+    one_side = len(getattr(filters, "model" if by_model else "hardware")) == 1
+    nothing = (
+        f"One side alone was named: give several {sides}. Precisions of one hardware: `accel db query`, as in "
+        "docs/howto/precisions.md."
+        if one_side
+        else f"No shape was measured on both sides. {hint}"
+    )
     write_answer(rows, kind, output, title=_title(found), document=asdict(found), empty=nothing)
     for caution in filter(None, map(form_factor_caution, filters.hardware)):
         note(caution)

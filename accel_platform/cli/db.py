@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from accel_platform.events.types import ModelDescribed
     from accel_platform.warehouse.validate import Describe, Validation
 
+Engine = Literal["duckdb", "spark"]
+
 app = typer.Typer(help="The warehouse: tables projected from the event log.", no_args_is_help=True)
 app.add_typer(snapshot.app, name="snapshot")
 
@@ -47,6 +49,12 @@ def rebuild(
         str | None,
         typer.Option(metavar="NAMES", help="Lost segments to give up, comma-separated, or `all`."),
     ] = None,
+    engine: Annotated[
+        Engine | None, typer.Option(help="What computes the tables; default: duckdb, or ACCEL_ENGINE.")
+    ] = None,
+    spark: Annotated[
+        str | None, typer.Option(metavar="URL", help="Address of Spark Connect, e.g. sc://host:15002, or ACCEL_SPARK.")
+    ] = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -55,10 +63,15 @@ def rebuild(
     import os
     from dataclasses import asdict
 
+    from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog, integrity
     from accel_platform.warehouse.publish import refresh
 
     settings = settings_for(home)
+    if spark is not None and (engine or settings.engine) != "spark":
+        raise InvalidInput("--spark goes with --engine spark.")
+    chosen = {"engine": engine, "spark": spark}
+    settings = settings.model_copy(update={name: value for name, value in chosen.items() if value is not None})
     if forget is not None:
         log = EventLog.open(settings)
         names = {name.strip() for name in forget.split(",")} - {""}

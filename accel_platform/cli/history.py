@@ -11,6 +11,7 @@ import typer
 from accel_platform.cli.options import AsOf, FileFormat, FormatOption, Home, Json, Output, OutputFormat
 from accel_platform.cli.output import (
     choose_format,
+    follow_log,
     note,
     print_json,
     print_table,
@@ -52,14 +53,15 @@ def audit(
 
 
 def _with_top_reason(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace the list of reasons by the most frequent one."""
+    """Replace the list of reasons by the most frequent one and a file that shows it."""
     [first, *_] = verdict["reasons"]
-    return {name: value for name, value in verdict.items() if name != "reasons"} | {"most often": first["reason"]}
+    rest = {name: value for name, value in verdict.items() if name != "reasons"}
+    return rest | {"such as": "/".join(Path(first["file"]).parts[-2:]), "most often": first["reason"]}
 
 
 @app.command()
 def overrule(
-    result_id: Annotated[str, typer.Argument(help="The result, as `accel history audit --json` names it.")],
+    result_id: Annotated[str, typer.Argument(help="The result's id, a column of the table suspicions.")],
     rule: Annotated[str, typer.Argument(help="The rule to overrule.")],
     reason: Annotated[str, typer.Option(help="The reason; stored permanently.")],
     by: Annotated[str, typer.Option(help="Your name.")],
@@ -79,7 +81,7 @@ def overrule(
     try:
         wanted = UUID(result_id)
     except ValueError as error:
-        raise InvalidInput(f"{result_id!r} is no result id: `accel history audit --json` shows them.") from error
+        raise InvalidInput(f"{result_id!r} is no result id: the table suspicions has them.") from error
     if not reason.strip() or not by.strip():
         raise InvalidInput("An override needs a reason and a name: give --reason and --by.")
     doubts = Reader(settings).rows("SELECT DISTINCT rule FROM suspicions WHERE result_id = ?", (wanted,))
@@ -94,7 +96,7 @@ def overrule(
         print_json({"event_id": str(event.event_id), **payload.model_dump(mode="json")})
     else:
         typer.echo(f"{rule} no longer counts against {result_id}.")
-    note("`accel db rebuild` takes it into the tables.")
+    follow_log(settings)
 
 
 @app.command()

@@ -58,25 +58,42 @@ def serve(
         str | None,
         typer.Option(metavar=SEVERAL, help="Only these hardware names.", show_default="all detected"),
     ] = None,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="Measure in jobs of Slurm: this is where jobs are submitted.")
+    ] = False,
     home: Home = None,
 ) -> None:
-    """Serve this host's hardware to Dagster until Ctrl-C. Requests for it are measured here."""
+    """Serve this host's hardware to Dagster until Ctrl-C. Requests for it are measured here, or in jobs of Slurm."""
+    import shutil
     import socket
 
     from accel_platform.backends.registry import runtime_for
     from accel_platform.cli.options import split_words
+    from accel_platform.errors import InvalidInput
     from accel_platform.hardware.host import HOST_NAME
     from assets.run_in_process import dagster_home
     from predictor.service.server import listen
 
     settings = settings_for(home)
     names = [runtime_for(word).name for word in split_words(hardware)] if hardware is not None else []
+    if slurm:
+        from assets.cluster import SCHEDULER, load_cluster
+
+        if not names:
+            raise InvalidInput("Name the cluster's hardware, such as `--hardware cuda,cpu`: nothing detects it here.")
+        if shutil.which("sbatch") is None:
+            raise InvalidInput("There is no sbatch on PATH: serve Slurm from where jobs are submitted.")
+        cluster = load_cluster(settings)
+        for word in names:
+            cluster.device(word)
+        os.environ[SCHEDULER] = "slurm"
     listen(bind, port).close()
     os.environ[HOST_NAME] = name or f"{socket.gethostname()}:{port}"
     os.environ["ACCEL_HOST_HARDWARE"] = ",".join(names)
     os.environ["ACCEL_HOME"] = str(settings.home.resolve())
     os.environ["DAGSTER_HOME"] = str(dagster_home(settings))
-    note(f"{os.environ[HOST_NAME]} serves {', '.join(names) or 'the hardware that is found'} at {bind}:{port}.")
+    what = ", ".join(names) or "the hardware that is found"
+    note(f"{os.environ[HOST_NAME]} serves {what}{' of Slurm' if slurm else ''} at {bind}:{port}.")
     note("List it where Dagster runs: `accel host add NAME ADDRESS`.")
     # Dagster's server handles SIGTERM as it finds SIGINT, which shells ignore in what scripts start with `&`.
     signal.signal(signal.SIGINT, signal.default_int_handler)

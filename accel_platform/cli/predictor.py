@@ -77,17 +77,20 @@ def serve(
         settings,
         host,
         port,
-        ready=lambda url: print_json({"url": url}) if for_machines else announce(url),
+        ready=lambda url: print_json({"url": url}) if for_machines else announce(url, settings),
         workers=workers,
         log_format=log_format.value,
     )
 
 
-def announce(url: str) -> None:
-    """Print the URL of the service and an example request."""
+def announce(url: str, settings: Settings) -> None:
+    """Print the URL of the service and an example request, with a key where the service asks for one."""
+    from accel_platform.api_keys import KeyStore
+
     note(f"Serving on {url} (Ctrl-C stops it). Open {url}/dashboard, or ask:")
     body = '{"model": "bert-base-uncased", "batch_size": 1}'
-    note(f"  curl -s {url}/recommend -H 'content-type: application/json' -d '{body}'")
+    key = " -H 'authorization: Bearer KEY'" if KeyStore(settings).all() else ""
+    note(f"  curl -s {url}/recommend{key} -H 'content-type: application/json' -d '{body}'")
 
 
 app = typer.Typer(help="The stored predictors: list, show, roll back.", no_args_is_help=True)

@@ -39,6 +39,7 @@ class TableKind(enum.StrEnum):
 _PACKS_IN_USE = """
 SELECT pack FROM knowledge_packs GROUP BY pack HAVING arg_max(used, (recorded_at, event_id)) LIMIT 1
 """
+_ADD_PACKS = "The published figures that come with the platform are not in this log: `accel knowledge add --all`."
 _MODEL = "A model's key, alias or hub id, e.g. bert-base-uncased."
 Model = Annotated[str | None, typer.Argument(help=_MODEL, show_default=False)]
 Config = Annotated[
@@ -155,9 +156,13 @@ def recommend(
     if wants_json(json_, format_):
         print_json(answer)
     else:
+        # First where nothing was found, because it is the likeliest remedy then; else the answer goes first.
+        without_packs = not advisor.reader.rows(_PACKS_IN_USE)
+        if without_packs and not answer.recommendations:
+            note(_ADD_PACKS)
         print_answer(answer, objective.value, verbose=verbose, wide=wide)
-        if not advisor.reader.rows(_PACKS_IN_USE):
-            note("The published figures that come with the platform are not in this log: `accel knowledge add --all`.")
+        if without_packs and answer.recommendations:
+            note(_ADD_PACKS)
     exit_if_nothing(answer.recommendations)
 
 

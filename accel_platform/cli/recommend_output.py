@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: b
         for away in (False, True)
     )
     if own or not others:
-        print_table(own, empty="Nothing supports a recommendation.", wide=wide)
+        print_table(own, empty=_nothing(answer.excluded), wide=wide)
     if others:
         typer.echo("\nElsewhere, known from others only:" if own else "Elsewhere, known from others only:")
         shown = others if verbose else others[:_MAX_ELSEWHERE]
@@ -56,12 +57,32 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: b
         note(gain)
     _note_excluded(answer.excluded, verbose=verbose)
     open_ = [e for e in answer.excluded if e.cause not in ("constraint", "does_not_fit", "no_runtime")]
-    if open_:
+    if open_ and not any(e.cause == "constraint" for e in answer.excluded):
         # One suggestion is shown, because they differ only in hardware; --json has all.
         here = [e.suggestion for e in open_ if e.suggestion.startswith("accel")]
         note(f"to settle one of these: {(here or [open_[0].suggestion])[0]}")
     for warning in answer.warnings:
         note(f"warning: {warning}")
+
+
+def _nothing(excluded: Sequence[Excluded]) -> str:
+    """Return why nothing is recommended."""
+    beyond = sum(e.cause == "constraint" for e in excluded)
+    if not beyond:
+        return "Nothing supports a recommendation."
+    return f"No hardware keeps to the limits; {beyond} {'has' if beyond == 1 else 'have'} a figure beyond them."
+
+
+_CAUSES = {
+    "constraint": "beyond your limits",
+    "does_not_fit": "too small a memory",
+    "measured_failure": "failed when measured",
+    "predicted_failure": "expected to fail",
+    "unavailable": "unavailable here",
+    "unsupported": "no figure supported",
+    "no_runtime": "no runtime of this platform",
+}
+"""Causes of leaving hardware out, in words."""
 
 
 def _note_excluded(excluded: Sequence[Excluded], *, verbose: bool) -> None:
@@ -71,13 +92,17 @@ def _note_excluded(excluded: Sequence[Excluded], *, verbose: bool) -> None:
     groups = sorted(
         excluded_by_reason(excluded).items(), key=lambda group: group[1][0].cause in ("unsupported", "no_runtime")
     )
+    if len(groups) > 1:
+        counts = Counter(item.cause for item in excluded)
+        sums = ", ".join(f"{count} {_CAUSES[cause]}" for cause, count in counts.most_common())
+        note(f"left out: {len(excluded)} in all: {sums}")
     for reason, group in groups if verbose else groups[:_MAX_REASONS]:
         if len(group) > 1 and not verbose:
             note(f"left out: {len(group)} devices: {reason}")
             continue
-        for left_out in group:
-            device = f" ({left_out.device})" if left_out.device else ""
-            note(f"left out: {left_out.hardware}{device}: {reason}")
+        # Runtimes of one device that are left out for one reason read alike.
+        for device in dict.fromkeys(f"{e.hardware}{f' ({e.device})' if e.device else ''}" for e in group):
+            note(f"left out: {device}: {reason}")
     if not verbose and any(len(group) > 1 for _, group in groups):
         more = len(groups) - _MAX_REASONS
         further = f" and {more} more {'reason' if more == 1 else 'reasons'}" if more > 0 else ""

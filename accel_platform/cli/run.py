@@ -137,7 +137,7 @@ def _prepare_first_answers(settings: Settings) -> None:
 def _serve(settings: Settings, port: int, *, for_machines: bool) -> None:
     from predictor.service.server import serve
 
-    serve(settings, HOST, port, ready=lambda url: print_json({"url": url}) if for_machines else announce(url))
+    serve(settings, HOST, port, ready=lambda url: print_json({"url": url}) if for_machines else announce(url, settings))
 
 
 def _serve_beside(commands: dict[str, list[str]], settings: Settings, port: int, *, for_machines: bool) -> None:

@@ -148,7 +148,7 @@ def serving(
     if wants_json(json_, format_):
         print_json(answer)
     else:
-        _print_answer(answer, percentile, verbose=verbose)
+        _print_answer(answer, objective, percentile, verbose=verbose)
     exit_if_nothing(answer.options)
 
 
@@ -168,7 +168,16 @@ def _option(path: str) -> str:
     return named.get(path) or f"--{path.removeprefix('goals.').partition('.')[0].replace('_', '-')}"
 
 
-def _print_answer(answer: ServingAnswer, percentile: int | None, *, verbose: bool) -> None:
+_RANKED_BY = {
+    "cost": "the upper limit of what a million output tokens cost",
+    "latency": "the upper limit of the time to the last token",
+    "throughput": "the lower limit of output tokens per second",
+    "goodput": "the requests per second that meet all goals of time",
+    "energy": "the upper limit of joules per output token",
+}
+
+
+def _print_answer(answer: ServingAnswer, objective: str, percentile: int | None, *, verbose: bool) -> None:
     shown = answer.options if verbose else answer.options[:_SHOWN]
     print_table([_row(option, percentile) for option in shown], empty="No deployment serves it so.")
     if len(shown) < len(answer.options):
@@ -179,6 +188,7 @@ def _print_answer(answer: ServingAnswer, percentile: int | None, *, verbose: boo
         if predicted is not None:
             held = f"{predicted.output_token_ms.level:.0%}"
             note(f"[low, high] holds {held} of the loads on GPUs, and of the models, that were not learned from")
+        note(f"ranked by {_RANKED_BY[objective]} (--objective {objective})")
         note("usd_per_mtok: rent per million output tokens; *: no other deployment is both cheaper and faster")
         if any(option.attention_copies > 1 for option in shown):
             note("dp: each device attends for its own users, experts are split over all (data-parallel attention)")

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import duckdb
@@ -25,6 +26,9 @@ from accel_platform.hardware.catalog import NOISE, names_by_key
 from accel_platform.warehouse import layers
 from accel_platform.warehouse.layers import DERIVED, PER_EVENT, Layer, Projection
 from accel_platform.warehouse.rules import broken_rules_sql
+
+if TYPE_CHECKING:
+    from accel_platform.warehouse.spark_engine import SparkEngine
 
 _EVENTS = """
 CREATE TABLE layer.events (
@@ -54,9 +58,10 @@ def table_sql(table: str, *, device_names: bool = True, matrix_cells: str | None
         text = text.replace("$matrix_cells", matrix_cells or table_sql("matrix_cells"))
     text = text.replace("$broken_rules", broken_rules_sql())
     sheet = names_by_key() if device_names else {}
-    for placeholder, values in (("$device_keys", sheet.keys()), ("$device_names", sheet.values())):
-        listed = ", ".join(f"'{layers.escape_quotes(value)}'" for value in values)
-        text = text.replace(placeholder, f"[{listed}]::VARCHAR[]")
+    listed = ", ".join(
+        f"('{layers.escape_quotes(key)}', '{layers.escape_quotes(name)}')" for key, name in sheet.items()
+    )
+    text = text.replace("$device_sheet", listed or "(NULL::VARCHAR, NULL::VARCHAR)")
     return text.replace("$device_noise", f"'{NOISE.pattern}'")
 
 
@@ -78,14 +83,27 @@ def schema_id() -> str:
     return hashlib.sha256("\0".join([repr(versions), _EVENTS, *views, *tables]).encode()).hexdigest()[:16]
 
 
-def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Projection | None) -> int:
+def fill_layer(
+    path: Path,
+    log: EventLog,
+    segments: Collection[str],
+    below: Projection | None,
+    engine: SparkEngine | None = None,
+) -> int:
     """Write a new layer at `path`: the events of `segments` that `below` lacks, and all derived tables but the matrix.
 
-    Returns the number of events in the layer. Raises LogUnavailable if a segment cannot be read.
+    Returns the number of events in the layer. With an `engine` it computes the tables, DuckDB without one.
+
+    Raises
+    ------
+    LogUnavailable
+        If a segment cannot be read.
+    EngineFailed
+        If the engine cannot be reached, or fails.
     """
     try:
         with layers.translate_write_errors(path.parent):
-            return _fill_layer(path, log, segments, below)
+            return _fill_layer(path, log, segments, below, engine)
     except BaseException:
         # Removed, because on a full disk it would take the space that everything else needs.
         for leftover in (path, path.with_name(f"{path.name}.wal")):
@@ -93,7 +111,13 @@ def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Proj
         raise
 
 
-def _fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Projection | None) -> int:
+def _fill_layer(
+    path: Path,
+    log: EventLog,
+    segments: Collection[str],
+    below: Projection | None,
+    engine: SparkEngine | None,
+) -> int:
     with connect(path.parent) as con:
         con.execute("SET preserve_insertion_order = false")
         con.execute("SET arrow_lossless_conversion = true")  # UUIDs stay UUIDs on their way to Python
@@ -110,17 +134,40 @@ def _fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Pro
                 raise
             raise LogUnavailable(f"A log segment cannot be read: {error}. Restore it from a copy.") from error
         _drop_doubles(con, lower)
-        con.execute("CREATE VIEW new_events AS SELECT * FROM layer.events")
-        con.execute(f"CREATE TABLE layer.result_rows AS {table_sql('result_rows')}")
-        con.execute("CREATE VIEW new_results AS SELECT * FROM layer.result_rows")
-        for table in PER_EVENT[2:]:
-            con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
-        layers.define_views(con, [*lower, "layer"], derived_in=None)
-        for table in DERIVED[:-1]:
-            con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
+        if engine is None:
+            _compute_tables(con, lower)
+        else:
+            files = [layer.file for layer in below.layers] if below else []
+            engine.compute_tables(con, dict(zip(lower, files, strict=True)), path.name.removeprefix("."))
         [(events,)] = con.execute("SELECT count(*) FROM layer.events").fetchall()
         con.execute("DETACH layer")
         return int(events)
+
+
+def _compute_tables(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> None:
+    """Fill all tables of `layer` but `events`, which is filled, and the matrix."""
+    con.execute("CREATE VIEW new_events AS SELECT * FROM layer.events")
+    con.execute(f"CREATE TABLE layer.result_rows AS {table_sql('result_rows')}")
+    con.execute("CREATE VIEW new_results AS SELECT * FROM layer.result_rows")
+    for table in PER_EVENT[2:]:
+        con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
+    layers.define_views(con, [*lower, "layer"], derived_in=None)
+    for table in DERIVED[:-1]:
+        con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
+
+
+@cache
+def table_columns() -> dict[str, dict[str, str]]:
+    """Return the columns of the tables of a layer, and of `results`, with DuckDB's types."""
+    with duckdb.connect(":memory:") as con:
+        con.execute("ATTACH ':memory:' AS layer")
+        con.execute(_EVENTS)
+        _compute_tables(con, [])
+        con.execute(f"CREATE TABLE layer.compat_matrix AS {table_sql('compat_matrix')}")
+        return {
+            table: {name: kind for name, kind, *_ in con.execute(f"DESCRIBE {source}").fetchall()}
+            for table, source in {t: f"layer.{t}" for t in (*PER_EVENT, *DERIVED)}.items() | {("results", "results")}
+        }
 
 
 def connect(directory: Path) -> duckdb.DuckDBPyConnection:

@@ -7,12 +7,16 @@ from the projection in service. The rows are those of a computation from all res
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from accel_platform.warehouse import layers
 from accel_platform.warehouse.build_layer import connect, table_sql
 from accel_platform.warehouse.layers import Layer, Projection
+
+if TYPE_CHECKING:
+    from accel_platform.warehouse.spark_engine import SparkEngine
 
 CELLS = "matrix_cells"
 """Table beside `compat_matrix`, from which that is computed and the next projection's cells are taken."""
@@ -22,10 +26,11 @@ _CELL = (
 """Columns of results and verifications; rows that differ in them are in different cells."""
 
 
-def add_matrix(staged: Projection, before: Projection | None) -> None:
-    """Compute `compat_matrix` in the newest layer of a projection that is not published yet.
+def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngine | None = None) -> None:
+    """Add `compat_matrix` to the newest layer of a projection that is not published yet.
 
-    `before` is a published projection of the same schema whose events are all in the staged one, None for none.
+    It is the one that the `engine` computed with the layer; DuckDB computes it where none did. `before` is a published
+    projection of the same schema whose events are all in the staged one, None for none.
     """
     with layers.translate_write_errors(staged.directory), connect(staged.directory) as con:
         *lower, newest = staged.layers
@@ -33,6 +38,11 @@ def add_matrix(staged: Projection, before: Projection | None) -> None:
         con.execute(f"ATTACH '{layers.escape_quotes(staged.directory / newest.file)}' AS layer")
         layers.define_views(con, names, derived_in="layer")
         con.execute("DROP VIEW IF EXISTS compat_matrix")
+        computed = engine.computed(newest.file, "compat_matrix") if engine else None
+        if computed is not None:
+            con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {computed}")
+            con.execute("DETACH layer")
+            return
         cells = table_sql(CELLS)
         if before is not None:
             cells = _continued(con, dict(zip(staged.layers, names, strict=True)), before) or cells
@@ -46,13 +56,19 @@ def _continued(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str], be
     """Return SQL of the cells: those that events since `before` touch are computed, the others are as stored there.
 
     `attached` are the layers of the new projection with their catalog names. Returns None where knowledge packs were
-    added or removed since, which may change any cell.
+    added or removed since, which may change any cell, and where another engine computed the matrix without cells.
     """
     added = [name for layer, name in attached.items() if layer not in before.layers]
     absorbed = [layer for layer in before.layers if layer not in attached]
     stored = {layer: f"stored_{number}" for number, layer in enumerate(dict.fromkeys([*absorbed, before.layers[-1]]))}
     for layer, name in stored.items():
         con.execute(f"ATTACH '{layers.escape_quotes(before.directory / layer.file)}' AS {name} (READ_ONLY)")
+
+    kept = (
+        f"SELECT 1 FROM duckdb_tables() WHERE database_name = '{stored[before.layers[-1]]}' AND table_name = '{CELLS}'"
+    )
+    if not con.execute(kept).fetchall():
+        return None
 
     def new(table: str, key: str = "event_id") -> str:
         """Return a FROM clause of the table's rows that are in no layer of `before`."""

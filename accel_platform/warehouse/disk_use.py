@@ -11,6 +11,7 @@ from pathlib import Path
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.layers import WarehouseDamaged, current
+from accel_platform.warehouse.spark_engine import exchange_dir
 
 LEFTOVER_AGE_S = 3_600
 """Age of abandoned temporary files: writing one takes seconds, building tables or a predictor minutes."""
@@ -49,6 +50,7 @@ def measure_disk_use(settings: Settings) -> list[DiskUse]:
     used.append(_sum("tables in service", "made of the log", [path for path in tables if path.name in serving]))
     older = [path for path in tables if path.name not in serving]
     used.append(_sum("earlier tables", "for who still reads them", older))
+    used.append(_use("tables as Parquet", "what Spark read and computed", exchange_dir(settings)))
     used.append(_use("predictors", "trained, the one in service and those to go back to", settings.models_dir))
     used.append(_use("cache", "can be made again: `accel cache clean` deletes it", settings.cache_dir))
     used.append(_use("dagster", "runs and their logs", settings.home / "dagster"))

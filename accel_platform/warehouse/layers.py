@@ -45,7 +45,8 @@ REJUDGED = """
 SELECT s.result_id, CASE WHEN bool_or(s.verdict = 'simulated' AND o.rule IS NULL) THEN 'simulated'
     WHEN bool_or(o.rule IS NULL) THEN 'suspect' ELSE 'imported' END AS provenance
 FROM suspicions AS s
-LEFT JOIN (SELECT DISTINCT result_id, rule FROM suspicion_overrides) AS o USING (result_id, rule)
+LEFT JOIN (SELECT DISTINCT result_id, rule FROM suspicion_overrides) AS o
+    ON o.result_id = s.result_id AND o.rule = s.rule
 WHERE s.result_id IN (
     SELECT result_id FROM suspicion_overrides UNION ALL SELECT result_id FROM suspicions WHERE event_id <> result_id
 )
@@ -59,7 +60,7 @@ JOIN (
     SELECT pack, arg_max(used, (recorded_at, event_id)) AS used, arg_max(version, (recorded_at, event_id)) AS version
     FROM knowledge_packs
     GROUP BY pack
-) AS chosen USING (pack)
+) AS chosen ON chosen.pack = p.pack
 WHERE p.version IS NOT NULL AND NOT (chosen.used AND p.version = chosen.version)
 """
 # `RESULTS_REJUDGED` is used only where later events judge anything, because the join costs every query a tenth. Only
@@ -91,7 +92,8 @@ LEFT JOIN (
     SELECT run_id, model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, processes,
         weights_sha256, bool_and(passed) AS passed
     FROM verifications
-    GROUP BY ALL
+    GROUP BY run_id, model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, processes,
+        weights_sha256
 ) AS v ON r.run_id IS NOT DISTINCT FROM v.run_id AND r.model_id = v.model_id AND r.hardware = v.hardware
     AND r.choice IS NOT DISTINCT FROM v.choice AND r.mode = v.mode AND r.processes IS NOT DISTINCT FROM v.processes
     AND r.device_id IS NOT DISTINCT FROM v.device_id AND r.precision IS NOT DISTINCT FROM v.precision
@@ -285,7 +287,7 @@ def require_current(settings: Settings) -> Projection:
     if projection is None:
         raise WarehouseEmpty(
             f"There are no tables at {settings.warehouse_dir} yet: `accel db rebuild` makes them of what was measured "
-            "(`accel bench run`) or imported (`accel migrate PATH`)."
+            "(`accel bench run`) or imported (`accel migrate PATH`), `accel knowledge add --all` of published figures."
         )
     return projection
 

@@ -18,7 +18,7 @@ from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Settings, SnapshotSettings
-from accel_platform.warehouse import build_layer, build_matrix
+from accel_platform.warehouse import build_layer, build_matrix, spark_engine
 from accel_platform.warehouse.layers import (
     Layer,
     Projection,
@@ -29,6 +29,7 @@ from accel_platform.warehouse.layers import (
     translate_write_errors,
 )
 from accel_platform.warehouse.rules import CheckResult, audit, audit_by_expectations, audited_columns
+from accel_platform.warehouse.spark_engine import SparkEngine
 
 _MAX_PROJECTIONS = 3
 """Number of projections that stay on disk after a publish; a reader keeps the one it has open in any case."""
@@ -122,6 +123,7 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
         If a snapshot is given and a file of it is damaged.
     """
     started = time.perf_counter()
+    engine = SparkEngine.of(settings)
     log = EventLog.open(settings)
     directory = settings.warehouse_dir
     with _lock(directory):
@@ -154,7 +156,7 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
             leftover.unlink()
         shutil.rmtree(directory / build_layer.SPILL, ignore_errors=True)
         file = f"layer-{time.time_ns()}.duckdb"
-        events = build_layer.fill_layer(directory / f".{file}", log, segments, below)
+        events = build_layer.fill_layer(directory / f".{file}", log, segments, below, engine)
         (directory / f".{file}").rename(directory / file)
         layers = (*(below.layers if below else ()), Layer(file, snapshot.id, events))
         built = Projection(directory, snapshot.id, build_layer.schema_id(), layers)
@@ -245,10 +247,10 @@ def publish(settings: Settings, staged: StagedProjection) -> None:
             if theirs is not None and ours < theirs:  # another process published a later snapshot since
                 return
             before = serving if theirs is not None and theirs <= ours and staged.mode != "full" else None
-        build_matrix.add_matrix(staged.projection, before)
+        build_matrix.add_matrix(staged.projection, before, SparkEngine.of(settings))
         write_durably(directory / "CURRENT", staged.projection.name)
         _served_marker(directory / staged.projection.name).touch()
-        _retire(directory, keep=staged.projection)
+        _retire(settings, keep=staged.projection)
 
 
 def _layers_in_service(projection: Projection) -> tuple[Layer, ...]:
@@ -298,11 +300,12 @@ def _served_marker(path: Path) -> Path:
     return path.with_suffix(".served")
 
 
-def _retire(directory: Path, *, keep: Projection) -> None:
+def _retire(settings: Settings, *, keep: Projection) -> None:
     """Delete all projections but the newest few, and layers that no remaining one uses.
 
     One that was never in service stays for an hour, because the process that staged it may still audit it.
     """
+    directory = settings.warehouse_dir
     by_age = sorted(directory.glob("projection-*.json"), key=lambda path: path.stat().st_mtime_ns)
     for path in by_age[:-_MAX_PROJECTIONS]:
         served = _served_marker(path)
@@ -318,6 +321,7 @@ def _retire(directory: Path, *, keep: Projection) -> None:
     for path in directory.glob("layer-*.duckdb*"):  # and the `.wal` of a layer that DuckDB could not close
         if path.name.removesuffix(".wal") not in used:
             path.unlink()
+    spark_engine.retire(settings, used)
 
 
 @contextmanager

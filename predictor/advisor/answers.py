@@ -142,13 +142,17 @@ def build_answer(
 
 def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -> str | None:
     """Return a warning where answers are in the default precision, and on some hardware a shorter one is usual."""
-    answered = [c for c, result in zip(query.candidates, results, strict=True) if result.figures is not None]
+    answered = [
+        candidate
+        for candidate, result in zip(query.candidates, results, strict=True)
+        if result.figures is not None and result.figures.precision is not None
+    ]
     faster = dict.fromkeys(c.spec.name for c in answered if c.spec.peak_fp16_tensor_tflops)
     if not faster:
         return None
     return (
-        f"No precision was given: all figures are of {query.precision}. On {_named(list(faster))} float16 or "
-        "bfloat16 is usual and faster: ask for it."
+        f"No precision was given: figures that state theirs are of {query.precision}. On {_named(list(faster))} "
+        "float16 or bfloat16 is usual and faster: ask for it."
     )
 
 

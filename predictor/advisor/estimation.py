@@ -167,7 +167,9 @@ def _unsupported_runtime(query: ResolvedQuery, candidate: Candidate) -> Abstenti
 def _unsupported_precision(query: ResolvedQuery, target: Target) -> str | None:
     """Return why the platform's runtime lacks the precision there; None where it has it, and for other runtimes."""
     runtime = RUNTIMES.get(target.hardware)
-    return runtime.precision_problem(query.precision) if runtime and runtime.backend == target.backend else None
+    if runtime is None or runtime.backend != target.backend:
+        return None
+    return runtime.in_mode(query.mode).precision_problem(query.precision)
 
 
 def _check_precision(
@@ -199,5 +201,5 @@ def _exceeds_memory(query: ResolvedQuery, candidate: Candidate) -> Abstention | 
     return Abstention(
         "does_not_fit",
         f"does not fit in memory: its {what} alone take {rounded(needed_gib)} GiB in {query.precision}, "
-        f"{candidate.target.device} has {spec.memory_gib:g} GiB",
+        f"{candidate.target.device} has {rounded(spec.memory_gib)} GiB",
     )

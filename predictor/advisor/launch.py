@@ -10,7 +10,11 @@ _SGLANG = (
     "--context-length {length}"
 )
 _TRTLLM = "trtllm-serve {model} --tp_size {devices}{split} --max_batch_size {users} --max_seq_len {length}"
-_LLAMA_CPP = "llama-server -m {model}.gguf -ngl 999 --parallel {users} --ctx-size {context}"
+_LLAMA_CPP = "llama-server -m {file}.gguf -ngl 999 --parallel {users} --ctx-size {context}"
+
+
+_NO_BFLOAT16_BEFORE = 2020
+"""Year from which on NVIDIA's GPUs compute in bfloat16 (compute capability 8.0, Ampere)."""
 
 
 def launch_command(placed: Placed, model: str, longest: int) -> str:
@@ -23,16 +27,17 @@ def launch_command(placed: Placed, model: str, longest: int) -> str:
     small_cache = deployment.cache_type == "fp8"
     users = placed.most_running
     fields = {"model": model, "devices": devices, "users": users, "length": longest, "context": longest * users}
+    half = " --dtype half" if lacks_bfloat16(placed) else ""
     if deployment.engine == "vllm":
         split = (
             f" --data-parallel-size {devices} --enable-expert-parallel"
             if apart
             else f" --tensor-parallel-size {devices}"
         )
-        return _VLLM.format(split=split, **fields) + (" --kv-cache-dtype fp8" if small_cache else "")
+        return _VLLM.format(split=split, **fields) + half + (" --kv-cache-dtype fp8" if small_cache else "")
     if deployment.engine == "sglang":
         split = f" --dp {devices} --enable-dp-attention --ep-size {devices}" if apart else ""
-        return _SGLANG.format(split=split, **fields) + (" --kv-cache-dtype fp8_e5m2" if small_cache else "")
+        return _SGLANG.format(split=split, **fields) + half + (" --kv-cache-dtype fp8_e5m2" if small_cache else "")
     if deployment.engine == "trtllm":
         command = _TRTLLM.format(split=f" --ep_size {devices}" if apart else "", **fields)
         options = ["enable_attention_dp: true"] * apart + ["kv_cache_config: {dtype: fp8}"] * small_cache
@@ -40,4 +45,11 @@ def launch_command(placed: Placed, model: str, longest: int) -> str:
             return command
         lines = " ".join(f"'{option}'" for option in options)
         return f"printf '%s\\n' {lines} > options.yaml && {command} --extra_llm_api_options options.yaml"
-    return _LLAMA_CPP.format(**fields)
+    return _LLAMA_CPP.format(file=model.rpartition("/")[2], **fields)
+
+
+def lacks_bfloat16(placed: Placed) -> bool:
+    """Return True where a deployment in bfloat16 has to run in float16, because its GPUs have no bfloat16."""
+    spec = placed.deployment.device
+    old = spec.vendor == "NVIDIA" and (spec.release_year or _NO_BFLOAT16_BEFORE) < _NO_BFLOAT16_BEFORE
+    return old and placed.deployment.quantization == "bfloat16"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events.types import Mode
 from accel_platform.hardware.catalog import form_factor_caution
 from accel_platform.precisions import PRECISIONS, canonical_precision
 from predictor.advisor.candidates import AbsentDevice, Candidate, choose_candidates
 from predictor.advisor.serving_state import ServingState
-from predictor.data.evidence import CellKey, Target
+from predictor.data.evidence import CellKey, Evidence, Target
 from predictor.data.model_resolution import (
     ResolvedModel,
     resolve_item_cost,
@@ -21,6 +21,7 @@ from predictor.data.model_resolution import (
 )
 from predictor.data.traced_models import InputSizes, ItemCost
 from predictor.schemas.requests import ModelConfig, ModelFigures, OwnDevice, Query
+from predictor.serving.loads import find_served_model
 
 DEFAULT_PRECISION = "float32"
 
@@ -89,6 +90,19 @@ class ResolvedQuery:
         return own if pixels is None else [*own, pixels]
 
 
+def _resolve_subject(query: Query, evidence: Evidence) -> ResolvedModel:
+    """Return the queried model. Raises NotFound, with the command that knows it where it is one of served models."""
+    try:
+        return resolve_queried_model(query.model, evidence)
+    except NotFound as error:
+        if isinstance(query.model, str) and find_served_model(query.model) is not None:
+            command = f"accel serving {query.model}"
+            raise NotFound(
+                f"{error} Served by an engine it is known: `{command}` answers, also for one user."
+            ) from error
+        raise
+
+
 def resolve_query(
     state: ServingState, query: Query, hardware: Sequence[str | OwnDevice] | None, *, priced: bool = False
 ) -> ResolvedQuery:
@@ -108,7 +122,7 @@ def resolve_query(
     """
     evidence = state.evidence
     precision_warning = None if query.precision is not None else _stored_precision(query.model)
-    subject = resolve_queried_model(query.model, evidence)
+    subject = _resolve_subject(query, evidence)
     length, length_warning = resolve_sequence_length(subject, query.sequence_length, evidence, query.mode)
     tokens, tokens_warning = None, None
     if query.mode == "generation":

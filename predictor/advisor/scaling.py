@@ -82,17 +82,17 @@ def measured_estimate(evidence: Evidence, cells: Iterable[CellKey]) -> Estimate 
         if summary is not None:
             source = _describe_source(evidence, summary)
             runs = "one run" if summary.runs == 1 else f"{summary.runs} runs"
-            place = _describe_place(cell, "target")
+            label = cell.target.label
             cautions = []
             if cell.precision is None:
                 assumed = "may be of 16 bits or fewer" if cell.mode == "generation" else "are taken for float32"
-                cautions.append(f"The figures {place} state no precision; they {assumed}.")
+                cautions.append(f"{label}: the figures state no precision; they {assumed}.")
             if summary.noisy:
-                cautions.append(f"The figures {place} were measured while the machine was restless.")
+                cautions.append(f"{label}: the figures are noisy, for their samples scatter too much.")
             if summary.from_rate:
                 cautions.append(
-                    f"Only a rate is published {place}: the latency is batch size over rate, and may be longer for one "
-                    "request alone."
+                    f"{label}: only a rate is published; the latency is batch size over rate, and may be longer for "
+                    "one request alone."
                 )
             return Estimate(
                 provenance="measured",

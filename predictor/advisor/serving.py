@@ -15,7 +15,7 @@ from predictor.advisor.deployments import at_rate, place, resolve_decoder, resol
 from predictor.advisor.serving_options import Candidate, missed_goal, missed_limit, option
 from predictor.advisor.similar_loads import SimilarLoads
 from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
-from predictor.serving.loads import Load, resolve_quantization
+from predictor.serving.loads import Load, hub_id_of, resolve_quantization
 from predictor.serving.measured_loads import MeasuredLoad, newest_versions, version_key
 from predictor.serving.predictor import ServingPredictor, shipped_predictor
 from predictor.serving.queueing import MOST_SPREAD, Played, Traffic, alike, draw_traffic, play, spread, traced_traffic
@@ -53,7 +53,7 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         Candidate(each, seen or predicted, measured=seen is not None)
         for each, predicted, seen in zip(placed, times, same, strict=True)
     ]
-    as_option = partial(option, model=name, longest=longest, goals=query.goals, loads=loads)
+    as_option = partial(option, model=hub_id_of(name), longest=longest, goals=query.goals, loads=loads)
     play_queue = partial(_played, predictor, query=query, context=decoder.context)
     options, missed = _meeting(found, query, play_queue, as_option)
     served = {(each.device, each.devices) for each in options}

@@ -8,7 +8,7 @@ import numpy as np
 
 from accel_platform.table_io.values import rounded
 from predictor.advisor.deployments import Placed, end_to_end_ms
-from predictor.advisor.launch import launch_command
+from predictor.advisor.launch import lacks_bfloat16, launch_command
 from predictor.advisor.similar_loads import SimilarLoads
 from predictor.schemas.responses import Interval
 from predictor.schemas.serving import Memory, Percentile, ServingGoals, ServingOption, SlowRequests
@@ -196,6 +196,8 @@ def _cautions(found: Candidate, loads: SimilarLoads) -> list[str]:
                 f"{placed.devices} x {spec.name}: at the slow end of its limits requests pile up, because "
                 f"{wanted * placed.copies:,.0f} would be under way and {placed.fit.max_users * placed.copies} fit"
             )
+    if lacks_bfloat16(placed):
+        cautions.append(f"{spec.name} has no bfloat16: the command serves in float16")
     if spec.name not in loads.devices:
         cautions.append(f"no load was measured on {spec.name}: its figures follow from those of other GPUs")
     if not found.measured and not placed.deployment.loaded:

@@ -31,9 +31,9 @@ def _command(query: ResolvedQuery, hardware: str) -> str:  # noqa: PLR0911 - a r
         return f"ask for {NEW_TOKENS} output_tokens, which can be measured here: no other number is"
     if hardware.partition(":")[0] not in RUNTIMES:
         return f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
-    runtime = runtime_for(hardware)
+    runtime = runtime_for(hardware).in_mode(query.mode)
     if runtime.precision_problem(query.precision) is not None:
-        others = [name for name, other in RUNTIMES.items() if query.precision in other.precisions]
+        others = [name for name, other in RUNTIMES.items() if query.precision in other.in_mode(query.mode).precisions]
         if not others:
             return f"ask in a precision that it has: {', '.join(runtime.precisions)}"
         return f"ask for hardware that has {query.precision}: {', '.join(others)}"

@@ -147,10 +147,9 @@ def resolve_sequence_length(
     if counts:
         # Of equally frequent lengths the shortest, so that the order of rows does not matter.
         length = min(counts, key=lambda n: (-counts[n], n))
-        return (
-            length,
-            f"No sequence_length given: answering for {length}, at which {model.model_id} was measured most.",
-        )
+        by_others = "" if any(p.measured for p in stated) else " by others"
+        origin = f"at which {model.model_id} was measured most{by_others}"
+        return length, f"No sequence_length given: answering for {length}, {origin}."
     length = model.default_sequence_length
     if length is None:
         return None, None

@@ -135,6 +135,13 @@ def find_served_model(name: str) -> Decoder | None:
     return None
 
 
+def hub_id_of(name: str) -> str:
+    """Return the hub id of a published model that is called by its short name; any other name as it is."""
+    if "/" in name:
+        return name
+    return next((row["source"].split()[0] for row in _model_rows() if row["name"] == name.casefold()), name)
+
+
 def served_models() -> list[str]:
     """Return the names of the published models."""
     return [name for name, _ in _models()]
@@ -142,7 +149,6 @@ def served_models() -> list[str]:
 
 @cache
 def _models() -> tuple[tuple[str, Decoder], ...]:
-    rows = csv.DictReader(files(__package__).joinpath("models.csv").read_text(encoding="utf-8").splitlines())
     return tuple(
         (
             row["name"],
@@ -160,5 +166,11 @@ def _models() -> tuple[tuple[str, Decoder], ...]:
                 context=float(row["context"]),
             ),
         )
-        for row in rows
+        for row in _model_rows()
     )
+
+
+def _model_rows() -> list[dict[str, str]]:
+    """Return the rows of `models.csv`; each `source` begins with the model's hub id."""
+    text = files(__package__).joinpath("models.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))

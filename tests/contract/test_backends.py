@@ -23,8 +23,7 @@ from accel_platform.backends.base import Backend, Remote, Unsupported, Unsupport
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.backends.profiling import Profiled
 from accel_platform.backends.registry import RUNTIMES, Runtime, make_backend, runtime_for
-from accel_platform.bench.measure.verification import relative_rms, verify
-from accel_platform.bench.measure.worker import MIN_PRECISION_SHARE
+from accel_platform.bench.measure.verification import MIN_PRECISION_SHARE, relative_rms, verify
 from accel_platform.bench.prepare.artifacts import Artifacts, Shape
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
-from accel_platform.backends.base import Eager
-from accel_platform.backends.registry import make_backend
+from accel_platform.backends.base import Eager, Generating, Generation, UnsupportedPrecision
+from accel_platform.backends.registry import Artifact, make_backend
 from accel_platform.bench.measure import generation, job, training, worker
 from accel_platform.bench.measure.observation import MeterTarget
 from accel_platform.bench.measure.sampling import Sampling
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 FEW = Sampling(min_time_s=0.0, min_count=11, target_error=1.0, max_time_s=0.1, limit_s=20.0, warmup_max_s=0.0)
 HERE = MeterTarget("cpu", None)
 SHAPE = (2, 12)
-GPT, T5, BERT = (resolve_model(name) for name in ("gpt2-tiny", "t5-tiny", "bert-tiny"))
+GPT, T5, BERT, LLAMA = (resolve_model(name) for name in ("gpt2-tiny", "t5-tiny", "bert-tiny", "llama-tiny"))
 Prepared = dict[tuple[str, Mode], Artifacts]
 
 
@@ -156,6 +156,117 @@ class TestCuda(ModesContract):
     hardware = "cuda"
 
 
+class DecoderContract:
+    """Inherit and name the hardware, whose library generates by itself, and what it loads by precision."""
+
+    hardware: ClassVar[str]
+    artifacts: ClassVar[dict[str, Artifact]]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def decoders(cls, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+        """Every precision of a model with grouped queries."""
+        made = Artifacts.of(LLAMA, Settings(home=tmp_path_factory.mktemp("home")), mode="generation")
+        prepare_decoder(LLAMA, made, list(cls.artifacts.values()))
+        return made
+
+    def measured(self, made: Artifacts, precision: str = "float32", *, faulty: Any = None) -> dict[str, Any]:
+        backend = make_backend(self.hardware, threads=1, mode="generation")
+        assert isinstance(backend, Generating)
+        backend.load(made.artifact(self.artifacts[precision], 12), precision=precision)
+        if faulty is not None:
+            faulty(backend)
+        answer = generation.measure_generation(
+            backend, job.read_data(str(made.data(SHAPE))), FEW, precision=precision, target=HERE
+        )
+        backend.close()
+        return answer
+
+    def test_generated_tokens_are_those_of_the_reference(self, decoders: Artifacts) -> None:
+        answer = self.measured(decoders)
+        assert answer["verdict"]["passed"], answer["verdict"]["reason"]
+        assert answer["verdict"]["relative_error"] < 1e-5
+        assert answer["notes"] == {"equal_tokens_share": 1.0}
+        assert answer["precision_share"] == 1.0
+        assert answer["confirmed"]["seen"] == (answer["confirmed"]["asked"],)
+        figures = answer["figures"]
+        assert len(figures["token_samples_ns"]) == len(answer["samples_ns"]) * (generation.NEW_TOKENS - 1)
+        assert min(figures["token_samples_ns"]) > 0
+        # Prompt and tokens are most of a generation, by whichever clock.
+        assert 0.5 * sum(answer["samples_ns"]) < sum(figures["token_samples_ns"]) < sum(answer["samples_ns"])
+
+    @pytest.mark.parametrize("precision", ["int8", "int4"])
+    def test_quantized_weights_deviate_as_their_steps_do(self, decoders: Artifacts, precision: str) -> None:
+        answer = self.measured(decoders, precision)
+        assert answer["verdict"]["passed"], answer["verdict"]["reason"]
+        assert 1e-3 < answer["verdict"]["relative_error"] < answer["verdict"]["tolerance"]
+        assert 0.5 < answer["precision_share"] < 1.0
+        assert 0.0 <= answer["notes"]["equal_tokens_share"] <= 1.0
+
+    def test_a_precision_that_was_not_computed_in_is_found(self, decoders: Artifacts) -> None:
+        backend = make_backend(self.hardware, threads=1, mode="generation")
+        backend.load(decoders.artifact(self.artifacts["float32"], 12), precision="int8")
+        with pytest.raises(UnsupportedPrecision, match="none of the matrix products"):
+            generation.measure_generation(
+                backend, job.read_data(str(decoders.data(SHAPE))), FEW, precision="int8", target=HERE
+            )
+
+    def test_another_token_is_found(self, decoders: Artifacts) -> None:
+        margins = job.read_data(str(decoders.data(SHAPE)))["greedy"]["margins"]
+        row, column = np.unravel_index(margins.argmax(), margins.shape)
+
+        def slip(backend: Any) -> None:
+            generate = backend.generate
+
+            def generate_wrongly(prompt: Any, new_tokens: int) -> Generation:
+                found = generate(prompt, new_tokens)
+                found.tokens[row, column] += 1
+                return Generation(found.tokens, found.times_ns)
+
+            backend.generate = generate_wrongly
+
+        answer = self.measured(decoders, faulty=slip)
+        assert not answer["verdict"]["passed"]
+        assert answer["verdict"]["reason"].startswith(f"token {column + 1} of sequence {row + 1} is ")
+
+
+class TestOpenVINO(DecoderContract):
+    hardware = "openvino"
+    artifacts: ClassVar[dict[str, Artifact]] = {
+        "float32": "openvino-decoder",
+        "int8": "openvino-decoder-int8",
+        "int4": "openvino-decoder-int4",
+    }
+
+
+class TestOnnxRuntime(DecoderContract):
+    hardware = "onnxruntime"
+    artifacts: ClassVar[dict[str, Artifact]] = {
+        "float32": "onnx-decoder",
+        "int8": "onnx-decoder-int8",
+        "int4": "onnx-decoder-int4",
+    }
+
+    def test_a_model_that_the_builder_does_not_know_is_exported_by_torch(self, tmp_path: Path) -> None:
+        made = Artifacts.of(GPT, Settings(home=tmp_path), mode="generation")
+        told = prepare_decoder(GPT, made, ["onnx-decoder", "onnx-decoder-int4"], refused=1)
+        assert told["artifact"] == "onnx-decoder-int4"
+        assert told["failure_class"] == "unsupported_precision"
+        assert "builder has no gpt2" in told["reason"]
+        answer = self.measured(made)
+        assert answer["verdict"]["passed"], answer["verdict"]["reason"]
+        assert answer["verdict"]["relative_error"] < 1e-5
+
+
+def prepare_decoder(spec: ModelSpec, made: Artifacts, kinds: list[Artifact], *, refused: int = 0) -> Message:
+    """Prepare a model's decoders; return the first message, which refuses an artifact where one is to be refused."""
+    threads, said = torch.get_num_threads(), list[Message]()
+    prepare_worker.prepare_job({**prepared_job(spec, "generation", made), "kinds": kinds}, said.append)
+    torch.set_num_threads(threads)
+    assert [answer["kind"] for answer in said] == ["failed"] * refused + ["prepared"], said
+    return said[0]
+
+
 def test_the_reference_is_what_passes_without_a_cache_would_choose_one_by_one(prepared: Prepared) -> None:
     data = job.read_data(str(prepared["gpt2-tiny", "generation"].data(SHAPE)))
     model = build_model(GPT, head="AutoModelForCausalLM")
@@ -181,8 +292,8 @@ def test_what_is_fixed_in_a_model_stays_fixed_when_it_is_loaded(tmp_path: Path) 
 
 def test_a_runtime_of_graphs_refuses_in_its_words() -> None:
     said: list[Message] = []
-    job = {"hardware": "onnxruntime", "mode": "generation", "head": "AutoModelForCausalLM", "artifact": "none"}
+    job = {"hardware": "jax", "mode": "generation", "head": "AutoModelForCausalLM", "artifact": "none"}
     worker.measure_job({**job, "threads": 1, "processes": 1, "precision": "float32", "cells": []}, said.append)
     [answer] = said
     assert (answer["kind"], answer["failure_class"]) == ("not_loaded", "unsupported_mode")
-    assert "onnxruntime backend runs inference only, not generation" in answer["reason"]
+    assert "jax backend runs inference only, not generation" in answer["reason"]

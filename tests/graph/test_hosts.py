@@ -14,7 +14,7 @@ from dagster._core.launcher import WorkerStatus
 from accel_platform.bench.requests.lifecycle import Request, Requests, claim, close, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from assets.hosts import ALIVE_TAG, SILENT_CHECKS, HostRunLauncher
+from assets.heartbeat import ALIVE_TAG, SILENT_CHECKS, HostRunLauncher
 from assets.resources import Installation
 
 POOLS = {"cpu": "host-1/cpu-a", "openvino": "host-1/cpu-a", "openvino:gpu": "host-1/gpu-b"}
@@ -123,7 +123,7 @@ def test_a_run_that_fails_is_tried_three_times_in_all(host: Host, monkeypatch: p
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the disk is on fire")
 
-    monkeypatch.setattr("assets.hosts.plan_benchmark", broken)
+    monkeypatch.setattr("assets.hosts.measure_within_limits", broken)
     one = host.ask("cpu")
     for attempt in (1, 2, 3):
         [run] = host.tick()

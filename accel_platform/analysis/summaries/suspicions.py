@@ -23,7 +23,8 @@ GROUP BY rule, verdict
 ORDER BY results DESC, rule, verdict
 """
 _REASONS = """
-SELECT evidence AS reason, count(DISTINCT result_id) AS results, min(result_id::VARCHAR) AS example
+SELECT evidence AS reason, count(DISTINCT result_id) AS results, min(result_id::VARCHAR) AS example,
+    min(source_path) AS file
 FROM suspicions JOIN results USING (result_id)
 WHERE rule = ? AND verdict = ?
 GROUP BY evidence

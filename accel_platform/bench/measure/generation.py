@@ -1,6 +1,7 @@
 """Timing and verification of text generation: greedy decoding with a key-value cache.
 
-One sample is the generation of NEW_TOKENS tokens for the whole batch. The end-of-sequence token does not stop it.
+PyTorch models are decoded by the loop here; OpenVINO GenAI and ONNX Runtime GenAI have loops of their own. One sample
+is the generation of NEW_TOKENS tokens for the whole batch. The end-of-sequence token does not stop it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
-from accel_platform.backends.base import Arrays, UnsupportedMode
+from accel_platform.backends.base import Arrays, Generating, UnsupportedMode
 from accel_platform.bench.measure.observation import MeterTarget, observe
 from accel_platform.bench.measure.sampling import Sampling
-from accel_platform.bench.measure.verification import TOLERANCE, VerificationResult, degenerate_reason, verify
+from accel_platform.bench.measure.verification import (
+    TOLERANCE,
+    VerificationResult,
+    degenerate_reason,
+    require_precision_share,
+    verify,
+)
 
 NEW_TOKENS = 32
 """Per sequence. Another number would be another workload, so there is one for all."""
@@ -68,6 +75,20 @@ class GreedyDecoder:
             self._cache = {}
         self.timings_ns.append(tuple(end - start for start, end in pairwise(marks)))
 
+    def chosen(self) -> npt.NDArray[Any]:
+        """Return the tokens of the last generation, of shape (batch, new tokens)."""
+        found: npt.NDArray[Any] = self.tokens.cpu().numpy()
+        return found
+
+    def logits(self, forced: npt.NDArray[Any] | None = None) -> dict[str, npt.NDArray[np.float32]]:
+        """Return first and last logits, of the last generation or of one in which these tokens are chosen."""
+        import torch
+
+        if forced is not None:
+            self.run(forced=torch.from_numpy(forced).to(self.tokens.device))
+        pairs = {"first_logits": self.first_logits, "last_logits": self.last_logits}
+        return {name: value.float().cpu().numpy() for name, value in pairs.items()}
+
     def _mark(self, marks: list[int]) -> None:
         self._synchronize()
         marks.append(perf_counter_ns())
@@ -106,6 +127,32 @@ class GreedyDecoder:
                 self._cache = {name: kept}
                 return
         raise UnsupportedMode(f"{type(self._model).__name__} keeps no keys and values from token to token.")
+
+
+class RuntimeDecoder:
+    """One prompt that a runtime generates from by itself; to be used as `GreedyDecoder` is."""
+
+    def __init__(self, backend: Generating, prompt: Arrays) -> None:
+        if unknown := set(prompt) - {"input_ids", "attention_mask"}:
+            raise UnsupportedMode(f"The runtime generates from tokens alone, not from {', '.join(sorted(unknown))}.")
+        self._backend, self._prompt = backend, prompt
+        self._tokens: npt.NDArray[Any] = np.empty((0, 0), dtype=np.int64)
+        self.timings_ns: list[tuple[int, ...]] = []
+
+    def run(self) -> None:
+        """Generate from the prompt."""
+        found = self._backend.generate(self._prompt, NEW_TOKENS)
+        self._tokens = found.tokens
+        self.timings_ns.append(found.times_ns)
+
+    def chosen(self) -> npt.NDArray[Any]:
+        """Return the tokens of the last generation, of shape (batch, new tokens)."""
+        return self._tokens
+
+    def logits(self, forced: npt.NDArray[Any] | None = None) -> dict[str, npt.NDArray[np.float32]]:
+        """Return first and last logits as if the last generation's tokens, or these, were chosen."""
+        first, last = self._backend.logits(self._prompt, self._tokens if forced is None else forced)
+        return {"first_logits": first.astype(np.float32), "last_logits": last.astype(np.float32)}
 
 
 def make_prompt(inputs: Arrays, config: Any) -> dict[str, npt.NDArray[Any]]:
@@ -160,32 +207,40 @@ def measure_generation(
 ) -> dict[str, Any]:
     """Return one cell's answer: samples, figures, and the verdict on logits and tokens."""
     # The other prompt shows whether the logits depend on the prompt; it runs first, so it is also the cold run.
-    backend.compile(data["input"])
-    cold = GreedyDecoder(backend.model, data["other"], backend.synchronize)
+    cold, greedy = _decoder(backend, data["other"]), _decoder(backend, data["input"])
     cold.run()
-    other = _logits(cold)
-    greedy = GreedyDecoder(backend.model, data["input"], backend.synchronize)
     observed = observe(greedy.run, sampling, target=target)
     peak = backend.memory_device_peak_mib()
     rows = greedy.timings_ns[-len(observed["samples_ns"]) :]
-    tokens = greedy.tokens.cpu().numpy()
-    verdict = None
+    tokens = greedy.chosen()
+    share = require_precision_share(backend, precision) if isinstance(backend, Generating) else None
+    found = greedy.logits(data["greedy"]["tokens"] if "reference" in data else None)
+    other = cold.logits()
+    verdict, notes = None, {}
     if "reference" in data:
-        greedy.run(forced=_to_device_of(greedy.tokens, data["greedy"]["tokens"]))
-        verdict = _verify_tokens(verify(_logits(greedy), other, data["reference"], precision=precision), tokens, data)
+        verdict = _verify_tokens(verify(found, other, data["reference"], precision=precision), tokens, data)
+        notes = {"equal_tokens_share": float(np.mean(tokens == data["greedy"]["tokens"]))}
+    confirmed = backend.confirm() if isinstance(backend, Generating) else backend.confirm([greedy.last_logits])
     return {
         **observed,
         "compile_ms": None,
         "first_ms": sum(cold.timings_ns[0]) / 1e6,
         "figures": generation_figures(rows),
         "memory_device_peak_mib": peak,
-        "notes": {},
+        "notes": notes,
         "placement": None,
-        "precision_share": None,
-        "unfounded": degenerate_reason(_logits(greedy), other),
-        "confirmed": vars(backend.confirm([greedy.last_logits])),
+        "precision_share": share,
+        "unfounded": degenerate_reason(found, other),
+        "confirmed": vars(confirmed),
         "verdict": vars(verdict) if verdict else None,
     }
+
+
+def _decoder(backend: Any, prompt: Arrays) -> Any:
+    if isinstance(backend, Generating):
+        return RuntimeDecoder(backend, prompt)
+    backend.compile(prompt)
+    return GreedyDecoder(backend.model, prompt, backend.synchronize)
 
 
 def generation_figures(rows: Sequence[Sequence[int]]) -> dict[str, Any]:
@@ -234,14 +289,3 @@ def _verify_tokens(
 def _tolerated_margin(logits: npt.NDArray[Any], tolerance: float) -> float:
     """Return the largest margin that two logits, each wrong by the tolerance, can overturn."""
     return 2 * tolerance * float(np.sqrt(np.mean(logits.astype(np.float64) ** 2)))
-
-
-def _logits(greedy: GreedyDecoder) -> dict[str, npt.NDArray[np.float32]]:
-    pairs = {"first_logits": greedy.first_logits, "last_logits": greedy.last_logits}
-    return {name: value.float().cpu().numpy() for name, value in pairs.items()}
-
-
-def _to_device_of(tokens: Any, values: npt.NDArray[Any]) -> Any:
-    import torch
-
-    return torch.from_numpy(values).to(tokens.device)

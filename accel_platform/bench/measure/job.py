@@ -13,21 +13,19 @@ from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.subprocesses.json_child import Message
 
 if TYPE_CHECKING:
-    from accel_platform.backends.base import Backend
-
-if TYPE_CHECKING:
     from accel_platform.backends.base import Backend, Eager
 
 
 def load_backend(job: Message, send: Callable[[Message], None]) -> Backend | None:
     """Return the backend with the model after sending `loaded`; None after sending `not_loaded` with the reason."""
+    from accel_platform.backends.base import Generating
     from accel_platform.backends.registry import make_backend
 
     try:
         start = perf_counter_ns()
-        backend = make_backend(job["hardware"], threads=job["threads"])
+        backend = make_backend(job["hardware"], threads=job["threads"], mode=job["mode"])
         imported = perf_counter_ns()
-        if job["mode"] == "inference":
+        if job["mode"] == "inference" or (job["mode"] == "generation" and isinstance(backend, Generating)):
             backend.load(Path(job["artifact"]), precision=job["precision"])
         else:
             _require_eager(backend, job["mode"]).load(

@@ -118,7 +118,7 @@ def noise_reason(samples: Sequence[int], sampling: Sampling) -> str | None:
     middle = median_ns(samples)
     error = relative_error(samples)
     if error > 2 * sampling.target_error:
-        return f"the median is known to {error:.1%} only"
+        return f"the median may be off by {error:.1%}"
     half = len(samples) // 2
     drift = abs(median_ns(samples[half:]) - median_ns(samples[:half])) / middle
     if drift > 0.05:

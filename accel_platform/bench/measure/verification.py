@@ -5,31 +5,43 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from accel_platform.backends.base import UnsupportedPrecision
 from accel_platform.precisions import PRECISIONS
+
+if TYPE_CHECKING:
+    from accel_platform.backends.base import Backend, Generating
 
 _ROUNDINGS = 256
 """Roundings that follow one another on the way through a model: about ten in each of two dozen layers."""
 _SUM_ROUNDINGS = 8192
 """The same where sums are kept in the precision too: then a layer has hundreds."""
+_LAYERS = 24
+"""Layers whose weights are rounded, each adding an error of its own."""
+_LARGEST_OF_32 = 2.4
+"""The largest of 32 normally distributed weights, in their standard deviations: what one scale of int4 covers."""
 TOLERANCE = {
     "float32": 1e-3,
     "float16": math.sqrt(_SUM_ROUNDINGS) * PRECISIONS["float16"].roundoff,
     "bfloat16": math.sqrt(_ROUNDINGS) * PRECISIONS["bfloat16"].roundoff,
     "int8": math.sqrt(_ROUNDINGS) * PRECISIONS["int8"].roundoff,
+    "int4": math.sqrt(_LAYERS) * _LARGEST_OF_32 * PRECISIONS["int4"].roundoff / math.sqrt(12),
 }
 """Largest relative error that counts as right, by precision.
 
 Roundings are independent, so their errors add up as a random walk: n of them to about sqrt(n) times one. That is 0.044
 for float16, in which an NPU also keeps its sums (seen: 0.017, and 0.002 where sums are float32), 0.063 for bfloat16,
 whose sums every device keeps in float32 (seen: 0.012), and 0.125 for int8, where a tensor has steps of 2^-7 of its
-largest value (seen: 0.07). Wrong numbers differ by about 1. float32 backends differ by about 1e-6; there the tolerance
-is wide because sums are taken in any order.
+largest value (seen: 0.07). In int4, weights alone are rounded, in blocks of 32 with steps of 2^-3 of their largest:
+0.09 a layer, 0.42 in 24 of them (seen: 0.17). Wrong numbers differ by about 1. float32 backends differ by about 1e-6;
+there the tolerance is wide because sums are taken in any order.
 """
+MIN_PRECISION_SHARE = 0.5
+"""Share of a model's products that must run in the requested precision for the figure to be valid."""
 _SAME_OUTPUT_TOLERANCE = 1e-6
 """Outputs of different inputs that differ by less than this, relative to their size, do not depend on the input."""
 
@@ -84,6 +96,18 @@ def degenerate_reason(outputs: Outputs, other: Outputs) -> str | None:
     if all(relative_rms(other[name], values) < _SAME_OUTPUT_TOLERANCE for name, values in outputs.items()):
         return "the outputs do not depend on the input"
     return None
+
+
+def require_precision_share(backend: Backend | Generating, precision: str) -> float | None:
+    """Return the backend's share of products in the precision; None where it does not tell.
+
+    Raises UnsupportedPrecision for a share below MIN_PRECISION_SHARE.
+    """
+    share = backend.precision_share()
+    if share is not None and share < MIN_PRECISION_SHARE:
+        share_text = "none" if share == 0 else f"only {share:.0%}"
+        raise UnsupportedPrecision(f"{share_text} of the matrix products and convolutions ran in {precision}")
+    return share
 
 
 def relative_rms(values: npt.NDArray[Any], reference: npt.NDArray[Any]) -> float:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from accel_platform.backends.base import Backend
 
 PROFILED_RUNS = 10
-MIN_PRECISION_SHARE = 0.5
-"""Share of a model's products that must run in the requested precision for the figure to be valid."""
 
 
 def measure_job(job: Message, send: Callable[[Message], None]) -> None:
@@ -150,13 +148,9 @@ def _verify_outputs(backend: Backend, outputs: Any, other: Any, data: Path, prec
     """
     import numpy as np
 
-    from accel_platform.backends.base import UnsupportedPrecision
-    from accel_platform.bench.measure.verification import degenerate_reason, verify
+    from accel_platform.bench.measure.verification import degenerate_reason, require_precision_share, verify
 
-    share = backend.precision_share()
-    if share is not None and share < MIN_PRECISION_SHARE:
-        share_text = "none" if share == 0 else f"only {share:.0%}"
-        raise UnsupportedPrecision(f"{share_text} of the matrix products and convolutions ran in {precision}")
+    share = require_precision_share(backend, precision)
     with np.load(data) as stored:
         reference = group_by_part(stored, ("reference",))["reference"]
     verdict = verify(outputs, other, reference, precision=precision) if reference else None

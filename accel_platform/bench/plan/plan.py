@@ -9,7 +9,7 @@ from uuid import UUID
 
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
 from accel_platform.backends.detect import Inventory, fingerprint_of
-from accel_platform.backends.registry import Artifact, runtime_for
+from accel_platform.backends.registry import Artifact, Runtime, runtime_for
 from accel_platform.errors import InvalidInput
 from accel_platform.events.log import EventLog, Snapshot
 from accel_platform.events.types import MeasuredSeries, Mode, ResultRecorded
@@ -36,6 +36,11 @@ class Cell:
     """Number of training processes, each on a batch of its own."""
 
     @property
+    def runtime(self) -> Runtime:
+        """What serves its hardware name in its mode."""
+        return runtime_for(self.hardware).in_mode(self.mode)
+
+    @property
     def weights_sha256(self) -> str | None:
         """SHA-256 of real weights; None for random ones."""
         return self.model.weights.sha256 if self.model.weights else None
@@ -44,7 +49,7 @@ class Cell:
     def label(self) -> str:
         """Readable name, which omits default values."""
         length = f", length {self.sequence_length}" if self.sequence_length is not None else ""
-        precision = f", {self.precision}" if self.precision != runtime_for(self.hardware).precision else ""
+        precision = f", {self.precision}" if self.precision != self.runtime.precision else ""
         mode = f" · {self.mode}" if self.mode != "inference" else ""
         mode += f" in {self.processes} processes" if self.processes > 1 else ""
         weights = f", weights {self.model.weights.source}" if self.model.weights else ""
@@ -53,7 +58,7 @@ class Cell:
 
 def artifact_kind(cell: Cell) -> Artifact:
     """Return the kind of artifact that the cell's backend loads."""
-    return runtime_for(cell.hardware).precisions[cell.precision]
+    return cell.runtime.precisions[cell.precision]
 
 
 CellKey = tuple[str, str, str, int | None, int | None, str | None, str, int, str | None]
@@ -125,7 +130,7 @@ def plan_cells(
             name,
             batch_size,
             sequence_length_for(model, length),
-            precision or runtime_for(name).precision,
+            precision or runtime_for(name).in_mode(mode).precision,
             mode,
             processes if mode == "training" else 1,
         )
@@ -149,8 +154,8 @@ def group_by_process(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
     found: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         alone = cell if cell.mode == "training" else None
-        # A graph is exported for one sequence length, while weights serve all.
-        length = None if runtime_for(cell.hardware).reads == "weights" else cell.sequence_length
+        # A graph of one pass is exported for one sequence length, while weights serve all.
+        length = cell.sequence_length if cell.runtime.fixes_length else None
         found.setdefault((cell.model, cell.hardware, cell.mode, cell.precision, length, alone), []).append(cell)
     return [tuple(sorted(group, key=_item_count)) for group in found.values()]
 

@@ -38,9 +38,17 @@ def head_for(spec: ModelSpec, mode: Mode) -> Head | None:
 
 
 def supports_mode(hardware: str, mode: Mode) -> bool:
-    """Return whether the runtime has this mode: exported graphs hold one forward pass, so they serve inference only."""
-    return mode == "inference" or runtime_for(hardware).reads == "weights"
+    """Return whether the runtime has this mode: most exported graphs hold one forward pass and serve inference only.
 
+    OpenVINO and ONNX Runtime generate on the processor, by their libraries for it.
+    """
+    runtime = runtime_for(hardware)
+    generates = mode == "generation" and runtime.generation is not None and runtime.choice is None
+    return mode == "inference" or runtime.reads == "weights" or generates
+
+
+BUILDER_ARCHITECTURES = frozenset(("gemma", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3"))
+"""Decoders that ONNX Runtime GenAI's builder makes, and quantizes, as far as tried here. torch exports the others."""
 
 UNSUPPORTED_MODE = "unsupported_mode"
 UNSUPPORTED_PRECISION = "unsupported_precision"
@@ -51,7 +59,9 @@ def unsupported_reason(cell: Cell) -> FailureReason | None:
     refuse."""
     if (reason := _unsupported_mode_reason(cell)) is not None:
         return FailureReason("failed", UNSUPPORTED_MODE, reason)
-    if (reason := runtime_for(cell.hardware).precision_problem(cell.precision)) is not None:
+    if (reason := cell.runtime.precision_problem(cell.precision)) is not None:
+        return FailureReason("failed", UNSUPPORTED_PRECISION, reason)
+    if (reason := _unsupported_weights_reason(cell)) is not None:
         return FailureReason("failed", UNSUPPORTED_PRECISION, reason)
     return None
 
@@ -74,17 +84,39 @@ def memory_shortage(cell: Cell, memory_mib: float | None) -> str | None:
 
 
 def _unsupported_mode_reason(cell: Cell) -> str | None:
+    model, runtime = cell.model, cell.runtime
     if not supports_mode(cell.hardware, cell.mode):
         able = ", ".join(name for name in RUNTIMES if supports_mode(name, cell.mode))
-        return f"{runtime_for(cell.hardware).backend} runs inference only here; {cell.mode} runs on {able}"
-    model = cell.model
-    if not runs_on(model, runtime_for(cell.hardware).backend):
+        return f"{runtime.backend} runs inference only here; {cell.mode} runs on {able}"
+    if not runs_on(model, runtime.backend):
         readers = ", ".join(name for name in RUNTIMES if runs_on(model, runtime_for(name).backend))
         return f"{model.model_id} is {GRAPHS[model.architecture].name}, which runs on {readers}"
-    if head_for(model, cell.mode) is None:
+    head = head_for(model, cell.mode)
+    if head is None:
         if is_sourced(model):
             return f"of {model.model_id} only the forward pass is known: it is measured in inference"
         return f"{model.model_id} does not generate: no {model.architecture} model was made to predict the next token"
     if cell.processes > usable_cores():
         return f"training in {cell.processes} processes needs a core for each; here: {usable_cores()}"
+    return None if runtime.reads == "weights" or cell.mode == "inference" else _unsupported_decoder_reason(cell, head)
+
+
+def _unsupported_weights_reason(cell: Cell) -> str | None:
+    """Return why the decoder's weights cannot be quantized for its runtime; None where they can or need not be."""
+    if not cell.runtime.precisions[cell.precision].startswith("onnx-decoder-"):
+        return None
+    if cell.model.architecture in BUILDER_ARCHITECTURES:
+        return None
+    known = ", ".join(sorted(BUILDER_ARCHITECTURES))
+    return (
+        f"{cell.hardware} quantizes weights of {known} only, and {cell.model.model_id} is a {cell.model.architecture}"
+    )
+
+
+def _unsupported_decoder_reason(cell: Cell, head: Head) -> str | None:
+    """Return why a library that generates by itself cannot take the cell's model; None where it may."""
+    if head != "AutoModelForCausalLM":
+        return f"{cell.runtime.backend} generates with decoders alone here, which {cell.model.model_id} is not"
+    if missing := cell.runtime.missing_packages():
+        return f"{cell.hardware} generates with {' and '.join(missing)}: pip install accel-platform[genai]"
     return None

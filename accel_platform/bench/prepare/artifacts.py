@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 LAYOUT = 2
 """Raise it whenever what `prepare.py` writes changes."""
+_PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy", "timm")
+_MODE_PACKAGES: dict[Mode, tuple[str, ...]] = {"generation": ("openvino", "onnxruntime-genai", "nncf")}
+"""Further packages that decide what is written for a mode."""
 Shape = tuple[int, int | None]
 """Batch size and sequence length."""
 Exporter = Literal["dynamo", "torchscript", "openvino"]
@@ -38,7 +41,7 @@ class Artifacts:
         cls, spec: ModelSpec, settings: Settings, exporter: Exporter = "dynamo", mode: Mode = "inference"
     ) -> Artifacts:
         """Return the artifacts of a model. The folder's name hashes the config, real weights and library versions."""
-        versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy", "timm"))
+        versions = installed_versions((*_PACKAGES, *_MODE_PACKAGES.get(mode, ())))
         if spec.architecture == "openvino":
             exporter = "openvino"
         real = [spec.weights.sha256] if spec.weights else []
@@ -52,11 +55,18 @@ class Artifacts:
         return self.folder / "weights"
 
     def graph_folder(self, kind: Artifact, sequence_length: int | None) -> Path:
+        if "decoder" in kind:
+            return self.folder / kind
         made = f"-{self.exporter}" if kind == "onnx" and self.exporter != "dynamo" else ""
         return self.folder / (kind + made if sequence_length is None else f"{kind}{made}-{sequence_length}")
 
     def graph(self, kind: Artifact, sequence_length: int | None) -> Path:
-        """Return the path of a graph, which takes every batch size at one fixed sequence length."""
+        """Return the path of a graph, which takes every batch size at one fixed sequence length.
+
+        That of a decoder takes every length; its runtime finds it by its folder.
+        """
+        if "decoder" in kind:
+            return self.graph_folder(kind, None) / ("genai_config.json" if "onnx" in kind else "openvino_model.xml")
         name = GRAPH if kind == "aten" else "model.onnx"
         if kind == "onnx" and self.exporter == "openvino":
             name = "model.xml"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_platform.atomic_write import make_directory
 from accel_platform.bench.measure.failures import classify
-from accel_platform.bench.prepare import quantization
+from accel_platform.bench.prepare import decoder_export, quantization
 from accel_platform.bench.prepare.artifacts import Artifacts, Exporter, Shape
 from accel_platform.bench.prepare.aten_export import write_graph
 from accel_platform.subprocesses.json_child import Message, serve
@@ -86,12 +86,13 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
                 quantization.quantize_static_ranges(plain, spec, length, part)
 
     def write_graph_of(kind: Artifact, length: int | None) -> None:
+        if "decoder" in kind:
+            return _write_decoder(model, artifacts, kind)
         if kind.startswith("onnx-int8"):
-            write_quantized(kind, Artifacts(artifacts.folder).graph("onnx", length), length)
-            return
+            return write_quantized(kind, Artifacts(artifacts.folder).graph("onnx", length), length)
         write = _write_aten if kind == "aten" else _WRITERS[artifacts.exporter]
         with _disable_transformers_checks(), _publish_folder(artifacts.graph_folder(kind, length)) as part:
-            write(model, spec, length, part)
+            return write(model, spec, length, part)
 
     # Export graphs first, because a reference too large for the memory may kill the process.
     for kind in job["kinds"]:
@@ -153,6 +154,20 @@ def _write_data(make: Callable[[], dict[str, Any]], path: Path) -> None:
     part = path.with_name(f".{path.stem}-{os.getpid()}.npz")
     np.savez(part, allow_pickle=False, **make())
     part.replace(path)
+
+
+def _write_decoder(model: Any, artifacts: Artifacts, kind: Artifact) -> None:
+    _, _, quantized = kind.partition("decoder-")
+    with _disable_transformers_checks(), _publish_folder(artifacts.graph_folder(kind, None)) as part:
+        if kind.startswith("onnx"):
+            decoder_export.write_onnx_decoder(model, artifacts.weights, quantized or "float32", part)
+        elif quantized:
+            plain = artifacts.graph("openvino-decoder", None)
+            if not plain.exists():
+                _write_decoder(model, artifacts, "openvino-decoder")
+            decoder_export.compress_openvino_decoder(plain, quantized, part)
+        else:
+            decoder_export.write_openvino_decoder(model, part)
 
 
 def _write_onnx(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:

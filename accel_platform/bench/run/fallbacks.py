@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.bench.prepare.artifacts import Exporter
@@ -58,7 +57,7 @@ def fallbacks_for(cell: Cell, cause: FailureReason, taken: Collection[Cell] = ()
 
 def _expand(name: FallbackName, cell: Cell, taken: Collection[Cell]) -> Iterator[Fallback]:
     """Yield the fallbacks of this name: several for a batch to be halved, none where it would change nothing."""
-    runtime = runtime_for(cell.hardware)
+    runtime = cell.runtime
     if name == "second_attempt":
         yield Fallback(name, cell)
     elif name == "float32":

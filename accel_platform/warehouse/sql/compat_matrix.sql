@@ -7,27 +7,33 @@
 -- this device's p50, then the median over the shapes both have; high >= 0.8, medium >= 0.4, low below, NULL where no
 -- other device measured any shape of that model.
 WITH matrix_cells AS ($matrix_cells),
-judged AS (
-    SELECT *, NOT measured OR measured_fingerprint IS NOT DISTINCT FROM
-            arg_max(measured_fingerprint, (last_at, last_event_id)) FILTER (WHERE measured)
-            OVER (PARTITION BY model_id, hardware, choice, device_id, mode) AS today,
-        CASE failing WHEN 'unverified' THEN 'outputs not verified'
-            WHEN 'wrong' THEN 'outputs differ from the reference' ELSE last_reason END AS problem
+machines AS (
+    SELECT *, max(CASE WHEN measured AND measured_fingerprint IS NOT NULL
+            THEN {last_at: last_at, last_id: last_id, fingerprint: measured_fingerprint} END
+        ) OVER (PARTITION BY model_id, hardware, choice, device_id, mode) AS newest_machine
     FROM matrix_cells
 ),
+current AS (
+    SELECT *, NOT measured OR measured_fingerprint IS NOT DISTINCT FROM newest_machine.fingerprint AS today FROM machines
+),
+judged AS (
+    SELECT *, CASE failing WHEN 'unverified' THEN 'outputs not verified'
+            WHEN 'wrong' THEN 'outputs differ from the reference' ELSE last_reason END AS problem
+    FROM current
+),
 decided AS (
-    SELECT *, max(last_at) FILTER (WHERE works) OVER shape AS last_worked,
-        today AND row_number() OVER (
-            shape ORDER BY today DESC, failing IS NOT DISTINCT FROM 'unverified', measured DESC,
-            last_at DESC, last_event_id DESC
-        ) = 1 AS stands
+    SELECT *, max(CASE WHEN works THEN last_at END) OVER shape AS last_worked,
+        today AND row_number() OVER by_age = 1 AS stands
     FROM judged
     WINDOW shape AS (PARTITION BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length,
-        image_size, processes)
+        image_size, processes),
+    by_age AS (PARTITION BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length,
+        image_size, processes
+        ORDER BY today DESC, failing IS NOT DISTINCT FROM 'unverified', measured DESC, last_at DESC, last_id DESC)
 ),
 shapes AS (
     SELECT model_id, mode, precision, batch_size, sequence_length, image_size, processes, min(steady_p50_ms) AS best_ms,
-        count(DISTINCT (hardware, device_id)) FILTER (WHERE NOT disturbed) AS devices
+        count(DISTINCT {hardware: hardware, device_id: device_id}) FILTER (WHERE NOT disturbed) AS devices
     FROM decided
     WHERE works AND stands
     GROUP BY model_id, mode, precision, batch_size, sequence_length, image_size, processes
@@ -50,15 +56,17 @@ summed AS (
         -- Shown in float32 if measured in it, for the shape that most devices were measured at, then the smallest, so that a row compares like with like.
         min_by(
             {batch_size: batch_size, sequence_length: sequence_length, latency_p50_ms: latency_p50_ms, disturbed: disturbed},
-            (precision IS DISTINCT FROM 'float32', -devices, coalesce(processes, 1), batch_size,
-             coalesce(sequence_length, 0), coalesce(image_size, 0), latency_p50_ms, last_event_id)
+            {other: CASE WHEN precision = 'float32' THEN 0 ELSE 1 END, devices: -devices, processes: coalesce(processes, 1),
+             any_batch: CASE WHEN batch_size IS NULL THEN 1 ELSE 0 END, batch_size: batch_size, sequence_length: coalesce(sequence_length, 0),
+             image_size: coalesce(image_size, 0), untimed: CASE WHEN latency_p50_ms IS NULL THEN 1 ELSE 0 END, latency_p50_ms: latency_p50_ms,
+             last_id: last_id}
         ) FILTER (WHERE works AND stands) AS shown,
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
         sum(results) FILTER (WHERE NOT works)::BIGINT AS results_failed,
         max(last_at) FILTER (WHERE works) AS last_worked_at, max(last_at) FILTER (WHERE NOT works) AS last_failed_at,
-        max((last_at, last_event_id, dated_problem, last_failure_class)) FILTER (WHERE NOT works AND stands) AS last_problem,
-        list_sort(list(last_event_id) FILTER (WHERE works AND stands)) AS working_evidence,
-        list_sort(list(last_event_id) FILTER (WHERE NOT works AND stands)) AS failing_evidence
+        max({last_at: last_at, last_id: last_id, problem: dated_problem, failure_class: last_failure_class}) FILTER (WHERE NOT works AND stands) AS last_problem,
+        list_sort(list(last_id) FILTER (WHERE works AND stands)) AS working_evidence,
+        list_sort(list(last_id) FILTER (WHERE NOT works AND stands)) AS failing_evidence
     FROM rated
     GROUP BY model_id, hardware, device_id, mode
 )
@@ -67,7 +75,7 @@ SELECT model_id, model_family, hardware, device_id, device_name, device_count, m
     CASE WHEN relative_speed >= 0.8 THEN 'high' WHEN relative_speed >= 0.4 THEN 'medium'
          WHEN relative_speed IS NOT NULL THEN 'low' END AS rating,
     relative_speed, shown.batch_size, shown.sequence_length, shown.latency_p50_ms, shown.disturbed, coalesce(results_ok, 0) AS results_ok,
-    coalesce(results_failed, 0) AS results_failed, last_problem[3] AS reason, last_problem[4] AS failure_class,
+    coalesce(results_failed, 0) AS results_failed, last_problem.problem AS reason, last_problem.failure_class AS failure_class,
     last_worked_at, last_failed_at,
     CASE WHEN any_works THEN working_evidence ELSE failing_evidence END AS evidence
 FROM summed

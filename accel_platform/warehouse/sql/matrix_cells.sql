@@ -1,29 +1,35 @@
 -- Attempts summed up as far as `compat_matrix` needs them: one row per shape of a model on a device, kind (measured or
 -- imported), fingerprint of measurements, and outcome. Attempts of one row all come to stand or fall together, so new
 -- results change the rows of their own shapes alone.
-WITH attempts AS (
+WITH tried AS (
     SELECT *, coalesce(occurred_at, recorded_at) AS tried_at, provenance = 'measured' AS measured,
-        coalesce(latency_p50_ms, latency_mean_ms) AS typical_ms,
-        status = 'ok' AND (provenance = 'imported' OR coalesce(verified, false)) AS works,
-        CASE WHEN status <> 'ok' THEN status WHEN measured AND verified IS NULL THEN 'unverified'
-             WHEN measured AND NOT verified THEN 'wrong' END AS failing
+        CASE WHEN disturbed THEN true ELSE false END AS unsteady, coalesce(latency_p50_ms, latency_mean_ms) AS typical_ms
     FROM judged_results
     -- What a runtime does not compute in says nothing of the model.
     WHERE counts AND failure_class IS DISTINCT FROM 'unsupported_precision'
 ),
-summed AS (
+attempts AS (
+    SELECT *, status = 'ok' AND (provenance = 'imported' OR coalesce(verified, false)) AS works,
+        CASE WHEN status <> 'ok' THEN status WHEN measured AND verified IS NULL THEN 'unverified'
+             WHEN measured AND NOT verified THEN 'wrong' END AS failing,
+        CASE WHEN measured THEN fingerprint END AS measured_fingerprint
+    FROM tried
+),
+grouped AS (
     SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
         min(device_count) AS device_count, mode, precision, batch_size, sequence_length, image_size, processes,
-        count(*) AS results, measured, CASE WHEN measured THEN fingerprint END AS measured_fingerprint, works, failing,
-        bool_and(disturbed IS TRUE) AS disturbed,
-        median(typical_ms) FILTER (WHERE disturbed IS NOT TRUE) AS steady_p50_ms,
+        count(*) AS results, measured, measured_fingerprint, works, failing, bool_and(unsteady) AS disturbed,
+        median(typical_ms) FILTER (WHERE NOT unsteady) AS steady_p50_ms,
         -- Where none was steady, those left are all there are.
-        coalesce(steady_p50_ms, median(typical_ms) FILTER (WHERE disturbed IS TRUE)) AS latency_p50_ms,
+        median(typical_ms) FILTER (WHERE unsteady) AS unsteady_p50_ms,
         -- One maximum, because each orders whole rows, which is most of the work.
-        max({last_at: tried_at, last_event_id: event_id, last_reason: reason, last_failure_class: failure_class})
-            AS newest
+        max({tried_at: tried_at, event_id: event_id, reason: reason, failure_class: failure_class}) AS newest
     FROM attempts
     GROUP BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, image_size, processes,
         measured, measured_fingerprint, works, failing
 )
-SELECT * EXCLUDE (newest), unnest(newest) FROM summed
+SELECT model_id, model_family, hardware, choice, device_id, device_name, device_count, mode, precision, batch_size,
+    sequence_length, image_size, processes, results, measured, measured_fingerprint, works, failing, disturbed,
+    steady_p50_ms, coalesce(steady_p50_ms, unsteady_p50_ms) AS latency_p50_ms, newest.tried_at AS last_at,
+    newest.event_id AS last_id, newest.reason AS last_reason, newest.failure_class AS last_failure_class
+FROM grouped

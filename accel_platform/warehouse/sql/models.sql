@@ -16,8 +16,8 @@ counted AS (
     WHERE model_family <> 'microbenchmark'
     GROUP BY model_id
 )
-SELECT model_id, d.architecture, coalesce(d.family, c.family) AS family, d.modality, d.aliases, d.config, d.size,
+SELECT coalesce(d.model_id, c.model_id) AS model_id, d.architecture, coalesce(d.family, c.family) AS family, d.modality, d.aliases, d.config, d.size,
     d.parameters, d.layers, d.flops_per_item, d.activation_bytes_per_item, d.layer_output_bytes_per_item,
     d.image_size, d.sequence_length, d.operators, coalesce(c.results, 0) AS results
 FROM described AS d
-FULL JOIN counted AS c USING (model_id)
+FULL JOIN counted AS c ON c.model_id = d.model_id

@@ -24,8 +24,8 @@ said AS (
     WHERE type IN ('ShiftAccepted', 'ShiftRejected')
     GROUP BY payload->>'$.regression_id'
 ),
-accepted AS (FROM said WHERE type = 'ShiftAccepted'),
-rejected AS (FROM said WHERE type = 'ShiftRejected'),
+accepted AS (SELECT * FROM said WHERE type = 'ShiftAccepted'),
+rejected AS (SELECT * FROM said WHERE type = 'ShiftRejected'),
 since AS (
     SELECT f.regression_id, f.before_ms, f.after_ms, r.status = 'ok' AS works, r.latency_p50_ms,
         row_number() OVER (PARTITION BY f.regression_id ORDER BY r.result_id DESC) AS age
@@ -50,10 +50,13 @@ now AS (
 )
 SELECT f.regression_id, CASE WHEN a.regression_id IS NOT NULL THEN 'accepted'
         WHEN r.regression_id IS NOT NULL THEN 'rejected' WHEN n.gone THEN 'gone' ELSE 'open' END AS state,
-    f.state AS direction, f.* EXCLUDE (regression_id, state, found_at), f.found_at,
+    f.state AS direction, f.found_by, f.model_id, f.hardware, f.choice, f.device_id, f.fingerprint, f.mode, f.precision,
+    f.batch_size, f.sequence_length, f.processes, f.weights_sha256, f.before_ms, f.after_ms, f.change_percent, f.p_value,
+    f.noise_percent, f.processes_before, f.processes_after, f.first_result, f.evidence, f.commits_before,
+    f.commits_after, f.reason, f.found_at,
     a.at AS accepted_at, a.by AS accepted_by, a.reason AS accepted_reason,
     r.at AS rejected_at, r.by AS rejected_by, r.reason AS rejected_reason, r.results AS rejected_results
 FROM found AS f
-LEFT JOIN accepted AS a USING (regression_id)
-LEFT JOIN rejected AS r USING (regression_id)
-LEFT JOIN now AS n USING (regression_id)
+LEFT JOIN accepted AS a ON a.regression_id = f.regression_id
+LEFT JOIN rejected AS r ON r.regression_id = f.regression_id
+LEFT JOIN now AS n ON n.regression_id = f.regression_id

@@ -14,7 +14,7 @@ claimed AS (
         arg_max(host_id, (payload->>'$.attempt')::BIGINT) AS host_id
     FROM events
     WHERE type = 'BenchmarkClaimed'
-    GROUP BY ALL
+    GROUP BY (payload->>'$.request_id')::UUID
 ),
 closed AS (
     SELECT (payload->>'$.request_id')::UUID AS request_id, min(occurred_at) AS closed_at,
@@ -28,5 +28,5 @@ SELECT a.request_id, coalesce(d.status, CASE WHEN c.request_id IS NULL THEN 'ope
     a.hardware, a.requested_by, a.requested_at, a.priority, a.max_runtime_s, a.host, coalesce(c.attempts, 0) AS attempts,
     c.claimed_by, c.host_id, c.claimed_at, d.closed_at, d.reason, coalesce(d.run_ids, []) AS run_ids, a.config
 FROM asked AS a
-LEFT JOIN claimed AS c USING (request_id)
-LEFT JOIN closed AS d USING (request_id)
+LEFT JOIN claimed AS c ON c.request_id = a.request_id
+LEFT JOIN closed AS d ON d.request_id = a.request_id

@@ -3,7 +3,7 @@
 -- rule of MLPerf Inference): p50 11, p90 64, p95 130, p99 662.
 WITH parsed AS (
     SELECT event_id, run_id, host_id, source, occurred_at, recorded_at, samples_ns, len(samples_ns) AS n,
-        json_transform(payload, '{
+        unnest(json_transform(payload, '{
             "model_id": "VARCHAR", "model_family": "VARCHAR", "hardware": "VARCHAR", "choice": "VARCHAR",
             "backend": "VARCHAR",
             "device_id": "VARCHAR", "device_name": "VARCHAR", "fingerprint": "VARCHAR", "threads": "INTEGER",
@@ -20,27 +20,31 @@ WITH parsed AS (
             "backward_ms": "DOUBLE", "optimizer_ms": "DOUBLE", "processes": "BIGINT", "scaling_efficiency": "DOUBLE",
             "iterations": "BIGINT", "noisy": "BOOLEAN", "provenance": "VARCHAR",
             "status": "VARCHAR", "reason": "VARCHAR", "failure_class": "VARCHAR", "remedy": "VARCHAR",
-            "occurred_local": "TIMESTAMP", "source_path": "VARCHAR", "original": {"image_size": "DOUBLE"},
-            "environment": {"contention": {"others_share": "DOUBLE", "waiting_share": "DOUBLE"}}}') AS p
+            "occurred_local": "TIMESTAMP", "source_path": "VARCHAR", "original": {"image_size": "VARCHAR"},
+            "environment": {"contention": {"others_share": "DOUBLE", "waiting_share": "DOUBLE"}}}'))
     FROM new_events
     WHERE type = 'ResultRecorded'
 ),
 figures AS (
     -- Selecting quantiles, linear interpolation between order statistics (Hyndman & Fan type 7), is quicker than sorting.
+    -- Between whole nanoseconds they have two decimals; rounded to them, they are the same on every engine and processor.
     SELECT *, list_avg(samples_ns) / 1e6 AS mean_ms,
-        CASE WHEN n >= 11 THEN list_aggregate(samples_ns, 'quantile_cont', [0.5, 0.9, 0.95, 0.99]) END AS quantiles_ns
+        list_aggregate(samples_ns, 'quantile_cont', [0.5, 0.9, 0.95, 0.99]) AS quantiles_ns
     FROM parsed
 ),
 -- One device, one name: what sources call `h100_sxm` or `Nvidia H100 GPU` goes by its name in the spec sheet. A device of
 -- a host of this log keeps its identity; hosts that a file describes (`imported-`) are somebody else's, and one device of
 -- theirs is one. `4 x h100_sxm` are four of them, which is another device to compare with.
-sheet AS (SELECT unnest($device_keys) AS key, unnest($device_names) AS name),
+sheet AS (SELECT * FROM (VALUES $device_sheet) AS listed (key, name)),
+counted AS (
+    SELECT *, try_cast(regexp_extract(device_name, '^(\d+) x ', 1) AS INTEGER) AS stated_count FROM figures
+),
 named AS (
-    SELECT f.*, try_cast(regexp_extract(p.device_name, '^(\d+) x ', 1) AS INTEGER) AS stated_count,
-        CASE WHEN coalesce(starts_with(host_id, 'imported-'), true) AND p.provenance <> 'measured'
+    SELECT p.*,
+        CASE WHEN coalesce(starts_with(p.host_id, 'imported-'), true) AND p.provenance <> 'measured'
                   AND sheet.name IS NOT NULL
-             THEN coalesce(stated_count || ' x ', '') || sheet.name END AS catalogued
-    FROM figures AS f
+             THEN coalesce(CAST(p.stated_count AS VARCHAR) || ' x ', '') || sheet.name END AS catalogued
+    FROM counted AS p
     LEFT JOIN sheet
         ON sheet.key = regexp_replace(lower(regexp_replace(p.device_name, '^\d+ x ', '')), $device_noise, '', 'g')
 ),
@@ -53,13 +57,13 @@ rows AS (
         CASE WHEN p.device_name IS NOT NULL THEN coalesce(stated_count, 1) END AS device_count,
         p.fingerprint, p.threads,
         p.mode, p.precision, p.batch_size, p.sequence_length,
-        p.original.image_size AS image_size, -- pixels along an edge, where a file states them; ours are the model's own
+        try_cast(p.original.image_size AS DOUBLE) AS image_size, -- pixels along an edge, where a file states them; ours are the model's own
         p.weights_source, p.weights_sha256,
         coalesce(mean_ms, p.latency_mean_ms) AS latency_mean_ms,
-        CASE WHEN n IS NULL THEN p.latency_p50_ms WHEN n >= 11 THEN quantiles_ns[1] / 1e6 END AS latency_p50_ms,
-        CASE WHEN n IS NULL THEN p.latency_p90_ms WHEN n >= 64 THEN quantiles_ns[2] / 1e6 END AS latency_p90_ms,
-        CASE WHEN n IS NULL THEN p.latency_p95_ms WHEN n >= 130 THEN quantiles_ns[3] / 1e6 END AS latency_p95_ms,
-        CASE WHEN n IS NULL THEN p.latency_p99_ms WHEN n >= 662 THEN quantiles_ns[4] / 1e6 END AS latency_p99_ms,
+        CASE WHEN n IS NULL THEN p.latency_p50_ms WHEN n >= 11 THEN round(quantiles_ns[1], 2) / 1e6 END AS latency_p50_ms,
+        CASE WHEN n IS NULL THEN p.latency_p90_ms WHEN n >= 64 THEN round(quantiles_ns[2], 2) / 1e6 END AS latency_p90_ms,
+        CASE WHEN n IS NULL THEN p.latency_p95_ms WHEN n >= 130 THEN round(quantiles_ns[3], 2) / 1e6 END AS latency_p95_ms,
+        CASE WHEN n IS NULL THEN p.latency_p99_ms WHEN n >= 662 THEN round(quantiles_ns[4], 2) / 1e6 END AS latency_p99_ms,
         coalesce(list_min(samples_ns) / 1e6, p.latency_min_ms) AS latency_min_ms,
         coalesce(list_max(samples_ns) / 1e6, p.latency_max_ms) AS latency_max_ms,
         CASE WHEN n IS NULL THEN p.latency_std_ms WHEN n >= 2 THEN list_stddev_samp(samples_ns) / 1e6 END
@@ -79,6 +83,6 @@ rows AS (
             AND coalesce(p.environment.contention.waiting_share > 0.05, false) AS disturbed,
         p.provenance, p.status, p.reason, p.failure_class, p.remedy,
         occurred_at, p.occurred_local, recorded_at, source, p.source_path
-    FROM named
+    FROM named AS p
 )
 SELECT *, $broken_rules AS broken_rules FROM rows

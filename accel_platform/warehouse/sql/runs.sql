@@ -19,10 +19,10 @@ finished AS (
 counted AS (
     SELECT run_id, count(*) AS results, min(source) AS source FROM results WHERE run_id IS NOT NULL GROUP BY run_id
 )
-SELECT run_id, s.kind, c.source, s.host_id, s.started_at, f.finished_at, f.duration_s,
+SELECT coalesce(s.run_id, f.run_id, c.run_id) AS run_id, s.kind, c.source, s.host_id, s.started_at, f.finished_at, f.duration_s,
     CASE WHEN f.status IS NOT NULL THEN f.status WHEN s.run_id IS NOT NULL THEN 'running' END AS status, f.reason,
     f.cells_ok, f.cells_failed, f.cells_skipped, coalesce(c.results, 0) AS results, s.plan, s.software,
     s.labels, s.labels->>'$.commit' AS "commit"
 FROM started AS s
-FULL JOIN finished AS f USING (run_id)
-FULL JOIN counted AS c USING (run_id)
+FULL JOIN finished AS f ON f.run_id = s.run_id
+FULL JOIN counted AS c ON c.run_id = coalesce(s.run_id, f.run_id)

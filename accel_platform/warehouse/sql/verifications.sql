@@ -10,4 +10,7 @@ WITH parsed AS (
     FROM new_events
     WHERE type = 'VerificationRecorded'
 )
-SELECT * REPLACE (coalesce(mode, 'inference') AS mode) FROM parsed
+SELECT event_id, run_id, host_id, occurred_at, model_id, hardware, choice, backend, device_id,
+    coalesce(mode, 'inference') AS mode, precision, batch_size, sequence_length, processes, weights_sha256, passed,
+    reference, max_abs_error, relative_error, tolerance, constant_output, reason
+FROM parsed

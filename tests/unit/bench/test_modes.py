@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from accel_platform.bench.measure.failures import classify
 from accel_platform.bench.plan.plan import Cell, group_by_process, plan_cells
 from accel_platform.bench.plan.support import head_for, resolve_mode, supports_mode, unsupported_reason
 from accel_platform.errors import InvalidInput
+from accel_platform.hardware import host
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.workloads.model_catalog import resolve_model
 
@@ -53,14 +56,60 @@ def test_what_a_mode_forbids_is_said_before_anything_is_built() -> None:
     assert encoder is not None
     assert encoder.failure_class == "unsupported_mode"
     assert encoder.reason == "bert-tiny does not generate: no bert model was made to predict the next token"
-    graph = unsupported_reason(Cell(GPT, "openvino", 1, 16, mode="generation"))
+    graph = unsupported_reason(Cell(GPT, "jax", 1, 16, mode="generation"))
     assert graph is not None
-    assert graph.reason == "openvino runs inference only here; generation runs on cpu, cuda, rocm, mps"
+    able = "cpu, cuda, rocm, mps, openvino, onnxruntime"
+    assert graph.reason == f"jax runs inference only here; generation runs on {able}"
+    trained = unsupported_reason(Cell(GPT, "openvino", 1, 16, mode="training"))
+    assert trained is not None
+    assert trained.reason == "openvino runs inference only here; training runs on cpu, cuda, rocm, mps"
     crowd = unsupported_reason(Cell(BERT, "cpu", 1, 16, mode="training", processes=usable_cores() + 1))
     assert crowd is not None
     assert "needs a core for each" in crowd.reason
     assert supports_mode("openvino", "inference")
     assert not supports_mode("webgpu", "training")
+
+
+@pytest.mark.parametrize("hardware", ["openvino", "onnxruntime"])
+def test_libraries_that_generate_by_themselves_take_decoders_and_say_what_they_lack(
+    hardware: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = Cell(GPT, hardware, 1, 16, mode="generation")
+    assert unsupported_reason(decoder) is None
+    both = unsupported_reason(replace(decoder, model=resolve_model("t5-tiny")))
+    assert both is not None
+    assert both.reason == f"{hardware} generates with decoders alone here, which t5-tiny is not"
+    llama = replace(decoder, model=resolve_model("llama-tiny"))
+    assert [unsupported_reason(replace(llama, precision=name)) for name in ("int8", "int4")] == [None, None]
+    quantized = unsupported_reason(replace(decoder, precision="int4"))
+    if hardware == "openvino":
+        assert quantized is None
+    else:
+        assert quantized is not None
+        assert quantized.failure_class == "unsupported_precision"
+        assert quantized.reason.endswith("smollm3 only, and gpt2-tiny is a gpt2")
+    in_one_pass = unsupported_reason(Cell(GPT, hardware, 1, 16, "int4"))
+    assert in_one_pass is not None
+    assert in_one_pass.failure_class == "unsupported_precision"
+    assert "generation only" in in_one_pass.reason
+    elsewhere = unsupported_reason(replace(decoder, hardware="openvino:gpu"))
+    assert elsewhere is not None
+    assert "inference only" in elsewhere.reason
+    monkeypatch.setattr(host, "version", _not_installed)
+    absent = unsupported_reason(decoder)
+    assert absent is not None
+    assert absent.reason.startswith(f"{hardware} generates with ")
+    assert f"{hardware}-genai" in absent.reason
+    assert absent.reason.endswith("pip install accel-platform[genai]")
+
+
+def _not_installed(package: str) -> str:
+    raise PackageNotFoundError(package)
+
+
+def test_a_decoder_serves_every_length_in_one_process() -> None:
+    cells = plan_cells([GPT], ["openvino"], [1], [16, 32], modes=("inference", "generation"))
+    assert sorted(len(group) for group in group_by_process(cells)) == [1, 1, 2]
 
 
 def test_modes_have_names() -> None:

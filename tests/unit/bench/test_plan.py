@@ -90,7 +90,7 @@ def test_precisions_go_by_several_names(text: str, name: str) -> None:
     assert resolve_precision(text) == name
 
 
-@pytest.mark.parametrize(("text", "words"), [("bfloat61", "Did you mean bfloat16"), ("int4", "int"), ("x", "Known")])
+@pytest.mark.parametrize(("text", "words"), [("bfloat61", "Did you mean bfloat16"), ("int3", "int"), ("x", "Known")])
 def test_a_precision_nobody_measures_is_refused_with_close_names(text: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         resolve_precision(text)

@@ -28,10 +28,10 @@ from accel_platform.bench.requests.lifecycle import (
     runs_of,
 )
 from accel_platform.cli.requests import parse_seconds
-from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import BenchmarkRequested, RunStarted
-from accel_platform.requested_benchmarks import take_requests
+from accel_platform.requested_benchmarks import AttemptLog, open_attempt, take_requests
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import stage
 from assets.routing import LOST_S, AttemptRun, next_step
@@ -98,6 +98,26 @@ def test_of_two_hosts_that_claim_an_attempt_one_has_it(log: EventLog) -> None:
     assert claim(log, one, 2, claimed_by="b")
     request = _looked(log)[one]
     assert (request.state, request.attempts, request.claimed_by) == ("running", 2, "b")
+
+
+def test_an_attempt_stores_nothing_more_once_a_later_one_has_begun(log: EventLog) -> None:
+    [one] = request_benchmark(ASKED, log)
+    claim(log, one, 1, claimed_by="here")
+    request = open_attempt(log, one, 1)
+    assert request is not None
+    mine = AttemptLog(log, request)
+    event = Event.of(RunStarted(kind="benchmark"), source="test", host_id="here", run_id="a-run")
+    assert mine.append([event], key="run-1").new
+    claim(log, one, 2, claimed_by="there")
+    assert open_attempt(log, one, 1) is None
+    with pytest.raises(AccelError, match="a later attempt has begun"):
+        mine.append([event], key="run-2")
+    assert "run-2" not in log.snapshot().segments
+    second = open_attempt(log, one, 2)
+    assert second is not None
+    assert AttemptLog(log, second).append([event], key="run-2").new
+    close(log, second, "done")
+    assert open_attempt(log, one, 2) is None
 
 
 def test_a_request_ends_once(log: EventLog) -> None:
@@ -272,8 +292,6 @@ def test_no_lengths_of_time(text: str) -> None:
         parse_seconds(text)
 
 
-# Python drops an interruption that meets hypothesis' callback of the garbage collector; it is repeated.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_host_without_dagster_takes_the_most_urgent_first_and_keeps_to_limits(
     settings: Settings, log: EventLog, here: str
 ) -> None:
@@ -292,7 +310,6 @@ def test_a_host_without_dagster_takes_the_most_urgent_first_and_keeps_to_limits(
     assert [_looked(log)[one].state for one in (elsewhere, absent)] == ["open", "open"]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_what_was_cancelled_stops_being_measured(settings: Settings, log: EventLog, here: str) -> None:
     [one] = request_benchmark({**ASKED, "effort": "thorough", "batch_sizes": [1, 2, 4, 8, 16, 32]}, log)
     claimed = threading.Event()

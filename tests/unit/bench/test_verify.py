@@ -65,7 +65,15 @@ def test_what_cannot_be_compared_fails_with_a_reason() -> None:
 
 
 def test_the_lower_the_precision_the_wider_the_tolerance_and_none_takes_what_is_wrong() -> None:
-    assert TOLERANCE["float32"] < TOLERANCE["float16"] < TOLERANCE["bfloat16"] < TOLERANCE["int8"] < 0.2
+    assert (
+        TOLERANCE["float32"]
+        < TOLERANCE["float16"]
+        < TOLERANCE["bfloat16"]
+        < TOLERANCE["int8"]
+        < 0.2
+        < TOLERANCE["int4"]
+        < 0.5
+    )
     assert set(TOLERANCE) == set(MEASURABLE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from accel_platform.events.types import Payload
 from accel_platform.precisions import canonical_precision
 from accel_platform.settings import Settings
 from predictor.advisor.advisor import Advisor
+from predictor.advisor.objectives import batch_spread
 from predictor.schemas.requests import PredictQuery, RecommendQuery
 from predictor.schemas.responses import Answer, PredictAnswer
 from predictor.training.train import train
@@ -330,9 +332,25 @@ def test_figures_without_a_length_do_not_answer_for_one(tmp_path: Path) -> None:
 
 def test_noisy_figures_carry_a_warning(tmp_path: Path) -> None:
     settings = world(tmp_path, [result(BERT, "cpu", 1, noisy=True), verified(BERT, "cpu", 1)])
-    assert any("restless" in w for w in _ask(Advisor(settings), "bert-base").warnings)
+    assert any("are noisy" in w for w in _ask(Advisor(settings), "bert-base").warnings)
     append(settings, [result(BERT, "cpu", 1, seed=1, noisy=False)])
-    assert not any("restless" in w for w in _ask(Advisor(settings), "bert-base").warnings)
+    assert not any("are noisy" in w for w in _ask(Advisor(settings), "bert-base").warnings)
+
+
+def test_own_noisy_cells_widen_no_figure_of_other_devices(tmp_path: Path) -> None:
+    quiet = [result(MODELS[0], "cpu", size) for size in (1, 2, 4)]
+    settings = world(tmp_path, [*quiet, *(verified(MODELS[0], "cpu", size) for size in (1, 2, 4))])
+    before = batch_spread(Advisor(settings).state().evidence)
+    wild = result(MODELS[1], "cpu", 1, noisy=True)
+    scattered = tuple(ns * (1 + 20 * (i % 3)) for i, ns in enumerate(wild.samples_ns))
+    append(settings, [wild.model_copy(update={"samples_ns": scattered}), verified(MODELS[1], "cpu", 1)])
+    assert before is not None
+    assert batch_spread(Advisor(settings).state().evidence) == before < math.log(1.5)
+
+
+def test_a_model_known_only_as_served_names_the_command_that_knows_it(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"`accel serving llama-3.1-70b` answers"):
+        _ask(Advisor(world(tmp_path)), "llama-3.1-70b")
 
 
 def test_two_machines_that_call_their_processor_the_same_stay_apart(tmp_path: Path) -> None:

@@ -455,6 +455,16 @@ def test_cost_follows_from_rent_and_tokens() -> None:
     assert "--tensor-parallel-size 1" in option.launch or "--tp 1" in option.launch or "--tp_size 1" in option.launch
 
 
+def test_the_command_names_the_hub_and_what_the_device_computes_in(measured: list[MeasuredLoad]) -> None:
+    asked = {"engine": "vllm", "goals": {"max_devices": 2}}
+    old, new = (ask(measured, hardware=[name], **asked).options[0] for name in ("NVIDIA T4", "H100"))
+    assert old.launch.startswith("vllm serve meta-llama/Llama-3.1-8B ")
+    assert "--dtype half" in old.launch
+    assert "has no bfloat16" in " ".join(old.cautions)
+    assert "--dtype" not in new.launch
+    assert "bfloat16" not in " ".join(new.cautions)
+
+
 def test_where_only_batches_were_measured_limits_are_wider_and_say_so(measured: list[MeasuredLoad]) -> None:
     answer = ask(measured, users=17, hardware=["H100", "MI300X"], goals={"max_devices": 1}, objective="latency")
     found = {option.device: option for option in answer.options}
@@ -467,7 +477,7 @@ def test_where_only_batches_were_measured_limits_are_wider_and_say_so(measured: 
     assert any("only whole batches were measured" in caution for caution in amd.cautions)
     assert amd.provenance == "predicted"
     local = ask(hardware=["RTX 4090"], engine="llama.cpp", goals={"max_devices": 1}, quantization="fp8").options
-    assert local[0].launch.startswith("llama-server -m llama-3.1-8b.gguf")
+    assert local[0].launch.startswith("llama-server -m Llama-3.1-8B.gguf")
 
 
 def test_a_batch_takes_longer_per_token_the_more_of_it_is_prompt() -> None:

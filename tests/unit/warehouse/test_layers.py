@@ -7,9 +7,9 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
+from generated_logs import arrivals
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -22,18 +22,6 @@ from accel_platform.bench.measure.contention import Contention, disturbance_by_o
 from accel_platform.cli.matrix import _cell_text
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, WarehouseEmpty
 from accel_platform.events import Event, EventLog
-from accel_platform.events.types import (
-    DeviceObserved,
-    DocumentImported,
-    HostObserved,
-    ModelDescribed,
-    RecordQuarantined,
-    RegressionFound,
-    RunFinished,
-    RunStarted,
-    ShiftAccepted,
-    ShiftRejected,
-)
 from accel_platform.settings import Settings
 from accel_platform.warehouse import build_layer, layers, publish, rules
 from accel_platform.warehouse.layers import TABLES, Layer, Projection, WarehouseDamaged, current, require_current
@@ -41,64 +29,6 @@ from accel_platform.warehouse.reader import Reader
 from factories import event, result, verification
 
 H100 = "NVIDIA H100 SXM5 80GB"
-_sizes = st.sampled_from([1, 4])
-_SERIES: Any = {"model_id": st.just("bert-base"), "hardware": st.just("cpu"), "device_id": st.just("cpu-test"),
-                "fingerprint": st.just("test"), "mode": st.just("inference"), "precision": st.just("float32"),
-                "batch_size": st.just(1), "sequence_length": st.just(128)}  # fmt: skip
-_payloads = st.one_of(
-    st.builds(
-        result,
-        hardware=st.sampled_from(["cpu", "openvino"]),
-        model_id=st.sampled_from(["bert-base", "vit-base"]),
-        batch_size=_sizes,
-        samples_ns=st.lists(st.integers(1, 10**9), max_size=70).map(tuple),
-    ),
-    st.builds(
-        result, status=st.just("failed"), reason=st.sampled_from(["out of memory", None]), samples_ns=st.just(())
-    ),
-    st.builds(
-        result,
-        mode=st.sampled_from(["generation", "training"]),
-        output_tokens=st.sampled_from([None, 32]),
-        prefill_ms=st.sampled_from([None, 1.0, 3.0]),
-        time_to_first_token_ms=st.sampled_from([None, 2.0]),
-        processes=st.sampled_from([None, 1, 2]),
-    ),
-    st.builds(verification, mode=st.sampled_from(["generation", "training"]), processes=st.sampled_from([None, 1, 2])),
-    st.builds(result, provenance=st.just("imported"), samples_ns=st.just(()), latency_mean_ms=st.floats(0, 100)),
-    st.builds(verification, batch_size=_sizes, passed=st.booleans()),
-    st.builds(HostObserved, hostname=st.sampled_from("ab"), os=st.just("x"), cpu_model=st.just("c"),
-              cpu_cores_logical=st.integers(1, 8), memory_mib=st.just(1.0)),
-    st.builds(DeviceObserved, hardware=st.just("cpu"), backend=st.just("pytorch"), available=st.booleans(),
-              device_id=st.sampled_from(["d1", "d2", None])),
-    st.builds(ModelDescribed, model_id=st.just("bert-base"), architecture=st.just("bert"), family=st.just("bert"),
-              modality=st.just("text"), parameters=st.integers(1, 9)),
-    st.builds(RunStarted, kind=st.sampled_from(["bench", "import"]), labels=st.sampled_from([{}, {"commit": "c"}])),
-    st.builds(RegressionFound, **_SERIES, regression_id=st.sampled_from("ab"), found_by=st.just("check"),
-              state=st.just("regressed"), before_ms=st.just(1.0), after_ms=st.sampled_from([None, 2.0, 500.0]),
-              processes_before=st.just(1), processes_after=st.just(2), first_result=st.just(UUID(int=0)),
-              evidence=st.just(())),
-    st.builds(ShiftAccepted, **_SERIES, regression_id=st.sampled_from("ab"), first_result=st.just(UUID(int=0)),
-              by=st.just("b"), reason=st.sampled_from("rs")),
-    st.builds(ShiftRejected, **_SERIES, regression_id=st.sampled_from("ab"), first_result=st.just(UUID(int=0)),
-              results=st.sampled_from([(), (UUID(int=0), UUID(int=1))]), by=st.just("b"), reason=st.sampled_from("rs")),
-    st.builds(RunFinished, status=st.just("succeeded"), duration_s=st.just(1.0)),
-    st.builds(DocumentImported, source_path=st.just("f"), content_sha256=st.just("0"), format=st.just("x"),
-              outcome=st.just("imported"), size_bytes=st.just(1)),
-    st.builds(RecordQuarantined, source_path=st.just("f"), rule=st.just("r"), reason=st.just("?"),
-              content=st.just("c")),
-)  # fmt: skip
-_events = st.builds(event, _payloads, host_id=st.sampled_from(["h1", "h2"]), run_id=st.sampled_from(["r1", "r2", None]))
-
-
-@st.composite
-def _arrivals(draw: st.DrawFn) -> tuple[list[Event], list[list[Event]]]:
-    """A set of events, and one way for them to arrive: any order, any doubles, any split into batches."""
-    events = draw(st.lists(_events, min_size=1, max_size=15, unique_by=lambda e: e.event_id))
-    stream = draw(st.permutations(events + draw(st.lists(st.sampled_from(events), max_size=6))))
-    cuts = sorted(draw(st.sets(st.integers(1, len(stream)), max_size=4)))
-    batches = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True) if a < b]
-    return events, batches
 
 
 def _stage_and_publish(settings: Settings, *, full: bool = False) -> Projection:
@@ -117,7 +47,7 @@ def _differences(one: dict[str, list[str]], other: dict[str, list[str]]) -> dict
 
 
 @pytest.mark.slow
-@given(_arrivals())
+@given(arrivals())
 @hypothesis_settings(max_examples=15, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # a step costs 0.3 s
 def test_any_arrival_incremental_or_full_gives_equal_rows(arrival: tuple[list[Event], list[list[Event]]]) -> None:
     events, batches = arrival
