@@ -207,7 +207,7 @@ def _write_packed(home: Path, names: Sequence[str], packs: int = 8) -> None:
         table = result_events(len(here), first=start).append_column("segment", pa.array(here, pa.string()))
         key = pack_key(Snapshot(frozenset(here)).id)
         log.store.publish(key, codec.to_parquet(table, key))
-    log.saved.merge(grace_s=0, packs=log.packs())
+    log.saved.merge(grace_s=0, packs=log.known_packs())
 
 
 def writers(root: Path, processes: int, each: int, appends: int) -> Figure:

@@ -27,11 +27,20 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Pack:
+    """What a pack holds."""
+
+    segments: frozenset[str]
+    events: int
+    """Number of events."""
+
+
+@dataclass(frozen=True)
 class Catalog:
-    """Snapshots in the order of their size, and the segments of packs."""
+    """Snapshots in the order of their size, and what packs hold, by pack id."""
 
     entries: tuple[Entry, ...]
-    packs: Mapping[str, frozenset[str]]
+    packs: Mapping[str, Pack]
     packed: Snapshot
     """The segments of all packs."""
 
@@ -41,20 +50,21 @@ class Catalog:
         return frozenset(entry.id for entry in self.entries)
 
     @classmethod
-    def of(cls, entries: Iterable[Entry], packs: Mapping[str, frozenset[str]], near: Snapshot | None) -> Catalog:
+    def of(cls, entries: Iterable[Entry], packs: Mapping[str, Pack], near: Snapshot | None) -> Catalog:
         """Return a catalog; `near` is a snapshot with many of the packs' segments, None if none is known."""
-        return cls(tuple(entries), packs, Snapshot(frozenset[str]().union(*packs.values()), near))
+        return cls(tuple(entries), packs, Snapshot(_union(packs), near))
 
     def encode(self) -> bytes:
         """Return the content of the catalog's file."""
         places: dict[str, int] = {}
-        for names in (*(entry.added for entry in self.entries), *map(sorted, self.packs.values())):
+        packed = (sorted(pack.segments) for pack in self.packs.values())
+        for names in (*(entry.added for entry in self.entries), *packed):
             for name in names:
                 places.setdefault(name, len(places))
         content = {
             "names": list(places),
             "snapshots": [[e.id, _ranges(e.added, places), _ranges(e.removed, places)] for e in self.entries],
-            "packs": [[pack, _ranges(members, places)] for pack, members in sorted(self.packs.items())],
+            "packs": [[i, pack.events, _ranges(pack.segments, places)] for i, pack in sorted(self.packs.items())],
             "product": f"{self.packed.product:x}",
         }
         text = json.dumps(content, separators=(",", ":")).encode()
@@ -71,14 +81,17 @@ class Catalog:
             return cls.of((Entry(*entry) for entry in content), {}, None)
         names = content["names"]
         entries = tuple(Entry(i, _names(a, names), _names(r, names)) for i, a, r in content["snapshots"])
-        packs = {pack: frozenset(_names(ranges, names)) for pack, ranges in content["packs"]}
-        packed = Snapshot.of_product(frozenset[str]().union(*packs.values()), int(content["product"], 16))
-        return cls(entries, packs, packed)
+        packs = {i: Pack(frozenset(_names(ranges, names)), events) for i, events, ranges in content["packs"]}
+        return cls(entries, packs, Snapshot.of_product(_union(packs), int(content["product"], 16)))
 
 
 def file_name(data: bytes) -> str:
     """Return the name of a catalog's file, which tells its content's hash."""
     return f"catalog-{hashlib.sha256(data).hexdigest()[:32]}.json.zst"
+
+
+def _union(packs: Mapping[str, Pack]) -> frozenset[str]:
+    return frozenset[str]().union(*(pack.segments for pack in packs.values()))
 
 
 def _ranges(names: Collection[str], places: Mapping[str, int]) -> list[int]:

@@ -53,7 +53,7 @@ def compact(log: EventLog, *, grace_s: float = GRACE_S) -> CompactionResult:
     """
     packed, broken = _pack(log)
     removed, found = _remove_packed(log, grace_s)
-    removed += log.saved.merge(grace_s=grace_s, packs=log.packs())
+    removed += log.saved.merge(grace_s=grace_s, packs=log.known_packs())
     return CompactionResult(packed, removed, (*broken, *found))
 
 
@@ -127,14 +127,15 @@ def _packs_to_absorb(log: EventLog, arriving: int) -> list[tuple[int, SegmentSou
     `arriving` is the number of events in new segments. There are about log4(n) packs below the largest size, and each
     event is written about log4(n) times, as in a size-tiered LSM tree.
     """
-    packs = [(count_rows(source.path), source) for source in _sources(log, [*map(pack_key, log.packs())])]
-    absorbed = []
-    for events, source in sorted(packs, key=lambda pack: pack[0]):
-        if events >= _MAX_PACK_EVENTS or events >= 4 * arriving:
+    known = log.known_packs()
+    absorbed: dict[str, int] = {}
+    for name in sorted(log.packs(), key=lambda name: (known[name].events, name)):
+        events = known[name].events
+        if not arriving or events >= _MAX_PACK_EVENTS or events >= 4 * arriving:
             break
-        absorbed.append((events, source))
+        absorbed[pack_key(name)] = events
         arriving += events
-    return absorbed if arriving else []
+    return list(zip(absorbed.values(), _sources(log, [*absorbed]), strict=True))
 
 
 def _remove_packed(log: EventLog, grace_s: float) -> tuple[int, list[str]]:

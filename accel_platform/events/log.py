@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from accel_platform.errors import InvalidInput, LogUnavailable
 from accel_platform.events import codec, seal
+from accel_platform.events.catalog import Pack
 from accel_platform.events.segment_set import Snapshot
 from accel_platform.events.segments import SegmentStore, open_store
 from accel_platform.events.snapshot_files import SnapshotFiles
@@ -64,7 +65,7 @@ class EventLog:
     def __init__(self, store: SegmentStore) -> None:
         self.store = store
         self.saved = SnapshotFiles(store)
-        self._packs: dict[str, frozenset[str]] = {}
+        self._packs: dict[str, Pack] = {}
         self._packs_listed_s = -math.inf
         self._latest: Snapshot | None = None
 
@@ -120,7 +121,7 @@ class EventLog:
         """
         if time.monotonic() - self._packs_listed_s > _PACKS_LISTED_FOR_S:
             self.packs()
-        return any(key in members for members in self._packs.values())
+        return any(key in pack.segments for pack in self._packs.values())
 
     def installation_id(self) -> str:
         """Return the random id of this installation, stored with the log; the first call creates it.
@@ -196,6 +197,12 @@ class EventLog:
 
     def sources(self, segments: Collection[str]) -> list[SegmentSource]:
         """Return local files that together hold exactly these segments. Raises NotFound if one is in no file."""
+        parts = self._parts(segments)
+        paths = self.store.local_paths(parts)
+        return [SegmentSource(path, key, part) for path, (key, part) in zip(paths, parts.items(), strict=True)]
+
+    def _parts(self, segments: Collection[str]) -> dict[str, frozenset[str] | None]:
+        """Return keys of blobs that together hold these segments, with the segments wanted of it, None for all."""
         wanted = set(segments)
         parts: dict[str, frozenset[str] | None] = {}
         for pack, members in sorted(self.packs().items(), key=lambda entry: -len(entry[1])):
@@ -203,9 +210,7 @@ class EventLog:
             if here:
                 parts[pack_key(pack)] = None if here == members else frozenset(here)
                 wanted -= here
-        parts |= dict.fromkeys(map(segment_key, sorted(wanted)))
-        paths = self.store.local_paths(parts)
-        return [SegmentSource(path, key, part) for path, (key, part) in zip(paths, parts.items(), strict=True)]
+        return parts | dict.fromkeys(map(segment_key, sorted(wanted)))
 
     def read(self, snapshot: Snapshot | None = None, *, types: Collection[str] | None = None) -> Iterator[Event]:
         """Yield the events at a snapshot (default: now), old versions lifted to the current ones.
@@ -216,12 +221,16 @@ class EventLog:
             yield from codec.from_arrow(_batches(source, types))
 
     def count_events(self, segments: Collection[str]) -> int:
-        """Return the number of events in these segments, by file footers alone where a whole file is wanted."""
-        return sum(
-            count_rows(source.path)
-            if source.segments is None
-            else sum(batch.num_rows for batch in _batches(source, None))
-            for source in self.sources(segments)
+        """Return the number of events in these segments; a pack that is wanted whole is not read for it."""
+        parts = self._parts(segments)
+        known = {key: pack.events for name, pack in self._packs.items() if parts.get(key := pack_key(name), ()) is None}
+        unknown = {key: part for key, part in parts.items() if key not in known}
+        paths = self.store.local_paths(unknown)
+        return sum(known.values()) + sum(
+            count_rows(path)
+            if part is None
+            else sum(batch.num_rows for batch in _batches(SegmentSource(path, key, part), None))
+            for path, (key, part) in zip(paths, unknown.items(), strict=True)
         )
 
     def packs(self) -> dict[str, frozenset[str]]:
@@ -229,14 +238,19 @@ class EventLog:
 
         A pack that no catalog tells of is read, which happens only where a compaction was killed.
         """
+        return {name: pack.segments for name, pack in self.known_packs().items()}
+
+    def known_packs(self) -> Mapping[str, Pack]:
+        """Return what each pack holds, as `packs` does."""
         present = parquet_names(self.store.keys(PACKS))
         if present - self._packs.keys():
             self._packs |= self.saved.packs()
-        for pack in present - self._packs.keys():
-            members = members_of(self.store.local_path(pack_key(pack)))
-            if Snapshot(members).has_id(pack):
-                self._packs[pack] = members
-        self._packs = {pack: members for pack, members in self._packs.items() if pack in present}
+        for name in present - self._packs.keys():
+            path = self.store.local_path(pack_key(name))
+            members = members_of(path)
+            if Snapshot(members).has_id(name):
+                self._packs[name] = Pack(members, count_rows(path))
+        self._packs = {name: pack for name, pack in self._packs.items() if name in present}
         self._packs_listed_s = time.monotonic()
         return self._packs
 

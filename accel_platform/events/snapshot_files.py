@@ -16,7 +16,7 @@ from typing import Any
 
 from accel_platform.errors import LogUnavailable, NotFound
 from accel_platform.events import catalog
-from accel_platform.events.catalog import Catalog, Entry
+from accel_platform.events.catalog import Catalog, Entry, Pack
 from accel_platform.events.segment_set import Snapshot
 from accel_platform.events.segments import SegmentStore
 
@@ -40,9 +40,9 @@ class SnapshotFiles:
         """Return the ids that `load` finds."""
         return self._single().union(*(read.ids for read in self._read_catalogs()))
 
-    def packs(self) -> dict[str, frozenset[str]]:
-        """Return the segments of each pack that a catalog tells of, by pack id; packs may be gone or new since."""
-        return {pack: members for read in self._read_catalogs() for pack, members in read.packs.items()}
+    def packs(self) -> dict[str, Pack]:
+        """Return what each pack holds that a catalog tells of, by pack id; packs may be gone or new since."""
+        return {name: pack for read in self._read_catalogs() for name, pack in read.packs.items()}
 
     def packed(self) -> Snapshot | None:
         """Return the largest snapshot whose id no name need be hashed for: the segments of a catalog's packs."""
@@ -98,7 +98,7 @@ class SnapshotFiles:
                 names.update(entry.added)
         return frozenset(names)
 
-    def merge(self, *, grace_s: float, packs: Mapping[str, frozenset[str]] | None = None) -> int:
+    def merge(self, *, grace_s: float, packs: Mapping[str, Pack] | None = None) -> int:
         """Write one catalog of all snapshots and of these packs, and remove files that an older catalog holds.
 
         Returns the number of files removed. A superseded file is removed `grace_s` after its successor appeared,

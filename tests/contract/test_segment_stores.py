@@ -146,6 +146,19 @@ class TestRequestsToS3:
                 assert len(EventLog.open(Settings(home=tmp_path / home, log_uri=bucket)).snapshot().segments) == 61
                 assert between.requests.total() <= most, between.requests
 
+    def test_counting_reads_no_pack(self, bucket: str, tmp_path: Path) -> None:
+        log = EventLog.open(Settings(home=tmp_path / "writer", log_uri=bucket))
+        for n in range(5):
+            log.append([event(result(batch_size=n + 1)), event(result(batch_size=n + 2))])
+        compact(log, grace_s=0)
+        log.append([event(result())])
+        reader = Settings(home=tmp_path / "reader", log_uri=bucket)
+        again = EventLog.open(reader)
+        assert again.count_events(again.snapshot().segments) == 11
+        assert not (reader.cache_dir / "log" / "packs").exists()
+        one = next(iter(next(iter(again.packs().values()))))
+        assert again.count_events({one}) == 2
+
     def test_what_is_superseded_goes_in_one_request(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:

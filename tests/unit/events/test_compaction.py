@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from accel_platform.errors import LogUnavailable, NotFound
-from accel_platform.events import EventLog, Snapshot
+from accel_platform.events import EventLog, Snapshot, codec
+from accel_platform.events.catalog import file_name
 from accel_platform.events.compaction import compact
+from accel_platform.events.log import pack_key, read_table
 from accel_platform.events.snapshot_files import SnapshotFiles
+from accel_platform.events.snapshots import find_snapshot
 from accel_platform.settings import Settings
 from factories import event, result
 
@@ -110,6 +116,7 @@ class TestCatalog:
         pack.write_bytes(b"")
         again = EventLog.open(settings)
         assert again.snapshot().segments == {"s0", "s1", "s2"}
+        assert again.count_events({"s0", "s1", "s2"}) == 3
         pack.write_bytes(content)
         assert again.snapshot() == log.snapshot()
 
@@ -131,6 +138,28 @@ class TestCatalog:
         [pack] = _files(settings, "packs")
         pack.unlink()
         assert EventLog.open(settings).snapshot().segments == frozenset()
+
+    def test_ids_and_catalogs_of_earlier_versions_are_found(self, settings: Settings, log: EventLog) -> None:
+        """Their ids were hashes of sorted names, and their catalogs listed snapshots alone."""
+        for n in range(3):
+            log.append([event(result(batch_size=n + 1))], key=f"s{n}")
+        names = sorted(log.snapshot().segments)
+        former = hashlib.sha256("\n".join(names).encode()).hexdigest()[:32]
+        compact(log, grace_s=0)
+        [pack] = _files(settings, "packs")
+        log.store.publish(pack_key(former), codec.to_parquet(read_table(pack), pack_key(former)))
+        pack.unlink()
+        for path in _files(settings, "snapshots"):
+            path.unlink()
+        listed = json.dumps([[former, names, []]]).encode()
+        content = len(listed).to_bytes(8, "little") + pa.compress(listed, codec="zstd", asbytes=True)
+        log.store.publish(f"snapshots/{file_name(content)}", content)
+        for _ in range(2):
+            again = EventLog.open(settings)
+            assert again.snapshot() == find_snapshot(again, former[:9]) == again.load_snapshot(former)
+            assert again.saved.damaged() == []
+            assert again.count_events(names) == 3
+            assert compact(again, grace_s=0).damaged == ()
 
     def test_packs_of_a_round_are_bounded_and_hold_large_segments(
         self, settings: Settings, log: EventLog, monkeypatch: pytest.MonkeyPatch
@@ -187,8 +216,6 @@ class TestSnapshotFiles:
         assert log.load_snapshot(Snapshot(frozenset(names[:100])).id).segments == set(names[:100])
 
     def test_lists_of_earlier_versions_are_read_and_merged(self, settings: Settings, log: EventLog) -> None:
-        import json
-
         old = Snapshot(frozenset({"a", "b"}))
         log.store.publish(f"snapshots/{old.id}.json", json.dumps(sorted(old.segments)).encode())
         new = Snapshot(frozenset({"a", "b", "c"}))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.events import set_hash
-from accel_platform.events.catalog import Catalog, Entry
+from accel_platform.events.catalog import Catalog, Entry, Pack
 from accel_platform.events.segment_set import Snapshot
 
 _names = st.frozensets(st.text("abc-01", min_size=1, max_size=6), max_size=12)
@@ -80,7 +80,7 @@ class TestCatalog:
         for number, names in enumerate(snapshots):
             entries.append(Entry(f"{number:032x}", sorted(names - before), sorted(before - names)))
             before = names
-        catalog = Catalog.of(entries, {Snapshot(members).id: members for members in packs}, None)
+        catalog = Catalog.of(entries, {Snapshot(names).id: Pack(names, n) for n, names in enumerate(packs)}, None)
         again = Catalog.decode(catalog.encode())
         assert [(e.id, sorted(e.added), sorted(e.removed)) for e in again.entries] == [
             (e.id, e.added, e.removed) for e in entries
