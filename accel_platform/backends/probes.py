@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,17 +50,22 @@ def _torch() -> Any:
     return torch
 
 
-def _cpu(_: str | None) -> dict[str, Any]:
+def _cpu(choice: str | None) -> dict[str, Any]:
     _torch()
+    if choice == "compile" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
+        raise Absent("torch.compile needs a C++ compiler, and there is none on the PATH")
     return _host_processor()
 
 
-def _cuda(_: str | None) -> dict[str, Any]:
+def _cuda(choice: str | None) -> dict[str, Any]:
     torch = _torch()
     if torch.version.cuda is None:
         driver = "an NVIDIA driver is loaded" if Path("/dev/nvidiactl").exists() else "no NVIDIA driver is loaded"
         raise Absent(f"the installed torch {torch.__version__} is built without CUDA, and {driver}")
-    return _torch_gpu(torch, "cuda", "NVIDIA")
+    found = _torch_gpu(torch, "cuda", "NVIDIA")
+    if choice == "compile" and find_spec("triton") is None:
+        raise Absent("torch.compile needs triton, which is not installed")
+    return found
 
 
 def _rocm(_: str | None) -> dict[str, Any]:
@@ -96,7 +102,8 @@ def _gpu_driver(torch: Any) -> str | None:
         return f"HIP {torch.version.hip}" + (f", driver {loaded}" if loaded else "")
     file = Path("/proc/driver/nvidia/version")
     found = re.search(r"Kernel Module\D*([\d.]+)", file.read_text(encoding="utf-8")) if file.is_file() else None
-    return f"CUDA {torch.version.cuda}" + (f", driver {found[1]}" if found else "")
+    driver = found[1] if found else gpu.driver()
+    return f"CUDA {torch.version.cuda}" + (f", driver {driver}" if driver else "")
 
 
 def _mps(_: str | None) -> dict[str, Any]:

@@ -39,6 +39,8 @@ class Runtime:
     """Why it has not the others, where there is more to say than that."""
     choices: str | None = None
     """Pattern of what may follow its name and a colon, where the runtime drives more than one device or browser."""
+    ways: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Backend and entry point of each choice that another backend serves: figures of two backends never mix."""
     choice: str | None = None
     """What followed the colon; None for the usual one."""
 
@@ -85,11 +87,33 @@ _WEBGPU_LACKS = {
 }
 _WEBNN_LACKS = dict.fromkeys(("float16", "int8"), "no browser that it was tried on has WebNN")
 
+_COMPILED = {"compile": ("pytorch-compile", "pytorch_compiled:CompiledPyTorchBackend")}
+_CAPTURED = {"graph": ("pytorch-graph", "pytorch_compiled:GraphPyTorchBackend")}
+
 RUNTIMES: dict[str, Runtime] = {
     runtime.hardware: runtime
     for runtime in (
-        Runtime("cpu", "pytorch", "cpu", "pytorch:PyTorchBackend", _PYTORCH, {**_FLOATS, "int8": "weights"}),
-        Runtime("cuda", "pytorch", "cuda", "pytorch:PyTorchBackend", _PYTORCH, _FLOATS, _CPU_ONLY),
+        Runtime(
+            "cpu",
+            "pytorch",
+            "cpu",
+            "pytorch:PyTorchBackend",
+            _PYTORCH,
+            {**_FLOATS, "int8": "weights"},
+            choices="compile",
+            ways=_COMPILED,
+        ),
+        Runtime(
+            "cuda",
+            "pytorch",
+            "cuda",
+            "pytorch:PyTorchBackend",
+            _PYTORCH,
+            {**_FLOATS, "tf32": "weights"},
+            _CPU_ONLY,
+            choices="compile|graph",
+            ways=_COMPILED | _CAPTURED,
+        ),
         # ROCm builds of torch drive AMD devices under the name "cuda".
         Runtime("rocm", "pytorch", "cuda", "pytorch:PyTorchBackend", _PYTORCH, _FLOATS, _CPU_ONLY),
         Runtime("mps", "pytorch", "mps", "pytorch:PyTorchBackend", _PYTORCH, _FLOATS, _CPU_ONLY),
@@ -182,7 +206,11 @@ def runtime_for(hardware: str) -> Runtime:
     if runtime.choices is None or not re.fullmatch(runtime.choices, choice):
         takes = f"{name}:<{runtime.choices}>" if runtime.choices else f"{name} alone"
         raise InvalidInput(f"No hardware is called {hardware!r}. This runtime takes {takes}.")
-    return replace(runtime, choice=choice)
+    if choice not in runtime.ways:
+        return replace(runtime, choice=choice)
+    backend, entry_point = runtime.ways[choice]
+    precisions = {name: artifact for name, artifact in runtime.precisions.items() if name != "int8"}
+    return replace(runtime, choice=choice, backend=backend, entry_point=entry_point, precisions=precisions)
 
 
 def in_browser(name: str, browser: str) -> str:

@@ -34,7 +34,7 @@ from accel_platform.workloads.model_catalog import resolve_model
 Arrays = dict[str, npt.NDArray[Any]]
 SPEC = resolve_model("bert-tiny")
 SHAPES: tuple[Shape, ...] = ((1, 16), (3, 16))
-CLOSENESS = {"float32": 1e-5, "float16": 5e-3, "bfloat16": 2e-2, "int8": 5e-2}
+CLOSENESS = {"float32": 1e-5, "tf32": 5e-3, "float16": 5e-3, "bfloat16": 2e-2, "int8": 5e-2}
 """Of bert-tiny's outputs, by precision: below a tenth of what wrong numbers differ by."""
 
 
@@ -46,7 +46,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def inventory() -> Inventory:
-    return detect(["wasm:firefox"])
+    return detect(["wasm:firefox", "cpu:compile", "cuda:compile", "cuda:graph"])
 
 
 def stored(artifacts: Artifacts, shape: Shape, part: str) -> Arrays:
@@ -174,7 +174,7 @@ class BackendContract:
         if not isinstance(backend, Profiled):
             pytest.skip(f"{backend.name} keeps no operator times")
         trace = tmp_path / "trace.json"
-        if self.hardware == "qnn":
+        if self.hardware == "qnn" or self.runtime.ways.get(self.runtime.choice or "") is not None:
             with pytest.raises(Unsupported, match="operator times"):
                 backend.operators(runs=3, trace=trace)
             return
@@ -212,7 +212,7 @@ class TorchContract(BackendContract):
         for shape in (SHAPES[1], SHAPES[0]):
             self.answer(backend, prepared, shape)
             peaks.append(backend.memory_device_peak_mib())
-        if self.hardware == "cpu":
+        if self.runtime.device == "cpu":
             assert peaks == [None, None]
             return
         large, small = peaks
@@ -224,7 +224,7 @@ class TorchContract(BackendContract):
     def test_float32_is_not_rounded_on_the_way(self, backend: Backend) -> None:
         import torch
 
-        device = {"cpu": "cpu", "mps": "mps"}.get(self.hardware, "cuda")
+        device = self.runtime.device
         generator = torch.Generator().manual_seed(1)
         image = torch.randn(2, 32, 40, 40, generator=generator)
         kernel = torch.randn(64, 32, 3, 3, generator=generator)
@@ -245,6 +245,18 @@ class TorchContract(BackendContract):
         backend.outputs()
         # Work still queued would be paid for here.
         assert perf_counter_ns() - began < 10 * took + 5_000_000
+        if self.runtime.device == "cuda":
+            import torch
+
+            backend.run()
+            assert torch.cuda.current_stream().query(), "something is queued still"
+
+    def test_the_device_is_seen_not_to_round_float32(self, backend: Backend) -> None:
+        import torch
+
+        from accel_platform.backends.pytorch import rounding_of
+
+        assert rounding_of(torch.device(self.runtime.device)) == "ieee"
 
 
 class TestTorchCpu(TorchContract):
@@ -253,6 +265,19 @@ class TestTorchCpu(TorchContract):
 
 class TestTorchCuda(TorchContract):
     hardware = "cuda"
+
+
+@pytest.mark.slow
+class TestTorchCompiledOnCpu(TorchContract):
+    hardware = "cpu:compile"
+
+
+class TestTorchCompiledOnCuda(TorchContract):
+    hardware = "cuda:compile"
+
+
+class TestTorchGraphOnCuda(TorchContract):
+    hardware = "cuda:graph"
 
 
 class TestTorchRocm(TorchContract):

@@ -18,6 +18,7 @@ _SUM_ROUNDINGS = 8192
 """The same where sums are kept in the precision too: then a layer has hundreds."""
 TOLERANCE = {
     "float32": 1e-3,
+    "tf32": math.sqrt(_ROUNDINGS) * PRECISIONS["tf32"].roundoff,
     "float16": math.sqrt(_SUM_ROUNDINGS) * PRECISIONS["float16"].roundoff,
     "bfloat16": math.sqrt(_ROUNDINGS) * PRECISIONS["bfloat16"].roundoff,
     "int8": math.sqrt(_ROUNDINGS) * PRECISIONS["int8"].roundoff,

@@ -38,8 +38,11 @@ def head_for(spec: ModelSpec, mode: Mode) -> Head | None:
 
 
 def supports_mode(hardware: str, mode: Mode) -> bool:
-    """Return whether the runtime has this mode: exported graphs hold one forward pass, so they serve inference only."""
-    return mode == "inference" or runtime_for(hardware).reads == "weights"
+    """Return whether the runtime has this mode: exported and compiled graphs hold one forward pass, so they serve
+    inference only.
+    """
+    runtime = runtime_for(hardware)
+    return mode == "inference" or (runtime.reads == "weights" and runtime.choice is None)
 
 
 UNSUPPORTED_MODE = "unsupported_mode"
