@@ -43,6 +43,8 @@ class CompiledPyTorchBackend(_OneProgram):
         self.bind(inputs)
         try:
             self.run()
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:
             raise Unsupported(f"torch.compile does not support this model here: {error}") from error
 
@@ -82,6 +84,8 @@ class GraphPyTorchBackend(_OneProgram):
             try:
                 with torch.cuda.graph(graph):
                     self._last = self.model(**self._inputs)
+            except torch.OutOfMemoryError:
+                raise
             except RuntimeError as error:
                 raise Unsupported(f"A CUDA graph of this model is not supported: {error}") from error
         self._graph = graph
