@@ -1,4 +1,4 @@
-"""The checks of `gpu_proof.py`: each returns what it saw of the GPU path, and whether that is right.
+"""The checks of `gpu_proof.py` on numbers and times: contract, precisions, ways of running, modes, synchronization.
 
 A check takes a `Target`. On a stand-in it runs what a processor has, and names what it has not.
 """
@@ -7,83 +7,27 @@ from __future__ import annotations
 
 import os
 import re
-import resource
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import psutil
 import torch
 
 from accel_platform.analysis.stats.medians import median_ns
 from accel_platform.backends.base import Unsupported
 from accel_platform.backends.pytorch import PyTorchBackend, rounding_of
 from accel_platform.backends.registry import make_backend, runtime_for
-from accel_platform.bench.measure.failures import classify
 from accel_platform.bench.measure.sampling import Sampling, collect_samples
 from accel_platform.bench.measure.verification import TOLERANCE, relative_rms
-from accel_platform.bench.plan.plan import plan_cells
-from accel_platform.bench.plan.support import head_for
-from accel_platform.bench.prepare.artifacts import Artifacts
-from accel_platform.bench.prepare.preparation import prepare_models
-from accel_platform.bench.run.worker_pool import WORKER
-from accel_platform.hardware import gpu
-from accel_platform.hardware.energy import NoEnergy, nvml, rapl
-from accel_platform.settings import Settings
-from accel_platform.subprocesses.json_child import Child, child_environment
-from accel_platform.workloads.model_catalog import ModelSpec, resolve_model
-
-Arrays = dict[str, Any]
-REPOSITORY = Path(__file__).parents[1]
-
-
-@dataclass(frozen=True)
-class Target:
-    """The device to prove, or a processor that stands in for it."""
-
-    hardware: str
-    home: Path
-    stand_in: bool = False
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device(runtime_for(self.hardware).device)
-
-    @property
-    def threads(self) -> int:
-        return torch.get_num_threads()
-
-
-@dataclass
-class Outcome:
-    """What a check found. It fails by one wrong figure; it is unavailable where it has no figure at all."""
-
-    figures: list[dict[str, Any]] = field(default_factory=list)
-    absent: list[str] = field(default_factory=list)
-    """Parts that this machine does not have, with the reason."""
-    complete: bool = True
-    """False where time ran out: the next call goes on."""
-
-    def add(self, what: str, got: Any, reach: str, met: bool | None, detail: str = "") -> None:
-        """Add a figure; `met` None means that it is told only."""
-        self.figures.append({"what": what, "got": got, "reach": reach, "met": met, "detail": detail})
-
-    @property
-    def status(self) -> str:
-        if any(figure["met"] is False for figure in self.figures):
-            return "fail"
-        return "pass" if any(figure["met"] for figure in self.figures) else "unavailable"
-
+from accel_platform.workloads.model_catalog import resolve_model
+from gpu_target import REPOSITORY, Arrays, Outcome, Target, artifacts_of, loaded, measure_by_worker
 
 TIMED = (
     ("bert-tiny", 1), ("bert-base", 1), ("bert-large", 32), ("gpt2", 8), ("gpt2-medium", 16), ("t5-small", 8),
@@ -91,7 +35,11 @@ TIMED = (
     ("wav2vec2-base", 8),
 )  # fmt: skip
 """Twelve models with batch sizes from launch-bound to milliseconds."""
+
+
 TIMED_BY_STAND_IN = (("bert-tiny", 1), ("bert-mini", 1))
+
+
 _ISSUING = 0.8
 """Share of a run's time that the host spends on issuing it, from which on the run is called launch-bound."""
 
@@ -120,7 +68,7 @@ def timing(target: Target) -> Outcome:
     """Compare the engine's p50 with torch.utils.benchmark and device events, side by side in turns."""
     found = Outcome()
     for name, batch in TIMED_BY_STAND_IN if target.stand_in else TIMED:
-        with _loaded(target, name, batch) as (backend, inputs):
+        with loaded(target, name, batch) as (backend, inputs):
             _time_one(found, target, backend, f"{name}, batch {batch}")
             if not target.stand_in:
                 _graph_time(found, target, name, batch, inputs)
@@ -165,16 +113,17 @@ def _time_one(found: Outcome, target: Target, backend: Any, label: str) -> None:
 def _events_and_issue(backend: Any) -> tuple[float, float]:
     """Return the median milliseconds of a run by device events, and of issuing it from the host."""
     times, issues = [], []
-    for _ in range(30):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        begin.record()
-        backend.model(**backend._inputs)
-        end.record()
-        issues.append((time.perf_counter() - began) * 1e3)
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
+    with torch.inference_mode():
+        for _ in range(30):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            begin.record()
+            backend.model(**backend._inputs)
+            end.record()
+            issues.append((time.perf_counter() - began) * 1e3)
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end))
     return statistics.median(times), statistics.median(issues)
 
 
@@ -182,7 +131,7 @@ def _graph_time(found: Outcome, target: Target, name: str, batch: int, inputs: A
     spec = resolve_model(name)
     with closing(make_backend(f"{target.hardware}:graph", threads=target.threads)) as graph:
         try:
-            graph.load(_artifacts(target, spec).weights, precision="float32")
+            graph.load(artifacts_of(target, spec).weights, precision="float32")
             graph.compile(inputs)
         except Unsupported as error:
             found.absent.append(f"{name} as a graph: {error}"[:200])
@@ -205,7 +154,7 @@ def synchronized(target: Target) -> Outcome:
     found = Outcome()
     name, batch = ("bert-mini", 4) if target.stand_in else ("vit-base", 32)
     sampling = Sampling(min_time_s=0.3, max_time_s=0.6, warmup_max_s=0.3)
-    with _loaded(target, name, batch) as (backend, inputs):
+    with loaded(target, name, batch) as (backend, inputs):
         if target.stand_in:
             _planted_thread(found, backend, sampling)
             return found
@@ -215,7 +164,7 @@ def synchronized(target: Target) -> Outcome:
         by_events, _ = _events_and_issue(backend)
     planted = Unsynchronized(device=str(target.device), threads=target.threads)
     with closing(planted):
-        planted.load(_artifacts(target, resolve_model(name)).weights, precision="float32")
+        planted.load(artifacts_of(target, resolve_model(name)).weights, precision="float32")
         planted.bind(inputs)
         planted.run()
         torch.cuda.synchronize()
@@ -264,134 +213,6 @@ def _planted_thread(found: Outcome, backend: Any, sampling: Sampling) -> None:
     )
 
 
-def memory(target: Target) -> Outcome:
-    """Compare the reported peak of device memory with torch's allocator and with NVML."""
-    found = Outcome()
-    name, batch = ("bert-mini", 4) if target.stand_in else ("bert-large", 32)
-    if target.stand_in:
-        with _loaded(target, name, batch) as (backend, _):
-            found.add(
-                "device memory of a processor",
-                backend.memory_device_peak_mib(),
-                "None",
-                backend.memory_device_peak_mib() is None,
-            )
-        found.absent.append("allocator and NVML: the stand-in has no device memory")
-        return found
-    torch.zeros(1, device=target.device)
-    torch.cuda.empty_cache()
-    before = _nvml_mib(found)
-    reserved_before = torch.cuda.memory_reserved() / 2**20
-    with _loaded(target, name, batch) as (backend, _):
-        backend.run()
-        told = backend.memory_device_peak_mib()
-        reserved = torch.cuda.max_memory_reserved() / 2**20
-        allocated = torch.cuda.max_memory_allocated() / 2**20
-        after = _nvml_mib(found)
-    assert told is not None
-    found.add(
-        "peak against torch's allocator",
-        f"{told:.0f} MiB",
-        f"{reserved:.0f} MiB, at least {allocated:.0f}",
-        told == reserved >= allocated,
-    )
-    if before is not None and after is not None:
-        grown, ours = after - before, reserved - reserved_before
-        # Libraries take workspaces and load kernels beside the allocator.
-        found.add(
-            "growth by NVML against the allocator's",
-            f"{grown:.0f} MiB",
-            f"{ours:.0f} to {ours + 512:.0f} MiB",
-            ours - 8 <= grown <= ours + 512,
-        )
-    return found
-
-
-def _nvml_mib(found: Outcome) -> float | None:
-    try:
-        torch.cuda.synchronize()
-        return gpu.used_mib()
-    except gpu.Silent as silent:
-        found.absent.append(str(silent))
-        return None
-
-
-def energy(target: Target) -> Outcome:
-    """Compare the counted energy of steady work with NVML's power, integrated over the same time."""
-    found = Outcome()
-    try:
-        meter = rapl() if target.stand_in else nvml()
-        if not target.stand_in:
-            gpu.power_w()
-    except (NoEnergy, gpu.Silent) as reason:
-        found.absent.append(str(reason))
-        return found
-    left = torch.randn(4096 if not target.stand_in else 512, 4096 if not target.stand_in else 512, device=target.device)
-    synchronize = torch.cuda.synchronize if target.device.type == "cuda" else (lambda: None)
-
-    def work(seconds: float) -> None:
-        until = time.perf_counter() + seconds
-        while time.perf_counter() < until:
-            torch.mm(left, left)
-            synchronize()  # type: ignore[no-untyped-call]
-
-    work(3.0)  # NVML averages power over a second
-    readings: list[tuple[float, float]] = []
-    ended = threading.Event()
-
-    def read() -> None:
-        while not ended.wait(0.02):
-            readings.append((time.perf_counter(), gpu.power_w()))
-
-    reader = threading.Thread(target=read, daemon=True)
-    if not target.stand_in:
-        reader.start()
-    with meter:
-        work(8.0)
-    ended.set()
-    found.add("counted energy of 8 s", meter.joules or meter.reason, "more than 0 J", meter.joules is not None)
-    if meter.joules is not None and len(readings) > 50:
-        times, watts = zip(*readings, strict=True)
-        joules = float(np.trapezoid(watts, times)) * meter.seconds / (times[-1] - times[0])
-        ratio = meter.joules / joules - 1
-        found.add(
-            "against integrated power",
-            f"{ratio:+.1%}",
-            "within 5 %",
-            abs(ratio) <= 0.05,
-            f"{meter.joules:.0f} J, {joules:.0f} J",
-        )
-    return found
-
-
-def clocks(target: Target) -> Outcome:
-    """Read clock, temperature, load, power and throttling under load, as a result notes them."""
-    found = Outcome()
-    if target.stand_in:
-        from accel_platform.hardware.cpu import state_now
-
-        state = state_now()
-        found.add("state of the processor", sorted(state), "the load is told", "load_average_1min" in state)
-        found.absent.append("clock events of NVML: the stand-in has none")
-        return found
-    left = torch.randn(8192, 8192, device=target.device, dtype=torch.bfloat16)
-    for _ in range(200):
-        torch.mm(left, left)
-    busy = gpu.state()
-    torch.cuda.synchronize()
-    for key in ("gpu_clock_mhz", "gpu_temperature_c", "gpu_load_percent", "gpu_power_w", "gpu_slowed_by"):
-        found.add(key, busy.get(key), "told under load", key in busy)
-    most = gpu.clock_max_mhz()
-    if most is not None and "gpu_clock_mhz" in busy:
-        found.add(
-            "clock against its maximum",
-            f"{busy['gpu_clock_mhz'] / most:.2f}",
-            "0.3 to 1",
-            0.3 < busy["gpu_clock_mhz"] / most <= 1.001,
-        )
-    return found
-
-
 def precisions(target: Target) -> Outcome:
     """Count the products that ran in each precision, and let the errors bear it out; multiply in fp8."""
     found = Outcome()
@@ -400,7 +221,7 @@ def precisions(target: Target) -> Outcome:
         exact: Arrays = {}
         for precision in [p for p in runtime_for(target.hardware).precisions if p != "int8"]:
             try:
-                with _loaded(target, name, 4, precision=precision) as (backend, _):
+                with loaded(target, name, 4, precision=precision) as (backend, _):
                     backend.run()
                     outputs, share = backend.outputs(), backend.precision_share()
                     rounding = rounding_of(target.device)
@@ -448,13 +269,13 @@ def ways(target: Target) -> Outcome:
     found = Outcome()
     name, batch = ("bert-tiny", 1) if target.stand_in else ("bert-base", 1)
     sampling = Sampling(min_time_s=0.4, max_time_s=1.0, warmup_max_s=0.5)
-    with _loaded(target, name, batch) as (backend, inputs):
+    with loaded(target, name, batch) as (backend, inputs):
         backend.run()
         eager = backend.outputs()
         plain = median_ns(collect_samples(backend.run, sampling).samples_ns) / 1e6
     for way in runtime_for(target.hardware).ways:
         with closing(make_backend(f"{target.hardware}:{way}", threads=target.threads)) as other:
-            other.load(_artifacts(target, resolve_model(name)).weights, precision="float32")
+            other.load(artifacts_of(target, resolve_model(name)).weights, precision="float32")
             began = time.perf_counter()
             other.compile(inputs)
             compile_s = time.perf_counter() - began
@@ -478,7 +299,7 @@ def modes(target: Target) -> Outcome:
         for mode in ("generation", "training"):
             if mode == "generation" and name == "bert-base":
                 continue
-            answer = _measure(target, name, mode=mode)
+            answer = measure_by_worker(target, name, mode=mode)
             verdict = answer.get("verdict") or {}
             reason = answer.get("reason") or verdict.get("reason") or answer.get("unfounded") or ""
             figures = {k: v for k, v in answer.get("figures", {}).items() if isinstance(v, float)}
@@ -493,7 +314,9 @@ def collectives(target: Target) -> Outcome:
     found = Outcome()
     with tempfile.TemporaryDirectory() as folder:
         extra = {"rank": 0, "store": str(Path(folder) / "rendezvous")}
-        answer = _measure(target, "bert-tiny", mode="training", module="accel_platform.bench.measure.ddp", extra=extra)
+        answer = measure_by_worker(
+            target, "bert-tiny", mode="training", module="accel_platform.bench.measure.ddp", extra=extra
+        )
     verdict = answer.get("verdict") or {}
     library = "gloo" if target.stand_in else "NCCL"
     reason = answer.get("reason") or answer.get("unfounded") or verdict.get("reason") or "verified"
@@ -501,161 +324,3 @@ def collectives(target: Target) -> Outcome:
     met = answer["kind"] == "measured" and verdict.get("passed") is True and not answer["unfounded"]
     found.add(f"training through {library}, one process", reason, "verified", met, f"scaling efficiency {efficiency}")
     return found
-
-
-def out_of_memory(target: Target) -> Outcome:
-    """Ask for more memory than there is: a failure with its reason, and a process that goes on."""
-    found = Outcome()
-    with _loaded(target, "bert-tiny" if target.stand_in else "bert-base", 1) as (backend, inputs):
-        backend.run()
-        before = backend.outputs()
-        if target.stand_in:
-            limit = psutil.Process().memory_info().vms + 2**30
-            resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
-            batch = 65_536
-        else:
-            free, _ = torch.cuda.mem_get_info()
-            # The widest layer's output alone would be half as large again as what is free.
-            batch = int(1.5 * free / (inputs["input_ids"].shape[1] * 3072 * 4))
-        large = {key: np.repeat(array, batch, axis=0) for key, array in inputs.items()}
-        try:
-            backend.compile(large)
-            backend.bind(large)
-            backend.run()
-            failure = ("none", "it ran")
-        except Exception as caught:
-            failure = classify(caught)
-        finally:
-            if target.stand_in:
-                resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        found.add(f"a batch of {batch:,}", failure[0], "out_of_memory", failure[0] == "out_of_memory", failure[1][:200])
-        backend.compile(inputs)
-        backend.bind(inputs)
-        backend.run()
-        after = backend.outputs()
-        same = all(relative_rms(after[key], before[key]) < 1e-6 for key in before)
-        found.add("the process afterwards", "as before" if same else "other outputs", "equal outputs", same)
-        if not target.stand_in:
-            kept = torch.cuda.memory_reserved() / 2**20
-            found.add("memory that it keeps", f"{kept:.0f} MiB", "under 2,048 MiB", kept < 2048)
-    return found
-
-
-def kills(target: Target) -> Outcome:
-    """Kill a measuring child at work: its memory on the device is free again."""
-    found = Outcome()
-    read = _host_memory if target.stand_in else gpu.used_mib
-    name = "bert-mini" if target.stand_in else "bert-large"
-    try:
-        before = read()
-    except gpu.Silent as silent:
-        found.absent.append(str(silent))
-        return found
-    job, spec = _job(target, name, sampling=Sampling(min_time_s=60, max_time_s=60))
-    assert spec is not None
-    with Child(WORKER, job, env=child_environment(target.threads)) as child:
-        messages = child.messages(120)
-        loaded = next(messages)["kind"]
-        time.sleep(3.0)
-        held = read() - before
-        os.kill(child.pid, signal.SIGKILL)
-        try:
-            list(messages)
-        except Exception as caught:
-            ended = str(caught)
-        else:
-            ended = "it was not killed"
-    until = time.monotonic() + 15
-    left = read() - before
-    while left > 64 and time.monotonic() < until:
-        time.sleep(0.5)
-        left = read() - before
-    found.add("a child killed at work", ended[:160], "SIGKILL is named", loaded == "loaded" and "SIGKILL" in ended)
-    if target.stand_in:
-        found.add(
-            "its process",
-            "gone" if not psutil.pid_exists(child.pid) else "there",
-            "gone",
-            not psutil.pid_exists(child.pid),
-        )
-        found.absent.append("memory of a device: the stand-in has none")
-    else:
-        found.add("memory it held", f"{held:.0f} MiB", "more than its weights, 1,200 MiB", held > 1200)
-        found.add("memory it left", f"{left:.0f} MiB", "under 64 MiB", left <= 64)
-    return found
-
-
-def _host_memory() -> float:
-    return float(psutil.virtual_memory().used) / 2**20
-
-
-@contextmanager
-def _loaded(target: Target, name: str, batch: int, *, precision: str = "float32") -> Iterator[tuple[Any, Arrays]]:
-    """Yield the backend with the model loaded and inputs of this batch bound, and the inputs."""
-    spec = resolve_model(name)
-    inputs = _inputs(target, spec, batch)
-    with closing(make_backend(target.hardware, threads=target.threads)) as backend:
-        backend.load(_artifacts(target, spec).weights, precision=precision)
-        backend.compile(inputs)
-        backend.bind(inputs)
-        yield backend, inputs
-    if target.device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-def _artifacts(target: Target, spec: ModelSpec, mode: Any = "inference") -> Artifacts:
-    return Artifacts.of(spec, Settings(home=target.home), "dynamo", mode)
-
-
-def _inputs(target: Target, spec: ModelSpec, batch: int) -> Arrays:
-    """Return inputs of the model after preparing its weights; no reference is computed."""
-    from accel_platform.workloads.inputs import make_inputs
-
-    _prepare(target, spec, 1, "inference", reference=False)
-    return make_inputs(spec, batch_size=batch, sequence_length=spec.sequence_length)
-
-
-def _prepare(target: Target, spec: ModelSpec, batch: int, mode: Any, *, reference: bool) -> Any:
-    [cell] = plan_cells([spec], [target.hardware], [batch], modes=[mode])
-    settings = Settings(home=target.home)
-    failures = prepare_models(
-        [cell], settings, threads=target.threads, timeout_s=300, report=lambda _: None, reference=reference
-    )
-    if failures:
-        raise Unsupported(f"{spec.model_id} cannot be prepared: {next(iter(failures.values())).reason}")
-    return cell
-
-
-def _job(
-    target: Target, name: str, *, mode: Any = "inference", sampling: Sampling | None = None
-) -> tuple[dict[str, Any], ModelSpec]:
-    spec = resolve_model(name)
-    cell = _prepare(target, spec, 1, mode, reference=True)
-    artifacts = _artifacts(target, spec, mode)
-    job = {
-        "hardware": target.hardware,
-        "mode": mode,
-        "head": head_for(spec, mode),
-        "processes": 1,
-        "work": "all",
-        "energy": None,
-        "traces": [],
-        "precision": "float32",
-        "threads": target.threads,
-        "artifact": str(artifacts.weights),
-        "cells": [str(artifacts.data((1, cell.sequence_length)))],
-        "sampling": asdict(sampling or replace(Sampling(), min_time_s=0.5, max_time_s=2.0, warmup_max_s=1.0)),
-    }
-    return job, spec
-
-
-def _measure(
-    target: Target, name: str, *, mode: Any, module: str = WORKER, extra: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the worker's last message on the model's one cell."""
-    job, _ = _job(target, name, mode=mode)
-    with Child(module, {**job, **(extra or {})}, env=child_environment(target.threads)) as child:
-        for message in child.messages(240):
-            if message["kind"] in ("measured", "failed", "not_loaded"):
-                return dict(message)
-    raise Unsupported(f"the worker ended without measuring {name} in {mode}")

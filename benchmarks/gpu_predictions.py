@@ -15,12 +15,19 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gpu_campaign
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
-from accel_platform.errors import AccelError
+from accel_platform.bench.plan.plan import Cell
+from accel_platform.errors import AccelError, NotFound
 from accel_platform.events.types import ResultRecorded
+from accel_platform.hardware.catalog import find_spec
+from accel_platform.workloads.model_catalog import ModelSpec
+
+if TYPE_CHECKING:
+    # Not on hosts that only measure: comparing needs the files alone.
+    from predictor.schemas.responses import Interval
 
 FOLDER = Path(__file__).with_name("gpu_predictions")
 DEVICES = {"h100": "NVIDIA H100 SXM5 80GB", "h200": "NVIDIA H200 SXM"}
@@ -40,7 +47,6 @@ def predict_all(home: Path, device: str) -> list[dict[str, Any]]:
     """Return a row per eager cell; where the predictor abstains, with its reason."""
     from accel_platform.settings import Settings
     from predictor.advisor.advisor import Advisor
-    from predictor.schemas.requests import PredictQuery
 
     advisor = Advisor(Settings(home=home))
     rows = []
@@ -58,26 +64,53 @@ def predict_all(home: Path, device: str) -> list[dict[str, Any]]:
                 "batch_size": cell.batch_size,
                 "sequence_length": cell.sequence_length,
             }
-            named = model.model_id in catalog
-            asked: Any = model.model_id if named else {"model_type": model.architecture, **model.config}
             try:
-                query = PredictQuery(
-                    model=asked,
-                    hardware=device,
-                    batch_size=cell.batch_size,
-                    sequence_length=cell.sequence_length,
-                    precision=cell.precision,
+                latency = (
+                    _ask(advisor, cell, device) if model.model_id in catalog else _sum_of_operators(model, cell, device)
                 )
-                answer = advisor.predict(query)
-                latency = answer.latency_ms
-                row |= {"provenance": answer.provenance}
-                if latency is not None:
-                    row |= {name: float(f"{getattr(latency, name):.5g}") for name in ("low", "high", "level")}
-                    row["latency_ms"] = float(f"{latency.p50:.5g}")
             except (AccelError, ValueError) as error:
                 row["reason"] = " ".join(str(error).split())[:160]
+            else:
+                figures = {"latency_ms": latency.p50, "low": latency.low, "high": latency.high, "level": latency.level}
+                row |= {name: float(f"{value:.5g}") for name, value in figures.items()}
+                row["provenance"] = "predicted"
             rows.append(row)
     return rows
+
+
+def _ask(advisor: Any, cell: Cell, device: str) -> Interval:
+    """Return what `accel predict` answers for a model of the catalog."""
+    from predictor.schemas.requests import PredictQuery
+
+    query = PredictQuery(
+        model=cell.model.model_id,
+        hardware=device,
+        batch_size=cell.batch_size,
+        sequence_length=cell.sequence_length,
+        precision=cell.precision,
+    )
+    latency: Interval | None = advisor.predict(query).latency_ms
+    if latency is None:
+        raise NotFound("no figure")
+    return latency
+
+
+def _sum_of_operators(model: ModelSpec, cell: Cell, device: str) -> Interval:
+    """Return the same for a model of the campaign's own, as `accel predict` does once a run has described it."""
+    from predictor.data.traced_models import OWN_SIZES, traced_operators
+    from predictor.operators.device_rates import DeviceRates, device_rates
+    from predictor.operators.kernels import BITS
+    from predictor.operators.predictor import shipped_predictor
+
+    spec = find_spec(device)
+    rates = device_rates(spec) if spec is not None else "the device is unknown"
+    if cell.precision not in BITS:
+        raise NotFound(f"operators are priced in {', '.join(BITS)}, not in {cell.precision}")
+    profile = traced_operators(model, cell.sequence_length, OWN_SIZES)
+    if isinstance(profile, str) or not isinstance(rates, DeviceRates):
+        raise NotFound(profile if isinstance(profile, str) else str(rates))
+    [found] = shipped_predictor().predict(profile.at(cell.batch_size), [rates], BITS[cell.precision])
+    return found.latency_ms
 
 
 def write(rows: Iterable[Mapping[str, Any]], path: Path) -> None:

@@ -153,7 +153,7 @@ def _run_here(arguments: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from accel_platform.backends.detect import detect
-    from gpu_checks import Outcome, Target
+    from gpu_target import Outcome, Target
 
     hardware = arguments.stand_in or arguments.hardware
     target = Target(hardware, arguments.home, arguments.stand_in is not None)
@@ -180,6 +180,7 @@ def _run_here(arguments: argparse.Namespace) -> dict[str, Any]:
 def _runner(arguments: argparse.Namespace) -> Callable[[Any], Any]:
     """Return the function of the stage that the arguments name."""
     import gpu_checks
+    import gpu_resources
     import gpu_stages
 
     name, out, until = arguments.stage, arguments.out, arguments.until
@@ -189,7 +190,7 @@ def _runner(arguments: argparse.Namespace) -> Callable[[Any], Any]:
         return lambda target: gpu_stages.campaign(target, out / CAMPAIGN, until)
     if name == "predictions":
         return gpu_stages.predictions
-    found: Callable[[Any], Any] = getattr(gpu_checks, name)
+    found: Callable[[Any], Any] = getattr(gpu_checks if hasattr(gpu_checks, name) else gpu_resources, name)
     return found
 
 

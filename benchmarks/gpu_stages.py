@@ -11,7 +11,7 @@ import gpu_predictions
 from accel_platform.backends.detect import detect
 from accel_platform.hardware.catalog import catalogued_name
 from accel_platform.workloads.model_catalog import resolve_model
-from gpu_checks import Outcome, Target
+from gpu_target import Outcome, Target
 
 _TRIED = ("bert-tiny", "resnet-18")
 """What a stand-in measures of the campaign's models."""

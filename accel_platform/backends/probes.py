@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from accel_platform.backends.base import Unsupported
+from accel_platform.backends.registry import ONNX_PROVIDERS
 from accel_platform.hardware import gpu
 from accel_platform.hardware.cpu import clock_max_mhz, cpu_facts, governor, usable_cores, vector_bits
 from accel_platform.hardware.host import host_id
@@ -168,15 +169,37 @@ def openvino_facts(core: Any, device: str) -> dict[str, Any]:
     }
 
 
-def _onnxruntime(_: str | None) -> dict[str, Any]:
+def onnxruntime_choices() -> list[str]:
+    """Return the names of the GPU providers that the installed build of ONNX Runtime has."""
+    try:
+        providers = _onnxruntime_module().get_available_providers()
+    except Absent:
+        return []
+    return [f"onnxruntime:{name}" for name, provider in ONNX_PROVIDERS.items() if provider in providers]
+
+
+def _onnxruntime_module() -> Any:
     try:
         import onnxruntime
     except ImportError as error:
         raise Absent(f"onnxruntime cannot be imported: {error}") from error
+    return onnxruntime
+
+
+def _onnxruntime(choice: str | None) -> dict[str, Any]:
+    onnxruntime = _onnxruntime_module()
+    wanted = "CPUExecutionProvider" if choice is None else ONNX_PROVIDERS[choice]
     providers = onnxruntime.get_available_providers()
-    if "CPUExecutionProvider" not in providers:
-        raise Absent(f"this build of ONNX Runtime has no CPU provider, only {providers}")
-    return _host_processor()
+    if wanted not in providers:
+        raise Absent(
+            f"the installed ONNX Runtime {onnxruntime.__version__} has no {wanted}, only {', '.join(providers)}"
+        )
+    if choice is None:
+        return _host_processor()
+    # torch names the device, as the hardware names cuda and rocm do: figures of one GPU belong together.
+    facts = _cuda(None) if choice in ("cuda", "tensorrt") else _rocm(None)
+    # Builds for GPUs are distributions of other names.
+    return {**facts, "runtime_versions": {"onnxruntime": onnxruntime.__version__}}
 
 
 def _qnn(_: str | None) -> dict[str, Any]:

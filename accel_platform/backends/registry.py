@@ -87,6 +87,14 @@ _WEBGPU_LACKS = {
 }
 _WEBNN_LACKS = dict.fromkeys(("float16", "int8"), "no browser that it was tried on has WebNN")
 
+ONNX_PROVIDERS = {
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+    "rocm": "ROCMExecutionProvider",
+    "migraphx": "MIGraphXExecutionProvider",
+}
+"""Execution provider of ONNX Runtime by what follows the colon of its hardware name."""
+_PROVIDED = {name: (f"onnxruntime-{name}", "onnxruntime_gpu:GpuOnnxRuntimeBackend") for name in ONNX_PROVIDERS}
 _COMPILED = {"compile": ("pytorch-compile", "pytorch_compiled:CompiledPyTorchBackend")}
 _CAPTURED = {"graph": ("pytorch-graph", "pytorch_compiled:GraphPyTorchBackend")}
 
@@ -134,6 +142,8 @@ RUNTIMES: dict[str, Runtime] = {
             ("onnxruntime", *_GRAPH),
             {"float32": "onnx", "int8": "onnx-int8-dynamic"},
             _NO_HALVES,
+            choices="|".join(ONNX_PROVIDERS),
+            ways=_PROVIDED,
         ),
         Runtime(
             "qnn",

@@ -22,7 +22,7 @@ import pytest
 from accel_platform.backends.base import Backend, Remote, Unsupported, UnsupportedPrecision
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.backends.profiling import Profiled
-from accel_platform.backends.registry import RUNTIMES, Runtime, make_backend, runtime_for
+from accel_platform.backends.registry import ONNX_PROVIDERS, RUNTIMES, Runtime, make_backend, runtime_for
 from accel_platform.bench.measure.verification import relative_rms, verify
 from accel_platform.bench.measure.worker import MIN_PRECISION_SHARE
 from accel_platform.bench.prepare.artifacts import Artifacts, Shape
@@ -32,6 +32,7 @@ from accel_platform.subprocesses.json_child import Child
 from accel_platform.workloads.model_catalog import resolve_model
 
 Arrays = dict[str, npt.NDArray[Any]]
+ONNX_ON_GPUS = [f"onnxruntime:{name}" for name in ONNX_PROVIDERS]
 SPEC = resolve_model("bert-tiny")
 SHAPES: tuple[Shape, ...] = ((1, 16), (3, 16))
 CLOSENESS = {"float32": 1e-5, "tf32": 5e-3, "float16": 5e-3, "bfloat16": 2e-2, "int8": 5e-2}
@@ -46,7 +47,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def inventory() -> Inventory:
-    return detect(["wasm:firefox", "cpu:compile", "cuda:compile", "cuda:graph"])
+    return detect(["wasm:firefox", "cpu:compile", "cuda:compile", "cuda:graph", *ONNX_ON_GPUS])
 
 
 def stored(artifacts: Artifacts, shape: Shape, part: str) -> Arrays:
@@ -294,6 +295,60 @@ class TestOpenVINO(BackendContract):
 
 class TestOnnxRuntime(BackendContract):
     hardware = "onnxruntime"
+
+
+class TestOnnxRuntimeOnCuda(BackendContract):
+    hardware = "onnxruntime:cuda"
+
+    def test_operators_are_where_it_says(self, backend: Backend, prepared: Artifacts) -> None:
+        self.answer(backend, prepared, SHAPES[0])
+        placement = backend.placement()
+        assert placement is not None
+        # Shapes are worked out on the processor; what computes is not.
+        assert placement.accelerated > 50
+        assert not {"MatMul", "Gemm", "LayerNormalization", "Softmax"} & set(placement.elsewhere)
+
+
+class TestOnnxRuntimeByTensorRt(TestOnnxRuntimeOnCuda):
+    hardware = "onnxruntime:tensorrt"
+
+
+class TestOnnxRuntimeOnRocm(TestOnnxRuntimeOnCuda):
+    hardware = "onnxruntime:rocm"
+
+
+class TestOnnxRuntimeByMigraphx(TestOnnxRuntimeOnCuda):
+    hardware = "onnxruntime:migraphx"
+
+
+@pytest.mark.parametrize("hardware", ONNX_ON_GPUS)
+def test_a_provider_that_is_not_installed_says_so(inventory: Inventory, hardware: str) -> None:
+    device = inventory.device(hardware)
+    assert device is not None
+    assert device.available or "ExecutionProvider" in (device.reason or "") or "torch" in (device.reason or "")
+
+
+def test_bound_inputs_and_outputs_give_the_same_numbers(prepared: Artifacts) -> None:
+    """The path of the GPU providers, in the processor's memory."""
+    from accel_platform.backends.onnxruntime_gpu import GpuOnnxRuntimeBackend
+
+    class Bound(GpuOnnxRuntimeBackend):
+        memory = "cpu"
+
+    with closing(Bound(device="cpu", threads=1, choice="none")) as backend:
+        backend.load(prepared.graph("onnx", 16), precision="float32")
+        for shape in SHAPES:
+            inputs, reference = stored(prepared, shape, "input"), stored(prepared, shape, "reference")
+            backend.compile(inputs)
+            backend.bind(stored(prepared, shape, "other"))
+            backend.run()
+            other = backend.outputs()
+            backend.bind(inputs)
+            backend.run()
+            verdict = verify(backend.outputs(), other, reference, precision="float32")
+            assert verdict.passed, verdict.reason
+        assert backend.precision_share() == 1.0
+        assert backend.confirm().agrees
 
 
 class TestJax(BackendContract):
