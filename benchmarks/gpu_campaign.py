@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from accel_platform.backends.detect import detect
 from accel_platform.backends.registry import runtime_for
-from accel_platform.bench.plan.plan import Cell, done_cells, host_fingerprints, missing_cells, plan_cells, result_key
+from accel_platform.bench.plan.plan import Cell, plan_cells, result_key
 from accel_platform.bench.plan.presets import EFFORTS
-from accel_platform.bench.plan.run_options import RunOptions
+from accel_platform.bench.plan.run_options import RunOptions, RunScope
 from accel_platform.bench.run.campaign import export_campaign
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded
 from accel_platform.settings import Settings
+from accel_platform.workloads.cost import cost_of
 from accel_platform.workloads.custom_models import custom_models
 from accel_platform.workloads.model_catalog import ModelSpec, resolve_model
 
 SPEC = Path(__file__).with_name("gpu_campaign.json")
 LABEL = {"campaign": "gpu"}
+_REFERENCE_FLOPS = 4e12
+"""Work of a float32 reference on a processor, a few seconds of one with many cores."""
 _MIN_ROOM_S = 45.0
 """No further model is begun with less time than this left."""
 
@@ -41,7 +45,13 @@ def models() -> list[ModelSpec]:
     """Return the models of the campaign: of the catalog, and its own."""
     spec = _spec()
     own = custom_models(spec["own"], where=str(SPEC), folder=SPEC.parent)
-    return [*map(resolve_model, spec["catalog"]), *own.values()]
+    found = [*map(resolve_model, spec["catalog"]), *own.values()]
+    # A campaign that is cut short has some of each modality.
+    by_modality: dict[str, list[ModelSpec]] = {}
+    for model in found:
+        by_modality.setdefault(model.modality, []).append(model)
+    in_turns = zip_longest(*by_modality.values())
+    return [model for turn in in_turns for model in turn if model is not None]
 
 
 def catalog_names() -> list[str]:
@@ -61,48 +71,65 @@ def passes(hardware: str) -> list[Pass]:
     return found
 
 
-def cells(hardware: str, chosen: list[ModelSpec] | None = None) -> Iterator[tuple[Cell, ...]]:
+def cells(hardware: str) -> Iterator[tuple[Cell, ...]]:
     """Yield the cells of each model in each pass, small batches first."""
-    all_models = models() if chosen is None else chosen
+    sizes = _spec()["batch_sizes"]
     for one in passes(hardware):
-        for model in all_models:
-            yield plan_cells([model], [one.hardware], _spec()["batch_sizes"], precisions=[one.precision])
+        for model in models():
+            yield plan_cells([model], [one.hardware], sizes, precisions=[one.precision])
+
+
+def few_cells(hardware: str) -> Iterator[tuple[Cell, ...]]:
+    """Yield what a stand-in measures to try the campaign: one small model, eager, in two batch sizes."""
+    for one in passes(hardware):
+        if one.hardware == hardware:
+            yield plan_cells(
+                [resolve_model("bert-tiny")], [hardware], _spec()["batch_sizes"][:2], precisions=[one.precision]
+            )
 
 
 def run(
-    home: Path, hardware: str, until: float, report: Callable[[str], None], chosen: list[ModelSpec] | None = None
+    home: Path, path: Path, groups: Sequence[tuple[Cell, ...]], until: float, report: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measure what is missing until the monotonic time `until`; return counts. Measured cells are in the log."""
+    """Measure what is missing until the monotonic time `until`; return counts.
+
+    After each model all events are written to `path`, so that a call that is cut off brings back what it has.
+    """
     settings = Settings(home=home)
     log = EventLog.open(settings)
-    groups = list(cells(hardware, chosen))
     inventory = detect({group[0].hardware for group in groups})
-    fingerprints = host_fingerprints(inventory)
     effort = replace(EFFORTS["quick"], timeout_s=120.0, prepare_timeout_s=180.0)
     tried = _tried(log)
-    begun = finished = 0
+    finished = 0
     for group in groups:
-        known = done_cells(log)
-        missing = [c for c in missing_cells(group, known, fingerprints) if _name(c) not in tried]
-        if not missing:
-            finished += 1
-            continue
-        if time.monotonic() + _MIN_ROOM_S > until:
+        missing = [cell for cell in group if _name(cell) not in tried]
+        if missing and time.monotonic() + _MIN_ROOM_S > until:
             break
-        begun += 1
-        measure_cells(
-            missing,
-            settings,
-            log,
-            effort=effort,
-            options=RunOptions("all", fix=False),
-            on_progress=report,
-            inventory=inventory,
-            labels=LABEL,
-        )
+        for work, some in _by_reference(missing).items():
+            options = RunOptions(work, fix=False)
+            measure_cells(
+                some,
+                settings,
+                log,
+                effort=effort,
+                options=options,
+                on_progress=report,
+                inventory=inventory,
+                labels=LABEL,
+            )
+            export(home, path)
         tried |= {_name(cell) for cell in missing}
         finished += 1
-    return {"groups": len(groups), "finished": finished, "measured_now": begun, "complete": finished == len(groups)}
+    return {"groups": len(groups), "finished": finished, "complete": finished == len(groups)}
+
+
+def _by_reference(missing: list[Cell]) -> dict[RunScope, list[Cell]]:
+    """Return the cells by whether a processor computes their reference in time; the others stay unverified."""
+    found: dict[RunScope, list[Cell]] = {}
+    for cell in missing:
+        flops = cost_of(cell.model, batch_size=1).flops * cell.batch_size
+        found.setdefault("all" if flops <= _REFERENCE_FLOPS else "measure", []).append(cell)
+    return found
 
 
 def export(home: Path, path: Path) -> int:

@@ -52,7 +52,7 @@ def predict_all(home: Path, device: str) -> list[dict[str, Any]]:
     rows = []
     models = {model.model_id: model for model in gpu_campaign.models()}
     catalog = set(gpu_campaign.catalog_names())
-    for group in gpu_campaign.cells("cuda", list(models.values())):
+    for group in gpu_campaign.cells("cuda"):
         for cell in group:
             if cell.hardware != "cuda":
                 continue

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,20 +133,26 @@ def _run_stage(stage: Stage, arguments: argparse.Namespace, seconds: float) -> d
     began = time.monotonic()
     found: dict[str, Any] = {"status": "fail", "figures": [], "absent": []}
     log = arguments.out / "gpu-proof.log"
-    try:
-        with log.open("a", encoding="utf-8") as errors:
-            errors.write(f"== {stage.name}\n")
-            errors.flush()
-            done = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=seconds, check=False
-            )
-        if done.returncode == 0:
-            found = json.loads(done.stdout.strip().splitlines()[-1])
+    with log.open("a", encoding="utf-8") as errors:
+        errors.write(f"== {stage.name}\n")
+        errors.flush()
+        # In a session of its own, so that its measuring children can be ended with it: they hold the device.
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
+        try:
+            answer, _ = child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            reason = f"it took longer than {seconds:.0f} s"
+            found |= {"status": "partial" if stage.partial else "fail", "reason": reason}
         else:
-            said = log.read_text(encoding="utf-8").strip().splitlines()
-            found["reason"] = f"the stage ended with exit code {done.returncode}: {said[-1][:300]}"
-    except subprocess.TimeoutExpired:
-        found |= {"status": "partial" if stage.partial else "fail", "reason": f"it took longer than {seconds:.0f} s"}
+            if child.returncode == 0:
+                found = json.loads(answer.strip().splitlines()[-1])
+            else:
+                said = log.read_text(encoding="utf-8").strip().splitlines()
+                found["reason"] = f"the stage ended with exit code {child.returncode}: {said[-1][:300]}"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {**found, "seconds": round(time.monotonic() - began, 1), "finished_at": now}
 

@@ -10,11 +10,8 @@ import gpu_kernels
 import gpu_predictions
 from accel_platform.backends.detect import detect
 from accel_platform.hardware.catalog import catalogued_name
-from accel_platform.workloads.model_catalog import resolve_model
 from gpu_target import Outcome, Target
 
-_TRIED = ("bert-tiny", "resnet-18")
-"""What a stand-in measures of the campaign's models."""
 _MOST_BYTES = 4_000_000
 
 
@@ -36,8 +33,9 @@ def kernels(target: Target, path: Path, until: float) -> Outcome:
 def campaign(target: Target, path: Path, until: float) -> Outcome:
     """Measure the campaign as far as time allows, and write all events to a file."""
     found = Outcome()
-    chosen = [resolve_model(name) for name in _TRIED] if target.stand_in else None
-    counts = gpu_campaign.run(target.home, target.hardware, until, lambda text: print(text, file=sys.stderr), chosen)
+    cells = gpu_campaign.few_cells if target.stand_in else gpu_campaign.cells
+    groups = list(cells(target.hardware))
+    counts = gpu_campaign.run(target.home, path, groups, until, lambda text: print(text, file=sys.stderr))
     size = gpu_campaign.export(target.home, path)
     results = gpu_campaign.results(target.home)
     good = [result for result in results if result.status == "ok"]

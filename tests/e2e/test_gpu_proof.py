@@ -18,7 +18,7 @@ from accel_platform.settings import Settings
 from predictor.operators.kernels import load_kernels
 
 pytestmark = pytest.mark.slow
-QUICK = ("synchronized", "memory", "clocks", "energy", "kernels", "campaign", "predictions")
+QUICK = ("memory", "clocks", "kernels", "campaign", "predictions")
 """The stages that a busy machine does in a minute or two; the others run alike, by hand."""
 
 
@@ -37,11 +37,9 @@ def test_each_stage_is_done_once_and_nothing_is_recorded_as_cuda(tmp_path: Path)
     assert report["hardware"] == "cpu"
     stages = report["stages"]
     assert set(stages) == set(QUICK)
-    assert {name: stages[name]["status"] for name in ("synchronized", "memory", "clocks", "kernels")} == {
-        "synchronized": "pass", "memory": "pass", "clocks": "pass", "kernels": "pass"
+    assert {name: stages[name]["status"] for name in QUICK} == {
+        "memory": "pass", "clocks": "pass", "kernels": "pass", "campaign": "pass", "predictions": "unavailable"
     }  # fmt: skip
-    assert stages["campaign"]["status"] in ("pass", "partial"), stages["campaign"]
-    assert stages["predictions"]["status"] == "unavailable"
     assert all(stage["machine"]["stand_in"] == "cpu" for stage in stages.values())
 
     events = EventLog.open(Settings(home=tmp_path / "read"))
