@@ -27,7 +27,7 @@ from predictor.service.http.problems import problem_responses
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Precision = Literal["float32", "float16", "bfloat16", "int8"]
 _HARDWARE = "^({})$".format(
-    "|".join(f"{name}(:{runtime.choices})?" if runtime.choices else name for name, runtime in RUNTIMES.items())
+    "|".join(f"{name}(:({runtime.choices}))?" if runtime.choices else name for name, runtime in RUNTIMES.items())
 )
 
 HardwareName = Annotated[str, Field(pattern=_HARDWARE)]
