@@ -26,6 +26,8 @@ OWN = "accel-platform"
 CORE = ("numpy", "psutil", "pyarrow", "pydantic", "pydantic-settings", "typer", "uuid-utils")
 """What planning, recording and exporting import; each runtime adds its packages."""
 GIVEN = ("torch",)
+_NVML = "nvidia-ml-py"
+"""Tells energy, clocks and throttling of NVIDIA GPUs, beside what the extra `energy` says of its range."""
 _NEWEST_GLIBC = 39
 """Wheels name the oldest glibc 2.N that they run with, and pip compares the name exactly."""
 
@@ -84,6 +86,8 @@ def measuring_packages(hardware: Collection[str], target: TargetHost) -> dict[st
     """
     ranges = {canonicalize_name(r.name): r for r in map(Requirement, _installed(OWN).requires or ()) if not r.marker}
     packages = {package for name in hardware for package in runtime_for(name).packages if package != "onnxruntime-web"}
+    if any(runtime_for(name).hardware == "cuda" for name in hardware):
+        packages.add(_NVML)
     asked = [ranges.get(canonicalize_name(name)) or Requirement(name) for name in (*CORE, *sorted(packages))]
     environment = target.environment()
     lacking: dict[str, str] = {}

@@ -38,6 +38,7 @@ def test_a_bare_host_gets_what_measuring_imports_and_nothing_else() -> None:
     assert set(CORE) | {"transformers", "pydantic-core"} <= lacking
     assert not lacking & (HEAVY | {"torch", "onnxruntime"})
     assert {"onnxruntime", "onnxscript", "onnx"} <= names(["onnxruntime"], bare())
+    assert "nvidia-ml-py" in names(["cuda"], bare()) - lacking
 
 
 def test_what_the_host_has_in_the_allowed_range_stays_here() -> None:
