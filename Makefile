@@ -134,7 +134,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.installed-dev
-	@for file in $$(grep -l __main__ benchmarks/*.py); do echo "== $$file"; $(BIN)/python $$file; done
+	@for file in $$(grep -l __main__ benchmarks/*.py | grep -v /gpu_); do echo "== $$file"; $(BIN)/python $$file; done
 
 audit: $(VENV)/.installed $(AUDIT)/.installed
 	@$(BIN)/python deploy/audit.py $(AUDIT)/bin/pip-audit $(BIN)/python

@@ -34,9 +34,15 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:
-        from accel_platform.errors import AccelError, InvalidInput, storage_unavailable
+        from accel_platform.errors import AccelError, InvalidInput, package_missing, storage_unavailable
 
-        message = error if isinstance(error, AccelError) else isinstance(error, OSError) and storage_unavailable(error)
+        message = (
+            error
+            if isinstance(error, AccelError)
+            else storage_unavailable(error)
+            if isinstance(error, OSError)
+            else package_missing(error)
+        )
         if message:
             from accel_platform.cli.output import print_error
 

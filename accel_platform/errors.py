@@ -84,3 +84,18 @@ def storage_unavailable(error: BaseException, place: object = None) -> StorageUn
         file = getattr(error, "filename2", None) or getattr(error, "filename", None)
         place = Path(os.fsdecode(file)) if isinstance(file, str | bytes | os.PathLike) else "A file or directory"
     return StorageUnavailable(f"{place} cannot be used: {_STORAGE[number]}.")
+
+
+def package_missing(error: BaseException) -> AccelError | None:
+    """Return the error to report where a package is not installed, as on hosts that only measure; None for another
+    error, or for a module of our own.
+    """
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    package = error.name.partition(".")[0]
+    if package in ("accel_platform", "assets", "migrations", "predictor"):
+        return None
+    return AccelError(
+        f"This command needs {package}, which is not installed: this host only measures. Use a host with the whole"
+        " platform, or `pip install` accel-platform here with all it needs."
+    )

@@ -29,13 +29,15 @@ PRECISIONS: dict[str, Precision] = {
     for precision in (
         Precision("float64", 8, 8, 2.0**-53, ("fp64", "f64", "double")),
         Precision("float32", 4, 4, 2.0**-24, ("fp32", "f32", "float")),
+        # Weights and activations of float32 whose products round their operands to 10 bits after the point.
+        Precision("tf32", 4, 4, 2.0**-11),
         Precision("float16", 2, 2, 2.0**-11, ("fp16", "f16", "half")),
         Precision("bfloat16", 2, 2, 2.0**-8, ("bf16",)),
         Precision("int8", 1, 4, 2.0**-7, ("i8", "qint8")),
         Precision("int4", 0.5, 4, 2.0**-3, ("i4",)),
     )
 }
-MEASURABLE = ("float32", "float16", "bfloat16", "int8", "int4")
+MEASURABLE = ("float32", "tf32", "float16", "bfloat16", "int8", "int4")
 """The precisions that some runtime here supports."""
 _NAMES = {alias: precision.name for precision in PRECISIONS.values() for alias in (precision.name, *precision.aliases)}
 

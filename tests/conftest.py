@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(autouse=True)
 def torch_as_it_was() -> Iterator[None]:
-    """A backend sets how this process rounds; torch.export and torch.jit refuse to work after that."""
+    """A backend sets how this process rounds; the next test finds torch's own settings."""
     yield
     if (torch := sys.modules.get("torch")) is not None:
-        torch.backends.fp32_precision = "none"
+        torch.backends.cudnn.allow_tf32 = True
+        torch.set_float32_matmul_precision("highest")
+        for place, precision in (("", "none"), ("cuda.matmul", "none"), ("cudnn.conv", "tf32"), ("cudnn.rnn", "tf32")):
+            attrgetter(".".join(filter(None, ("backends", place))))(torch).fp32_precision = precision
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from accel_platform.backends.probes import PROBES, Absent, digest, openvino_choices
+from accel_platform.backends.probes import PROBES, Absent, digest, onnxruntime_choices, openvino_choices
 from accel_platform.backends.registry import RUNTIMES, Runtime, runtime_for
 from accel_platform.events.types import DeviceObserved, Event, HostObserved
 from accel_platform.hardware.host import host_id, installed_versions, observe_host
@@ -51,7 +51,9 @@ def detect(requested: Iterable[str] = ()) -> Inventory:
     `requested` are hardware names; those with a choice (`wasm:firefox`) are looked for beside all the plain ones.
     Raises InvalidInput for one that is not known.
     """
-    runtimes = {name: runtime_for(name) for name in (*RUNTIMES, *openvino_choices(), *requested)}
+    runtimes = {
+        name: runtime_for(name) for name in (*RUNTIMES, *openvino_choices(), *onnxruntime_choices(), *requested)
+    }
     unique = {runtime.name: runtime for runtime in runtimes.values()}
     return Inventory(host_id(), observe_host(), tuple(_observe(runtime) for runtime in unique.values()))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Any
 import psutil
 
 from accel_platform.backends.base import Unsupported
+from accel_platform.backends.registry import ONNX_PROVIDERS
 from accel_platform.hardware import gpu
 from accel_platform.hardware.cpu import clock_max_mhz, cpu_facts, governor, usable_cores, vector_bits
 from accel_platform.hardware.host import host_id
@@ -49,17 +51,22 @@ def _torch() -> Any:
     return torch
 
 
-def _cpu(_: str | None) -> dict[str, Any]:
+def _cpu(choice: str | None) -> dict[str, Any]:
     _torch()
+    if choice == "compile" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
+        raise Absent("torch.compile needs a C++ compiler, and there is none on the PATH")
     return _host_processor()
 
 
-def _cuda(_: str | None) -> dict[str, Any]:
+def _cuda(choice: str | None) -> dict[str, Any]:
     torch = _torch()
     if torch.version.cuda is None:
         driver = "an NVIDIA driver is loaded" if Path("/dev/nvidiactl").exists() else "no NVIDIA driver is loaded"
         raise Absent(f"the installed torch {torch.__version__} is built without CUDA, and {driver}")
-    return _torch_gpu(torch, "cuda", "NVIDIA")
+    found = _torch_gpu(torch, "cuda", "NVIDIA")
+    if choice == "compile" and find_spec("triton") is None:
+        raise Absent("torch.compile needs triton, which is not installed")
+    return found
 
 
 def _rocm(_: str | None) -> dict[str, Any]:
@@ -96,7 +103,8 @@ def _gpu_driver(torch: Any) -> str | None:
         return f"HIP {torch.version.hip}" + (f", driver {loaded}" if loaded else "")
     file = Path("/proc/driver/nvidia/version")
     found = re.search(r"Kernel Module\D*([\d.]+)", file.read_text(encoding="utf-8")) if file.is_file() else None
-    return f"CUDA {torch.version.cuda}" + (f", driver {found[1]}" if found else "")
+    driver = found[1] if found else gpu.driver()
+    return f"CUDA {torch.version.cuda}" + (f", driver {driver}" if driver else "")
 
 
 def _mps(_: str | None) -> dict[str, Any]:
@@ -161,15 +169,37 @@ def openvino_facts(core: Any, device: str) -> dict[str, Any]:
     }
 
 
-def _onnxruntime(_: str | None) -> dict[str, Any]:
+def onnxruntime_choices() -> list[str]:
+    """Return the names of the GPU providers that the installed build of ONNX Runtime has."""
+    try:
+        providers = _onnxruntime_module().get_available_providers()
+    except Absent:
+        return []
+    return [f"onnxruntime:{name}" for name, provider in ONNX_PROVIDERS.items() if provider in providers]
+
+
+def _onnxruntime_module() -> Any:
     try:
         import onnxruntime
     except ImportError as error:
         raise Absent(f"onnxruntime cannot be imported: {error}") from error
+    return onnxruntime
+
+
+def _onnxruntime(choice: str | None) -> dict[str, Any]:
+    onnxruntime = _onnxruntime_module()
+    wanted = "CPUExecutionProvider" if choice is None else ONNX_PROVIDERS[choice]
     providers = onnxruntime.get_available_providers()
-    if "CPUExecutionProvider" not in providers:
-        raise Absent(f"this build of ONNX Runtime has no CPU provider, only {providers}")
-    return _host_processor()
+    if wanted not in providers:
+        raise Absent(
+            f"the installed ONNX Runtime {onnxruntime.__version__} has no {wanted}, only {', '.join(providers)}"
+        )
+    if choice is None:
+        return _host_processor()
+    # torch names the device, as the hardware names cuda and rocm do: figures of one GPU belong together.
+    facts = _cuda(None) if choice in ("cuda", "tensorrt") else _rocm(None)
+    # Builds for GPUs are distributions of other names.
+    return {**facts, "runtime_versions": {"onnxruntime": onnxruntime.__version__}}
 
 
 def _qnn(_: str | None) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
+from torch._C._autograd import DeviceType
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from accel_platform.backends.base import Arrays, Confirmation, Unsupported, UnsupportedPrecision, share
@@ -34,14 +35,15 @@ class PyTorchBackend:
         "float32": torch.float32,
         "float16": torch.float16,
         "bfloat16": torch.bfloat16,
+        # Weights and activations are float32; the tensor cores round the operands of products.
+        "tf32": torch.float32,
         # What is not quantised, activations above all, stays in float32.
         "int8": torch.float32,
     }
 
     def __init__(self, *, device: str, threads: int) -> None:
         torch.set_num_threads(threads)
-        # Left to itself cuDNN rounds the inputs of float32 convolutions to TF32, with 10 bits of mantissa.
-        torch.backends.fp32_precision = "ieee"  # type: ignore[attr-defined]
+        set_float32_rounding("ieee")
         self.device = torch.device(device)
         # Each accelerator has a module of the same shape: torch.cuda (also ROCm), torch.mps.
         self._accelerator: Any = None if device == "cpu" else getattr(torch, device)
@@ -56,6 +58,7 @@ class PyTorchBackend:
     def load(self, artifact: Path, *, precision: str, head: Head = "AutoModel") -> None:
         self._refuse(precision)
         dtype = self._DTYPES[precision]
+        set_float32_rounding("tf32" if precision == "tf32" else "ieee")
         if (sourced := load_source(artifact)) is not None:
             model = sourced.to(dtype)
         else:
@@ -92,7 +95,11 @@ class PyTorchBackend:
         """Return None: eager execution has no graph."""
 
     def precision_share(self) -> float | None:
-        return precision_share(lambda: self.model(**self._inputs), self._precision)
+        counted = precision_share(lambda: self.model(**self._inputs), self._precision)
+        if self.device.type != "cuda" or self._precision not in ("float32", "tf32"):
+            return counted
+        # Both have float32 operands, so what the device does with them is seen in its results only.
+        return counted if rounding_of(self.device) == {"float32": "ieee", "tf32": "tf32"}[self._precision] else 0.0
 
     def confirm(self, results: Sequence[torch.Tensor] | None = None) -> Confirmation:
         """Confirm by the device of the weights and of the outputs of the last run."""
@@ -111,8 +118,12 @@ class PyTorchBackend:
             for _ in range(runs):
                 self.run()
         profiler.export_chrome_trace(str(trace))
-        spent = "self_device_time_total" if on_device else "self_cpu_time_total"
-        return [OperatorTime(e.key, e.count, getattr(e, spent) / 1e3) for e in profiler.key_averages()]
+        if not on_device:
+            return [OperatorTime(e.key, e.count, e.self_cpu_time_total / 1e3) for e in profiler.key_averages()]
+        # Kernels are listed beside the operators that launched them, which have their time already.
+        launching = [e for e in profiler.key_averages() if e.device_type == DeviceType.CPU]
+        spent = [OperatorTime(e.key, e.count, e.self_device_time_total / 1e3) for e in launching]
+        return [entry for entry in spent if entry.total_ms > 0]
 
     def memory_device_peak_mib(self) -> float | None:
         """Return the most that torch's allocator reserved since `compile`, in MiB.
@@ -139,6 +150,8 @@ class PyTorchBackend:
             raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
         if precision == "int8" and self.device.type != "cpu":
             raise UnsupportedPrecision("int8 is not supported: torch quantises linear layers for processors only.")
+        if precision == "tf32" and not (self.device.type == "cuda" and _has_tf32(self.device)):
+            raise UnsupportedPrecision("tf32 is not supported: only NVIDIA GPUs since Ampere round products to it.")
         # Older devices take bfloat16 and compute in float32.
         if (
             precision == "bfloat16"
@@ -146,6 +159,45 @@ class PyTorchBackend:
             and not torch.cuda.is_bf16_supported(including_emulation=False)
         ):
             raise UnsupportedPrecision("bfloat16 is not supported: torch would only emulate it on this device.")
+
+
+def set_float32_rounding(mode: Literal["ieee", "tf32"]) -> None:
+    """Set how this process computes float32 products and convolutions on NVIDIA GPUs.
+
+    Left to itself cuDNN rounds the inputs of convolutions to TF32, with 10 bits of mantissa. Every setting is made, the
+    older ones too: torch 2.11 keeps cuDNN's own when the general one changes, and torch.export refuses a mixture.
+    """
+    backends: Any = torch.backends
+    backends.cudnn.allow_tf32 = mode == "tf32"
+    torch.set_float32_matmul_precision("high" if mode == "tf32" else "highest")
+    for place in (backends, backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):
+        place.fp32_precision = mode
+
+
+def rounding_of(device: torch.device) -> Literal["ieee", "tf32", "mixed"]:
+    """Return how the device rounds the operands of float32 products and convolutions, by computing one of each."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(256, 256, generator=generator) for _ in range(2))
+    image = torch.randn(2, 32, 24, 24, generator=generator)
+    kernel = torch.randn(64, 32, 3, 3, generator=generator)
+    pairs = (
+        (left.double() @ right.double(), left.to(device) @ right.to(device)),
+        (
+            torch.nn.functional.conv2d(image.double(), kernel.double()),
+            torch.nn.functional.conv2d(image.to(device), kernel.to(device)),
+        ),
+    )
+    errors = [float((found.double().cpu() - exact).norm() / exact.norm()) for exact, found in pairs]
+    rounded = [error > _TF32_ERROR for error in errors]
+    return "tf32" if all(rounded) else "mixed" if any(rounded) else "ieee"
+
+
+_TF32_ERROR = 2e-5
+"""Relative error between those of float32 (about 3e-7) and of TF32 (about 3e-4)."""
+
+
+def _has_tf32(device: torch.device) -> bool:
+    return torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= 8
 
 
 def _quantized(model: Any) -> Any:
@@ -183,6 +235,7 @@ def precision_share(forward: Callable[[], Any], precision: str) -> float | None:
     quantized.
     """
     counts: Counter[bool] = Counter()
+    wanted = "torch.float32" if precision == "tf32" else f"torch.{precision}"
 
     class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -192,7 +245,7 @@ def precision_share(forward: Callable[[], Any], precision: str) -> float | None:
                 counts[precision == "int8"] += 1
             elif namespace == "aten" and (name in _PRODUCTS or name.startswith(_ATTENTION)):
                 operand = next(value for value in args if isinstance(value, torch.Tensor))
-                counts[str(operand.dtype) == f"torch.{precision}"] += 1
+                counts[str(operand.dtype) == wanted] += 1
             return func(*args, **(kwargs or {}))
 
     # Under inference_mode composite operators would come whole, products and all.

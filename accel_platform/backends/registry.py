@@ -54,6 +54,8 @@ class Runtime:
     """Why it has not the others, where there is more to say than that."""
     choices: str | None = None
     """Pattern of what may follow its name and a colon, where the runtime drives more than one device or browser."""
+    ways: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Backend and entry point of each choice that another backend serves: figures of two backends never mix."""
     choice: str | None = None
     """What followed the colon; None for the usual one."""
     generation: Runtime | None = None
@@ -81,7 +83,7 @@ class Runtime:
 
     def in_mode(self, mode: Mode) -> Runtime:
         """Return what serves the name in this mode."""
-        return self.generation if mode == "generation" and self.generation is not None else self
+        return self.generation if mode == "generation" and self.generation and self.choice is None else self
 
     def missing_packages(self) -> tuple[str, ...]:
         """Return its packages that are not installed."""
@@ -119,11 +121,41 @@ _WEBGPU_LACKS = {
 }
 _WEBNN_LACKS = dict.fromkeys(("float16", "int8"), "no browser that it was tried on has WebNN")
 
+ONNX_PROVIDERS = {
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+    "rocm": "ROCMExecutionProvider",
+    "migraphx": "MIGraphXExecutionProvider",
+}
+"""Execution provider of ONNX Runtime by what follows the colon of its hardware name."""
+_PROVIDED = {name: (f"onnxruntime-{name}", "onnxruntime_gpu:GpuOnnxRuntimeBackend") for name in ONNX_PROVIDERS}
+_COMPILED = {"compile": ("pytorch-compile", "pytorch_compiled:CompiledPyTorchBackend")}
+_CAPTURED = {"graph": ("pytorch-graph", "pytorch_compiled:GraphPyTorchBackend")}
+
 RUNTIMES: dict[str, Runtime] = {
     runtime.hardware: runtime
     for runtime in (
-        Runtime("cpu", "pytorch", "cpu", "pytorch:PyTorchBackend", _PYTORCH, {**_FLOATS, "int8": "weights"}),
-        Runtime("cuda", "pytorch", "cuda", "pytorch:PyTorchBackend", _PYTORCH, _FLOATS, _CPU_ONLY),
+        Runtime(
+            "cpu",
+            "pytorch",
+            "cpu",
+            "pytorch:PyTorchBackend",
+            _PYTORCH,
+            {**_FLOATS, "int8": "weights"},
+            choices="compile",
+            ways=_COMPILED,
+        ),
+        Runtime(
+            "cuda",
+            "pytorch",
+            "cuda",
+            "pytorch:PyTorchBackend",
+            _PYTORCH,
+            {**_FLOATS, "tf32": "weights"},
+            _CPU_ONLY,
+            choices="compile|graph",
+            ways=_COMPILED | _CAPTURED,
+        ),
         # ROCm builds of torch drive AMD devices under the name "cuda".
         Runtime("rocm", "pytorch", "cuda", "pytorch:PyTorchBackend", _PYTORCH, _FLOATS, _CPU_ONLY),
         Runtime("mps", "pytorch", "mps", "pytorch:PyTorchBackend", _PYTORCH, _FLOATS, _CPU_ONLY),
@@ -159,6 +191,8 @@ RUNTIMES: dict[str, Runtime] = {
             ("onnxruntime", *_GRAPH),
             {"float32": "onnx", "int8": "onnx-int8-dynamic"},
             {**_NO_HALVES, **_GENERATING_ONLY},
+            choices="|".join(ONNX_PROVIDERS),
+            ways=_PROVIDED,
             generation=Runtime(
                 "onnxruntime",
                 "onnxruntime",
@@ -240,7 +274,11 @@ def runtime_for(hardware: str) -> Runtime:
     if runtime.choices is None or not re.fullmatch(runtime.choices, choice):
         takes = f"{name}:<{runtime.choices}>" if runtime.choices else f"{name} alone"
         raise InvalidInput(f"No hardware is called {hardware!r}. This runtime takes {takes}.")
-    return replace(runtime, choice=choice)
+    if choice not in runtime.ways:
+        return replace(runtime, choice=choice)
+    backend, entry_point = runtime.ways[choice]
+    precisions = {name: artifact for name, artifact in runtime.precisions.items() if name != "int8"}
+    return replace(runtime, choice=choice, backend=backend, entry_point=entry_point, precisions=precisions)
 
 
 def in_browser(name: str, browser: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli import load, requests
+from accel_platform.cli import load, requests, wheels
 from accel_platform.cli.coverage import coverage
 from accel_platform.cli.options import (
     SEVERAL,
@@ -50,6 +50,7 @@ app.command("requests", cls=ManyValues)(requests.requests)
 app.command("take", cls=ManyValues)(requests.take)
 app.command("cancel")(requests.cancel)
 app.command("serve", cls=ManyValues)(load.serve)
+app.command("wheels", cls=ManyValues)(wheels.wheels)
 
 
 @app.callback()
@@ -102,7 +103,7 @@ def run(
     precision: Annotated[
         str | None,
         typer.Option(
-            metavar=SEVERAL, help="float32, float16, bfloat16, int8.", show_default="each runtime's usual one"
+            metavar=SEVERAL, help="float32, tf32, float16, bfloat16, int8.", show_default="each runtime's usual one"
         ),
     ] = None,
     effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",

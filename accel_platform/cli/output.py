@@ -157,8 +157,12 @@ def note(text: str) -> None:
 def follow_log(settings: Settings) -> None:
     """Bring the tables up to date with what a command has just added to the log.
 
-    A failure is noted and raises nothing, because the log holds what was added.
+    A failure is noted and raises nothing, because the log holds what was added. A host that only measures has no
+    tables.
     """
+    if not can_import("duckdb"):
+        note("This host only measures, so it has no tables: `accel bench export FILE` takes its results elsewhere.")
+        return
     from accel_platform.errors import AccelError
     from accel_platform.warehouse.publish import bring_up_to_date
 
@@ -166,6 +170,13 @@ def follow_log(settings: Settings) -> None:
         bring_up_to_date(settings)
     except AccelError as error:
         note(f"The log holds what was added; the tables do not yet: {error}")
+
+
+def can_import(package: str) -> bool:
+    """Return whether a package of the platform is installed; a host that only measures lacks some."""
+    from importlib.util import find_spec
+
+    return find_spec(package) is not None
 
 
 def print_error(error: object) -> None:

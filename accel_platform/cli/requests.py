@@ -55,7 +55,8 @@ def request(
     ] = None,
     mode: Annotated[str, typer.Option(metavar=SEVERAL, help="inference, generation, training.")] = "inference",
     precision: Annotated[
-        str | None, typer.Option(help="float32, float16, bfloat16, int8.", show_default="each runtime's usual one")
+        str | None,
+        typer.Option(help="float32, tf32, float16, bfloat16, int8.", show_default="each runtime's usual one"),
     ] = None,
     effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
     missing: Annotated[bool, typer.Option("--missing", help="Only cells without a result of the host.")] = False,

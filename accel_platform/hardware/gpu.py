@@ -31,26 +31,77 @@ def energy_mj() -> int:
         raise Silent(f"NVML counts no energy on this GPU: {error}") from error
 
 
+def driver() -> str | None:
+    """Return the version of NVIDIA's driver; None where it does not report it."""
+    try:
+        pynvml, _ = _nvml()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except (Silent, _errors()):
+        return None
+
+
+def used_mib() -> float:
+    """Return the memory that an NVIDIA GPU has given to anyone, in MiB. Raises Silent."""
+    pynvml, handle = _nvml()
+    try:
+        return float(pynvml.nvmlDeviceGetMemoryInfo(handle).used) / 2**20
+    except pynvml.NVMLError as error:
+        raise Silent(f"NVML does not tell this GPU's memory: {error}") from error
+
+
+def power_w() -> float:
+    """Return the watts that an NVIDIA GPU draws, by NVML averaged over a second or less. Raises Silent."""
+    pynvml, handle = _nvml()
+    try:
+        return float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1e3
+    except pynvml.NVMLError as error:
+        raise Silent(f"NVML does not tell this GPU's power: {error}") from error
+
+
+_SLOWED_BY = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""Bits of NVML's clock event reasons that lower the clock under load; an idle GPU and set clocks are none."""
+OVERHEATED = frozenset(("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake"))
+"""Reasons that a later measurement will not meet; a power cap is a property of the device."""
+
+
+def slowed_by() -> list[str]:
+    """Return why an NVIDIA GPU runs below its clock at present; empty where it does not. Raises Silent."""
+    pynvml, handle = _nvml()
+    try:
+        reasons = int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+    except pynvml.NVMLError as error:
+        raise Silent(f"NVML does not tell why this GPU's clock is lowered: {error}") from error
+    return [reason for bit, reason in _SLOWED_BY.items() if reasons & bit]
+
+
 def name() -> str:
     """Return NVML's name of the GPU. Raises Silent."""
     pynvml, handle = _nvml()
     return str(pynvml.nvmlDeviceGetName(handle))
 
 
-def state() -> dict[str, float]:
-    """Return the present clock, temperature and load of an NVIDIA or AMD GPU."""
+def state() -> dict[str, Any]:
+    """Return the present clock, temperature and load of an NVIDIA or AMD GPU; of NVIDIA's, power and what slows it."""
     import torch
 
-    readers = {
+    readers: dict[str, Any] = {
         "gpu_clock_mhz": torch.cuda.clock_rate,
         "gpu_temperature_c": torch.cuda.temperature,
         "gpu_load_percent": torch.cuda.utilization,
     }
+    if torch.version.hip is None:
+        readers |= {"gpu_power_w": power_w, "gpu_slowed_by": slowed_by}
     seen = {}
     for key, ask in readers.items():
         try:
-            seen[key] = float(ask())
-        except (ImportError, RuntimeError, _errors()):
+            seen[key] = ask()
+        except (ImportError, RuntimeError, Silent, _errors()):
             continue
     return seen
 

@@ -25,7 +25,6 @@ def write_reports(
     (by model id). `csv` is a separate file. Raises NotFound for an unknown run, InvalidInput for an unwritable file.
     """
     from accel_platform.reports import comparison_csv, per_model_json
-    from accel_platform.reports import run_charts as drawn
 
     if folder is None and csv is None:
         return []
@@ -35,7 +34,11 @@ def write_reports(
     try:
         if folder is not None:
             files += per_model_json.write(run, folder)
-            files += drawn.write(run, folder, headings or {}) if charts else []
+            if charts:
+                # Only here, because hosts that only measure draw none.
+                from accel_platform.reports import run_charts
+
+                files += run_charts.write(run, folder, headings or {})
         if csv is not None:
             comparison_csv.write(run, csv)
             files.append(csv)

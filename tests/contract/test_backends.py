@@ -22,7 +22,7 @@ import pytest
 from accel_platform.backends.base import Backend, Remote, Unsupported, UnsupportedPrecision
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.backends.profiling import Profiled
-from accel_platform.backends.registry import RUNTIMES, Runtime, make_backend, runtime_for
+from accel_platform.backends.registry import ONNX_PROVIDERS, RUNTIMES, Runtime, make_backend, runtime_for
 from accel_platform.bench.measure.verification import MIN_PRECISION_SHARE, relative_rms, verify
 from accel_platform.bench.prepare.artifacts import Artifacts, Shape
 from accel_platform.errors import InvalidInput
@@ -31,9 +31,10 @@ from accel_platform.subprocesses.json_child import Child
 from accel_platform.workloads.model_catalog import resolve_model
 
 Arrays = dict[str, npt.NDArray[Any]]
+ONNX_ON_GPUS = [f"onnxruntime:{name}" for name in ONNX_PROVIDERS]
 SPEC = resolve_model("bert-tiny")
 SHAPES: tuple[Shape, ...] = ((1, 16), (3, 16))
-CLOSENESS = {"float32": 1e-5, "float16": 5e-3, "bfloat16": 2e-2, "int8": 5e-2}
+CLOSENESS = {"float32": 1e-5, "tf32": 5e-3, "float16": 5e-3, "bfloat16": 2e-2, "int8": 5e-2}
 """Of bert-tiny's outputs, by precision: below a tenth of what wrong numbers differ by."""
 
 
@@ -45,7 +46,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def inventory() -> Inventory:
-    return detect(["wasm:firefox"])
+    return detect(["wasm:firefox", "cpu:compile", "cuda:compile", "cuda:graph", *ONNX_ON_GPUS])
 
 
 def stored(artifacts: Artifacts, shape: Shape, part: str) -> Arrays:
@@ -173,7 +174,7 @@ class BackendContract:
         if not isinstance(backend, Profiled):
             pytest.skip(f"{backend.name} keeps no operator times")
         trace = tmp_path / "trace.json"
-        if self.hardware == "qnn":
+        if self.hardware == "qnn" or self.runtime.ways.get(self.runtime.choice or "") is not None:
             with pytest.raises(Unsupported, match="operator times"):
                 backend.operators(runs=3, trace=trace)
             return
@@ -211,7 +212,7 @@ class TorchContract(BackendContract):
         for shape in (SHAPES[1], SHAPES[0]):
             self.answer(backend, prepared, shape)
             peaks.append(backend.memory_device_peak_mib())
-        if self.hardware == "cpu":
+        if self.runtime.device == "cpu":
             assert peaks == [None, None]
             return
         large, small = peaks
@@ -223,7 +224,7 @@ class TorchContract(BackendContract):
     def test_float32_is_not_rounded_on_the_way(self, backend: Backend) -> None:
         import torch
 
-        device = {"cpu": "cpu", "mps": "mps"}.get(self.hardware, "cuda")
+        device = self.runtime.device
         generator = torch.Generator().manual_seed(1)
         image = torch.randn(2, 32, 40, 40, generator=generator)
         kernel = torch.randn(64, 32, 3, 3, generator=generator)
@@ -244,6 +245,18 @@ class TorchContract(BackendContract):
         backend.outputs()
         # Work still queued would be paid for here.
         assert perf_counter_ns() - began < 10 * took + 5_000_000
+        if self.runtime.device == "cuda":
+            import torch
+
+            backend.run()
+            assert torch.cuda.current_stream().query(), "something is queued still"
+
+    def test_the_device_is_seen_not_to_round_float32(self, backend: Backend) -> None:
+        import torch
+
+        from accel_platform.backends.pytorch import rounding_of
+
+        assert rounding_of(torch.device(self.runtime.device)) == "ieee"
 
 
 class TestTorchCpu(TorchContract):
@@ -252,6 +265,19 @@ class TestTorchCpu(TorchContract):
 
 class TestTorchCuda(TorchContract):
     hardware = "cuda"
+
+
+@pytest.mark.slow
+class TestTorchCompiledOnCpu(TorchContract):
+    hardware = "cpu:compile"
+
+
+class TestTorchCompiledOnCuda(TorchContract):
+    hardware = "cuda:compile"
+
+
+class TestTorchGraphOnCuda(TorchContract):
+    hardware = "cuda:graph"
 
 
 class TestTorchRocm(TorchContract):
@@ -268,6 +294,60 @@ class TestOpenVINO(BackendContract):
 
 class TestOnnxRuntime(BackendContract):
     hardware = "onnxruntime"
+
+
+class TestOnnxRuntimeOnCuda(BackendContract):
+    hardware = "onnxruntime:cuda"
+
+    def test_operators_are_where_it_says(self, backend: Backend, prepared: Artifacts) -> None:
+        self.answer(backend, prepared, SHAPES[0])
+        placement = backend.placement()
+        assert placement is not None
+        # Shapes are worked out on the processor; what computes is not.
+        assert placement.accelerated > 50
+        assert not {"MatMul", "Gemm", "LayerNormalization", "Softmax"} & set(placement.elsewhere)
+
+
+class TestOnnxRuntimeByTensorRt(TestOnnxRuntimeOnCuda):
+    hardware = "onnxruntime:tensorrt"
+
+
+class TestOnnxRuntimeOnRocm(TestOnnxRuntimeOnCuda):
+    hardware = "onnxruntime:rocm"
+
+
+class TestOnnxRuntimeByMigraphx(TestOnnxRuntimeOnCuda):
+    hardware = "onnxruntime:migraphx"
+
+
+@pytest.mark.parametrize("hardware", ONNX_ON_GPUS)
+def test_a_provider_that_is_not_installed_says_so(inventory: Inventory, hardware: str) -> None:
+    device = inventory.device(hardware)
+    assert device is not None
+    assert device.available or "ExecutionProvider" in (device.reason or "") or "torch" in (device.reason or "")
+
+
+def test_bound_inputs_and_outputs_give_the_same_numbers(prepared: Artifacts) -> None:
+    """The path of the GPU providers, in the processor's memory."""
+    from accel_platform.backends.onnxruntime_gpu import GpuOnnxRuntimeBackend
+
+    class Bound(GpuOnnxRuntimeBackend):
+        memory = "cpu"
+
+    with closing(Bound(device="cpu", threads=1, choice="none")) as backend:
+        backend.load(prepared.graph("onnx", 16), precision="float32")
+        for shape in SHAPES:
+            inputs, reference = stored(prepared, shape, "input"), stored(prepared, shape, "reference")
+            backend.compile(inputs)
+            backend.bind(stored(prepared, shape, "other"))
+            backend.run()
+            other = backend.outputs()
+            backend.bind(inputs)
+            backend.run()
+            verdict = verify(backend.outputs(), other, reference, precision="float32")
+            assert verdict.passed, verdict.reason
+        assert backend.precision_share() == 1.0
+        assert backend.confirm().agrees
 
 
 class TestJax(BackendContract):

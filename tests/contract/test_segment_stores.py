@@ -18,9 +18,10 @@ from typing import Any, Self
 import pytest
 
 from accel_platform.errors import LogUnavailable, NotFound
-from accel_platform.events import EventLog, segments
+from accel_platform.events import EventLog, object_store
 from accel_platform.events.compaction import compact
-from accel_platform.events.segments import ObjectStoreBlobs, SegmentStore, open_store
+from accel_platform.events.object_store import ObjectStoreBlobs
+from accel_platform.events.segments import SegmentStore, open_store
 from accel_platform.settings import Settings
 from factories import event, result
 
@@ -215,14 +216,14 @@ class TestFaultsOfS3:
     ) -> None:
         """By the configuration of every client, for a test of 20 seconds would be too slow."""
         asked: list[tuple[float, float, int]] = []
-        real = segments.from_url
+        real = object_store.from_url
 
         def noted(url: str, *, client_options: Any, retry_config: Any) -> Any:
             retries_s = retry_config["retry_timeout"].total_seconds() if retry_config["max_retries"] else 0.0
             asked.append((client_options["read_timeout"].total_seconds(), retries_s, retry_config["max_retries"]))
             return real(url, client_options=client_options, retry_config=retry_config)
 
-        monkeypatch.setattr(segments, "from_url", noted)
+        monkeypatch.setattr(object_store, "from_url", noted)
         with Interposed(bucket, monkeypatch, lost=99) as between:
             store = ObjectStoreBlobs(bucket, tmp_path)
             with pytest.raises(LogUnavailable):

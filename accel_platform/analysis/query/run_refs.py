@@ -7,10 +7,13 @@ import subprocess
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accel_platform.errors import InvalidInput, NotFound
-from accel_platform.warehouse.reader import Reader
+
+if TYPE_CHECKING:
+    # Only for the checker: hosts that only measure have labels, and no tables.
+    from accel_platform.warehouse.reader import Reader
 
 MIN_PREFIX_LENGTH = 7
 """Fewest characters of a commit or run id accepted as a prefix."""

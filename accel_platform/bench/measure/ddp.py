@@ -30,7 +30,7 @@ def run_leader(job: Message, send: Callable[[Message], None]) -> None:
     """Measure the job's one cell in several replicas, and send what one process would. The first failure ends all."""
     count = job["processes"]
     threads = max(1, job["threads"] // count)
-    environment = {**child_environment(threads), **_loopback_environment()}
+    environment = {**child_environment(threads), **loopback_environment()}
     messages: SimpleQueue[tuple[int, Message]] = SimpleQueue()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as replicas:
         for rank in range(count):
@@ -195,7 +195,7 @@ def _weights_differ(model: Any, dist: Any) -> bool:
     return not torch.equal(least, most)
 
 
-def _loopback_environment() -> dict[str, str]:
+def loopback_environment() -> dict[str, str]:
     """Return variables that bind gloo to the loopback, because the host name's own interface may lead nowhere."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(a.family == socket.AF_INET and a.address == "127.0.0.1" for a in addresses):

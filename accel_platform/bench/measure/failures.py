@@ -9,7 +9,10 @@ from typing import Literal
 from accel_platform.backends.base import Unsupported
 
 _CLASSES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("out_of_memory", ("out of memory", "bad_alloc", "bad allocation", "can't allocate", "failed to allocate")),
+    (
+        "out_of_memory",
+        ("out of memory", "bad_alloc", "bad allocation", "can't allocate", "failed to allocate", "alloc_failed"),
+    ),
     ("attention", ("scaled_dot_product", "attn_implementation", "flash_attention")),
     (
         "unsupported_operator",
@@ -60,6 +63,15 @@ def classify(error: BaseException) -> tuple[str, str]:
         if any(sign in lowered for sign in signs):
             return name, message
     return "error", message
+
+
+def device_lost(error: BaseException) -> bool:
+    """Return whether the process cannot use its GPU after this error: a fault in a kernel fails all later calls.
+
+    Memory that ran out is no such error.
+    """
+    named = type(error).__name__ == "AcceleratorError" or re.search(r"\b(CUDA|HIP) error: ", str(error)) is not None
+    return named and classify(error)[0] != "out_of_memory"
 
 
 def classify_death(epitaph: str) -> str:

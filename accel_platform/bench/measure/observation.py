@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any
@@ -66,6 +66,12 @@ def observe(
     }
 
 
+def slowdown_reason(after: Mapping[str, Any]) -> str | None:
+    """Return why the state after a measurement says that the GPU was too hot for its clock; None where it was not."""
+    reasons = sorted(gpu.OVERHEATED.intersection(after.get("gpu_slowed_by", ())))
+    return f"the GPU lowered its clock: {', '.join(reasons)}" if reasons else None
+
+
 def _state(hardware: str) -> dict[str, Any]:
     """Return load, clocks and temperatures; what cannot be read is left out."""
-    return state_now() | (gpu.state() if hardware in ("cuda", "rocm") else {})
+    return state_now() | (gpu.state() if hardware.partition(":")[0] in ("cuda", "rocm") else {})

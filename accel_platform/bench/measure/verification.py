@@ -26,6 +26,7 @@ _LARGEST_OF_32 = 2.4
 """The largest of 32 normally distributed weights, in their standard deviations: what one scale of int4 covers."""
 TOLERANCE = {
     "float32": 1e-3,
+    "tf32": math.sqrt(_ROUNDINGS) * PRECISIONS["tf32"].roundoff,
     "float16": math.sqrt(_SUM_ROUNDINGS) * PRECISIONS["float16"].roundoff,
     "bfloat16": math.sqrt(_ROUNDINGS) * PRECISIONS["bfloat16"].roundoff,
     "int8": math.sqrt(_ROUNDINGS) * PRECISIONS["int8"].roundoff,

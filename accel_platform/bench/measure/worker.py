@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from accel_platform.atomic_write import make_directory
-from accel_platform.bench.measure.failures import classify
+from accel_platform.bench.measure.failures import classify, device_lost
 from accel_platform.bench.measure.job import (
     failure_message,
     group_by_part,
@@ -54,6 +54,9 @@ def measure_job(job: Message, send: Callable[[Message], None]) -> None:
             succeeded.append(number)
         except Exception as error:  # noqa: BLE001 - whatever a runtime throws is this cell's failure
             send(failure_message("failed", error))
+            if device_lost(error):
+                send({"kind": "restart"})
+                return
     # Profile after all measurements, because a profiler costs time and memory that a process does not return.
     for number in succeeded if job["traces"] else ():
         send(

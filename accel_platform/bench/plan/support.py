@@ -38,13 +38,15 @@ def head_for(spec: ModelSpec, mode: Mode) -> Head | None:
 
 
 def supports_mode(hardware: str, mode: Mode) -> bool:
-    """Return whether the runtime has this mode: most exported graphs hold one forward pass and serve inference only.
+    """Return whether the runtime has this mode: exported and compiled graphs hold one forward pass, so most of them
+    serve inference only.
 
     OpenVINO and ONNX Runtime generate on the processor, by their libraries for it.
     """
     runtime = runtime_for(hardware)
-    generates = mode == "generation" and runtime.generation is not None and runtime.choice is None
-    return mode == "inference" or runtime.reads == "weights" or generates
+    if mode == "inference" or runtime.choice is not None:
+        return mode == "inference"
+    return runtime.reads == "weights" or (mode == "generation" and runtime.generation is not None)
 
 
 BUILDER_ARCHITECTURES = frozenset(("gemma", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3"))

@@ -10,6 +10,7 @@ from accel_platform.backends.detect import fingerprint_of
 from accel_platform.bench.measure import authenticity
 from accel_platform.bench.measure.contention import Contention, contention_reason
 from accel_platform.bench.measure.failures import FailureReason
+from accel_platform.bench.measure.observation import slowdown_reason
 from accel_platform.bench.measure.sampling import Sampling, noise_reason
 from accel_platform.bench.measure.verification import TOLERANCE
 from accel_platform.bench.plan.plan import Cell
@@ -70,6 +71,7 @@ def measured_result(
     why_noisy = (
         noise_reason(samples, sampling)
         or contention_reason(Contention(**answer["contention"]))
+        or slowdown_reason(answer["after"])
         or disagreement_reason([*earlier_ns, median_ns(samples)])
     )
     cause = rejection_reason(answer)

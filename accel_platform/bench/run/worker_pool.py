@@ -112,6 +112,8 @@ class WorkerPool:
                         yield FailedMeasurement(
                             remaining.pop(0), FailureReason("failed", answer["failure_class"], answer["reason"])
                         )
+                    elif answer["kind"] == "restart":
+                        return
                     else:
                         cause = FailureReason("failed", answer["failure_class"], answer["reason"])
                         yield from (FailedMeasurement(cell, cause) for cell in remaining)

@@ -25,9 +25,9 @@ from predictor.service.http.paging import UNKNOWN_CURSOR
 from predictor.service.http.problems import problem_responses
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Precision = Literal["float32", "float16", "bfloat16", "int8"]
+Precision = Literal["float32", "tf32", "float16", "bfloat16", "int8"]
 _HARDWARE = "^({})$".format(
-    "|".join(f"{name}(:{runtime.choices})?" if runtime.choices else name for name, runtime in RUNTIMES.items())
+    "|".join(f"{name}(:({runtime.choices}))?" if runtime.choices else name for name, runtime in RUNTIMES.items())
 )
 
 HardwareName = Annotated[str, Field(pattern=_HARDWARE)]
@@ -52,9 +52,7 @@ class Benchmark(BaseModel):
     sequence_lengths: (
         Annotated[list[Annotated[int, Field(ge=1, le=MAX_SEQUENCE_LENGTH)]], Field(min_length=1, max_length=64)] | None
     ) = None
-    precisions: (
-        Annotated[list[Literal["float32", "float16", "bfloat16", "int8"]], Field(min_length=1, max_length=8)] | None
-    ) = None
+    precisions: Annotated[list[Precision], Field(min_length=1, max_length=8)] | None = None
     modes: list[Mode] = Field(default=["inference"], min_length=1, max_length=3)
     processes: int = Field(default=1, ge=1, le=1024)
     effort: Literal["quick", "standard", "thorough"] = "standard"

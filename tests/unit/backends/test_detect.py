@@ -191,7 +191,7 @@ def test_a_name_may_choose_among_a_runtimes_devices_and_browsers() -> None:
     assert in_browser("cpu", "edge") == "cpu"
     for name, words in (
         ("wasm:opera", "chromium|chrome|edge|firefox"),
-        ("cpu:1", "cpu alone"),
+        ("cpu:1", "cpu:<compile>"),
         ("openvino:tpu", "npu"),
     ):
         with pytest.raises(InvalidInput, match=re.escape(words)):

@@ -1,0 +1,76 @@
+"""What the GPU proof writes for later: kernels that the predictor reads, and predictions held against results."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from factories import result
+from predictor.operators.kernels import load_kernels
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+import gpu_campaign
+import gpu_kernels
+import gpu_predictions
+
+
+def test_the_campaign_has_sixty_models_of_four_modalities_in_four_precisions() -> None:
+    models = gpu_campaign.models()
+    assert len({model.model_id for model in models}) == len(models) >= 60
+    assert {model.modality for model in models} == {"text", "vision", "audio", "multimodal"}
+    passes = gpu_campaign.passes("cuda")
+    assert {one.precision for one in passes} == {"float32", "tf32", "float16", "bfloat16"}
+    assert {one.hardware for one in passes} == {"cuda", "cuda:compile", "cuda:graph"}
+    assert {one.hardware for one in gpu_campaign.passes("cpu")} == {"cpu", "cpu:compile"}
+
+
+def test_swept_kernels_have_the_shape_that_the_predictor_reads(tmp_path: Path) -> None:
+    rows = []
+    for operator, shape in gpu_kernels.shapes(0.02, share=0.02):
+        call = gpu_kernels.operation(operator, shape, "float32", torch.device("cpu"))
+        if call is not None:
+            latency = gpu_kernels.time_ms(call, torch.device("cpu"), in_graph=False, seconds=0.001)
+            dimensions = {name: shape.get(name) for name in gpu_kernels.DIMENSIONS}
+            rows.append({"operator": operator, **dimensions, "latency_ms": latency})
+    # The name of a device is needed to price them; the file is this test's alone.
+    named = [{"device": "NVIDIA H100 SXM5 80GB", "precision": "float32", "framework": "pytorch", **row} for row in rows]
+    gpu_kernels.write(named, tmp_path / "kernels.parquet")
+    tables = load_kernels([tmp_path / "kernels.parquet"])
+    kinds = {"linear", "batched_matmul", "convolution", "attention", "layer_norm", "softmax", "elementwise"}
+    assert set(tables) == kinds
+    assert sum(len(table.light_ms) for table in tables.values()) == len(rows)
+
+
+def test_the_same_shapes_are_drawn_each_time() -> None:
+    assert list(gpu_kernels.shapes(1.0)) == list(gpu_kernels.shapes(1.0))
+
+
+@pytest.mark.parametrize("key", gpu_predictions.DEVICES)
+def test_predictions_were_made_for_every_eager_cell(key: str) -> None:
+    rows = gpu_predictions.read(gpu_predictions.FOLDER / f"{key}.csv.gz")
+    cells = {(cell.model.model_id, cell.precision, str(cell.batch_size))
+             for group in gpu_campaign.cells("cuda") for cell in group if cell.hardware == "cuda"}  # fmt: skip
+    assert {(row["model_id"], row["precision"], row["batch_size"]) for row in rows} == cells
+    assert sum(bool(row["latency_ms"]) for row in rows) > 800
+    assert all(bool(row["latency_ms"]) != bool(row["reason"]) for row in rows)
+
+
+def test_errors_of_predictions_are_counted_against_results() -> None:
+    row = {"model_id": "bert-base", "modality": "text", "precision": "float32", "sequence_length": "128",
+           "latency_ms": "2.0", "low": "1.5", "high": "3.0"}  # fmt: skip
+    predicted = [{**row, "batch_size": "1"}, {**row, "batch_size": "8"}, {**row, "batch_size": "32", "latency_ms": ""}]
+
+    def measured(batch: int, ms: float, **fields: Any) -> Any:
+        same = {"model_id": "bert-base", "hardware": "cuda", "precision": "float32", "sequence_length": 128}
+        return result(**same, batch_size=batch, samples_ns=(round(ms * 1e6),) * 11, **fields)
+
+    compared = gpu_predictions.compare(predicted, [measured(1, 1.6), measured(8, 4.0), measured(32, 1.0)])
+    error = pytest.approx((0.25 + 0.5) / 2)
+    assert compared["groups"]["all"] == {"cells": 2, "median_error": error, "inside_interval": 0.5}
+    assert compared["worst"][0]["batch_size"] == "8"
+    assert compared["left_out"] == {"not predicted": 1}
