@@ -80,6 +80,8 @@ OTHERS = {
     "run", "ui", "serve", "host serve",  # serve until they are stopped
     "detect", "bench models", "bench setup-web", "regress series", "knowledge build",  # no home
     "bench serve",  # loads a server: test_load
+    "bench take",  # measures: test_measuring_host
+    "bench wheels",  # asks a package registry: test_carried_wheels
     "bench run", "bench request", "bench coverage",  # look for hardware first, for seconds
     "history clean", "history overrule", "regress accept", "regress reject", "regress check",  # as those beside them
 }  # fmt: skip
