@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 
@@ -86,14 +87,21 @@ def storage_unavailable(error: BaseException, place: object = None) -> StorageUn
     return StorageUnavailable(f"{place} cannot be used: {_STORAGE[number]}.")
 
 
+_IMPORT_NAMES = {"sklearn": "scikit-learn", "vl_convert": "vl-convert-python", "yaml": "pyyaml"}
+"""Packages of the platform that are imported by another name than they are installed by."""
+
+
 def package_missing(error: BaseException) -> AccelError | None:
-    """Return the error to report where a package is not installed, as on hosts that only measure; None for another
-    error, or for a module of our own.
+    """Return the error to report where a package that the platform depends on is not installed, as on hosts that only
+    measure; None for another error, or for a package of somebody's own code.
     """
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
-    package = error.name.partition(".")[0]
-    if package in ("accel_platform", "assets", "migrations", "predictor"):
+    from importlib.metadata import requires
+
+    module = error.name.partition(".")[0]
+    package = _IMPORT_NAMES.get(module, module.replace("_", "-"))
+    if not any(re.match(rf"{re.escape(package)}(?![\w.-])", line) for line in requires("accel-platform") or ()):
         return None
     return AccelError(
         f"This command needs {package}, which is not installed: this host only measures. Use a host with the whole"

@@ -161,18 +161,19 @@ def _run_here(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run a stage in this process; return its outcome."""
     import torch
 
-    from accel_platform.backends.detect import detect
+    from accel_platform.backends.probes import PROBES, Absent
     from gpu_target import Outcome, Target
 
     hardware = arguments.stand_in or arguments.hardware
     target = Target(hardware, arguments.home, arguments.stand_in is not None)
     machine = {"python": platform.python_version(), "torch": str(torch.__version__)}
     if not target.stand_in:
-        device = detect([hardware]).device(hardware)
-        if device is None or not device.available:
-            reason = device.reason if device else "not known"
-            return {"status": "unavailable", "reason": reason, "figures": [], "absent": [], "machine": machine}
-        machine |= {"device": str(device.name), "driver": str(device.driver)}
+        # Not `detect`, which looks at every runtime and would cost each stage some seconds of the device.
+        try:
+            facts = PROBES[hardware](None)
+        except Absent as absent:
+            return {"status": "unavailable", "reason": str(absent), "figures": [], "absent": [], "machine": machine}
+        machine |= {"device": str(facts["name"]), "driver": str(facts["driver"])}
     outcome: Outcome = _runner(arguments)(target)
     status = outcome.status if outcome.complete else "fail" if outcome.status == "fail" else "partial"
     reason = None if outcome.figures else "; ".join(outcome.absent)

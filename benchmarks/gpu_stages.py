@@ -8,7 +8,7 @@ from pathlib import Path
 import gpu_campaign
 import gpu_kernels
 import gpu_predictions
-from accel_platform.backends.detect import detect
+from accel_platform.backends.probes import PROBES
 from accel_platform.hardware.catalog import catalogued_name
 from gpu_target import Outcome, Target
 
@@ -63,8 +63,7 @@ def predictions(target: Target) -> Outcome:
     if target.stand_in:
         found.absent.append("nothing was predicted for a stand-in")
         return found
-    device = detect([target.hardware]).device(target.hardware)
-    name = catalogued_name(device.name) if device is not None and device.name else "unknown"
+    name = catalogued_name(PROBES[target.hardware](None)["name"])
     path = gpu_predictions.file_of(name)
     if path is None or not path.is_file():
         found.absent.append(f"nothing was predicted for {name}")

@@ -81,6 +81,7 @@ OTHERS = {
     "detect", "bench models", "bench setup-web", "regress series", "knowledge build",  # no home
     "bench serve",  # loads a server: test_load
     "bench run", "bench request", "bench take", "bench coverage",  # look for hardware first, for seconds
+    "bench wheels",  # asks a package registry: test_carried_wheels
     "history clean", "history overrule", "regress accept", "regress reject", "regress check",  # as those beside them
 }  # fmt: skip
 

@@ -88,5 +88,7 @@ def test_a_missing_package_is_told_and_a_missing_module_of_ours_is_a_bug() -> No
     told = package_missing(ModuleNotFoundError("No module named 'duckdb'", name="duckdb"))
     assert isinstance(told, AccelError)
     assert "needs duckdb" in str(told)
-    assert package_missing(ModuleNotFoundError("…", name="accel_platform.nothing")) is None
+    assert "scikit-learn" in str(package_missing(ModuleNotFoundError("…", name="sklearn.gaussian_process")))
+    for other in ("accel_platform.nothing", "somebodys_module", "duck"):
+        assert package_missing(ModuleNotFoundError("…", name=other)) is None
     assert package_missing(ImportError("…")) is None
