@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -233,8 +234,8 @@ def writers(root: Path, processes: int, each: int, appends: int) -> Figure:
                 }  # fmt: skip
 
 
-def _write(home: Path, writers_here: int, appends: int) -> list[object]:
-    acknowledged: list[object] = []
+def _write(home: Path, writers_here: int, appends: int) -> list[UUID]:
+    acknowledged: list[UUID] = []
 
     def write(number: int) -> None:
         log = EventLog.open(Settings(home=home / str(number), log_uri="s3://growth/log"))
@@ -254,7 +255,7 @@ def _write(home: Path, writers_here: int, appends: int) -> list[object]:
 @contextmanager
 def s3_server() -> Iterator[Counter[str]]:
     """Run an S3 server with a bucket `growth`, to which the environment leads, and count its requests by kind."""
-    import boto3
+    import boto3  # type: ignore[import-untyped]
     from moto.core.model_instances import reset_model_data
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
