@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from predictor.calibration.conformal import MIN_GROUPS, calibrate
-from predictor.serving.fit import LEVEL, leave_out
+from predictor.serving.fit import LEVEL, LeftOut, leave_out
 from predictor.serving.measured_loads import MeasuredLoad, groups_of, load_measured_loads
 from predictor.serving.work import Array
 
@@ -30,12 +30,13 @@ def main() -> None:
     kinds = np.array([_kind(row) for row in rows])
     report: dict[str, Any] = {kind: {"rows": int(np.sum(kinds == kind))} for kind in np.unique(kinds)}
     for name, groups in groups_of(rows).items():
-        token, first = leave_out(rows, groups)
+        found = leave_out(rows, groups)
         for kind in np.unique(kinds):
             here = kinds == kind
-            report[kind][name] = _errors(token[here], first[here], np.array(groups)[here])
+            errors = LeftOut(found.token[here], found.first[here], found.deviations[here])
+            report[kind][name] = _errors(errors, np.array(groups)[here])
         if name in ("device", "model"):
-            report["loads"][name]["choices"] = _regret(rows, token, first)
+            report["loads"][name]["choices"] = _regret(rows, found.token, found.first)
     sys.stdout.write(json.dumps(report, indent=None if wants_json else 2) + "\n")
 
 
@@ -43,23 +44,31 @@ def _kind(row: MeasuredLoad) -> str:
     return "batches" if row.load.batch else "loads" if np.isfinite(row.first_ms) else "load_tests"
 
 
-def _errors(token: Array, first: Array, names: npt.NDArray[Any]) -> dict[str, Any]:
-    """Return the median errors of rows, in all and by group, and how often intervals held."""
-    timed = bool(np.all(np.isfinite(first)))
-    found: dict[str, Any] = {"groups": len(set(names)), "output_token_median_error": _median(token)}
+def _errors(found: LeftOut, names: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return the median errors of rows, in all and by group, how often intervals held, and how wide they were.
+
+    Intervals of loads are in standard deviations; those of batches are of one width.
+    """
+    timed = bool(np.all(np.isfinite(found.first)))
+    figures: dict[str, Any] = {"groups": len(set(names)), "output_token_median_error": _median(found.token)}
+    deviations = found.deviations if timed else np.ones_like(found.deviations)
     several = len(set(names)) > MIN_GROUPS
     if several:
-        found["output_token_coverage"] = _coverage(token, names)
+        figures["output_token_coverage"], figures["output_token_high_over_low"] = _coverage(
+            found.token, deviations[:, 0], names
+        )
     if timed:
-        found["first_token_median_error"] = _median(first)
+        figures["first_token_median_error"] = _median(found.first)
     if timed and several:
-        found["first_token_coverage"] = _coverage(first, names)
-    found["by_group"] = {
-        str(group): [int(np.sum(names == group)), _median(token[names == group])]
-        + ([_median(first[names == group])] if timed else [])
+        figures["first_token_coverage"], figures["first_token_high_over_low"] = _coverage(
+            found.first, deviations[:, 1], names
+        )
+    figures["by_group"] = {
+        str(group): [int(np.sum(names == group)), _median(found.token[names == group])]
+        + ([_median(found.first[names == group])] if timed else [])
         for group in np.unique(names)
     }
-    return found
+    return figures
 
 
 def _regret(rows: Sequence[MeasuredLoad], token_error: Array, first_error: Array) -> dict[str, float]:
@@ -114,14 +123,16 @@ def _median(errors: Array) -> float:
     return round(float(np.median(np.abs(np.expm1(errors)))), 4)
 
 
-def _coverage(errors: Array, names: Array) -> dict[str, float]:
-    """Return the share of each group inside the interval that the other groups give."""
-    shares = {}
+def _coverage(errors: Array, deviations: Array, names: Array) -> tuple[dict[str, float], float]:
+    """Return the share of each group inside the interval that the other groups give, and the median high over low."""
+    scores = np.abs(errors) / deviations
+    shares, widths = {}, np.zeros(len(errors))
     for group in np.unique(names):
         here = names == group
-        others = calibrate(np.abs(errors[~here]), names[~here].tolist(), level=LEVEL)
-        shares[str(group)] = round(float(np.mean(np.abs(errors[here]) <= others.half_width)), 3)
-    return shares
+        others = calibrate(scores[~here], names[~here].tolist(), level=LEVEL)
+        shares[str(group)] = round(float(np.mean(scores[here] <= others.half_width)), 3)
+        widths[here] = np.exp(2 * others.half_width * deviations[here])
+    return shares, round(float(np.median(widths)), 2)
 
 
 if __name__ == "__main__":

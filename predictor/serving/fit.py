@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from predictor.calibration.conformal import Calibration, calibrate
 from predictor.serving.measured_loads import MeasuredLoad, groups_of, load_measured_loads
-from predictor.serving.predictor import SHIPPED, ServingPredictor, fit, predict_times, save
-from predictor.serving.work import Array, Work, work_of
+from predictor.serving.predictor import SHIPPED, ServingPredictor, fit, save, times_of
+from predictor.serving.work import Array
 
 LEVEL = 0.8
-"""Share of rows of an unseen device and of an unseen model that intervals aim to hold."""
+"""Share of rows of an unseen device, model or layout that intervals aim to hold."""
+_LEAST_ROWS = 20
+"""Rows of a group that is calibrated on: the share of fewer inside an interval tells little, and each group counts."""
+_LEFT_OUT = ("device", "model", "parallelism")
+"""Groups that intervals are calibrated on. What carries over between layouts says nothing of whole batches."""
 
 
 def row_weights(rows: Sequence[MeasuredLoad]) -> Array:
@@ -29,48 +34,54 @@ def row_weights(rows: Sequence[MeasuredLoad]) -> Array:
     return np.asarray(weights / weights.mean())
 
 
-def leave_out(rows: Sequence[MeasuredLoad], groups: Sequence[str]) -> tuple[Array, Array]:
-    """Return logs of predicted over measured times, per output token and to the first, each group left out in turn.
+@dataclass(frozen=True)
+class LeftOut:
+    """Errors on loads whose group was left out, with a row per load."""
 
-    NaN where nobody timed a first token.
-    """
+    token: Array
+    """Logs of predicted over measured times per output token."""
+    first: Array
+    """Likewise to the first token; NaN where nobody timed it."""
+    deviations: Array
+    """What the prediction expected of both, a column each."""
+
+
+def leave_out(rows: Sequence[MeasuredLoad], groups: Sequence[str]) -> LeftOut:
+    """Return the errors on each group, predicted by what the others teach, as a question that names no version."""
     names = np.array(groups)
-    token_ms, first_ms = _times(rows)
-    token_error, first_error = np.zeros(len(rows)), np.zeros(len(rows))
+    token_ms, first_ms = times_of(rows)
+    found = LeftOut(np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((len(rows), 2)))
     for name in np.unique(names):
         out = names == name
         rest = [row for row, here in zip(rows, out, strict=True) if not here]
-        learned = fit(_work(rest), token_ms[~out], first_ms[~out], row_weights(rest))
-        token, first = predict_times(_work([row for row, here in zip(rows, out, strict=True) if here]), *learned)
-        token_error[out], first_error[out] = np.log(token / token_ms[out]), np.log(first / first_ms[out])
-    return token_error, first_error
+        model = fit(rest, row_weights(rest))
+        times = model.predict([(row.deployment, row.load) for row, here in zip(rows, out, strict=True) if here])
+        found.token[out] = np.log(times.token_ms / token_ms[out])
+        found.first[out] = np.log(times.first_ms / first_ms[out])
+        found.deviations[out] = times.deviations
+    return found
 
 
 def fit_shipped(rows: Sequence[MeasuredLoad]) -> ServingPredictor:
-    """Return the predictor learned from all rows, with the errors that leaving out devices and models shows."""
-    left_out = [(leave_out(rows, groups), groups) for groups in map(groups_of(rows).__getitem__, ("device", "model"))]
-
-    def calibration(of: int, here: Array) -> Calibration:
-        errors = np.concatenate([found[of][here] for found, _ in left_out])
-        names = [name for _, groups in left_out for name in np.array(groups)[here]]
-        return calibrate(np.abs(errors), names, level=LEVEL)
-
-    batch = np.array([row.load.batch for row in rows])
+    """Return the predictor learned from all rows, with the errors that leaving groups out shows."""
+    groups = {name: of for name, of in groups_of(rows).items() if name in _LEFT_OUT}
+    left_out = {name: leave_out(rows, of) for name, of in groups.items()}
     timed = np.isfinite([row.first_ms for row in rows])
+    batch = np.array([row.load.batch for row in rows])
+
+    def calibration(errors: Callable[[LeftOut], Array], here: Array, names: Sequence[str]) -> Calibration:
+        values = np.concatenate([np.abs(errors(left_out[name]))[here] for name in names])
+        labels = [f"{name} {group}" for name in names for group in np.array(groups[name])[here]]
+        sizes = Counter(labels)
+        enough = [i for i, label in enumerate(labels) if sizes[label] >= _LEAST_ROWS]
+        return calibrate(values[enough], [labels[i] for i in enough], level=LEVEL)
+
     return ServingPredictor(
-        *fit(_work(rows), *_times(rows), row_weights(rows)),
-        token_error=calibration(0, timed),
-        first_error=calibration(1, timed),
-        batch_error=calibration(0, batch),
+        fit(rows, row_weights(rows)),
+        token_error=calibration(lambda found: found.token / found.deviations[:, 0], timed, _LEFT_OUT),
+        first_error=calibration(lambda found: found.first / found.deviations[:, 1], timed, _LEFT_OUT),
+        batch_error=calibration(lambda found: found.token, batch, _LEFT_OUT[:2]),
     )
-
-
-def _work(rows: Sequence[MeasuredLoad]) -> Work:
-    return work_of([(row.deployment, row.load) for row in rows])
-
-
-def _times(rows: Sequence[MeasuredLoad]) -> tuple[Array, Array]:
-    return np.array([row.token_ms for row in rows]), np.array([row.first_ms for row in rows])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The serving predictor: times of a served model under a load, the formula's corrected by trees, with intervals."""
+"""The serving predictor: times of a model under a load by a formula, corrected by trees and measured loads near it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
 from predictor.schemas.responses import Interval
 from predictor.serving.loads import Deployment, Load
+from predictor.serving.measured_loads import MeasuredLoad
+from predictor.serving.neighbors import Neighbors, from_document, kin_of, to_document
 from predictor.serving.queueing import Pace
 from predictor.serving.step_times import fit_step_times, step_parts, step_times
 from predictor.serving.work import Array, Work, work_of
@@ -42,40 +44,83 @@ class ServingTimes:
 
 
 @dataclass(frozen=True)
-class ServingPredictor:
-    """The fitted formula, the trees on what it leaves, and how far both err on unseen devices and models."""
+class LoadTimes:
+    """Predicted times, with a row per load."""
+
+    token_ms: Array
+    """Per output token after the first."""
+    first_ms: Array
+    deviations: Array
+    """Standard deviations of the logs of both times, a column each."""
+
+
+@dataclass(frozen=True)
+class ServingModel:
+    """The fitted formula, the trees on what it leaves, and the measured loads from which more is carried over."""
 
     coefficients: dict[str, float]
     token_trees: lgb.Booster
     first_trees: lgb.Booster
+    neighbors: Neighbors
+
+    def predict(self, cells: Sequence[tuple[Deployment, Load]], versions: Sequence[str | None] = ()) -> LoadTimes:
+        """Return the times of each deployment under its load; `versions` are the engines', where they are known.
+
+        What measured loads tell counts the more the nearer they are; the trees alone answer for engines whose loads
+        were not measured request by request.
+        """
+        work = work_of(cells)
+        token, first = step_times(work, self.coefficients)
+        x = _features(work, token, first)
+        # One thread, because several take longer than so few rows do.
+        by_trees = [np.asarray(trees.predict(x, num_threads=1)) for trees in (self.token_trees, self.first_trees)]
+        carried, deviations = self.neighbors.predict(kin_of(cells, x, versions or [None] * len(cells)))
+        # As sure as the trees where no load is near.
+        prior = self.neighbors.prior_deviations**2
+        weights = prior / (prior + deviations**2) * np.array([d.loaded for d, _ in cells], dtype=float)[:, None]
+        token_log, first_log = (weights * carried + (1 - weights) * np.column_stack(by_trees)).T
+        return LoadTimes(token * np.exp(token_log), first * np.exp(first_log), deviations)
+
+
+@dataclass(frozen=True)
+class ServingPredictor:
+    """A serving model, and how far it errs on unseen devices, models and layouts."""
+
+    model: ServingModel
     token_error: Calibration
+    """Its half width is in standard deviations, as that of `first_error`."""
     first_error: Calibration
     batch_error: Calibration
     """Of batches, which stand for loads where no load was measured request by request."""
 
     def predict(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         """Return the times of each deployment under its load."""
-        token, first = predict_times(work_of(cells), self.coefficients, self.token_trees, self.first_trees)
+        times = self.model.predict(cells)
+        token_widths, first_widths = (
+            error.half_width * deviations
+            for error, deviations in zip((self.token_error, self.first_error), times.deviations.T, strict=True)
+        )
         return [
-            self._loaded(t, f) if deployment.loaded else self._batched(t, f)
-            for (deployment, _), t, f in zip(cells, token, first, strict=True)
+            self._loaded(*of_one) if deployment.loaded else self._batched(*of_one)
+            for (deployment, _), *of_one in zip(
+                cells, times.token_ms, times.first_ms, token_widths, first_widths, strict=True
+            )
         ]
 
     def paces(self, cells: Sequence[tuple[Deployment, Load]], most_running: Sequence[int]) -> list[Pace]:
         """Return how long each deployment takes under its load, at up to so many requests that run at once.
 
-        Steps and prompts are the formula's, corrected as the trees correct the whole load.
+        Steps and prompts are the formula's, corrected as the whole load is.
         """
-        works = work_of(cells)
-        formula = step_times(works, self.coefficients)
-        predicted = predict_times(works, self.coefficients, self.token_trees, self.first_trees)
-        token_factor, first_factor = (mine / its for mine, its in zip(predicted, formula, strict=True))
-        parts = step_parts(works, self.coefficients)
+        works, coefficients = work_of(cells), self.model.coefficients
+        formula, times = step_times(works, coefficients), self.model.predict(cells)
+        token_factor, first_factor = times.token_ms / formula[0], times.first_ms / formula[1]
+        parts = step_parts(works, coefficients)
         paces = []
         for i, (deployment, load) in enumerate(cells):
             # Steps of 1, 2, 4, ... requests; between these they are nearly straight.
             counts = np.unique(np.append(2.0 ** np.arange(math.log2(most_running[i])), most_running[i]))
-            steps = step_parts(work_of([(deployment, replace(load, users=n)) for n in counts]), self.coefficients)
+            steps = step_parts(work_of([(deployment, replace(load, users=n)) for n in counts]), coefficients)
             running = np.arange(1, most_running[i] + 1)
             paces.append(
                 Pace(
@@ -87,48 +132,43 @@ class ServingPredictor:
             )
         return paces
 
-    def _loaded(self, token_ms: float, first_ms: float) -> ServingTimes:
-        return ServingTimes(_interval(first_ms, self.first_error), _interval(token_ms, self.token_error))
+    def _loaded(self, token_ms: float, first_ms: float, token_width: float, first_width: float) -> ServingTimes:
+        return ServingTimes(
+            _interval(first_ms, first_width, self.first_error.level),
+            _interval(token_ms, token_width, self.token_error.level),
+        )
 
-    def _batched(self, token_ms: float, first_ms: float) -> ServingTimes:
+    def _batched(self, token_ms: float, first_ms: float, token_width: float, first_width: float) -> ServingTimes:
         """Return times with the wider limits; nobody knows how often the first token's hold, so its level is None."""
-        widest = max(self.first_error, self.batch_error, key=_width)
-        first = _interval(first_ms, widest).model_copy(update={"level": None})
-        return ServingTimes(first, _interval(token_ms, max(self.token_error, self.batch_error, key=_width)))
+        batch = self.batch_error
+        return ServingTimes(
+            _interval(first_ms, max(first_width, batch.half_width), None),
+            _interval(token_ms, max(token_width, batch.half_width), min(self.token_error.level, batch.level)),
+        )
 
 
-def fit(
-    work: Work, token_ms: Array, first_ms: Array, weights: Array, *, threads: int = 0
-) -> tuple[dict[str, float], lgb.Booster, lgb.Booster]:
-    """Return coefficients and both corrections learned from measured loads."""
+def fit(rows: Sequence[MeasuredLoad], weights: Array, *, threads: int = 0) -> ServingModel:
+    """Return what measured loads teach; each row counts by its weight."""
+    cells = [(row.deployment, row.load) for row in rows]
+    work, token_ms, first_ms = work_of(cells), *times_of(rows)
     coefficients = fit_step_times(work, token_ms, first_ms, weights)
     token, first = step_times(work, coefficients)
     x = _features(work, token, first)
+    residuals = np.log(np.column_stack([token_ms / token, first_ms / first]))
     token_trees, first_trees = (
         lgb.LGBMRegressor(**TREES, n_jobs=threads)
-        .fit(x[known], np.log(measured / formula)[known], sample_weight=weights[known])
+        .fit(x[known], residuals[known, column], sample_weight=weights[known])
         .booster_
-        for measured, formula, known in (
-            (token_ms, token, np.isfinite(token_ms)),
-            (first_ms, first, np.isfinite(first_ms)),
-        )
+        for column, known in enumerate(np.isfinite(residuals).T)
     )
-    return coefficients, token_trees, first_trees
+    timed = np.flatnonzero(np.isfinite(first_ms)).tolist()
+    kin = kin_of([cells[i] for i in timed], x[timed], [rows[i].engine_version for i in timed])
+    return ServingModel(coefficients, token_trees, first_trees, Neighbors.fit(kin, residuals[timed], weights[timed]))
 
 
-def predict_times(
-    work: Work, coefficients: dict[str, float], token_trees: lgb.Booster, first_trees: lgb.Booster
-) -> tuple[Array, Array]:
-    """Return milliseconds per output token and to the first token, per row."""
-    token, first = step_times(work, coefficients)
-    x = _features(work, token, first)
-    # One thread, because several take longer than so few rows do.
-    corrected = (
-        formula * np.exp(np.asarray(trees.predict(x, num_threads=1)))
-        for formula, trees in ((token, token_trees), (first, first_trees))
-    )
-    token, first = corrected
-    return token, first
+def times_of(rows: Sequence[MeasuredLoad]) -> tuple[Array, Array]:
+    """Return the measured ms per output token and to the first token; NaN where nobody timed the first."""
+    return np.array([row.token_ms for row in rows]), np.array([row.first_ms for row in rows])
 
 
 def _features(work: Work, token_ms: Array, first_ms: Array) -> Array:
@@ -160,17 +200,13 @@ def _features(work: Work, token_ms: Array, first_ms: Array) -> Array:
     )
 
 
-def _width(error: Calibration) -> float:
-    return error.half_width
-
-
-def _interval(milliseconds: float, error: Calibration) -> Interval:
-    width = math.exp(error.half_width)
+def _interval(milliseconds: float, half_width: float, level: float | None) -> Interval:
+    factor = math.exp(half_width)
     return Interval(
         p50=float(milliseconds),
-        low=float(milliseconds) / width,
-        high=float(milliseconds) * width,
-        level=round(error.level, 3),
+        low=float(milliseconds) / factor,
+        high=float(milliseconds) * factor,
+        level=None if level is None else round(level, 3),
     )
 
 
@@ -184,9 +220,10 @@ def shipped_predictor() -> ServingPredictor:
 def save(predictor: ServingPredictor, path: Path) -> None:
     """Write a predictor; equal ones give equal bytes."""
     content = {
-        "coefficients": predictor.coefficients,
-        "token_trees": predictor.token_trees.model_to_string(num_iteration=-1),
-        "first_trees": predictor.first_trees.model_to_string(num_iteration=-1),
+        "coefficients": predictor.model.coefficients,
+        "token_trees": predictor.model.token_trees.model_to_string(num_iteration=-1),
+        "first_trees": predictor.model.first_trees.model_to_string(num_iteration=-1),
+        "neighbors": to_document(predictor.model.neighbors),
         "token_error": predictor.token_error.model_dump(),
         "first_error": predictor.first_error.model_dump(),
         "batch_error": predictor.batch_error.model_dump(),
@@ -198,9 +235,12 @@ def load(path: Path) -> ServingPredictor:
     """Return a predictor that `save` wrote."""
     content = json.loads(lzma.decompress(path.read_bytes()))
     return ServingPredictor(
-        content["coefficients"],
-        lgb.Booster(model_str=content["token_trees"]),
-        lgb.Booster(model_str=content["first_trees"]),
+        ServingModel(
+            content["coefficients"],
+            lgb.Booster(model_str=content["token_trees"]),
+            lgb.Booster(model_str=content["first_trees"]),
+            from_document(content["neighbors"]),
+        ),
         Calibration(**content["token_error"]),
         Calibration(**content["first_error"]),
         Calibration(**content["batch_error"]),

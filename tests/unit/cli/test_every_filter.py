@@ -46,8 +46,8 @@ NO_FILTERS = {
 }  # fmt: skip
 """What these say is what is asked and how it is answered."""
 ASK_OR_MEASURE = {
-    "predict", "recommend", "serving", "run", "bench run", "bench request", "bench take", "bench coverage",
-    "bench serve", "host serve",
+    "predict", "recommend", "serving", "run", "bench run", "bench request", "bench take", "bench wheels",
+    "bench coverage", "bench serve", "host serve",
 }  # fmt: skip
 """Their --model, --hardware and the like say what to predict or to measure, and leave out nothing of the tables."""
 FORMS: dict[str, Sequence[tuple[str, ...]]] = {

@@ -396,7 +396,7 @@ def test_a_prefix_cache_saves_prompts_and_a_small_cache_saves_memory() -> None:
 
 
 def test_experts_may_be_split_with_attention_on_each_device() -> None:
-    load = {"model": "deepseek-v3", "quantization": "fp8", "users": 256, "hardware": ["H200"], "kv_cache": "fp8"}
+    load = {"model": "deepseek-v3", "quantization": "fp8", "users": 512, "hardware": ["H200"], "kv_cache": "fp8"}
     commands = {
         engine: [o for o in ask(**load, engine=engine, objective="throughput").options if o.attention_copies == 8]
         for engine in ("vllm", "sglang", "trtllm")

@@ -1,0 +1,275 @@
+"""Gaussian process over measured loads: what they took beyond the formula is carried over to loads like them.
+
+Loads are alike in their ratios of work, and more so where they share the model, the device and engine, or both: a
+campaign measured on four GPUs tells of eight. One kernel serves both times, per output token and to the first, because
+the same loads are alike in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.optimize import minimize
+
+from predictor.serving.loads import Deployment, Load
+from predictor.serving.measured_loads import version_key
+from predictor.serving.work import Array
+
+PRIORS = {
+    "any": 0.1,  # variance shared by loads of equal ratios of work
+    "model": 0.1,
+    "place": 0.05,  # device and engine
+    "model_engine": 0.1,
+    "campaign": 0.5,  # model, device and engine
+    "ratios_length": 8.0,
+    "users_length": 10.0,
+    "input_length": 10.0,
+    "output_length": 20.0,
+    "devices_length": 20.0,
+    "copies_length": 4.0,
+    "other_quantization": 1.0,  # correlation of two quantizations over one less it
+    "other_version": 0.1,
+    "noise": 0.05,
+}
+"""Parameters of the kernel before anything is learned; variances of standardized residuals, lengths in natural logs."""
+_PRIOR_WEIGHT = 0.05
+_LEARNED_FROM = 500
+"""Loads that the kernel's parameters are learned from: more take minutes, and change them little."""
+_STEPS = 15
+_REACH = 4.0
+"""Logs that a parameter may move from its prior: a search that leaps meets covariances without a factor."""
+_VERSION = 3
+"""Column of the names."""
+_NO_FACTOR = 1e9
+"""What a covariance without a factor counts as: finite, because the search takes differences."""
+_LARGEST_RESIDUAL = 1.5
+"""Log error from which a load counts for no more: some are of other deployments than they say."""
+Names = npt.NDArray[np.str_]
+Pairs = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Kin:
+    """What makes loads alike, with a row per load: ratios of work, names and sizes."""
+
+    ratios: Array
+    """As the trees read them, one column each."""
+    names: Names
+    """Model's shape, device, engine, its version ("" where none is known), quantization."""
+    sizes: Array
+    """Logs of users, tokens in and out, devices and copies of attention."""
+
+    def rows(self, chosen: Any) -> Kin:
+        return Kin(self.ratios[chosen], self.names[chosen], self.sizes[chosen])
+
+
+def kin_of(cells: Sequence[tuple[Deployment, Load]], ratios: Array, versions: Sequence[str | None]) -> Kin:
+    """Return what makes these loads alike others."""
+    names = [
+        [
+            f"{d.decoder.parameters:.5g} {d.decoder.active_parameters:.5g} {d.decoder.layers:g} {d.decoder.width:g}",
+            d.device.name,
+            d.engine,
+            version or "",
+            d.quantization,
+        ]
+        for (d, _), version in zip(cells, versions, strict=True)
+    ]
+    sizes = [[load.users, load.input_tokens, load.output_tokens, d.devices, d.attention_copies] for d, load in cells]
+    return Kin(ratios, np.array(names, dtype=str).reshape(-1, 5), np.log(np.array(sizes, dtype=float).reshape(-1, 5)))
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """What each pair of two lists of loads shares, whatever the kernel's parameters."""
+
+    ratios: Array
+    """Distances of the standardized ratios."""
+    sizes: tuple[Array, Array]
+    """Of either list."""
+    model: Pairs
+    place: Pairs
+    model_engine: Pairs
+    campaign: Pairs
+    quantization: Pairs
+    version: Pairs
+
+    @classmethod
+    def of(cls, one: Kin, other: Kin, center: Array, scale: Array) -> _Pairs:
+        model, device, engine, version, quantization = (
+            _equal(one.names[:, i], other.names[:, i]) for i in range(one.names.shape[1])
+        )
+        return cls(
+            _distances((one.ratios - center) / scale, (other.ratios - center) / scale),
+            (one.sizes, other.sizes),
+            model,
+            device & engine,
+            model & engine,
+            model & device & engine,
+            quantization,
+            version,
+        )
+
+    def covariance(self, value: Mapping[str, float]) -> Array:
+        """Return the kernel of each pair."""
+        lengths = np.array([value[f"{of}_length"] for of in ("users", "input", "output", "devices", "copies")])
+        near = np.exp(-_distances(self.sizes[0] / lengths, self.sizes[1] / lengths))
+        kept = np.where(self.quantization, 1.0, _share(value["other_quantization"]))
+        released = np.where(self.version, 1.0, _share(value["other_version"]))
+        return np.asarray(
+            value["any"] * np.exp(-self.ratios / value["ratios_length"])
+            + near
+            * (
+                value["model"] * self.model
+                + value["place"] * self.place
+                + value["model_engine"] * self.model_engine * kept
+                + value["campaign"] * self.campaign * kept * released
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """Measured loads with their log residuals beyond the formula, and the fitted kernel."""
+
+    parameters: dict[str, float]
+    """Natural logs, by the names of `PRIORS`."""
+    kin: Kin
+    """Of the measured loads."""
+    residuals: Array
+    """Natural logs of measured over formula, with a column for each of the two times."""
+    weights: Array
+
+    @classmethod
+    def fit(cls, kin: Kin, residuals: Array, weights: Array) -> Neighbors:
+        """Return the process whose kernel makes these residuals likeliest. It is deterministic."""
+        residuals = np.clip(residuals, -_LARGEST_RESIDUAL, _LARGEST_RESIDUAL)
+        drawn = np.random.default_rng(0).permutation(len(residuals))[:_LEARNED_FROM]
+        part = cls({}, kin.rows(drawn), residuals[drawn], weights[drawn])
+        return cls(part._likeliest(), kin, residuals, weights)
+
+    @property
+    def prior_deviations(self) -> Array:
+        """Standard deviations of a load that is like none of the measured ones, one for each time."""
+        return np.asarray(np.sqrt(self._own_variance + self._value["noise"] ** 2) * self._scales)
+
+    def predict(self, kin: Kin) -> tuple[Array, Array]:
+        """Return the log residuals expected of loads and their standard deviations, a column for each time.
+
+        An engine of unknown version is taken for the newest that was measured with the model on the device.
+        """
+        names: list[list[str]] = kin.names.tolist()
+        for row in names:
+            row[_VERSION] = row[_VERSION] or self._newest.get(tuple(row[:_VERSION]), "")
+        asked = Kin(kin.ratios, np.array(names, dtype=str).reshape(kin.names.shape), kin.sizes)
+        between = _Pairs.of(asked, self.kin, *self._standard).covariance(self._value)
+        means = between @ cho_solve((self._factor, True), self.residuals / self._scales)
+        explained = np.sum(solve_triangular(self._factor, between.T, lower=True) ** 2, axis=0)
+        variances = np.maximum(self._own_variance - explained, 0.0) + self._value["noise"] ** 2
+        return means * self._scales, np.sqrt(variances)[:, None] * self._scales
+
+    def _likeliest(self) -> dict[str, float]:
+        """Return the parameters under which these residuals are likeliest, and not far from the priors."""
+        names, prior = list(PRIORS), np.log(list(PRIORS.values()))
+        pairs = _Pairs.of(self.kin, self.kin, *self._standard)
+        outputs = self.residuals / self._scales
+
+        def unlikeliness(values: Array) -> float:
+            value = dict(zip(names, np.exp(values).tolist(), strict=True))
+            try:
+                factor = _factor(pairs.covariance(value), value["noise"], self.weights)
+            except np.linalg.LinAlgError:
+                return _NO_FACTOR
+            fit = 0.5 * np.sum(outputs * cho_solve((factor, True), outputs))
+            likely = fit + outputs.shape[1] * np.sum(np.log(np.diag(factor)))
+            return float(likely + _PRIOR_WEIGHT * np.sum((values - prior) ** 2))
+
+        bounds = [(value - _REACH, value + _REACH) for value in prior]
+        found = minimize(unlikeliness, prior, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS}).x
+        return {name: round(float(value), 6) for name, value in zip(names, found, strict=True)}
+
+    @cached_property
+    def _value(self) -> dict[str, float]:
+        return {name: float(np.exp(value)) for name, value in self.parameters.items()}
+
+    @property
+    def _own_variance(self) -> float:
+        return sum(self._value[name] for name in ("any", "model", "place", "model_engine", "campaign"))
+
+    @cached_property
+    def _scales(self) -> Array:
+        """Root mean squares of the residuals: what the kernel's variances are in units of."""
+        return np.asarray(np.sqrt(np.average(self.residuals**2, axis=0, weights=self.weights)))
+
+    @cached_property
+    def _newest(self) -> dict[tuple[str, ...], str]:
+        """Newest version of each model, device and engine."""
+        ordered = sorted(self.kin.names.tolist(), key=lambda row: version_key(row[_VERSION]))
+        return {tuple(row[:_VERSION]): row[_VERSION] for row in ordered}
+
+    @cached_property
+    def _standard(self) -> tuple[Array, Array]:
+        """Center and scale of the ratios; a column that never changes stays as it is."""
+        spread = self.kin.ratios.std(axis=0)
+        return self.kin.ratios.mean(axis=0), np.where(spread > 0, spread, 1.0)
+
+    @cached_property
+    def _factor(self) -> Array:
+        covariance = _Pairs.of(self.kin, self.kin, *self._standard).covariance(self._value)
+        return _factor(covariance, self._value["noise"], self.weights)
+
+
+def to_document(neighbors: Neighbors) -> dict[str, Any]:
+    """Return what `from_document` reads back, in JSON's types."""
+    kin = neighbors.kin
+    kinds, codes = np.unique(kin.names, return_inverse=True)
+    return {
+        "parameters": neighbors.parameters,
+        "ratios": _rounded(kin.ratios),
+        "kinds": kinds.tolist(),
+        "names": codes.reshape(kin.names.shape).T.tolist(),
+        "sizes": _rounded(kin.sizes),
+        "residuals": _rounded(neighbors.residuals),
+        "weights": _rounded(neighbors.weights[:, None]),
+    }
+
+
+def from_document(document: Mapping[str, Any]) -> Neighbors:
+    """Return the process of `to_document`."""
+    columns = {name: np.array(document[name], dtype=float).T for name in ("ratios", "sizes", "residuals", "weights")}
+    names = np.array(document["kinds"], dtype=str)[np.array(document["names"]).T]
+    kin = Kin(columns["ratios"], names, columns["sizes"])
+    return Neighbors(dict(document["parameters"]), kin, columns["residuals"], columns["weights"][:, 0])
+
+
+def _rounded(rows: Array) -> list[list[float]]:
+    """Return the columns with four digits after the point: columns of like numbers compress best."""
+    columns: list[list[float]] = np.round(rows.T, 4).tolist()
+    return columns
+
+
+def _equal(one: Names, other: Names) -> Pairs:
+    """Return whether each pair of names is the same; as numbers, because texts take much longer."""
+    _, codes = np.unique(np.concatenate([one, other]), return_inverse=True)
+    return np.asarray(codes[: len(one), None] == codes[None, len(one) :])
+
+
+def _factor(covariance: Array, noise: float, weights: Array) -> Array:
+    """Return the lower Cholesky factor of the covariance of measured loads, their noise included."""
+    covariance[np.diag_indices_from(covariance)] += noise**2 / weights
+    return np.tril(cho_factor(covariance, lower=True, overwrite_a=True)[0])
+
+
+def _distances(one: Array, other: Array) -> Array:
+    squares = np.sum(one**2, axis=1)[:, None] + np.sum(other**2, axis=1)[None] - 2 * one @ other.T
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+
+
+def _share(odds: float) -> float:
+    return odds / (1 + odds)
