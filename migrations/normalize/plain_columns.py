@@ -189,7 +189,10 @@ def reference_page() -> Iterator[str]:
     yield "- Latencies are of a whole batch. A latency without a unit is in milliseconds."
     yield "- A column that is not read is kept with each result (`original`) and named in the import's answer."
     yield "  `accel migrate results.csv --map card=device,t=latency_ms` says what your names mean. SQL finds the rest:"
-    yield "  `SELECT payload->>'$.original.stated.\"who measured\"' FROM events WHERE type = 'ResultRecorded'`."
+    yield (
+        "  `SELECT model_id, device_name, e.payload->>'$.original.stated.\"who measured\"' AS who"
+        " FROM results JOIN events AS e USING (event_id)`."
+    )
     yield "- Without a `runtime`, none is invented: the result's `backend` is `unstated`, except where the hardware is"
     yield "  named by a runtime (`openvino`, `onnxruntime`)."
 

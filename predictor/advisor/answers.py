@@ -116,7 +116,7 @@ def build_answer(
         remaining,
         key=lambda r: (key(r), latency_key(r), r.latency_ms.p50, r.hardware, r.device_id or r.device or ""),
     )
-    for figures in ranked:
+    for figures in ranked if len(ranked) > 1 else ():
         if (missing := missing_figure(objective, key(figures))) is not None:
             warnings.append(f"{figures.hardware}{f' ({figures.device})' if figures.device else ''}: {missing}.")
     if query.open_precision:
