@@ -18,7 +18,7 @@ from predictor.data.config_cost import estimate_config_cost
 from predictor.data.traced_models import traced_decoder
 from predictor.schemas.requests import ModelConfig
 from predictor.schemas.serving import MAX_USERS, NotServed, ServingQuery
-from predictor.serving.loads import BATCHED, LOADED, Deployment, Engine, Load, find_served_model
+from predictor.serving.loads import BATCHED, LOADED, Deployment, Engine, Load, before_ampere, find_served_model
 from predictor.serving.memory import MemoryFit, memory_fit
 from predictor.serving.predictor import ServingPredictor, ServingTimes
 
@@ -98,6 +98,8 @@ def place(
         if not engines:
             measured = f"{query.engine} was not measured" if query.engine else "none of these engines was measured"
             reason = f"{measured} on a {device.kind.upper()} of {device.vendor}"
+            if query.engine == "trtllm" and before_ampere(device):
+                reason = "trtllm supports no GPU older than Ampere"
             excluded.append(left_out(devices=1, cause="unsupported", reason=reason))
             continue
         if not device.bandwidth_gb_s or not device.peak_fp16_tensor_tflops:
@@ -150,6 +152,8 @@ def _engines_on(device: DeviceSpec, engine: Engine | None) -> tuple[Engine, ...]
     if device.kind != "gpu":
         return ()
     loaded, batched = LOADED.get(device.vendor, ()), BATCHED.get(device.vendor, ())
+    if before_ampere(device):
+        loaded = tuple(each for each in loaded if each != "trtllm")
     if engine is None:
         return loaded or batched[:1]
     return (engine,) if engine in (*loaded, *batched) else ()

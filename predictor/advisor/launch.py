@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from predictor.advisor.deployments import Placed
+from predictor.serving.loads import before_ampere
 
 _VLLM = "vllm serve {model}{split} --max-num-seqs {users} --max-model-len {length}"
 _SGLANG = (
@@ -11,10 +12,6 @@ _SGLANG = (
 )
 _TRTLLM = "trtllm-serve {model} --tp_size {devices}{split} --max_batch_size {users} --max_seq_len {length}"
 _LLAMA_CPP = "llama-server -m {file}.gguf -ngl 999 --parallel {users} --ctx-size {context}"
-
-
-_NO_BFLOAT16_BEFORE = 2020
-"""Year from which on NVIDIA's GPUs compute in bfloat16 (compute capability 8.0, Ampere)."""
 
 
 def launch_command(placed: Placed, model: str, longest: int) -> str:
@@ -50,6 +47,4 @@ def launch_command(placed: Placed, model: str, longest: int) -> str:
 
 def lacks_bfloat16(placed: Placed) -> bool:
     """Return True where a deployment in bfloat16 has to run in float16, because its GPUs have no bfloat16."""
-    spec = placed.deployment.device
-    old = spec.vendor == "NVIDIA" and (spec.release_year or _NO_BFLOAT16_BEFORE) < _NO_BFLOAT16_BEFORE
-    return old and placed.deployment.quantization == "bfloat16"
+    return before_ampere(placed.deployment.device) and placed.deployment.quantization == "bfloat16"

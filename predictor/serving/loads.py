@@ -28,6 +28,15 @@ BATCHED: dict[str | None, tuple[Engine, ...]] = {
 """Engines of which only whole batches were measured, by the maker of the GPU."""
 
 
+AMPERE_YEAR = 2020
+"""From it on NVIDIA's GPUs of servers compute in bfloat16 and TensorRT-LLM supports them (its support matrix)."""
+
+
+def before_ampere(spec: DeviceSpec) -> bool:
+    """Return whether a device is a GPU of NVIDIA older than its generation Ampere."""
+    return spec.vendor == "NVIDIA" and (spec.release_year or AMPERE_YEAR) < AMPERE_YEAR
+
+
 @dataclass(frozen=True)
 class Quantization:
     """How weights and cache are kept, and what products are computed in."""

@@ -465,6 +465,15 @@ def test_the_command_names_the_hub_and_what_the_device_computes_in(measured: lis
     assert "bfloat16" not in " ".join(new.cautions)
 
 
+def test_an_engine_is_offered_only_on_gpus_that_it_supports() -> None:
+    asked = {"goals": {"max_devices": 2}, "engine": "trtllm"}
+    assert ask(hardware=["NVIDIA L4"], **asked).options
+    refused = ask(hardware=["NVIDIA T4"], **asked)
+    assert not refused.options
+    assert [item.reason for item in refused.excluded] == ["trtllm supports no GPU older than Ampere"]
+    assert all(option.engine != "trtllm" for option in ask(hardware=["NVIDIA T4"], goals={"max_devices": 2}).options)
+
+
 def test_where_only_batches_were_measured_limits_are_wider_and_say_so(measured: list[MeasuredLoad]) -> None:
     answer = ask(measured, users=17, hardware=["H100", "MI300X"], goals={"max_devices": 1}, objective="latency")
     found = {option.device: option for option in answer.options}
