@@ -169,8 +169,8 @@ class Neighbors:
             row[_VERSION] = row[_VERSION] or self._newest.get(tuple(row[:_VERSION]), "")
         asked = Kin(kin.ratios, np.array(names, dtype=str).reshape(kin.names.shape), kin.sizes)
         between = _Pairs.of(asked, self.kin, *self._standard).covariance(self._value)
-        means = between @ cho_solve((self._factor, True), self.residuals / self._scales)
-        explained = np.sum(solve_triangular(self._factor, between.T, lower=True) ** 2, axis=0)
+        means = between @ self._solved
+        explained = np.sum(solve_triangular(self._factor, between.T, lower=True, check_finite=False) ** 2, axis=0)
         variances = np.maximum(self._own_variance - explained, 0.0) + self._value["noise"] ** 2
         return means * self._scales, np.sqrt(variances)[:, None] * self._scales
 
@@ -218,6 +218,10 @@ class Neighbors:
         """Center and scale of the ratios; a column that never changes stays as it is."""
         spread = self.kin.ratios.std(axis=0)
         return self.kin.ratios.mean(axis=0), np.where(spread > 0, spread, 1.0)
+
+    @cached_property
+    def _solved(self) -> Array:
+        return np.asarray(cho_solve((self._factor, True), self.residuals / self._scales))
 
     @cached_property
     def _factor(self) -> Array:
