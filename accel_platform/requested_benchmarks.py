@@ -185,11 +185,13 @@ def measure_within_limits(
                 return "failed", end
             if receiver.poll(_LOOK_S):
                 said = receiver.recv()
+                if isinstance(said, str):
+                    report(said)
+                    continue
+                child.join(_ENDING_S)  # it has said its last, and ends by itself
                 if isinstance(said, AccelError):
                     raise said
-                if isinstance(said, tuple):
-                    return said
-                report(said)
+                return said
     except EOFError:
         child.join()
         raise MeasuringCrashed(f"The measuring process ended with exit code {child.exitcode}.") from None

@@ -163,6 +163,8 @@ def recommend(
         print_answer(answer, objective.value, verbose=verbose, wide=wide)
         if without_packs and answer.recommendations:
             note(_ADD_PACKS)
+        if not query.hardware and where is Where.anywhere and mode is not Mode.generation:
+            note("GPUs that nobody measured are answered for by name: --hardware 'H100 PCIe' MI325X")
     exit_if_nothing(answer.recommendations)
 
 

@@ -293,7 +293,7 @@ def test_no_lengths_of_time(text: str) -> None:
 
 
 def test_a_host_without_dagster_takes_the_most_urgent_first_and_keeps_to_limits(
-    settings: Settings, log: EventLog, here: str
+    settings: Settings, log: EventLog, here: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     quick = {**ASKED, "effort": "quick"}
     [own] = request_benchmark(quick, log, host=here)
@@ -301,6 +301,7 @@ def test_a_host_without_dagster_takes_the_most_urgent_first_and_keeps_to_limits(
     [elsewhere] = request_benchmark(quick, log, host="there", priority=2)
     [absent] = request_benchmark({**quick, "hardware_types": ["cuda"]}, log)
     ended = list(take_requests(log, settings, ["cpu"]))
+    assert "Traceback" not in capfd.readouterr().err  # neither of the interrupted process nor of the one that ended
     assert [(one.id, one.state, one.claimed_by) for one in ended] == [(limited, "failed", here), (own, "done", here)]
     limit, good = (one.closed for one in ended)
     assert limit is not None
