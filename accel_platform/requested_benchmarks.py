@@ -184,7 +184,7 @@ def measure_within_limits(
             if end is not None:
                 return "failed", end
             if receiver.poll(_LOOK_S):
-                said = receiver.recv()
+                said: str | Outcome | AccelError = receiver.recv()
                 if isinstance(said, str):
                     report(said)
                     continue
