@@ -195,6 +195,7 @@ def print_summary(summary: RunSummary, options: RunOptions) -> None:
         note("relative_error: of the outputs against float32 on the processor, root mean squares")
     if options.work != "verify":
         _note_failures(rows)
+        _note_disturbed(summary.results)
     print_operators(summary.operators)
     for file in summary.files:
         note(f"written: {file}")
@@ -221,6 +222,19 @@ def _note_failures(rows: Sequence[Mapping[str, Any]]) -> None:
         note(f"{len(failed) - _MAX_REASONS} more did not run: the table results has their reasons")
     if any(row["status"] == "ok" and row["latency_p50_ms"] is None and row["samples"] for row in rows):
         note(f"latency_p50_ms: a median needs {MIN_MEDIAN_SAMPLES} samples")
+
+
+def _note_disturbed(results: Sequence[ResultRecorded]) -> None:
+    """Print how many figures other processes disturbed, and what becomes of these."""
+    from accel_platform.bench.measure.contention import Contention, disturbance_by_others
+
+    seen = [result.environment.get("contention") for result in results if result.status == "ok" and result.environment]
+    disturbed = sum(disturbance_by_others(Contention(**one)) is not None for one in seen if one)
+    if disturbed:
+        note(
+            f"{disturbed} of {len(results)} figures were disturbed by other processes and stand outside ratings: "
+            "measure again"
+        )
 
 
 def _varies_in_length(rows: Sequence[Mapping[str, Any]]) -> bool:
