@@ -55,6 +55,12 @@ def running(
             process.wait()
 
 
+needs_a_quiet_machine = pytest.mark.skipif(
+    os.environ.get("ACCEL_TEST_PROFILE") != "thorough",
+    reason="takes minutes, and waits of its own on several processes: make test-all runs it, on a quiet machine",
+)
+
+
 def wait_for(what: str, seconds: float, found: Callable[[], Any], log: Path) -> Any:
     """What `found` answers, once it answers something; if it never does, the test fails with what the process said."""
     deadline = time.monotonic() + seconds

@@ -19,7 +19,7 @@ import httpx
 import psutil
 import pytest
 import yaml
-from processes import free_port, running, wait_for
+from processes import free_port, needs_a_quiet_machine, running, wait_for
 
 pytest.importorskip("dagster_k8s", reason="the extra `kubernetes` is not installed")
 pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
@@ -33,7 +33,7 @@ from assets.resources import DATA_DIR
 from assets.routing import REQUEST_TAG
 from assets.workspace import Host, answers
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_a_quiet_machine]
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "batch_sizes": [1], "effort": "quick"}
 TERMINATE = "mutation ($id: String!) { terminateRun(runId: $id) { __typename } }"
 GPU_TAINT = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}

@@ -15,7 +15,7 @@ from uuid import UUID
 import dagster as dg
 import psutil
 import pytest
-from processes import free_port
+from processes import free_port, needs_a_quiet_machine
 from slurm_world import Slurm, StandIn, slurm_is_installed
 
 from accel_platform.bench.requests.lifecycle import Request, Requests, claim, close, request_benchmark
@@ -107,7 +107,7 @@ def _gone(world: World) -> None:
         time.sleep(0.2)
 
 
-@pytest.fixture(scope="module", params=["stand-in", "slurm"])
+@pytest.fixture(scope="module", params=["stand-in", pytest.param("slurm", marks=needs_a_quiet_machine)])
 def slurm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm | StandIn]:
     folder = tmp_path_factory.mktemp("slurm")
     if request.param == "stand-in":

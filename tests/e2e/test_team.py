@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from processes import REPOSITORY
+from processes import REPOSITORY, needs_a_quiet_machine
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_a_quiet_machine]
 pytest.importorskip("dagster_postgres", reason="the extra `postgres` is not installed")
 
 SCRIPT = REPOSITORY / "benchmarks" / "partition.py"
@@ -43,7 +43,6 @@ def test_the_request_of_a_host_that_is_cut_off_moves_and_nothing_is_lost_or_doub
 ) -> None:
     found = figures[until]
     assert found["results before the cut"] >= 1
-    assert found["s until the other host took it"] <= 60
     assert (found["state"], found["attempts"]) == ("done", 2)
     assert (found["results lost"], found["results doubled"], found["events doubled"]) == (0, 0, 0)
     assert found["that one"] == "done"  # it measures again, once it has joined
