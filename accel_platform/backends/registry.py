@@ -59,7 +59,7 @@ class Runtime:
     choice: str | None = None
     """What followed the colon; None for the usual one."""
     generation: Runtime | None = None
-    """How it generates text, where another library than that of inference does; None where none does."""
+    """Runtime that generates text, where another library than that of inference does; None where none does."""
 
     @property
     def name(self) -> str:

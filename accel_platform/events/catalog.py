@@ -28,7 +28,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Pack:
-    """What a pack holds."""
+    """Contents of a pack."""
 
     segments: frozenset[str]
     events: int

@@ -43,7 +43,7 @@ class LeftOut:
     first: Array
     """Likewise to the first token; NaN where nobody timed it."""
     deviations: Array
-    """What the prediction expected of both, a column each."""
+    """Standard deviations that the prediction stated for both, a column each."""
 
 
 def leave_out(rows: Sequence[MeasuredLoad], groups: Sequence[str]) -> LeftOut:

@@ -47,7 +47,7 @@ _REACH = 4.0
 _VERSION = 3
 """Column of the names."""
 _NO_FACTOR = 1e9
-"""What a covariance without a factor counts as: finite, because the search takes differences."""
+"""Unlikeliness of a covariance without a factor: finite, because the search takes differences."""
 _LARGEST_RESIDUAL = 1.5
 """Log error from which a load counts for no more: some are of other deployments than they say."""
 Names = npt.NDArray[np.str_]
@@ -56,7 +56,7 @@ Pairs = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Kin:
-    """What makes loads alike, with a row per load: ratios of work, names and sizes."""
+    """Ratios of work, names and sizes by which loads are alike, with a row per load."""
 
     ratios: Array
     """As the trees read them, one column each."""
@@ -87,7 +87,7 @@ def kin_of(cells: Sequence[tuple[Deployment, Load]], ratios: Array, versions: Se
 
 @dataclass(frozen=True)
 class _Pairs:
-    """What each pair of two lists of loads shares, whatever the kernel's parameters."""
+    """Likeness of each pair of two lists of loads, apart from the kernel's parameters."""
 
     ratios: Array
     """Distances of the standardized ratios."""
