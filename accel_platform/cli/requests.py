@@ -110,6 +110,7 @@ def submit(
     """Append a configuration's requests to the log, and print them."""
     from accel_platform.bench.requests.lifecycle import request_benchmark
     from accel_platform.events import EventLog
+    from accel_platform.hardware.host import host_name
 
     log = EventLog.open(settings_for(home))
     limit_s = parse_seconds(max_runtime)
@@ -122,6 +123,9 @@ def submit(
         print_table([_display_row(row) for row in rows])
         who = f"The host {host}" if host is not None else "A host with the hardware"
         note(f"{who} takes it while `accel ui` runs, or by `accel bench take`. See `accel bench requests`.")
+        known = sorted({name for one in found.all() if (name := one.claimed_by) is not None} | {host_name()})
+        if host is not None and host not in known:
+            note(f"No host called {host!r} has taken a request so far; known: {', '.join(known)}.")
 
 
 def requests(
@@ -189,7 +193,10 @@ def take(
         if rows:
             follow_log(settings)
     if not rows:
-        note(f"No request waits for {', '.join(names)}. `accel bench requests` shows all of them.")
+        note(f"No request waits for {', '.join(names)} here. `accel bench requests` shows all of them.")
+        for one in _read_requests(EventLog.open(settings)).unfinished():
+            only = f" of the host {one.payload.host}" if one.payload.host is not None else ""
+            note(f"{str(one.id)[-12:]} is {one.state}: it is for {one.payload.hardware}{only}.")
     elif not any(row["state"] == "done" for row in rows):
         raise AccelError("No request could be measured; the reasons are above.")
 

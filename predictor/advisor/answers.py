@@ -36,6 +36,7 @@ from predictor.schemas.responses import (
     Interval,
     Recommendation,
 )
+from predictor.serving.loads import find_served_model
 
 _OTHER_QUERY: dict[ExclusionCause, str] = {
     "constraint": "ask with a wider limit, or for other hardware",
@@ -116,12 +117,14 @@ def build_answer(
         remaining,
         key=lambda r: (key(r), latency_key(r), r.latency_ms.p50, r.hardware, r.device_id or r.device or ""),
     )
-    for figures in ranked if len(ranked) > 1 else ():
-        if (missing := missing_figure(objective, key(figures))) is not None:
-            warnings.append(f"{figures.hardware}{f' ({figures.device})' if figures.device else ''}: {missing}.")
+    if len(ranked) > 1:
+        missing = ((figures, missing_figure(objective, key(figures))) for figures in ranked)
+        warnings += _said_once([(_label(of), f"{_label(of)}: {why}") for of, why in missing if why is not None])
     if query.open_precision:
         warnings += filter(None, [_usual_precision(query, results)])
     warnings += filter(None, [level_mismatch(objective, ranked), assumed_spread(ranked, spread)])
+    if not ranked and query.mode == "generation" and find_served_model(query.subject.model_id) is not None:
+        warnings.append(f"Served by an engine it is known: `accel serving {query.subject.model_id}` answers.")
     # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
     answered = {r.hardware for r in ranked}
     return Answer(
@@ -141,18 +144,28 @@ def build_answer(
 
 
 def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -> str | None:
-    """Return a warning where answers are in the default precision, and on some hardware a shorter one is usual."""
+    """Return a warning where the default precision is answered for, and a shorter one is usual or would fit."""
     answered = [
         candidate
         for candidate, result in zip(query.candidates, results, strict=True)
         if result.figures is not None and result.figures.precision is not None
     ]
     faster = dict.fromkeys(c.spec.name for c in answered if c.spec.peak_fp16_tensor_tflops)
-    if not faster:
+    if faster:
+        return (
+            f"No precision was given: figures that state theirs are of {query.precision}. On {_named(list(faster))} "
+            "float16 or bfloat16 is usual and faster: ask for it."
+        )
+    too_small = [
+        candidate.target.label
+        for candidate, result in zip(query.candidates, results, strict=True)
+        if result.excluded is not None and result.excluded.cause == "does_not_fit"
+    ]
+    if not too_small or query.precision not in ("float32", "tf32"):
         return None
     return (
-        f"No precision was given: figures that state theirs are of {query.precision}. On {_named(list(faster))} "
-        "float16 or bfloat16 is usual and faster: ask for it."
+        f"No precision was given, and in {query.precision} the model does not fit on {_named(too_small)}: in float16 "
+        "it takes half, so ask for that."
     )
 
 
@@ -163,6 +176,10 @@ def _said_once(cautions: Sequence[tuple[str, str]]) -> list[str]:
         text = caution.removeprefix(f"{label}: ")
         labels.setdefault(text, []).extend([label] if text != caution else [])
     return [f"{_named([*dict.fromkeys(of)])}: {text}" if of else text for text, of in labels.items()]
+
+
+def _label(figures: Figures) -> str:
+    return f"{figures.hardware} ({figures.device})" if figures.device else figures.hardware
 
 
 def _named(names: Sequence[str]) -> str:

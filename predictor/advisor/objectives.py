@@ -20,6 +20,12 @@ from predictor.schemas.responses import INTERVAL_LEVEL, Cost, Energy, Figures, I
 
 _ITEMS = 1e6
 _MAX_LEVEL_SPREAD = 0.15
+_MISSING: dict[Objective, str] = {
+    "cost": "no price per hour",
+    "energy": "no counted energy and no TDP",
+    "memory": "no peak memory",
+}
+"""Figures that an objective ranks by, and that may be unknown; the latency always is known."""
 
 
 def cost_per_items(throughput: Interval, spec: DeviceSpec) -> Cost | None:
@@ -75,7 +81,7 @@ def unfavorable_latency_ms(figures: Figures, spread: float | None) -> float:
     """Return the time that a single batch may take; infinite where nothing is known of its scatter.
 
     A measured cell with limits states it. A predicted or scaled median may be as long as its limit says, and its
-    batches scatter besides: both add in quadrature, on the log scale.
+    batches scatter besides: both add in quadrature, on the log scale. `spread` is that of `batch_spread`.
     """
     latency = figures.latency_ms
     if figures.provenance == "measured" and latency.high is not None:
@@ -89,11 +95,12 @@ def unfavorable_latency_ms(figures: Figures, spread: float | None) -> float:
 def ranking(objective: Objective, spread: float | None) -> Callable[[Figures], float]:
     """Return the value that ranks figures by an objective: the smallest is best, unknown figures are infinite.
 
-    `spread` is that of `batch_spread`. Throughput counts as ms per item.
+    `spread` is that of `batch_spread`. Throughput counts as ms per item. Where `spread` is unknown it counts for no
+    figure: medians without limits are then compared with what others may take (`assumed_spread` warns of it).
     """
 
     def ranks(figures: Figures) -> float:
-        slower = unfavorable_latency_ms(figures, spread) / figures.latency_ms.p50
+        slower = unfavorable_latency_ms(figures, 0.0 if spread is None else spread) / figures.latency_ms.p50
         if objective == "latency":
             return slower * figures.latency_ms.p50
         if objective == "throughput":
@@ -144,8 +151,13 @@ def level_mismatch(objective: Objective, ranked: Sequence[Figures]) -> str | Non
 
 def assumed_spread(ranked: Sequence[Figures], spread: float | None) -> str | None:
     """Return a warning where the rank of a measured figure rests on `spread`, since it states no limits."""
-    if spread is None or all(f.provenance != "measured" or f.latency_ms.high is not None for f in ranked):
+    if all(f.provenance != "measured" or f.latency_ms.high is not None for f in ranked):
         return None
+    if spread is None:
+        return (
+            "Measured figures without limits are ranked by their medians: how far single batches scatter is known "
+            "once this host measured something (`accel bench run`)."
+        )
     return (
         f"A figure without limits is ranked as if a batch took up to {rounded(math.exp(spread))} times its median, "
         f"as in {INTERVAL_LEVEL:.0%} of the cells that your own hosts measured without noise."
@@ -154,10 +166,9 @@ def assumed_spread(ranked: Sequence[Figures], spread: float | None) -> str | Non
 
 def missing_figure(objective: Objective, ranked_by: float) -> str | None:
     """Return why figures come last under an objective; None where `ranked_by`, their value of `ranking`, is known."""
-    if math.isfinite(ranked_by):
+    if math.isfinite(ranked_by) or objective not in _MISSING:
         return None
-    missing = {"cost": "no price per hour", "energy": "no counted energy and no TDP", "memory": "no peak memory"}
-    return f"{missing.get(objective, 'no spread of batches')} is known of it, so it comes last"
+    return f"{_MISSING[objective]} is known, which ranks last."
 
 
 def violations(constraints: Constraints, figures: Figures, spec: DeviceSpec, spread: float | None) -> str | None:

@@ -281,6 +281,21 @@ def test_the_commands(
     assert _accel(monkeypatch, "bench", "requests", "--state", "lost", *home) == 2
 
 
+def test_a_request_for_another_host_is_said_where_it_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], settings: Settings, here: str
+) -> None:
+    home = ["--home", str(settings.home)]
+    options = ["bench", "request", "--models", "bert-tiny", "--hardware", "cpu", "--host"]
+    assert _accel(monkeypatch, *options, here, *home) == 0
+    assert "No host" not in capsys.readouterr().err
+    assert _accel(monkeypatch, *options, "hots", *home) == 0
+    assert f"No host called 'hots' has taken a request so far; known: {here}." in capsys.readouterr().err
+    log = EventLog.open(settings)
+    close(log, _looked(log).all()[0], "cancelled", "not wanted")
+    assert _accel(monkeypatch, "bench", "take", "--hardware", "cpu", *home) == 0
+    assert "is open: it is for cpu of the host hots." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("text", "found"), [("90s", 90), ("30m", 1800), ("1.5 H", 5400), ("1d", 86400), (None, None)])
 def test_lengths_of_time(text: str | None, found: float | None) -> None:
     assert parse_seconds(text) == found

@@ -170,8 +170,11 @@ def test_a_figure_without_limits_is_not_taken_for_one_that_never_scatters() -> N
     assert ranking("throughput", spread)(measured) < ranking("throughput", spread)(claimed)
     assert "may reach 110 ms" in str(violations(Constraints(max_latency_ms=105), claimed, H100, spread))
     assert violations(Constraints(max_latency_ms=111), claimed, H100, spread) is None
-    # Nothing is known of how batches scatter: it comes last, and keeps no limit.
-    assert ranking("latency", None)(claimed) == math.inf
+    # Where nothing is known of how batches scatter, it keeps no limit, and is no worse than a slower prediction.
+    predicted = _figures(95, 80, 130)
+    assert ranking("latency", None)(claimed) < ranking("latency", None)(predicted)
+    assert "by their medians" in str(assumed_spread([claimed, predicted], None))
+    assert assumed_spread([measured, predicted], None) is None
     assert "is not known" in str(violations(Constraints(max_latency_ms=105), claimed, H100, None))
     assert "1.1 times its median" in str(assumed_spread([measured, claimed], spread))
     assert assumed_spread([measured], spread) is None
@@ -206,7 +209,7 @@ def test_unknown_cost_energy_and_memory_rank_last_and_are_said() -> None:
     for objective in ("cost", "energy", "memory"):
         key = ranking(objective, 0.1)(told)  # type: ignore[arg-type]
         assert key == math.inf
-        assert "comes last" in str(missing_figure(objective, key))  # type: ignore[arg-type]
-    assert missing_figure("latency", ranking("latency", 0.1)(told)) is None
+        assert "ranks last" in str(missing_figure(objective, key))  # type: ignore[arg-type]
+    assert missing_figure("latency", math.inf) is None
     priced = told.model_copy(update={"cost": cost_per_items(told.items_per_s, H100)})
     assert ranking("cost", 0.1)(priced) < math.inf
