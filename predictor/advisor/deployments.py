@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,9 +25,6 @@ from predictor.serving.predictor import ServingPredictor, ServingTimes
 
 _COUNTS = (1, 2, 4, 8)
 """Devices of one copy."""
-_ROUNDS = 40
-"""Rounds in which users and the time of a request settle for a request rate."""
-_SETTLED = 0.02
 
 
 @dataclass(frozen=True)
@@ -166,21 +164,18 @@ def at_rate(
 
     By Little's law, users under way = requests per second times seconds of a request, which grow with the users.
     """
-    rates = np.array([requests_per_s / each.copies for each in placed])
-    users = np.ones(len(placed))
-    for _ in range(_ROUNDS):
-        cells = [(each.deployment, replace(each.load, users=float(n))) for each, n in zip(placed, users, strict=True)]
-        times = predictor.predict(cells) if cells else []
-        wanted = rates * [end_to_end_ms(t, each.load) / 1e3 for t, each in zip(times, placed, strict=True)]
-        # Halfway, because a step in the trees would let it swing for ever.
-        settled = np.sqrt(users * np.clip(wanted, 1.0, 2.0 * MAX_USERS))
-        done, users = bool(np.all(np.abs(settled / users - 1) < _SETTLED)), settled
-        if done:
-            break
+    loads = {each.deployment: each.load for each in placed}
+    most = {each.deployment: min(MAX_USERS, each.fit.max_users) for each in placed}
+    points = [(way, float(n)) for way in loads for n in np.unique([*2 ** np.arange(math.log2(most[way])), most[way]])]
+    times = predictor.predict([(way, replace(loads[way], users=n)) for way, n in points]) if points else []
+    curves: dict[Deployment, list[tuple[float, float]]] = {way: [] for way in loads}
+    for (way, n), of_n in zip(points, times, strict=True):
+        curves[way].append((n, end_to_end_ms(of_n, loads[way]) / 1e3))
     kept, excluded = [], []
-    for each, n in zip(placed, users, strict=True):
-        if n <= min(MAX_USERS, each.fit.max_users):
-            load = replace(each.load, users=float(max(round(n), 1)))
+    for each in placed:
+        users = _users_under_way(curves[each.deployment], requests_per_s / each.copies)
+        if users is not None:
+            load = replace(each.load, users=float(max(round(users), 1)))
             kept.append(replace(each, load=load, arriving_per_s=requests_per_s / each.copies))
             continue
         reason = (
@@ -190,6 +185,22 @@ def at_rate(
             NotServed(device=each.deployment.device.name, devices=each.devices, cause="overloaded", reason=reason)
         )
     return kept, excluded
+
+
+def _users_under_way(curve: Sequence[tuple[float, float]], requests_per_s: float) -> float | None:
+    """Return the fewest users whose requests end as fast as others arrive; None where none of the curve's do.
+
+    `curve` holds numbers of users and the seconds of a request, which are interpolated on logarithmic scales.
+    """
+    fewer, shorter_s = curve[0]
+    for users, seconds in curve:
+        if requests_per_s * seconds <= users:
+            if users == fewer:
+                return users
+            slope = math.log(seconds / shorter_s) / math.log(users / fewer)
+            return float((requests_per_s * shorter_s / fewer**slope) ** (1 / (1 - slope)))
+        fewer, shorter_s = users, seconds
+    return None
 
 
 def end_to_end_ms(times: ServingTimes, load: Load) -> float:

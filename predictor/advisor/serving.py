@@ -162,7 +162,7 @@ def _played(predictor: ServingPredictor, found: Candidate, query: ServingQuery, 
     placed = found.placed
     rate = placed.arriving_per_s
     users = max(1, round(placed.load.users))
-    [pace] = predictor.paces([(placed.deployment, placed.load)], [placed.most_running])
+    pace = predictor.pace(placed.deployment, placed.load, placed.most_running, found.times)
     pace = replace(pace, room_tokens=placed.fit.max_users * (query.input_tokens + query.output_tokens))
     plain = draw_traffic(users, rate, (query.input_tokens, None), (query.output_tokens, None), context)
     typical = play(pace, plain)

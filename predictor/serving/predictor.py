@@ -107,30 +107,24 @@ class ServingPredictor:
             )
         ]
 
-    def paces(self, cells: Sequence[tuple[Deployment, Load]], most_running: Sequence[int]) -> list[Pace]:
-        """Return how long each deployment takes under its load, at up to so many requests that run at once.
+    def pace(self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes) -> Pace:
+        """Return how long the deployment takes at up to so many requests that run at once.
 
-        Steps and prompts are the formula's, corrected as the whole load is.
+        Steps and prompts are the formula's, scaled as a whole so that this load takes its typical `times`.
         """
-        works, coefficients = work_of(cells), self.model.coefficients
-        formula, times = step_times(works, coefficients), self.model.predict(cells)
-        token_factor, first_factor = times.token_ms / formula[0], times.first_ms / formula[1]
-        parts = step_parts(works, coefficients)
-        paces = []
-        for i, (deployment, load) in enumerate(cells):
-            # Steps of 1, 2, 4, ... requests; between these they are nearly straight.
-            counts = np.unique(np.append(2.0 ** np.arange(math.log2(most_running[i])), most_running[i]))
-            steps = step_parts(work_of([(deployment, replace(load, users=n)) for n in counts]), coefficients)
-            running = np.arange(1, most_running[i] + 1)
-            paces.append(
-                Pace(
-                    step_s=(token_factor[i] * np.interp(running, counts, steps.decode_s)).tolist(),
-                    prompt_s=float(first_factor[i] * parts.alone_s[i]),
-                    stall_s=float(token_factor[i] * parts.stall_s[i]),
-                    room_tokens=most_running[i] * (load.input_tokens + load.output_tokens),
-                )
-            )
-        return paces
+        work, coefficients = work_of([(deployment, load)]), self.model.coefficients
+        ([token_ms], [first_ms]), parts = step_times(work, coefficients), step_parts(work, coefficients)
+        token_factor, first_factor = times.output_token_ms.p50 / token_ms, times.first_token_ms.p50 / first_ms
+        # Steps of 1, 2, 4, ... requests; between these they are nearly straight.
+        counts = np.unique(np.append(2.0 ** np.arange(math.log2(most_running)), most_running))
+        steps = step_parts(work_of([(deployment, replace(load, users=n)) for n in counts]), coefficients)
+        running = np.arange(1, most_running + 1)
+        return Pace(
+            step_s=(token_factor * np.interp(running, counts, steps.decode_s)).tolist(),
+            prompt_s=float(first_factor * parts.alone_s[0]),
+            stall_s=float(token_factor * parts.stall_s[0]),
+            room_tokens=most_running * (load.input_tokens + load.output_tokens),
+        )
 
     def _loaded(self, token_ms: float, first_ms: float, token_width: float, first_width: float) -> ServingTimes:
         return ServingTimes(

@@ -13,6 +13,7 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.kv_cache import Decoder, decoder_of
 from accel_platform.workloads.model_catalog import ModelSpec
+from predictor.advisor.deployments import _users_under_way
 from predictor.advisor.serving import recommend_serving
 from predictor.schemas.requests import validate_query
 from predictor.schemas.serving import ServingAnswer, ServingQuery
@@ -549,3 +550,14 @@ def test_what_cannot_be_answered_says_why() -> None:
     assert left_out.reason == "sglang was not measured on a GPU of AMD"
     small = ask(model="llama-3.1-405b", hardware=["L4"])
     assert {e.cause for e in small.excluded} == {"does_not_fit"}
+
+
+@given(st.floats(0.01, 100), st.floats(0.01, 10), st.floats(-0.5, 2.5))
+def test_users_under_way_obey_littles_law(requests_per_s: float, alone_s: float, slope: float) -> None:
+    curve = [(float(n), alone_s * n**slope) for n in (1, 2, 4, 8, 16, 32, 50)]
+    found = _users_under_way(curve, requests_per_s)
+    keeps_up = [n for n, seconds in curve if requests_per_s * seconds <= n]
+    assert (found is None) == (not keeps_up)
+    if found is not None and found > 1:
+        assert found == pytest.approx(requests_per_s * alone_s * found**slope)
+        assert found <= keeps_up[0] * (1 + 1e-9)
