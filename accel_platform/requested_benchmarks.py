@@ -29,7 +29,7 @@ from accel_platform.events.log import AppendResult
 from accel_platform.events.types import ResultRecorded, VerificationRecorded
 from accel_platform.hardware.host import host_name
 from accel_platform.settings import Settings
-from accel_platform.signals import interrupt_with_parent
+from accel_platform.signals import block_sigint, interrupt_with_parent
 
 _LOOK_S = 1.0
 """Time between two looks at the log."""
@@ -173,7 +173,8 @@ def measure_within_limits(
     child = context.Process(target=_measure_apart, args=(request, settings, sender), name="requested benchmark")
     requests = Requests(log)
     limit_s, begun = request.payload.max_runtime_s, time.monotonic()
-    child.start()
+    with block_sigint():
+        child.start()
     sender.close()
     try:
         while True:
@@ -206,6 +207,8 @@ def _measure_apart(request: Request, settings: Settings, sender: Connection[str 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupt_with_parent()
     try:
+        # Blocked until here, because an interruption amid this module's imports would print a traceback.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         sender.send(measure_request(request, EventLog.open(settings), settings, sender.send))
     except AccelError as error:
         sender.send(error)
