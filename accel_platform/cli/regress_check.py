@@ -85,7 +85,7 @@ def _run_check(
     if both := set(old.run_ids) & set(new.run_ids):
         raise InvalidInput(
             f"Baseline {baseline} and candidate {candidate} both mean run {min(both)}: name two things. To hold a "
-            "commit against itself, name two of its runs."
+            'commit against itself, name two of its runs: `accel db query "SELECT * FROM runs"` has their ids.'
         )
     checked = check(reader, old, new, min_change_percent=min_change_percent)
     if confirm and (doubtful := suspicious_cells(checked)):

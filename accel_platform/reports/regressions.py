@@ -103,7 +103,8 @@ def describe_decision(decision: Decision) -> str:
 
 def why(decision: Decision) -> str:
     """Return a decision's reason, and the number of processes that would settle it."""
-    more = f"{decision.processes_needed} processes a side would tell" if decision.processes_needed else None
+    needed, there = decision.processes_needed, min(decision.processes_before, decision.processes_after)
+    more = f"{needed} processes a side would tell" if needed and needed > there else None
     return "; ".join(part for part in (decision.reason, more) if part)
 
 

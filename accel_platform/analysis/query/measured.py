@@ -15,7 +15,7 @@ _IDENTITY = tuple(MeasuredSeries.model_fields)
 # Own measurements only, because imported results have no samples. Ids of measurements begin with their time.
 _ROWS = f"""
 SELECT {", ".join(f"r.{name}" for name in _IDENTITY)},
-    r.result_id, r.run_id, u."commit", r.threads, r.latency_p50_ms, r.noisy, r.verified,
+    r.result_id, r.run_id, u."commit", r.threads, r.latency_p50_ms, r.noisy, r.verified, r.disturbed,
     CASE WHEN r.status <> 'ok' THEN r.reason WHEN NOT r.verified THEN 'its outputs were found wrong' END AS failure
 FROM judged_results AS r
 LEFT JOIN runs AS u USING (run_id)
@@ -43,6 +43,8 @@ class ProcessResult:
     verified: bool
     """True if its outputs were compared with the reference; otherwise it is no evidence."""
     noisy: bool
+    disturbed: bool = False
+    """Whether it waited for a core because other processes ran."""
     doubt: str | None = None
     """Why its own samples are in doubt, if they were read. Disagreement with other processes is no such reason."""
     samples_ns: tuple[int, ...] = ()
@@ -89,6 +91,7 @@ def _grouped(rows: Sequence[Mapping[str, Any]]) -> MeasuredProcesses:
                 failure=row["failure"],
                 verified=row["failure"] is not None or bool(row["verified"]),
                 noisy=bool(row["noisy"]),
+                disturbed=bool(row["disturbed"]),
             )
         )
     return {

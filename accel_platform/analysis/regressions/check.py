@@ -37,9 +37,11 @@ class Check:
 
     @property
     def exit_code(self) -> int:
-        """0 if no cell regressed, 1 if one did, 2 if every cell has insufficient data."""
+        """0 if no cell regressed, 1 if one did, 2 if every cell has insufficient data or one was disturbed."""
         if self.count("regressed"):
             return 1
+        if any(decision.disturbed for decision in self.decisions):
+            return 2
         return 0 if self.count("insufficient_data") < len(self.decisions) else 2
 
 

@@ -68,6 +68,8 @@ class Decision:
     """Id of the candidate's first result."""
     evidence: tuple[UUID, ...] = ()
     """Ids of the candidate's results that decided."""
+    disturbed: bool = False
+    """Whether other processes disturbed one side, so that its figures may be any factor off and decide nothing."""
     commits_before: tuple[str, ...] = ()
     commits_after: tuple[str, ...] = ()
 
@@ -79,7 +81,7 @@ class Decision:
     @property
     def alerts(self) -> bool:
         """True if the cell moved, certainly or not, which another measurement would settle."""
-        return self.moved or self.state == "suspicious"
+        return self.moved or self.disturbed or self.state == "suspicious"
 
 
 def decide(
@@ -135,7 +137,7 @@ def decide(
     return _decide_by_samples(decision, before, after, others, min_change_percent / 100, accepted)
 
 
-def _decide_by_samples(
+def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
     decision: Decision,
     before: Sequence[ProcessResult],
     after: Sequence[ProcessResult],
@@ -172,6 +174,8 @@ def _decide_by_samples(
             return replace(decision, state="ok")
         needed = processes_needed(medians, effect=MAX_NOISE)
         return replace(decision, processes_needed=needed, reason=f"too noisy to tell a change by {MAX_NOISE:.0%}")
+    if (reason := _disturbance(before, after)) is not None:
+        return replace(decision, disturbed=True, reason=reason)
     if min(len(before), len(after)) >= MIN_PROCESSES_FOR_OWN_NOISE:
         noise = max(noise, estimate_comparison_noise(_medians_ns(before), _medians_ns(after)))
         decision = replace(decision, noise_percent=100 * noise)
@@ -181,6 +185,16 @@ def _decide_by_samples(
     assert found.ratio is not None
     needed = processes_needed(medians, effect=max(found.ratio, 1 / found.ratio) - 1)
     return replace(decision, state="suspicious", reason=uncertainty, processes_needed=max(needed, MIN_PROCESSES))
+
+
+def _disturbance(before: Sequence[ProcessResult], after: Sequence[ProcessResult]) -> str | None:
+    """Return why a change says nothing: other processes disturbed most of one side, and not of the other."""
+    counts = [sum(process.disturbed for process in side) for side in (before, after)]
+    mostly = [2 * count > len(side) for count, side in zip(counts, (before, after), strict=True)]
+    if mostly[0] == mostly[1]:
+        return None
+    name, count, side = ("baseline", counts[0], before) if mostly[0] else ("candidate", counts[1], after)
+    return f"other processes disturbed {count} of {len(side)} processes of the {name}: measure it again on a calm host"
 
 
 def _uncertainty_reason(
@@ -220,10 +234,11 @@ def _decide_failing(
 
 
 def _working_processes(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
-    """Return the verified processes that work, only those without doubt if they are enough."""
+    """Return the verified processes that work: those without doubt if they are enough, else the undisturbed."""
     works = [process for process in processes if process.verified and process.failure is None]
-    calm = [process for process in works if process.doubt is None]
-    return calm if len(calm) >= MIN_PROCESSES else works
+    steady = [process for process in works if process.doubt is None]
+    undisturbed = [process for process in works if not process.disturbed]
+    return next((some for some in (steady, undisturbed) if len(some) >= MIN_PROCESSES), works)
 
 
 def _medians_ns(processes: Sequence[ProcessResult]) -> list[float]:

@@ -235,3 +235,21 @@ def test_an_accepted_level_is_the_one_a_lone_baseline_is_held_against() -> None:
     others = [*old, *baseline]
     assert decide(SERIES, baseline, back, others).state == "suspicious"
     assert decide(SERIES, baseline, back, others, accepted=[baseline[0].result_id]).state == "improved"
+
+
+def test_a_side_that_others_disturbed_decides_nothing() -> None:
+    generator = random.Random(3)
+    calm, slow = processes(generator, 8), processes(generator, 3, 100.0, disturbed=True, doubt="it waited for a core")
+    undecided = decide(SERIES, calm, slow, calm)
+    assert (undecided.state, undecided.disturbed, undecided.alerts) == ("insufficient_data", True, True)
+    assert undecided.reason is not None
+    assert undecided.reason.startswith("other processes disturbed 3 of 3 processes of the candidate")
+    back = decide(SERIES, slow, calm[:3], [*calm, *slow])
+    assert back.disturbed
+    assert "of the baseline" in str(back.reason)
+    # Undisturbed processes decide where there are two, and a host that is always busy is compared with itself.
+    slower = processes(generator, 2, 3.0, doubt="it drifts")
+    assert decide(SERIES, calm, [*slow, *slower], calm).state == "regressed"
+    busy = [replace(one, disturbed=True) for one in calm]
+    assert decide(SERIES, busy, [replace(one, disturbed=True) for one in slow], busy).state == "regressed"
+    assert decide(SERIES, calm, [replace(one, disturbed=True) for one in calm[:3]], calm).state == "ok"
