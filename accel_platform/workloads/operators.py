@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
 
 from accel_platform.errors import InvalidInput
 from accel_platform.workloads.cost import TRACING, attention_operands, meta_inputs, meta_model, parameters_of
+from accel_platform.workloads.fusion import DataFlow, held_numbers, tensors_in
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.inputs import InputSpec, describe_inputs
 from accel_platform.workloads.model_catalog import ModelSpec
@@ -39,6 +40,8 @@ over `taps` positions; `read` and `written` count numbers. Attention has queries
 width k and values of width v, and meets `pairs` of a query and a key per head. `rows` are normalized or looked up one
 by one. An element-wise operator is `slow`, 1 or 0, if it computes one of SLOW_FUNCTIONS.
 """
+MOVING: frozenset[OperatorKind] = frozenset(("elementwise", "softmax", "layer_norm", "embedding"))
+"""Kinds that move numbers; all others compute products."""
 _ROWWISE: dict[str, OperatorKind] = {
     **dict.fromkeys(("native_layer_norm", "native_group_norm", "_fused_rms_norm"), "layer_norm"),
     **dict.fromkeys(("_softmax", "_log_softmax"), "softmax"),
@@ -88,6 +91,20 @@ class Operator:
             return math.prod(self.dimensions[:-1])
         return math.prod(self.dimensions)
 
+    @property
+    def moved(self) -> float:
+        """Numbers that it reads, weights included, and puts out."""
+        size = dict(zip(DIMENSIONS[self.kind], self.dimensions, strict=True))
+        if "read" in size:
+            return size["read"] + size["written"]
+        if self.kind == "attention":
+            reads = size["heads"] * size["m"] * size["k"] + size["kv_heads"] * size["n"] * (size["k"] + size["v"])
+            return size["b"] * reads + self.written
+        if self.kind in ("linear", "batched_matmul"):
+            copies = size.get("b", 1.0)
+            return copies * (size["m"] * size["k"] + size["k"] * size["n"]) + self.written
+        return 2 * self.written
+
 
 @dataclass(frozen=True)
 class OperatorProfile:
@@ -100,6 +117,9 @@ class OperatorProfile:
     of_three: tuple[Operator, ...]
     """The same operators in the same order; counts are those of `of_two`."""
     parameters: float
+    fused_share: float | None = None
+    """Share of the numbers moved between products that is moved when a compiler fuses operators (`DataFlow`). None for
+    graph files, and where an older version recorded the profile."""
 
     def at(self, batch_size: int) -> tuple[Operator, ...]:
         """Return the operators of a batch."""
@@ -123,6 +143,7 @@ def profile_to_json(profile: OperatorProfile) -> str:
             "of_two": [astuple(operator) for operator in profile.of_two],
             "of_three": [astuple(operator) for operator in profile.of_three],
             "parameters": profile.parameters,
+            "fused_share": profile.fused_share,
         }
     )
 
@@ -134,7 +155,7 @@ def profile_from_json(text: str) -> OperatorProfile:
         tuple(Operator(kind, name, tuple(dimensions), count) for kind, name, dimensions, count in stored[name_])
         for name_ in ("of_two", "of_three")
     )
-    return OperatorProfile(two, three, stored["parameters"])
+    return OperatorProfile(two, three, stored["parameters"], stored.get("fused_share"))
 
 
 def trace_operators(
@@ -150,31 +171,54 @@ def trace_operators(
     `attn_implementation: eager` it is traced operator by operator. Raises InvalidInput for a length that the model
     cannot take, or a model that does other things for three items than for two.
     """
-    two, three = (
-        operators_of(
+    passes = [
+        _operators_and_flow(
             spec,
             describe_inputs(spec, batch_size=size, sequence_length=sequence_length, audio_seconds=audio_seconds),
             head,
         )
         for size in (2, 3)
-    )
+    ]
+    return _profile(spec.model_id, passes, float(parameters_of(spec, head)))
+
+
+def trace_module(name: str, module: Any, batch_of: Callable[[int], dict[str, Any]]) -> OperatorProfile:
+    """Return the operators of a PyTorch module on the meta device; `batch_of` makes its inputs for so many items.
+
+    Raises InvalidInput for a module that does other things for three items than for two.
+    """
+    passes = [_trace(module, batch_of(size)) for size in (2, 3)]
+    return _profile(name, passes, float(sum(parameter.numel() for parameter in module.parameters())))
+
+
+def _profile(
+    name: str, passes: Sequence[tuple[tuple[Operator, ...], float | None]], parameters: float
+) -> OperatorProfile:
+    (two, fused_share), (three, _) = passes
     if [operator.name for operator in two] != [operator.name for operator in three]:
-        raise InvalidInput(f"{spec.model_id} computes other operators for three items than for two.")
+        raise InvalidInput(f"{name} computes other operators for three items than for two.")
     counts = Counter(zip(two, three, strict=True))
     two, three = tuple(replace(op, count=n) for (op, _), n in counts.items()), tuple(op for _, op in counts)
-    return OperatorProfile(two, three, float(parameters_of(spec, head)))
+    return OperatorProfile(two, three, parameters, fused_share)
 
 
 def operators_of(spec: ModelSpec, inputs: tuple[InputSpec, ...], head: Head = "AutoModel") -> tuple[Operator, ...]:
     """Return the operators of one forward pass with these inputs, in order of execution."""
+    return _operators_and_flow(spec, inputs, head)[0]
+
+
+def _operators_and_flow(
+    spec: ModelSpec, inputs: tuple[InputSpec, ...], head: Head
+) -> tuple[tuple[Operator, ...], float | None]:
     if spec.architecture in GRAPHS:
         from accel_platform.workloads.graph_operators import graph_operators
 
-        return graph_operators(source_file(spec), inputs)
+        return graph_operators(source_file(spec), inputs), None
     return _trace(meta_model(spec, head), meta_inputs(inputs))
 
 
-def _trace(model: Any, inputs: dict[str, Any]) -> tuple[Operator, ...]:
+def _trace(model: Any, inputs: dict[str, Any]) -> tuple[tuple[Operator, ...], float]:
+    """Return the operators of one pass, and the share of moved numbers that is moved when they are fused."""
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -183,6 +227,7 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[Operator, ...]:
     attention = torch.nn.functional.scaled_dot_product_attention
     by_experts = (torch.nn.functional.grouped_mm, torch._grouped_mm)
     found: list[Operator] = []
+    flow = DataFlow()
 
     class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -194,6 +239,8 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[Operator, ...]:
                 operator = _operator(func.overloadpacket.__name__, args, kwargs or {}, out)
                 if operator is not None:
                     found.append(operator)
+                    inputs = tensors_in((*args, *(kwargs or {}).values()))
+                    flow.add(inputs, tensors_in((out,)), moves=operator.kind in MOVING)
             return out
 
     class FusedAttention(TorchFunctionMode):
@@ -210,7 +257,9 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[Operator, ...]:
                         (experts, tokens.shape[0] / experts, width, weights.shape[-2]),
                     )
                 )
-                return tokens.new_empty((tokens.shape[0], width))
+                out = tokens.new_empty((tokens.shape[0], width))
+                flow.add([tokens, weights], [out], moves=False)
+                return out
             if func is not attention:
                 return func(*args, **(kwargs or {}))
             query, key, value = attention_operands(*args, **(kwargs or {}))
@@ -234,11 +283,13 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[Operator, ...]:
             )
             # Runtimes write it as (batch, length, heads, width), so that what follows copies nothing.
             shape = (*query.shape[:-3], query.shape[-2], heads, value.shape[-1])
-            return query.new_empty(shape).transpose(-2, -3)
+            out = query.new_empty(shape)
+            flow.add([query, key, value], [out], moves=False)
+            return out.transpose(-2, -3)
 
     with TRACING, torch.no_grad(), torch.device("meta"), Recorder(), FusedAttention():  # type: ignore[no-untyped-call]
         model(**inputs)
-    return tuple(found)
+    return tuple(found), flow.fused_share()
 
 
 def _operator(name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Operator | None:
@@ -249,7 +300,7 @@ def _operator(name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) 
     if name in _BATCHED_PRODUCTS:
         left, right = args[-2:]
         return Operator("batched_matmul", name, (left.shape[0], left.shape[1], right.shape[2], left.shape[2]))
-    outputs = list(_tensors(out if isinstance(out, list | tuple) else (out,)))
+    outputs = tensors_in((out,))
     written = sum(tensor.numel() for tensor in outputs)
     if name in _ALLOCATIONS or not written:
         return None
@@ -262,7 +313,7 @@ def _operator(name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) 
     if kind is not None:
         return Operator(kind, name, (outputs[0].numel() / width, width))
     # What is broadcast is read once, so that a tensor counts the numbers it holds and not those it is expanded to.
-    read = sum(map(_held, _tensors((*args, *kwargs.values()))))
+    read = sum(map(held_numbers, tensors_in((*args, *kwargs.values()))))
     return Operator("elementwise", name, (max(read, 1), written, float(name.rstrip("_") in SLOW_FUNCTIONS)))
 
 
@@ -276,15 +327,3 @@ def _convolution(args: Sequence[Any], output: Any) -> Operator:
         pixels, n, k = math.prod(output.shape[2:]), weight.shape[0] // groups, math.prod(weight.shape[1:])
     read = image.numel() + weight.numel()
     return Operator("convolution", "convolution", (image.shape[0], pixels, n, k, groups, taps, read, output.numel()))
-
-
-def _held(tensor: Any) -> int:
-    """Return how many different numbers a tensor has: an expanded dimension has one."""
-    return math.prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0)
-
-
-def _tensors(values: Iterable[Any]) -> Iterable[Any]:
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    return (leaf for leaf in tree_leaves(list(values)) if isinstance(leaf, torch.Tensor))

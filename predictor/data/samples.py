@@ -226,6 +226,14 @@ def weight_bytes(precision: str, mode: str) -> float:
     return 4 if precision == UNSTATED and mode != "generation" else _HALF_PRECISION_BYTES
 
 
+def activation_bytes_per_number(precision: str) -> float:
+    """Return the bytes of a number between layers by the precision's name: 2 at least where the name is unknown."""
+    precision_spec = PRECISIONS.get(precision)
+    if precision_spec:
+        return precision_spec.activation_bytes
+    return max(_HALF_PRECISION_BYTES, weight_bytes(precision, "inference"))
+
+
 def _computed_in(precision: str, mode: str) -> str:
     """Return the precision that sets the peak: an unstated one is float32, or 16 bits for generation."""
     if precision != UNSTATED:
@@ -248,13 +256,7 @@ def _forward_cost(cost: ItemCost | None, batch: int, precision: str) -> Workload
     written = cost.layer_output_bytes or cost.activation_bytes
     if not written:
         return "the activations of the model are unknown"
-    precision_spec = PRECISIONS.get(precision)
-    width = (
-        precision_spec.activation_bytes
-        if precision_spec
-        else max(_HALF_PRECISION_BYTES, weight_bytes(precision, "inference"))
-    )
-    activation_bytes = written * batch * width / 4
+    activation_bytes = written * batch * activation_bytes_per_number(precision) / 4
     return WorkloadCost(
         parameters=cost.parameters,
         flops=cost.flops * batch,

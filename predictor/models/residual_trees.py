@@ -19,7 +19,7 @@ from predictor.models.analytical import AdditiveRoofline, roofline_terms_ms
 from predictor.models.tree_shap import TreeShapTable
 
 Array = npt.NDArray[np.float64]
-FEATURE_SCHEMA = 6
+FEATURE_SCHEMA = 7
 """Version of the features: raise it when one changes its meaning. Artifacts of another version are rejected."""
 ROUNDS = 600
 _GENERALIST_RIDGE, _SPECIALIST_RIDGE = 3.0, 10.0
@@ -88,7 +88,10 @@ class Encoder:
         return cls({name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in samples}))} for name in names})
 
     def transform(self, samples: Sequence[Sample]) -> Array:
-        """Return a row per sample: log costs, intensities, setting, names, architecture and roofline terms."""
+        """Return a row per sample: log costs, intensities, setting, names and architecture.
+
+        Roofline terms follow where `_has_terms`.
+        """
         rows = []
         works = [(c.work, c.batch_size, c.size) for c in samples]
         logs = np.log(
@@ -102,17 +105,19 @@ class Encoder:
             cost = (p, f, a, size, batch, f - a, p - f, f - 2 * size, a - 2 * size, batch + a, steps)
             codes = (known.get(getattr(c, name), np.nan) for name, known in self.codes.items())
             rows.append((*cost, c.version, devices, *codes))
+        blocks = np.array([architecture_features(sample.model) for sample in samples], dtype=np.float64)
+        features = np.hstack([np.array(rows, dtype=np.float64), blocks])
+        if not self._has_terms:
+            return features
         parts = np.log(np.maximum(roofline_terms_ms(samples), 1e-12))
         per_item = parts[:, :3] - np.log([[sample.batch_size] for sample in samples])
-        blocks = np.array([architecture_features(sample.model) for sample in samples], dtype=np.float64)
-        return np.hstack(
-            [np.array(rows, dtype=np.float64), blocks, parts, per_item, np.logaddexp.reduce(per_item, axis=1)[:, None]]
-        )
+        return np.hstack([features, parts, per_item, np.logaddexp.reduce(per_item, axis=1)[:, None]])
 
     def feature_names(self) -> list[str]:
         """Return the name of each feature; all architecture features are `architecture`."""
         blocks = len(architecture_features(""))
-        return [*_COSTS, *self.codes, *["architecture"] * blocks, *_TERMS, *_TERMS[:3], "roofline"]
+        terms = [*_TERMS, *_TERMS[:3], "roofline"] if self._has_terms else []
+        return [*_COSTS, *self.codes, *["architecture"] * blocks, *terms]
 
     def design_matrix(self, features: Array) -> Array:
         """Return the ridge's matrix: a column of ones, plain features and one-hot names."""
@@ -125,6 +130,15 @@ class Encoder:
         names = self.feature_names()
         hot = (name for name, known in self.codes.items() for _ in known)
         return ["", *(names[i] for i in self._plain_columns), *hot]
+
+    @property
+    def _has_terms(self) -> bool:
+        """Whether roofline terms are features, too.
+
+        Not of a generalist, because on devices that it never saw they lie elsewhere. In generation they are, because
+        its analytical model knows no operators, and more devices were measured.
+        """
+        return "device" in self.codes or "generation" in self.codes.get("mode", ())
 
     @cached_property
     def _plain_columns(self) -> npt.NDArray[np.int64]:

@@ -21,14 +21,14 @@ from accel_platform.hardware.catalog import find_spec
 from accel_platform.knowledge.kernels import kernel_tables
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.model_catalog import Modality, ModelSpec
-from accel_platform.workloads.operators import Operator, OperatorKind, OperatorProfile, trace_operators
+from accel_platform.workloads.operators import MOVING, Operator, OperatorKind, OperatorProfile, trace_operators
 from predictor.calibration.conformal import Calibration, calibrate_worst_group
 from predictor.operators.device_rates import DeviceRates, device_rates
 from predictor.operators.kernels import BITS, KernelTable, load_kernels
 from predictor.operators.predictor import SHIPPED, OperatorPredictor, save
 from predictor.operators.training_step import training_step
 from predictor.operators.utilization import Utilization, fit_utilization
-from predictor.operators.whole_models import MOVING, Correction, MeasuredModel, fit_correction, operator_shares
+from predictor.operators.whole_models import Correction, MeasuredModel, fit_correction, operator_shares
 
 
 @dataclass(frozen=True)

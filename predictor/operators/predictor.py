@@ -15,12 +15,12 @@ from pathlib import Path
 
 import lightgbm as lgb
 
-from accel_platform.workloads.operators import Operator
+from accel_platform.workloads.operators import MOVING, Operator
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
 from predictor.operators.device_rates import DeviceRates
 from predictor.operators.utilization import ClassUtilization, Utilization
-from predictor.operators.whole_models import HOST_RANGE, MOVING, Correction, OperatorShare, host_ms, operator_shares
+from predictor.operators.whole_models import HOST_RANGE, Correction, OperatorShare, host_ms, operator_shares
 from predictor.schemas.responses import Interval
 
 SHIPPED = Path(__file__).with_name("fitted.json.xz")

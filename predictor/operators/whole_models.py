@@ -21,8 +21,6 @@ HOST_MS_PER_OPERATOR = 0.0073
 µs), by `benchmarks/operators.py` on a Xeon of 2023. A model whose operators are shorter waits for that."""
 HOST_RANGE = (0.5, 3.0)
 """Factors between which other processors, and the launch on a device, move that time."""
-MOVING: frozenset[OperatorKind] = frozenset(("elementwise", "softmax", "layer_norm", "embedding"))
-"""Kinds that move numbers; all others compute products. The two are corrected apart."""
 _RIDGE = 1.0
 """Weight of a device's prior against each of its measured models. From 0.3 to 3 no error changes by a percent point."""
 _VENDOR_SHRINKAGE = 4.0

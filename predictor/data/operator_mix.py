@@ -1,0 +1,159 @@
+"""Operator mixes: FLOPs and numbers moved of published models, by which the analytical model tells them apart.
+
+`operator_mixes.parquet` ships with the package. `python -m predictor.data.operator_mix` adds what it lacks: it traces
+the models of the timm pack on the meta device, where timm is installed, in half an hour. Stopped, it goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from accel_platform.workloads.operators import MOVING, OperatorProfile, trace_module
+
+Array = npt.NDArray[np.float64]
+SHIPPED = Path(__file__).with_name("operator_mixes.parquet")
+INTENSITIES = 2.0 ** np.arange(10)
+"""Bounds between the bins of products, in FLOPs per number moved."""
+_BATCH = 32
+"""Items at which products are sorted into bins: their weights are read once for all of them."""
+_SAVED_EVERY = 50
+_PACK = Path(__file__).parents[2] / "accel_platform" / "knowledge" / "packs" / "timm" / "results.parquet"
+
+
+@dataclass(frozen=True)
+class OperatorMix:
+    """Work of one item: products by their intensity, and what moves numbers between them."""
+
+    flops: tuple[float, ...]
+    """Of products, by bin of `INTENSITIES`."""
+    numbers: tuple[float, ...]
+    """Read and written by products, by the same bins."""
+    moved: float
+    """Numbers read and written by all other operators."""
+    fused_moved: float
+    """The same where a compiler fuses them."""
+    operators: float
+    """Operators of a pass, whatever its batch."""
+
+
+@lru_cache(maxsize=16_384)
+def published_mix(model: str, image_size: float) -> OperatorMix | None:
+    """Return the mix of a published model, with or without the tag of its weights; None where unknown."""
+    if math.isnan(image_size):
+        return None
+    return _shipped().get((_architecture(model), int(image_size)))
+
+
+def operator_mix(profile: OperatorProfile) -> OperatorMix:
+    """Return the mix of a traced model. Without data flow nothing counts as fused."""
+    flops, numbers = np.zeros(len(INTENSITIES) + 1), np.zeros(len(INTENSITIES) + 1)
+    moved = operators = 0.0
+    for operator in profile.at(_BATCH):
+        operators += operator.count
+        if operator.kind in MOVING:
+            moved += operator.count * operator.moved
+            continue
+        place = int(np.searchsorted(INTENSITIES, operator.flops / operator.moved))
+        flops[place] += operator.count * operator.flops
+        numbers[place] += operator.count * operator.moved
+    share = 1.0 if profile.fused_share is None else profile.fused_share
+    return OperatorMix(
+        tuple((flops / _BATCH).tolist()),
+        tuple((numbers / _BATCH).tolist()),
+        moved / _BATCH,
+        share * moved / _BATCH,
+        operators,
+    )
+
+
+def _architecture(model: str) -> str:
+    return re.sub(r"^timm/", "", model).partition(".")[0]
+
+
+@cache
+def _shipped() -> dict[tuple[str, int], OperatorMix]:
+    rows = pq.read_table(SHIPPED).to_pylist()
+    return {
+        (row["model"], row["image_size"]): OperatorMix(
+            tuple(row["flops"]), tuple(row["numbers"]), row["moved"], row["fused_moved"], row["operators"]
+        )
+        for row in rows
+    }
+
+
+def write_mixes(mixes: Mapping[tuple[str, int], OperatorMix], path: Path) -> None:
+    """Write mixes by architecture and image size, with four significant digits."""
+    rows = [
+        {"model": model, "image_size": size, **{name: _rounded(value) for name, value in asdict(mix).items()}}
+        for (model, size), mix in sorted(mixes.items())
+    ]
+    table = pa.Table.from_pylist(rows)
+    floats = [
+        pa.field(f.name, pa.list_(pa.float32()) if pa.types.is_list(f.type) else pa.float32())
+        if f.name in OperatorMix.__dataclass_fields__
+        else f
+        for f in table.schema
+    ]
+    pq.write_table(table.cast(pa.schema(floats)), path, compression="zstd", compression_level=19)
+
+
+def _rounded(value: float | Sequence[float]) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else [float(f"{one:.4g}") for one in value]
+
+
+def _pack_models() -> list[tuple[str, int]]:
+    """Return the architectures and image sizes of the timm pack."""
+    payloads = map(json.loads, pq.read_table(_PACK, columns=["payload"])["payload"].to_pylist())
+    found = {
+        (_architecture(str(original["model"])), int(float(original["image_size"])))
+        for payload in payloads
+        if (original := payload["original"]).get("image_size")
+    }
+    return sorted(found)
+
+
+def trace_published(model: str, image_size: int) -> OperatorMix:
+    """Return the mix of a model of timm, which has to be installed. Raises what its code raises."""
+    import timm
+    import torch
+
+    with torch.device("meta"):
+        module = timm.create_model(model, pretrained=False).eval()
+
+    def batch_of(items: int) -> dict[str, Any]:
+        return {"x": torch.empty(items, 3, image_size, image_size, device="meta")}
+
+    with torch.no_grad():
+        module(**batch_of(2))  # the first pass of some computes what they cache
+    return operator_mix(trace_module(model, module, batch_of))
+
+
+def main() -> None:
+    """Trace what the shipped file lacks, and write it."""
+    mixes = dict(_shipped()) if SHIPPED.exists() else {}
+    missing = [key for key in _pack_models() if key not in mixes]
+    for number, key in enumerate(missing, start=1):
+        try:
+            mixes[key] = trace_published(*key)
+        except Exception as error:  # noqa: BLE001 - any model's code may fail in any way, and the others go on
+            print(f"{key[0]} at {key[1]}: {' '.join(str(error).split())[:100]}", file=sys.stderr)
+        if number % _SAVED_EVERY == 0 or number == len(missing):
+            write_mixes(mixes, SHIPPED)
+            print(f"{number} of {len(missing)} traced", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
