@@ -1,7 +1,7 @@
 """Operator mixes: FLOPs and numbers moved of published models, by which the analytical model tells them apart.
 
 `operator_mixes.parquet` ships with the package. `python -m predictor.data.operator_mix` adds what it lacks: it traces
-the models of the timm pack on the meta device, where timm is installed, in half an hour. Stopped, it goes on.
+the models of catalog and timm pack on the meta device, where timm is installed, in half an hour. Stopped, it goes on.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from accel_platform.workloads.operators import MOVING, OperatorProfile, trace_module
+from accel_platform.workloads.inputs import usual_image_size
+from accel_platform.workloads.model_catalog import known_models
+from accel_platform.workloads.operators import MOVING, OperatorProfile, trace_module, trace_operators
 
 Array = npt.NDArray[np.float64]
 SHIPPED = Path(__file__).with_name("operator_mixes.parquet")
@@ -114,19 +116,29 @@ def _rounded(value: float | Sequence[float]) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else [float(f"{one:.4g}") for one in value]
 
 
-def _pack_models() -> list[tuple[str, int]]:
-    """Return the architectures and image sizes of the timm pack."""
+def _pack_models() -> dict[tuple[str, int], Callable[[], OperatorProfile]]:
+    """Return how to trace each architecture and image size of the timm pack."""
     payloads = map(json.loads, pq.read_table(_PACK, columns=["payload"])["payload"].to_pylist())
     found = {
         (_architecture(str(original["model"])), int(float(original["image_size"])))
         for payload in payloads
         if (original := payload["original"]).get("image_size")
     }
-    return sorted(found)
+    return {key: partial(_trace_timm, *key) for key in sorted(found)}
 
 
-def trace_published(model: str, image_size: int) -> OperatorMix:
-    """Return the mix of a model of timm, which has to be installed. Raises what its code raises."""
+def _catalog_models() -> dict[tuple[str, int], Callable[[], OperatorProfile]]:
+    """Return how to trace each model of the catalog that sees, at its own image size."""
+    sizes = {spec: usual_image_size(spec) for spec in known_models()}
+    return {
+        (_architecture(spec.model_id), size): partial(trace_operators, spec)
+        for spec, size in sizes.items()
+        if size is not None
+    }
+
+
+def _trace_timm(model: str, image_size: int) -> OperatorProfile:
+    """Return the operators of a model of timm, which has to be installed. Raises what its code raises."""
     import timm
     import torch
 
@@ -138,16 +150,16 @@ def trace_published(model: str, image_size: int) -> OperatorMix:
 
     with torch.no_grad():
         module(**batch_of(2))  # the first pass of some computes what they cache
-    return operator_mix(trace_module(model, module, batch_of))
+    return trace_module(model, module, batch_of)
 
 
 def main() -> None:
     """Trace what the shipped file lacks, and write it."""
     mixes = dict(_shipped()) if SHIPPED.exists() else {}
-    missing = [key for key in _pack_models() if key not in mixes]
-    for number, key in enumerate(missing, start=1):
+    missing = {key: trace for key, trace in (_catalog_models() | _pack_models()).items() if key not in mixes}
+    for number, (key, trace) in enumerate(missing.items(), start=1):
         try:
-            mixes[key] = trace_published(*key)
+            mixes[key] = operator_mix(trace())
         except Exception as error:  # noqa: BLE001 - any model's code may fail in any way, and the others go on
             print(f"{key[0]} at {key[1]}: {' '.join(str(error).split())[:100]}", file=sys.stderr)
         if number % _SAVED_EVERY == 0 or number == len(missing):

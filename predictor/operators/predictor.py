@@ -35,6 +35,8 @@ class OperatorPrediction:
     """Time by kind of operator, corrected as the latency is, the longest first."""
     host_bound: bool
     """Whether the device waits for the host to issue operators."""
+    host_limit: bool
+    """Whether the upper limit is what a slow host takes to issue them, and so the same on faster devices."""
     measured_device: bool
     """Whether whole models were measured on the device in this width."""
 
@@ -78,7 +80,13 @@ class OperatorPredictor:
             high=max(busy_ms * width, issued_ms * HOST_RANGE[1]),
             level=round(calibration.level, 3),
         )
-        return OperatorPrediction(latency, corrected, host_bound=issued_ms > busy_ms, measured_device=known)
+        return OperatorPrediction(
+            latency,
+            corrected,
+            host_bound=issued_ms > busy_ms,
+            host_limit=issued_ms * HOST_RANGE[1] > busy_ms * width,
+            measured_device=known,
+        )
 
     def _correct(
         self, shares: Sequence[OperatorShare], device: DeviceRates, bits: int, *, training: bool
