@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ FEATURE_SCHEMA = 7
 """Version of the features: raise it when one changes its meaning. Artifacts of another version are rejected."""
 ROUNDS = 600
 _GENERALIST_RIDGE, _SPECIALIST_RIDGE = 3.0, 10.0
+_MIN_DEVICES, _DEVICE_SHARE = 3, 0.05
+"""Devices with this share of the samples each, from which on a generalist has roofline terms as features."""
 _LEAF_SHARE = 40
 """A leaf of a generalist holds one in so many samples at least, because a smaller one would learn a single model."""
 _COSTS = (
@@ -82,15 +85,18 @@ class Encoder:
     """Encoder of samples as feature rows; an unknown name is NaN."""
 
     codes: dict[str, dict[str, int]]
+    terms: bool = True
+    """Whether roofline terms are features, too."""
 
     @classmethod
-    def fit(cls, samples: Sequence[Sample], names: Sequence[str]) -> Encoder:
-        return cls({name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in samples}))} for name in names})
+    def fit(cls, samples: Sequence[Sample], names: Sequence[str], *, terms: bool = True) -> Encoder:
+        codes = {name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in samples}))} for name in names}
+        return cls(codes, terms)
 
     def transform(self, samples: Sequence[Sample]) -> Array:
         """Return a row per sample: log costs, intensities, setting, names and architecture.
 
-        Roofline terms follow where `_has_terms`.
+        The roofline terms follow, if they are features.
         """
         rows = []
         works = [(c.work, c.batch_size, c.size) for c in samples]
@@ -107,7 +113,7 @@ class Encoder:
             rows.append((*cost, c.version, devices, *codes))
         blocks = np.array([architecture_features(sample.model) for sample in samples], dtype=np.float64)
         features = np.hstack([np.array(rows, dtype=np.float64), blocks])
-        if not self._has_terms:
+        if not self.terms:
             return features
         parts = np.log(np.maximum(roofline_terms_ms(samples), 1e-12))
         per_item = parts[:, :3] - np.log([[sample.batch_size] for sample in samples])
@@ -116,7 +122,7 @@ class Encoder:
     def feature_names(self) -> list[str]:
         """Return the name of each feature; all architecture features are `architecture`."""
         blocks = len(architecture_features(""))
-        terms = [*_TERMS, *_TERMS[:3], "roofline"] if self._has_terms else []
+        terms = [*_TERMS, *_TERMS[:3], "roofline"] if self.terms else []
         return [*_COSTS, *self.codes, *["architecture"] * blocks, *terms]
 
     def design_matrix(self, features: Array) -> Array:
@@ -130,15 +136,6 @@ class Encoder:
         names = self.feature_names()
         hot = (name for name, known in self.codes.items() for _ in known)
         return ["", *(names[i] for i in self._plain_columns), *hot]
-
-    @property
-    def _has_terms(self) -> bool:
-        """Whether roofline terms are features, too.
-
-        Not of a generalist, because on devices that it never saw they lie elsewhere. In generation they are, because
-        its analytical model knows no operators, and more devices were measured.
-        """
-        return "device" in self.codes or "generation" in self.codes.get("mode", ())
 
     @cached_property
     def _plain_columns(self) -> npt.NDArray[np.int64]:
@@ -176,9 +173,9 @@ class ResidualTrees:
     @classmethod
     def fit(cls, samples: Sequence[Sample], logs: Array, names: Sequence[str], rounds: int = ROUNDS) -> ResidualTrees:
         analytical = AdditiveRoofline.fit(samples, logs)
-        encoder = Encoder.fit(samples, names)
-        residuals = logs - analytical.predict_log(samples)
         levels, generalist = {"": 0.0}, "device" not in names
+        encoder = Encoder.fit(samples, names, terms=not generalist or _tells_terms_apart(samples))
+        residuals = logs - analytical.predict_log(samples)
         if generalist:
             residuals, levels = _remove_device_medians(residuals, samples)
         features = encoder.transform(samples)
@@ -268,6 +265,12 @@ def boost(features: Array, target: Array, rounds: int, **overrides: Any) -> lgb.
     parameters = {**_PARAMETERS, **overrides}
     parameters["min_data_in_leaf"] = max(5, min(parameters["min_data_in_leaf"], len(target) // 20))
     return lgb.train(parameters, lgb.Dataset(features, label=target, params=parameters), num_boost_round=rounds)
+
+
+def _tells_terms_apart(samples: Sequence[Sample]) -> bool:
+    """Return whether enough devices show what roofline terms add to costs: on one or two both say the same."""
+    counts = Counter(sample.device for sample in samples)
+    return sum(count >= _DEVICE_SHARE * len(samples) for count in counts.values()) >= _MIN_DEVICES
 
 
 def _remove_device_medians(residuals: Array, samples: Sequence[Sample]) -> tuple[Array, dict[str, float]]:

@@ -258,6 +258,7 @@ def _pack_trees(name: str, trees: ResidualTrees, files: Files) -> StoredTrees:
         factors=trees.analytical.factors,
         levels=trees.levels,
         codes=tuple(trees.encoder.codes.items()),
+        terms=trees.encoder.terms,
         mean=tuple(trees.mean.tolist()),
         scale=tuple(trees.scale.tolist()),
         coefficients=tuple(trees.coefficients.tolist()),
@@ -268,7 +269,7 @@ def _pack_trees(name: str, trees: ResidualTrees, files: Files) -> StoredTrees:
 def _unpack_trees(entry: StoredTrees, files: Files) -> ResidualTrees:
     plain, over_ridge = (_booster(files[name]) for name in entry.files)
     mean, scale, coefficients = (np.array(values) for values in (entry.mean, entry.scale, entry.coefficients))
-    analytical, encoder = AdditiveRoofline(entry.factors), Encoder(dict(entry.codes))
+    analytical, encoder = AdditiveRoofline(entry.factors), Encoder(dict(entry.codes), entry.terms)
     return ResidualTrees(analytical, entry.levels, encoder, mean, scale, coefficients, (plain, over_ridge))
 
 

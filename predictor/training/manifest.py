@@ -45,6 +45,8 @@ class StoredTrees(_Part):
     factors: tuple[float, ...]
     levels: dict[str, float]
     codes: Codes
+    terms: bool
+    """Whether roofline terms are features."""
     mean: tuple[float, ...]
     scale: tuple[float, ...]
     coefficients: tuple[float, ...]
