@@ -33,6 +33,7 @@ _COMMANDS = {
     "ui": _Entry("run:ui", "Run Dagster's pages and the service together."),
     "status": _Entry("status:status", "What is here, how fresh it is, and what to do next."),
     "detect": _Entry("host:detect", "List this host's hardware, with a reason for what is missing."),
+    "devices": _Entry("devices:devices", "List the spec sheet: devices that any query may name."),
     "bench": _Entry("bench:app", "Measure models on this host's hardware."),
     "migrate": _Entry("migrate:migrate", "Import old benchmark files."),
     "history": _Entry("history:app", "Audit imported results, and clean up the files."),

@@ -164,7 +164,7 @@ def recommend(
         if without_packs and answer.recommendations:
             note(_ADD_PACKS)
         if not query.hardware and where is Where.anywhere and mode is not Mode.generation:
-            note("GPUs that nobody measured are answered for by name: --hardware 'H100 PCIe' MI325X")
+            note("GPUs that nobody measured are answered for by name (`accel devices`): --hardware 'H100 PCIe' MI325X")
     exit_if_nothing(answer.recommendations)
 
 
@@ -189,6 +189,9 @@ def predict(
     image_size: ImageSize = None,
     audio_seconds: AudioSeconds = None,
     precision: Precision = None,
+    precisions: Annotated[
+        str | None, typer.Option("--precisions", metavar=SEVERAL, help="Several precisions; a row for each.")
+    ] = None,
     mode: ModeOption = Mode.inference,
     generate_matrix: Annotated[
         bool, typer.Option("--generate-matrix", help="Predict a matrix of models by hardware.")
@@ -222,16 +225,18 @@ def predict(
         "output_tokens": output_tokens,
         "image_size": image_size,
         "audio_seconds": audio_seconds,
-        "precision": precision,
         "mode": mode.value,
     }
+    numbers = _precisions(precisions, precision)
     advisor = Advisor(settings_for(home))
     if generate_matrix:
         names = [_chosen_model(model, config, given)] if (model, config, given) != (None, None, None) else None
         sizes = _batch_sizes(batch_sizes, batch_size)
-        if len(sizes) > 1:
-            raise InvalidInput("A matrix is of one batch size: --batch-size.")
-        rows = recommend_output.predict_matrix(advisor, names or _matrix_models(models, set_), devices, sizes, same)
+        if len(sizes) > 1 or len(numbers) > 1:
+            raise InvalidInput("A matrix is of one batch size and one precision: --batch-size, --precision.")
+        rows = recommend_output.predict_matrix(
+            advisor, names or _matrix_models(models, set_), devices, sizes, numbers, same
+        )
         recommend_output.print_matrix(rows, format_.value, output)
         return
     if format_ in (TableKind.csv, TableKind.html) or output is not None or models is not None or set_ is not None:
@@ -240,15 +245,19 @@ def predict(
         raise InvalidInput("--hardware is missing: name one or more, or ask `accel recommend`.")
     chosen = _chosen_model(model, config, given)
     sizes = _batch_sizes(batch_sizes, batch_size)
-    if len(devices) == len(sizes) == 1 and chart is None:
-        query = _build_query(PredictQuery, model=chosen, hardware=devices[0], batch_size=sizes[0], **same)
+    if len(devices) == len(sizes) == len(numbers) == 1 and chart is None:
+        query = _build_query(
+            PredictQuery, model=chosen, hardware=devices[0], batch_size=sizes[0], precision=numbers[0], **same
+        )
         answer = advisor.predict(query)
         if format_ is TableKind.json:
             print_json(answer)
         else:
             recommend_output.print_prediction(answer)
         return
-    rows = recommend_output.predict_matrix(advisor, [chosen], devices, sizes, same)
+    if len(numbers) > 1 and chart is not None:
+        raise InvalidInput("A chart is of one precision: --precision.")
+    rows = recommend_output.predict_matrix(advisor, [chosen], devices, sizes, numbers, same)
     recommend_output.print_cells(rows, for_machines=format_ is TableKind.json)
     if chart is not None:
         recommend_output.draw_chart(rows, chart)
@@ -323,6 +332,19 @@ def _matrix_models(names: str | None, set_: str | None) -> list[str] | None:
     if set_ is not None:
         return [spec.model_id for spec in model_set(set_)]
     return None if names is None else split_words(names)
+
+
+def _precisions(several: str | None, one: str | None) -> list[str | None]:
+    """Return the precisions of both options. Raises InvalidInput where both are given, or several name none."""
+    from accel_platform.cli.options import split_words
+    from accel_platform.errors import InvalidInput
+
+    if several is None:
+        return [one]
+    names: list[str | None] = [*split_words(several)]
+    if one is not None or not names:
+        raise InvalidInput("Give --precision with one, or --precisions with several: float32,float16.")
+    return names
 
 
 def _batch_sizes(several: str | None, one: int) -> list[int]:

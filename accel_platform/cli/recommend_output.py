@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from predictor.schemas.responses import Answer, Excluded, Figures, Interval, PredictAnswer, Recommendation
 
 _SHOWN = (
-    "model", "hardware", "device", "batch_size", "latency_ms", "latency_low_ms", "latency_high_ms", "items_per_s",
-    "provenance",
+    "model", "hardware", "device", "batch_size", "precision", "latency_ms", "latency_low_ms", "latency_high_ms",
+    "level", "items_per_s", "provenance",
 )  # fmt: skip
 _MAX_NAME, _NAME_END = 28, 8
 """Most characters of a device's name in a table of 100, and how many of its end are kept."""
@@ -150,7 +150,12 @@ def print_prediction(answer: PredictAnswer) -> None:
 
 
 def predict_matrix(
-    advisor: Advisor, models: list[Any] | None, hardware: list[Any], batch_sizes: list[int], same: dict[str, Any]
+    advisor: Advisor,
+    models: list[Any] | None,
+    hardware: list[Any],
+    batch_sizes: list[int],
+    precisions: list[str | None],
+    same: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Return rows of every model on every hardware; None means all measured ones. Raises InvalidInput."""
     from pydantic import ValidationError
@@ -165,6 +170,7 @@ def predict_matrix(
             models or batch_tables.measured_models(evidence),
             hardware or batch_tables.known_hardware(evidence),
             batch_sizes,
+            precisions,
             **same,
         )
         query = BatchQuery(queries=queries)
@@ -205,7 +211,9 @@ def print_matrix(rows: list[dict[str, Any]], format_: str, output: Path | None) 
 
 
 def print_cells(rows: list[dict[str, Any]], *, for_machines: bool) -> None:
-    """Print a row per predicted cell, and a remark per unsupported one."""
+    """Print a row per predicted cell, a remark per unsupported one, and each warning once."""
+    from predictor.advisor.batch_tables import SEPARATOR
+
     if for_machines:
         print_json(rows)
         return
@@ -213,7 +221,11 @@ def print_cells(rows: list[dict[str, Any]], *, for_machines: bool) -> None:
     print_table([{name: row[name] for name in _SHOWN} for row in known], empty="Nothing supports any of these.")
     for row in rows:
         if row["problem"] is not None:
-            note(f"left out: {row['model']} on {row['asked']}, batch {row['batch_size']}: {row['problem']}")
+            cell = ", ".join(filter(None, (f"batch {row['batch_size']}", row["precision"])))
+            note(f"left out: {row['model']} on {row['asked']}, {cell}: {row['problem']}")
+    warnings = (warning for row in known for warning in (row["warnings"] or "").split(SEPARATOR) if warning)
+    for warning in dict.fromkeys(warnings):
+        note(f"warning: {warning}")
 
 
 def draw_chart(rows: list[dict[str, Any]], path: Path) -> None:

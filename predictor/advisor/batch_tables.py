@@ -15,10 +15,12 @@ from predictor.schemas.requests import MAX_CELLS, PredictQuery
 from predictor.schemas.responses import BatchAnswer, Interval, Unanswered
 
 COLUMNS = (
-    "model", "asked", "hardware", "device", "batch_size", "sequence_length", "provenance", "latency_ms",
+    "model", "asked", "hardware", "device", "batch_size", "sequence_length", "precision", "provenance", "latency_ms",
     "latency_low_ms", "latency_high_ms", "level", "items_per_s", "items_per_s_low", "items_per_s_high",
-    "memory_peak_mib", "usd_per_million_items", "j_per_item", "energy", "bound", "problem",
+    "memory_peak_mib", "usd_per_million_items", "j_per_item", "energy", "bound", "why", "warnings", "problem",
 )  # fmt: skip
+SEPARATOR = " | "
+"""Text between the reasons, or the warnings, of a row."""
 
 
 def measured_models(evidence: Evidence) -> list[str]:
@@ -33,21 +35,26 @@ def known_hardware(evidence: Evidence) -> list[str]:
 
 
 def batch_queries(
-    models: Sequence[Any], hardware: Sequence[Any], batch_sizes: Sequence[int], **shared: Any
+    models: Sequence[Any],
+    hardware: Sequence[Any],
+    batch_sizes: Sequence[int],
+    precisions: Sequence[str | None] = (None,),
+    **shared: Any,
 ) -> list[PredictQuery]:
-    """Return a query for every model on every hardware at every batch size.
+    """Return a query for every model on every hardware at every batch size in every precision.
 
     All have the `shared` fields, but models with inputs of one size get no sequence length. Raises InvalidInput for
     more than MAX_CELLS cells.
     """
-    cells = len(models) * len(hardware) * len(batch_sizes)
+    cells = len(models) * len(hardware) * len(batch_sizes) * len(precisions)
     if cells > MAX_CELLS:
         raise InvalidInput(f"{cells:,} cells are more than the {MAX_CELLS:,} that are answered at once: name fewer.")
     return [
-        PredictQuery(model=model, hardware=name, batch_size=size, **_shared_fields(model, shared))
+        PredictQuery(model=model, hardware=name, batch_size=size, precision=precision, **_shared_fields(model, shared))
         for model in models
         for name in hardware
         for size in batch_sizes
+        for precision in precisions
     ]
 
 
@@ -60,7 +67,7 @@ def answer_rows(queries: Sequence[PredictQuery], batch: BatchAnswer) -> list[dic
     for query, answer in zip(queries, batch.answers, strict=True):
         name = query.place
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
-        row |= {"model": answer.model, "asked": name, "batch_size": answer.batch_size}
+        row |= {"model": answer.model, "asked": name, "batch_size": answer.batch_size, "precision": query.precision}
         if isinstance(answer, Unanswered):
             rows.append(row | {"problem": answer.problem})
             continue
@@ -71,6 +78,7 @@ def answer_rows(queries: Sequence[PredictQuery], batch: BatchAnswer) -> list[dic
                 "hardware": answer.hardware,
                 "device": answer.device,
                 "sequence_length": answer.sequence_length,
+                "precision": answer.precision,
                 "provenance": answer.provenance,
                 **_interval_columns("latency", "_ms", answer.latency_ms),
                 "level": answer.latency_ms.level,
@@ -80,6 +88,8 @@ def answer_rows(queries: Sequence[PredictQuery], batch: BatchAnswer) -> list[dic
                 "j_per_item": energy and energy.j_per_item.p50,
                 "energy": energy and energy.how,
                 "bound": answer.bound and answer.bound.by,
+                "why": SEPARATOR.join(answer.why) or None,
+                "warnings": SEPARATOR.join(answer.warnings) or None,
             }
         )
     return rows

@@ -78,7 +78,7 @@ COMMANDS = {
 }
 OTHERS = {
     "run", "ui", "serve", "host serve",  # serve until they are stopped
-    "detect", "bench models", "bench setup-web", "regress series", "knowledge build",  # no home
+    "detect", "devices", "bench models", "bench setup-web", "regress series", "knowledge build",  # no home
     "bench serve",  # loads a server: test_load
     "bench run", "bench request", "bench take", "bench coverage",  # look for hardware first, for seconds
     "bench wheels",  # asks a package registry: test_carried_wheels

@@ -58,6 +58,32 @@ def test_the_matrix_has_a_cell_for_every_model_and_hardware(home: str) -> None:
     assert {row["usd_per_million_items"] for row in read} == {""}
 
 
+def test_precisions_stand_side_by_side_with_what_is_doubtful(home: str) -> None:
+    words = ("predict", "bert-large", "--hardware", "H100 PCIe", "NVIDIA T4", "--sequence-length", "512")
+    answer = _run(home, *words, "--precisions", "float32,float16", "--json")
+    assert answer.exit_code == 0, answer.output
+    rows = json.loads(answer.stdout)
+    assert [(row["device"], row["precision"]) for row in rows] == [
+        (device, precision) for device in ("NVIDIA H100 PCIe 80GB", "NVIDIA T4") for precision in ("float32", "float16")
+    ]
+    assert rows[0]["latency_ms"] > rows[1]["latency_ms"]
+    assert all(row["level"] and row["why"] for row in rows)
+    assert "no whole model was measured there" in rows[0]["warnings"]
+    shown = _run(home, *words, "--precisions", "float32,float16")
+    assert shown.stderr.count("(NVIDIA H100 PCIe 80GB): no whole model was measured there in float32") == 1
+
+
+def test_precisions_that_cannot_be_answered_are_refused(home: str, tmp_path: Path) -> None:
+    for words, says in (
+        (("--precisions", "float32", "--precision", "float16"), "--precision with one"),
+        (("--precisions", ","), "--precision with one"),
+        (("--precisions", "float32,float16", "--chart", str(tmp_path / "x.png")), "one precision"),
+        (("--precisions", "float32,float16", "--generate-matrix"), "one precision"),
+    ):
+        with pytest.raises(InvalidInput, match=says):
+            app(["predict", "bert-base", "--hardware", "cpu", *words, "--home", home], standalone_mode=False)
+
+
 def test_the_heat_map_is_one_page_that_needs_no_network(home: str, tmp_path: Path) -> None:
     page = tmp_path / "matrix.html"
     words = ("predict", "--generate-matrix", "--models", "bert-base,vit-base,gpt2", "--hardware", "cpu")

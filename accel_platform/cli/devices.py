@@ -1,0 +1,81 @@
+"""`accel devices`: the spec sheet, whose devices every query may name."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accel_platform.cli.options import FileFormat, Json, Output
+from accel_platform.cli.output import choose_format, exit_if_nothing, note, write_answer
+
+if TYPE_CHECKING:
+    from accel_platform.hardware.catalog import DeviceSpec
+
+_SHOWN = {
+    "name": "device",
+    "kind": "kind",
+    "release_year": "year",
+    "memory_gib": "memory_gib",
+    "bandwidth_gb_s": "gb_per_s",
+    "peak_fp32_tflops": "fp32_tflops",
+    "peak_fp16_tensor_tflops": "fp16_tflops",
+    "tdp_w": "watts",
+    "usd_per_hour": "usd_per_hour",
+}
+"""Columns of the table by field; files hold every field."""
+
+
+class DeviceKind(enum.StrEnum):
+    gpu = "gpu"
+    cpu = "cpu"
+    npu = "npu"
+
+
+def devices(
+    name: Annotated[
+        str | None, typer.Argument(help="A part of the device's or vendor's name, e.g. H100.", show_default="all")
+    ] = None,
+    kind: Annotated[DeviceKind | None, typer.Option("--kind", help="Only this kind of silicon.")] = None,
+    output: Output = None,
+    format_: FileFormat = None,
+    as_json: Json = False,
+) -> None:
+    """List the devices of the spec sheet: rates, memory, power and price, with the source of each.
+
+    `--hardware` of other commands takes any of their names. Rates are dense.
+    """
+    from dataclasses import asdict
+
+    from accel_platform.hardware.catalog import catalog, find_spec
+
+    exact = find_spec(name)
+    found = [
+        asdict(spec)
+        for spec in catalog()
+        if (kind is None or spec.kind == kind) and (name is None or spec is exact or _is_part(name, spec))
+    ]
+    asked = " ".join(filter(None, (name, kind)))
+    write_answer(
+        found,
+        choose_format(as_json, format_, output),
+        output,
+        title="Devices",
+        short=_short,
+        document={"devices": found},
+        empty=f"The spec sheet has no device like {asked}. Describe yours in a file: `accel predict --hardware-spec`.",
+    )
+    if found and output is None:
+        note("--json has other rates, all names, and the sources")
+    exit_if_nothing(found)
+
+
+def _is_part(text: str, spec: DeviceSpec) -> bool:
+    names = (spec.name, spec.vendor or "", *spec.aliases, *spec.open_names)
+    return any(text.casefold() in name.casefold() for name in names)
+
+
+def _short(device: Mapping[str, Any]) -> dict[str, Any]:
+    return {column: device[field] for field, column in _SHOWN.items()}

@@ -1,0 +1,44 @@
+"""`accel devices`: what is listed is what queries take."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from accel_platform.cli import app
+from accel_platform.hardware.catalog import catalog, find_spec
+
+
+def _run(*words: str) -> Any:
+    return CliRunner().invoke(app, ["devices", *words])
+
+
+def test_all_devices_are_listed_by_names_that_queries_take() -> None:
+    listed = json.loads(_run("--json").stdout)["devices"]
+    assert [device["name"] for device in listed] == [spec.name for spec in catalog()]
+    assert all(find_spec(device["name"]) is not None and device["source"] for device in listed)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("h100",), "NVIDIA H100 PCIe 80GB"),
+        (("AMD", "--kind", "gpu"), "AMD Instinct MI300X"),
+        (("Tesla T4",), "NVIDIA T4"),
+    ],
+)
+def test_a_part_of_a_name_chooses(words: tuple[str, ...], name: str) -> None:
+    listed = json.loads(_run(*words, "--json").stdout)["devices"]
+    assert name in [device["name"] for device in listed]
+    assert len(listed) < len(catalog()) / 4
+
+
+def test_lines_fit_and_nothing_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert max(map(len, _run().stdout.splitlines())) <= 100
+    nothing = _run("no such device")
+    assert nothing.exit_code == 1
+    assert "--hardware-spec" in nothing.stdout
