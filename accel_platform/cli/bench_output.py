@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 TO_MEASURE = "to measure"
 """State of a cell in a plan; followed by a colon where something is to be known."""
+_CONFIRMING = 3
+"""Processes by which `accel regress check --confirm` decides at least."""
+_CELL = ("model_id", "hardware", "mode", "precision", "batch_size", "sequence_length")
 TOP = 10
 """Operators shown per cell; the trace has all of them."""
 
@@ -46,6 +49,8 @@ def measure_and_print(
         if planned.wanted and not as_json:
             print_summary(summaries[-1], planned.options)
     if planned.wanted:
+        if not as_json:
+            _print_noise([result for summary in summaries for result in summary.results])
         follow_log(planned.settings)
     if as_json:
         documents = [summary_document(summary, planned.options) for summary in summaries]
@@ -54,6 +59,40 @@ def measure_and_print(
         note(f"All {len(planned.cells)} cells are measured already." if planned.cells else "Nothing is to be measured.")
     if planned.wanted and not any(summary.ok for summary in summaries):
         raise AccelError("Nothing could be measured; the reasons are above.")
+
+
+def _print_noise(results: Sequence[ResultRecorded]) -> None:
+    """Print for each cell measured often enough which changes a check will tell from noise."""
+    from accel_platform.analysis.regressions.regression_test import MIN_EARLIER_PROCESSES
+    from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
+    from accel_platform.analysis.stats.significance import estimate_noise_level
+    from accel_platform.bench.plan.plan import result_key
+
+    cells: dict[Any, list[ResultRecorded]] = {}
+    for result in results:
+        if result.status == "ok" and len(result.samples_ns) >= MIN_MEDIAN_SAMPLES:
+            cells.setdefault(result_key(result), []).append(result)
+    rows = []
+    for found in cells.values():
+        if len(found) < MIN_EARLIER_PROCESSES:
+            continue
+        disturbed = sum(_is_disturbed(result) for result in found)
+        pooled = 2 * len(found) * _CONFIRMING / (len(found) + _CONFIRMING)
+        noise = estimate_noise_level([median_ns(result.samples_ns) for result in found], processes=pooled)
+        rows.append(
+            {
+                **{name: getattr(found[0], name) for name in _CELL},
+                "processes": len(found),
+                "disturbed": disturbed,
+                "tells_percent": 100 * noise,
+            }
+        )
+    if rows:
+        print_table(rows)
+        note(
+            f"tells_percent: change that `accel regress check` tells from noise, of {_CONFIRMING} processes against "
+            "these; disturbed: those that waited for other processes, measure again where most did"
+        )
 
 
 def print_plan(planned: PlannedRun, as_json: bool) -> None:
@@ -226,15 +265,19 @@ def _note_failures(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _note_disturbed(results: Sequence[ResultRecorded]) -> None:
     """Print how many figures other processes disturbed, and what becomes of these."""
-    from accel_platform.bench.measure.contention import Contention, disturbance_by_others
-
-    seen = [result.environment.get("contention") for result in results if result.status == "ok" and result.environment]
-    disturbed = sum(disturbance_by_others(Contention(**one)) is not None for one in seen if one)
+    disturbed = sum(map(_is_disturbed, results))
     if disturbed:
         note(
             f"{disturbed} of {len(results)} figures were disturbed by other processes and stand outside ratings: "
             "measure again"
         )
+
+
+def _is_disturbed(result: ResultRecorded) -> bool:
+    from accel_platform.bench.measure.contention import Contention, disturbance_by_others
+
+    seen = result.environment.get("contention") if result.status == "ok" and result.environment else None
+    return seen is not None and disturbance_by_others(Contention(**seen)) is not None
 
 
 def _varies_in_length(rows: Sequence[Mapping[str, Any]]) -> bool:

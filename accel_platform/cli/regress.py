@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,11 +36,12 @@ from accel_platform.cli.regress_check import open_tables, record_regressions, re
 if TYPE_CHECKING:
     from accel_platform.events.types import ShiftAccepted, ShiftRejected
     from accel_platform.settings import Settings
+    from accel_platform.warehouse.reader import Reader
 
 app = typer.Typer(help="Find performance changes in series of results.", no_args_is_help=True)
 app.command("check")(regress_check.check)
 
-RegressionId = Annotated[str, typer.Argument(metavar="ID", help="An id from `accel regress list`.")]
+RegressionIds = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids from `accel regress list`.")]
 Reason = Annotated[str, typer.Option(help="The reason; stored permanently.")]
 By = Annotated[str | None, typer.Option(help="Your name.", envvar=["ACCEL_USER", "USER"])]
 
@@ -201,58 +202,79 @@ def list_regressions(
 @app.command()
 def accept(
     *,
-    regression_id: RegressionId,
+    regression_ids: RegressionIds,
     reason: Reason,
     by: By = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Accept a recorded shift: its level becomes the new baseline of its series. The history stays.
+    """Accept recorded shifts: their levels become the new baselines of their series. The history stays.
 
     The last decision counts.
     """
     from accel_platform.analysis.regressions.triage import build_acceptance
 
-    settings = settings_for(home)
-    payload = build_acceptance(open_tables(settings), regression_id, by=_name(by), reason=reason)
-    effect = f"The level since {payload.first_result} is the new baseline of {payload.model_id}."
-    _append_decision(settings, payload, effect, as_json=wants_json(as_json, format_))
+    settings, name = settings_for(home), _name(by)
+    reader = open_tables(settings)
+    decided = [build_acceptance(reader, one, by=name, reason=reason) for one in regression_ids]
+    effects = [f"{_describe(reader, one)}: the new level is the baseline from now on." for one in decided]
+    _append_decisions(settings, decided, effects, as_json=wants_json(as_json, format_))
 
 
 @app.command()
 def reject(
     *,
-    regression_id: RegressionId,
+    regression_ids: RegressionIds,
     reason: Reason,
     by: By = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Reject a recorded shift as noise or a machine in a wrong state.
+    """Reject recorded shifts as noise or a machine in a wrong state.
 
-    Its results no longer count in their series, and the baseline stays. The same level measured again is a new shift.
+    Their results no longer count in their series, and the baselines stay. The same level measured again is a new shift.
     The last decision counts.
     """
     from accel_platform.analysis.regressions.triage import build_rejection
 
-    settings = settings_for(home)
-    payload = build_rejection(open_tables(settings), regression_id, by=_name(by), reason=reason)
-    count = len(payload.results)
-    effect = f"{count} results since {payload.first_result} no longer count in their series; its baseline is as it was."
-    _append_decision(settings, payload, effect, as_json=wants_json(as_json, format_))
+    settings, name = settings_for(home), _name(by)
+    reader = open_tables(settings)
+    decided = [build_rejection(reader, one, by=name, reason=reason) for one in regression_ids]
+    effects = [
+        f"{_describe(reader, one)}: {len(one.results)} results no longer count; the baseline is as it was."
+        for one in decided
+    ]
+    _append_decisions(settings, decided, effects, as_json=wants_json(as_json, format_))
 
 
-def _append_decision(settings: Settings, payload: ShiftAccepted | ShiftRejected, effect: str, *, as_json: bool) -> None:
-    """Append a decision to the log, and print its effect."""
+def _describe(reader: Reader, decided: ShiftAccepted | ShiftRejected) -> str:
+    """Return the cell of a decision, and what moved."""
+    from accel_platform.analysis.regressions.triage import find_regression
+    from accel_platform.reports.regressions import cell, milliseconds
+
+    shift = find_regression(reader, decided.regression_id)
+    before, after = (milliseconds(shift[side]) or "fails" for side in ("before_ms", "after_ms"))
+    return f"{decided.model_id}, {cell(decided)}, {before} -> {after}"
+
+
+def _append_decisions(
+    settings: Settings, decided: Sequence[ShiftAccepted | ShiftRejected], effects: Sequence[str], *, as_json: bool
+) -> None:
+    """Append decisions to the log at once, and print their effects."""
     from accel_platform.events import Event, EventLog
 
-    event = Event.of(payload, source="accel regress")
-    EventLog.open(settings).append([event], key=f"decided-{event.event_id}")
+    events = [Event.of(payload, source="accel regress") for payload in decided]
+    EventLog.open(settings).append(events, key=f"decided-{events[0].event_id}")
     if as_json:
-        print_json({"event_id": str(event.event_id), **payload.model_dump(mode="json")})
-    else:
+        made = [
+            {"event_id": str(event.event_id), **payload.model_dump(mode="json")}
+            for event, payload in zip(events, decided, strict=True)
+        ]
+        print_json(made if len(made) > 1 else made[0])
+        return
+    for effect in effects:
         typer.echo(effect)
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from accel_platform.settings import Settings
     from accel_platform.warehouse.reader import Reader
 
-CANNOT_DECIDE = 2
 _PLANS = "SELECT run_id, plan, labels FROM runs WHERE list_contains($runs, run_id) ORDER BY run_id"
 
 
@@ -55,6 +54,7 @@ def check(
 
     Exit code 0: no regression. 1: a regression. 2: no decision is possible, or the input is invalid.
     """
+    from accel_platform.analysis.regressions.check import CANNOT_DECIDE
     from accel_platform.errors import AccelError
 
     try:
@@ -66,7 +66,7 @@ def check(
         # Not exit code 1, because that reports a regression.
         print_error(error)
         raise typer.Exit(CANNOT_DECIDE) from error
-    _print(checked, CheckFormat.json if as_json else format_)
+    _print(checked, CheckFormat.json if as_json else format_, record=record)
     if not confirm and (undecided := checked.count("suspicious")):
         cells = "1 cell looks" if undecided == 1 else f"{undecided} cells look"
         note(f"{cells} changed, which is not decided: add --confirm to measure again on the candidate's host.")
@@ -118,7 +118,10 @@ def _remeasure(settings: Settings, reader: Reader, candidate: RunSet, doubtful: 
     wanted = {result_key(decision.series) for decision in doubtful}
     most = max(decision.processes_needed or 0 for decision in doubtful)
     times = min(max(most, 3), 5)
-    note(f"{len(wanted)} cells are suspect: measuring them {times} times again")
+    cells = (
+        "1 cell is suspect: measuring it" if len(wanted) == 1 else f"{len(wanted)} cells are suspect: measuring them"
+    )
+    note(f"{cells} {times} times again")
     rows = reader.rows(_PLANS, {"runs": list(candidate.run_ids)})
     plans = [json.loads(row["plan"]) for row in rows]
     labels = {**json.loads(rows[-1]["labels"] or "{}"), "confirms": rows[-1]["run_id"]}
@@ -141,7 +144,7 @@ def _write(checked: Check, markdown: Path | None, junit: Path | None) -> None:
             raise AccelError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def _print(checked: Check, format_: CheckFormat) -> None:
+def _print(checked: Check, format_: CheckFormat, *, record: bool) -> None:
     from accel_platform.reports import regressions
 
     if format_ is CheckFormat.markdown:
@@ -167,6 +170,19 @@ def _print(checked: Check, format_: CheckFormat) -> None:
         ]
         print_table(rows, empty="No cell was measured on either side.")
         note(f"{regressions.title(checked)}.")
+        if (ids := _ids(checked, "regressed")) and record:
+            note(
+                f"If that is as it should be: accel regress accept {' '.join(ids)} --reason WHY --by NAME; "
+                "`reject` where it is the machine's fault."
+            )
+
+
+def _ids(checked: Check, state: str) -> list[str]:
+    """Return the ids under which decisions of a state are recorded."""
+    from accel_platform.analysis.regressions.changepoint_history import regression_id
+
+    found = [decision for decision in checked.decisions if decision.state == state]
+    return [regression_id(d.series, d.first_result) for d in found if d.first_result is not None]
 
 
 def as_document(checked: Check) -> dict[str, Any]:
@@ -220,4 +236,4 @@ def record_regressions(settings: Settings, found: Sequence[RegressionFound]) -> 
     from accel_platform.events import EventLog
 
     new = record_regressions(EventLog.open(settings), found, source="accel regress")
-    note(f"{len(found)} found, {new} of them new: recorded.")
+    note(f"{len(found)} found, {new} of them new: recorded." if found else "Nothing found to record.")

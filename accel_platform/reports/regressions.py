@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.sax.saxutils import escape, quoteattr
 
-from accel_platform.analysis.regressions.check import Check
+from accel_platform.analysis.regressions.check import CANNOT_DECIDE, Check
 from accel_platform.analysis.regressions.regression_test import Decision, State
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.table_io.values import rounded
@@ -17,6 +17,8 @@ _HEADINGS: dict[State, str] = {
     "insufficient_data": "Not decided",
     "ok": "Unchanged",
 }
+MOST_PROCESSES = 20
+"""Processes a side that anybody would measure to settle a cell."""
 _SHOWN = 50
 """Rows of a Markdown table, because comments have a size limit; JSON has all."""
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -24,7 +26,9 @@ _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def title(checked: Check) -> str:
     """Return the outcome in one line."""
-    counts = [f"{checked.count(state)} {_words(state)}" for state in _HEADINGS if checked.count(state)]
+    accepted = sum(decision.accepted for decision in checked.decisions)
+    of_state = {_words(state): checked.count(state) - accepted * (state == "ok") for state in _HEADINGS}
+    counts = [f"{count} {words}" for words, count in (of_state | {"accepted": accepted}).items() if count]
     outcome = {0: "No regression", 1: "Regression", 2: "Cannot decide"}[checked.exit_code]
     return f"{outcome}: {', '.join(counts) or 'no cell was measured on either side'}"
 
@@ -52,7 +56,11 @@ def markdown(checked: Check) -> str:
 
 
 def junit(checked: Check) -> str:
-    """Return a test case per cell: regressed fails, undecided is skipped, suspicious passes with a reason."""
+    """Return a test case per cell: regressed fails, suspicious passes with a reason.
+
+    Undecided is skipped, and an error where the whole check decides nothing, so that no CI server shows it as passed.
+    """
+    undecided = "error" if checked.exit_code == CANNOT_DECIDE else "skipped"
     cases = []
     for decision in checked.decisions:
         series = decision.series
@@ -60,12 +68,13 @@ def junit(checked: Check) -> str:
         message = _clean(describe_decision(decision))
         inside = {
             "regressed": f"<failure message={quoteattr(message)} type={quoteattr('regression')}/>",
-            "insufficient_data": f"<skipped message={quoteattr(message)}/>",
+            "insufficient_data": f"<{undecided} message={quoteattr(message)}/>",
         }.get(decision.state, f"<system-out>{escape(f'{_words(decision.state)}: {message}')}</system-out>")
         cases.append(f"    <testcase classname={classname} name={name}>{inside}</testcase>")
+    of_kind = {"failure": checked.count("regressed"), undecided: checked.count("insufficient_data")}
     counts = (
-        f"tests={quoteattr(str(len(cases)))} failures={quoteattr(str(checked.count('regressed')))}"
-        f" errors={quoteattr('0')} skipped={quoteattr(str(checked.count('insufficient_data')))}"
+        f'tests="{len(cases)}" failures="{of_kind["failure"]}"'
+        f' errors="{of_kind.get("error", 0)}" skipped="{of_kind.get("skipped", 0)}"'
     )
     head = f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites {counts}>\n  <testsuite name="accel regress" {counts}>'
     return "\n".join([head, *cases, "  </testsuite>", "</testsuites>", ""])
@@ -94,7 +103,7 @@ def describe_decision(decision: Decision) -> str:
     figures = None
     if decision.change_percent is not None:
         figures = (
-            f"{_ms(decision.before_ms)} -> {_ms(decision.after_ms)}, {decision.change_percent:+.1f} %"
+            f"{milliseconds(decision.before_ms)} -> {milliseconds(decision.after_ms)}, {decision.change_percent:+.1f} %"
             f" (noise {_percent(decision.noise_percent)}, {decision.processes_before} against"
             f" {decision.processes_after} processes)"
         )
@@ -102,10 +111,14 @@ def describe_decision(decision: Decision) -> str:
 
 
 def why(decision: Decision) -> str:
-    """Return a decision's reason, and the number of processes that would settle it."""
+    """Return a decision's reason, the number of processes that would settle it, and of those left out."""
     needed, there = decision.processes_needed, min(decision.processes_before, decision.processes_after)
-    more = f"{needed} processes a side would tell" if needed and needed > there else None
-    return "; ".join(part for part in (decision.reason, more) if part)
+    more = None
+    if needed and needed > there:
+        few = needed <= MOST_PROCESSES
+        more = f"{needed} processes a side would tell" if few else "more processes would hardly tell here"
+    left_out = f"{decision.left_out} in doubt left out" if decision.left_out else None
+    return "; ".join(part for part in (decision.reason, more, left_out) if part)
 
 
 def _row(decision: Decision) -> list[str]:
@@ -113,8 +126,8 @@ def _row(decision: Decision) -> list[str]:
     return [
         decision.series.model_id,
         cell(decision.series),
-        _ms(decision.before_ms),
-        _ms(decision.after_ms),
+        milliseconds(decision.before_ms),
+        milliseconds(decision.after_ms),
         "" if change is None else f"{change:+.1f} %",
         _percent(decision.noise_percent),
         f"{decision.processes_before} / {decision.processes_after}",
@@ -122,7 +135,8 @@ def _row(decision: Decision) -> list[str]:
     ]
 
 
-def _ms(value: float | None) -> str:
+def milliseconds(value: float | None) -> str:
+    """Return a latency with its unit; nothing where it is unknown."""
     return "" if value is None else f"{rounded(value, 4)} ms"
 
 

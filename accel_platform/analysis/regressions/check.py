@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any, get_args
-from uuid import UUID
 
 from accel_platform.analysis.query.measured import ProcessResult, attach_samples, read_series_of_runs
 from accel_platform.analysis.query.run_refs import ObservedDevices, RunSet, differing_keys, observed_devices
@@ -16,10 +16,12 @@ from accel_platform.analysis.regressions.regression_test import (
     State,
     decide,
 )
-from accel_platform.analysis.regressions.triage import AcceptedShift, ShiftDecisions, read_decisions
+from accel_platform.analysis.regressions.triage import AcceptedShift, ShiftDecisions, UnacceptedShift, read_decisions
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.reader import Reader
 
+CANNOT_DECIDE = 2
+"""Exit code of a check that decides nothing."""
 _STATES: tuple[State, ...] = get_args(State)
 
 
@@ -41,8 +43,8 @@ class Check:
         if self.count("regressed"):
             return 1
         if any(decision.disturbed for decision in self.decisions):
-            return 2
-        return 0 if self.count("insufficient_data") < len(self.decisions) else 2
+            return CANNOT_DECIDE
+        return 0 if self.count("insufficient_data") < len(self.decisions) else CANNOT_DECIDE
 
 
 def check(
@@ -67,8 +69,8 @@ def check(
     for cell in cells:
         alike.setdefault(_without_device(cell.series), []).append(cell)
     decisions = [
-        _decide_two_sided(cell, decided.accepted.get(cell.series, ()), min_change_percent)
-        if (cell.before or cell.accepted) and (cell.after or cell.rejected)
+        _decide_two_sided(cell, decided, min_change_percent)
+        if (cell.before or cell.level) and (cell.after or cell.rejected)
         else _decide_one_sided(cell, alike[_without_device(cell.series)], devices)
         for cell in cells
     ]
@@ -94,8 +96,10 @@ class _Cell:
     """All processes but the candidate's."""
     rejected: int
     """Number of the candidate's processes that do not count."""
-    accepted: bool
-    """True where `before` holds the processes at a level that was accepted since the baseline, if any."""
+    level: AcceptedShift | None
+    """The shift accepted since the baseline: `before` holds processes at its level then, where there are others."""
+    replaced: list[ProcessResult]
+    """The baseline's own processes where `level` takes their place."""
 
 
 def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decided: ShiftDecisions) -> list[_Cell]:
@@ -135,24 +139,32 @@ def _cell(
     if not before and (rejected := _of(found, old)):
         before = _newest([process for process in others if process.result_id < rejected[0].result_id])
     level = _accepted_level(before, after, decided.accepted.get(series, ())) if before and after else None
+    replaced = before if level else []
     if level is not None:
         # What was measured again at the old level is neither baseline nor noise of the new one.
         others = [p for p in others if p.result_id < level.first_result or p.commit not in level.commits_before]
-        before = _at_level(level, others, decided.undecided.get(series, ()))
+        before = _at_level(level, others, decided.unaccepted.get(series, ()))
     rejections = len(_of(found, new)) - len(after)
-    return _Cell(series, before, after, _of(counted, again), others, rejections, level is not None)
+    return _Cell(series, before, after, _of(counted, again), others, rejections, level, replaced)
 
 
 def _at_level(
-    level: AcceptedShift, processes: Sequence[ProcessResult], undecided: Sequence[UUID]
+    level: AcceptedShift, processes: Sequence[ProcessResult], unaccepted: Sequence[UnacceptedShift]
 ) -> list[ProcessResult]:
     """Return the first processes at an accepted level, as many as the noise estimate needs.
 
-    The first, and none since a shift that nobody accepted: else a regression that was found and pushed once more would
+    The first, and none since a shift that is open: else a regression that was found and pushed once more would
     be its own baseline.
     """
-    end = next((first for first in undecided if first > level.first_result), None)
-    since = [p for p in processes if p.result_id >= level.first_result and (end is None or p.result_id < end)]
+    shifts = [shift for shift in unaccepted if shift.first_result > level.first_result]
+    end = next((shift.first_result for shift in shifts if shift.is_open), None)
+    since = [
+        p
+        for p in processes
+        if p.result_id >= level.first_result
+        and (end is None or p.result_id < end)
+        and not any(shift.includes(p) for shift in shifts)
+    ]
     return since[:MIN_EARLIER_PROCESSES]
 
 
@@ -174,22 +186,46 @@ def _accepted_level(
     return since[-1] if since else None
 
 
-def _decide_two_sided(cell: _Cell, accepted: Sequence[AcceptedShift], min_change_percent: float) -> Decision:
+def _decide_two_sided(cell: _Cell, decided: ShiftDecisions, min_change_percent: float) -> Decision:
     """Decide a cell of both sides."""
     if not cell.after:
         why = "its shift was rejected"
         return Decision(cell.series, "ok", why, processes_before=len(cell.before), processes_after=cell.rejected)
-    if not cell.before:
-        return Decision(cell.series, "ok", "its new level was accepted", processes_after=len(cell.after))
-    decided = decide(
+    if cell.level is not None and not cell.before:
+        return _accept(cell, cell.level)
+    decision = decide(
         cell.series,
         cell.before,
         cell.again or cell.after,
         cell.others,
         min_change_percent=min_change_percent,
-        accepted=[shift.first_result for shift in accepted],
+        accepted=[shift.first_result for shift in decided.accepted.get(cell.series, ())],
+        apart=[
+            {process.result_id for process in cell.others if shift.includes(process)}
+            for shift in decided.unaccepted.get(cell.series, ())
+        ],
     )
-    return replace(decided, first_result=cell.after[0].result_id)
+    if cell.level is not None:
+        reasons = (f"before: the level that {cell.level.by} accepted", decision.reason)
+        decision = replace(decision, reason="; ".join(filter(None, reasons)))
+    return replace(decision, first_result=cell.after[0].result_id)
+
+
+def _accept(cell: _Cell, level: AcceptedShift) -> Decision:
+    """Return the decision on the commit whose level a person accepted, with the medians of both sides."""
+    was, now = ([process.median_ms for process in side if process.median_ms] for side in (cell.replaced, cell.after))
+    before_ms, after_ms = (median(side) if side else None for side in (was, now))
+    return Decision(
+        cell.series,
+        "ok",
+        f"{level.by} accepted its new level",
+        before_ms=before_ms,
+        after_ms=after_ms,
+        change_percent=100 * (after_ms / before_ms - 1) if before_ms and after_ms else None,
+        processes_before=len(cell.replaced),
+        processes_after=len(cell.after),
+        accepted=True,
+    )
 
 
 def _decide_one_sided(cell: _Cell, alike: Sequence[_Cell], devices: ObservedDevices) -> Decision | None:

@@ -70,6 +70,10 @@ class Decision:
     """Ids of the candidate's results that decided."""
     disturbed: bool = False
     """Whether other processes disturbed one side, so that its figures may be any factor off and decide nothing."""
+    left_out: int = 0
+    """Processes of both sides that were measured and do not count, because they are in doubt."""
+    accepted: bool = False
+    """Whether it is `ok` because a person accepted the candidate's own level."""
     commits_before: tuple[str, ...] = ()
     commits_after: tuple[str, ...] = ()
 
@@ -92,6 +96,7 @@ def decide(
     *,
     min_change_percent: float = MIN_CHANGE_PERCENT,
     accepted: Collection[UUID] = (),
+    apart: Sequence[Collection[UUID]] = (),
 ) -> Decision:
     """Compare the candidate's processes with the baseline's.
 
@@ -106,6 +111,8 @@ def decide(
         Smallest change of the median that counts.
     accepted
         First results of accepted levels.
+    apart
+        Results of each level that was left again, such as that of a commit that was reverted.
 
     Raises
     ------
@@ -134,16 +141,18 @@ def decide(
         return _decide_failing(decision, baseline, candidate)
     if any(len(process.samples_ns) < MIN_MEDIAN_SAMPLES for process in (*before, *after)):
         return replace(decision, reason=f"a process has fewer than {MIN_MEDIAN_SAMPLES} samples, which a median needs")
-    return _decide_by_samples(decision, before, after, others, min_change_percent / 100, accepted)
+    if not any(process.disturbed for process in (*before, *after)):
+        others = _undisturbed(others)
+    levels = _levels(others, accepted, apart)
+    return _decide_by_samples(decision, before, after, levels, min_change_percent / 100)
 
 
 def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
     decision: Decision,
     before: Sequence[ProcessResult],
     after: Sequence[ProcessResult],
-    others: Sequence[ProcessResult],
+    levels: Sequence[_Level],
     least: float,
-    accepted: Collection[UUID],
 ) -> Decision:
     first, second = _pool_samples(before), _pool_samples(after)
     found = compare(first, second, noise_level=least)
@@ -155,9 +164,9 @@ def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
         p_value=found.p_value,
         processes_before=len(before),
         processes_after=len(after),
+        left_out=decision.processes_before + decision.processes_after - len(before) - len(after),
         evidence=tuple(process.result_id for process in after),
     )
-    levels = _levels(others, accepted)
     medians = [value for level in levels for value in level.even]
     if found.ratio is None:
         return replace(decision, reason="its samples are 0 ns long")
@@ -276,16 +285,31 @@ class _Level:
         return [math.exp(value) for value in np.clip(logs, -width, width)]
 
 
-def _levels(others: Sequence[ProcessResult], accepted: Collection[UUID]) -> list[_Level]:
-    """Divide the newest of the other processes at shifts of the series, and at shifts that a person accepted."""
+def _undisturbed(processes: Sequence[ProcessResult]) -> Sequence[ProcessResult]:
+    """Return the processes that others did not disturb, where these are enough to give the noise."""
+    calm = [process for process in processes if not process.disturbed]
+    return calm if sum(bool(p.verified and p.median_ms) for p in calm) >= MIN_EARLIER_PROCESSES else processes
+
+
+def _levels(
+    others: Sequence[ProcessResult], accepted: Collection[UUID], apart: Sequence[Collection[UUID]]
+) -> list[_Level]:
+    """Divide the newest of the other processes at shifts of the series, and at shifts that a person accepted.
+
+    The levels of `apart` are taken out first. One with a single process says nothing of noise.
+    """
     known = [(p.result_id, p.median_ms) for p in others if p.verified and p.median_ms][-MAX_EARLIER_PROCESSES:]
-    if not known:
-        return []
-    ids, medians = zip(*known, strict=True)
+    left_again = set().union(*apart)
+    parts = [[one for one in known if one[0] in ids] for ids in apart]
+    levels = [_Level(*zip(*part, strict=True)) for part in parts if len(part) > 1]
+    stayed = [one for one in known if one[0] not in left_again]
+    if not stayed:
+        return levels
+    ids, medians = zip(*stayed, strict=True)
     cuts = {change.index for change in find_changes(medians)}
     cuts |= {sum(result_id < first for result_id in ids) for first in accepted}
     bounds = sorted({0, *cuts, len(ids)})
-    return [_Level(ids[a:b], medians[a:b]) for a, b in pairwise(bounds)]
+    return [*levels, *(_Level(ids[a:b], medians[a:b]) for a, b in pairwise(bounds))]
 
 
 def _holds_without_extreme(

@@ -15,7 +15,7 @@ from accel_platform.warehouse.reader import Reader
 
 _IDENTITY = tuple(MeasuredSeries.model_fields)
 _ACCEPTED = f"""
-SELECT {", ".join(_IDENTITY)}, first_result, commits_before
+SELECT {", ".join(_IDENTITY)}, first_result, commits_before, accepted_by
 FROM regressions WHERE state = 'accepted' ORDER BY first_result
 """
 # A shift passes the filters that its first result passes.
@@ -24,7 +24,10 @@ SELECT s.* FROM regressions AS s LEFT JOIN results AS r ON r.result_id = s.first
 WHERE ($state IS NULL OR s.state = $state) AND {condition}
 ORDER BY s.found_at DESC, s.regression_id
 """
-_OPEN = f"SELECT {', '.join(_IDENTITY)}, first_result FROM regressions WHERE state = 'open' ORDER BY first_result"
+_UNACCEPTED = f"""
+SELECT {", ".join(_IDENTITY)}, state, first_result, evidence, commits_after
+FROM regressions WHERE state IN ('open', 'gone') ORDER BY first_result
+"""
 _REJECTED = "SELECT unnest(rejected_results) AS result_id FROM regressions WHERE state = 'rejected'"
 
 
@@ -36,6 +39,24 @@ class AcceptedShift:
     """The first result at the new level."""
     commits_before: frozenset[str] = frozenset()
     """Commits at the old level, whenever they are measured."""
+    by: str = ""
+    """Who accepted it."""
+
+
+@dataclass(frozen=True)
+class UnacceptedShift:
+    """A recorded shift that is open, or gone because its commit was reverted."""
+
+    first_result: UUID
+    evidence: frozenset[UUID]
+    """Results that showed it."""
+    commits: frozenset[str]
+    """Commits at its level."""
+    is_open: bool
+
+    def includes(self, process: ProcessResult) -> bool:
+        """Return whether a process measured the level of this shift."""
+        return process.commit in self.commits or process.result_id in {self.first_result, *self.evidence}
 
 
 def recorded_shifts(reader: Reader, selection: Selection, *, state: str | None = None) -> list[dict[str, Any]]:
@@ -52,8 +73,8 @@ class ShiftDecisions:
     """Accepted shifts in order of time: each begins a new baseline of its series."""
     rejected: frozenset[UUID] = frozenset()
     """Results at rejected levels: neither candidate nor baseline, and no measure of the noise of their series."""
-    undecided: Mapping[MeasuredSeries, Sequence[UUID]] = field(default_factory=dict)
-    """First results of recorded shifts that nobody decided about yet, in order of time."""
+    unaccepted: Mapping[MeasuredSeries, Sequence[UnacceptedShift]] = field(default_factory=dict)
+    """Recorded shifts that nobody decided about, in order of time."""
 
     def counted(self, processes: Iterable[ProcessResult]) -> list[ProcessResult]:
         """Return the processes that were not rejected."""
@@ -63,12 +84,15 @@ class ShiftDecisions:
 def read_decisions(reader: Reader) -> ShiftDecisions:
     accepted: dict[MeasuredSeries, list[AcceptedShift]] = {}
     for row in reader.rows(_ACCEPTED):
-        shift = AcceptedShift(row["first_result"], frozenset(row["commits_before"] or ()))
+        shift = AcceptedShift(row["first_result"], frozenset(row["commits_before"] or ()), row["accepted_by"])
         accepted.setdefault(_series(row), []).append(shift)
-    undecided: dict[MeasuredSeries, list[UUID]] = {}
-    for row in reader.rows(_OPEN):
-        undecided.setdefault(_series(row), []).append(row["first_result"])
-    return ShiftDecisions(accepted, frozenset(row["result_id"] for row in reader.rows(_REJECTED)), undecided)
+    unaccepted: dict[MeasuredSeries, list[UnacceptedShift]] = {}
+    for row in reader.rows(_UNACCEPTED):
+        evidence, commits = frozenset(row["evidence"]), frozenset(row["commits_after"] or ())
+        unaccepted.setdefault(_series(row), []).append(
+            UnacceptedShift(row["first_result"], evidence, commits, is_open=row["state"] == "open")
+        )
+    return ShiftDecisions(accepted, frozenset(row["result_id"] for row in reader.rows(_REJECTED)), unaccepted)
 
 
 def build_acceptance(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftAccepted:
@@ -77,7 +101,7 @@ def build_acceptance(reader: Reader, beginning: str, *, by: str, reason: str) ->
     `beginning` is the beginning of its id. Raises NotFound, or InvalidInput if several ids begin so, or `by` or
     `reason` is blank.
     """
-    row = _find_regression(reader, beginning)
+    row = find_regression(reader, beginning)
     return ShiftAccepted(**_shared_fields(row, by, reason))
 
 
@@ -88,7 +112,7 @@ def build_rejection(reader: Reader, beginning: str, *, by: str, reason: str) -> 
     of these on. Results nearer to the level before, or of a shift recorded later, are left out. Parameters and errors
     are those of `build_acceptance`.
     """
-    row = _find_regression(reader, beginning)
+    row = find_regression(reader, beginning)
     series, evidence = _series(row), {row["first_result"], *row["evidence"]}
     recorded = reader.rows("SELECT * FROM regressions WHERE model_id = ?", (series.model_id,))
     later = [r["first_result"] for r in recorded if _series(r) == series and r["first_result"] > max(evidence)]
@@ -109,7 +133,8 @@ def _is_nearer_before(process: ProcessResult, row: Mapping[str, Any]) -> bool:
     return bool(abs(process.median_ms - row["before_ms"]) < abs(process.median_ms - row["after_ms"]))
 
 
-def _find_regression(reader: Reader, beginning: str) -> Mapping[str, Any]:
+def find_regression(reader: Reader, beginning: str) -> Mapping[str, Any]:
+    """Return the recorded regression whose id begins so. Raises NotFound, or InvalidInput for several."""
     rows = reader.rows("SELECT * FROM regressions WHERE starts_with(regression_id, ?)", (beginning.strip(),))
     if not beginning.strip() or not rows:
         raise NotFound(

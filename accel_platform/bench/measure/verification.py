@@ -95,7 +95,7 @@ def degenerate_reason(outputs: Outputs, other: Outputs) -> str | None:
     if is_constant(outputs):
         return "every output is one constant"
     if all(relative_rms(other[name], values) < _SAME_OUTPUT_TOLERANCE for name, values in outputs.items()):
-        return "the outputs do not depend on the input"
+        return "the outputs do not depend on the input (in deep networks with random weights signals may fade)"
     return None
 
 

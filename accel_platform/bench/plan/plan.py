@@ -12,7 +12,7 @@ from accel_platform.backends.detect import Inventory, fingerprint_of
 from accel_platform.backends.registry import Artifact, Runtime, runtime_for
 from accel_platform.errors import InvalidInput
 from accel_platform.events.log import EventLog, Snapshot
-from accel_platform.events.types import MeasuredSeries, Mode, ResultRecorded
+from accel_platform.events.types import MeasuredSeries, Mode, ResultRecorded, RunStarted
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.workloads.model_catalog import ModelSpec, model_set, resolve_model, sequence_length_for
 
@@ -196,17 +196,28 @@ _MAX_SEGMENTS = 500
 """The runner's newest segments, about one per process: enough to show a cell's variation in a history of any length."""
 
 
-def previous_medians(log: EventLog) -> dict[CellKey, list[float]]:
-    """Return medians in nanoseconds by cell, in order of time, from the log's newest benchmark processes."""
+def previous_medians(log: EventLog, commit: str | None) -> dict[CellKey, list[float]]:
+    """Return medians in nanoseconds by cell, in order of time, from the log's newest benchmark processes.
+
+    Runs of another commit than `commit` are left out, because other code may take another time.
+    """
     newest = sorted(log.snapshot().beginning(SEGMENT_PREFIX).segments)[-_MAX_SEGMENTS:]
-    found: dict[CellKey, list[tuple[UUID, float]]] = {}
-    for event in log.read(Snapshot(frozenset(newest)), types={"ResultRecorded"}):
+    of_others: set[str | None] = set()
+    found: dict[CellKey, list[tuple[UUID, str | None, float]]] = {}
+    for event in log.read(Snapshot(frozenset(newest)), types={"RunStarted", "ResultRecorded"}):
+        if isinstance(event.payload, RunStarted):
+            of_others |= {event.run_id} if event.payload.labels.get("commit") != commit else set()
+            continue
         result = event.payload
         assert isinstance(result, ResultRecorded)
         if result.status == "ok" and result.fingerprint is not None and len(result.samples_ns) >= MIN_MEDIAN_SAMPLES:
-            found.setdefault(result_key(result), []).append((event.event_id, median_ns(result.samples_ns)))
+            measured = event.event_id, event.run_id, median_ns(result.samples_ns)
+            found.setdefault(result_key(result), []).append(measured)
     # A UUIDv7 begins with its time, so it sorts by it.
-    return {key: [median for _, median in sorted(medians)] for key, medians in found.items()}
+    return {
+        key: [median for _, run_id, median in sorted(measured) if run_id not in of_others]
+        for key, measured in found.items()
+    }
 
 
 def result_key(result: ResultRecorded | MeasuredSeries) -> CellKey:

@@ -78,12 +78,13 @@ class Recorder:
         sampling: Sampling,
         work: RunScope,
         report: Callable[[str], None],
+        commit: str | None = None,
     ) -> None:
         self._inventory, self._summary = inventory, summary
         self._buffer = EventBuffer(log, prefix=SEGMENT_PREFIX, source=SOURCE, host_id=inventory.host_id, run_id=run_id)
         self._run_id = run_id
         self._threads, self._sampling, self._work, self._report = threads, sampling, work, report
-        self._earlier = previous_medians(log)
+        self._earlier = previous_medians(log, commit)
         self._fingerprints = host_fingerprints(inventory)
         self._lock = threading.RLock()
         self.finished: set[Cell] = set()

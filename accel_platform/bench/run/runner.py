@@ -89,14 +89,25 @@ def measure_cells(
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
         report = on_progress or (lambda _: None)
-        run = _BenchmarkRun(possible, settings, log, effort, options, report, inventory, summary, on_stored=on_stored)
+        run = _BenchmarkRun(
+            possible,
+            settings,
+            log,
+            effort,
+            options,
+            report,
+            inventory,
+            summary,
+            labels=labels or {},
+            on_stored=on_stored,
+        )
         devices = {
             device_id
             for cell in possible
             if (device_id := device_scheduling.physical_device_id(cell.hardware, inventory)) is not None
         }
         with lock_devices(settings, devices, report), hold_run_lock(settings, run.run_id):
-            run.run(resumes, requested_config, labels or {})
+            run.run(resumes, requested_config)
     return summary
 
 
@@ -124,10 +135,11 @@ class _BenchmarkRun:
         inventory: Inventory,
         summary: RunSummary,
         *,
+        labels: Mapping[str, str],
         on_stored: Callable[[Collection[Cell]], None] | None,
     ) -> None:
         self.cells, self.settings, self.effort, self.options = cells, settings, effort, options
-        self.report, self.inventory, self.summary = report, inventory, summary
+        self.report, self.inventory, self.summary, self.labels = report, inventory, summary, labels
         self.on_stored = on_stored or (lambda _: None)
         self.threads = usable_cores()
         self.run_id = summary.run_id = str(uuid7())
@@ -141,6 +153,7 @@ class _BenchmarkRun:
             sampling=effort.sampling,
             work=options.work,
             report=report,
+            commit=labels.get("commit"),
         )
         self.planned_cells = set(cells)
         self.preparation_failures: PreparationFailures = {}
@@ -148,7 +161,7 @@ class _BenchmarkRun:
         """True if other processes disturbed the newest cell to its end. The next worker then tries each cell once: on a
         machine that stays busy, repetitions only make a run longer."""
 
-    def run(self, resumes: str | None, requested_config: Mapping[str, Any] | None, labels: Mapping[str, str]) -> None:
+    def run(self, resumes: str | None, requested_config: Mapping[str, Any] | None) -> None:
         started = time.monotonic()
         status: Literal["succeeded", "failed", "cancelled"] = "failed"
         reason = None
@@ -161,7 +174,7 @@ class _BenchmarkRun:
             requested_config=requested_config,
         )
         software = self.inventory.host.software
-        self.recorder.record(RunStarted(kind="benchmark", plan=plan, software=software, labels=dict(labels)))
+        self.recorder.record(RunStarted(kind="benchmark", plan=plan, software=software, labels=dict(self.labels)))
         self.recorder.observe_hardware()
         try:
             cells = self.reject_unsupported()

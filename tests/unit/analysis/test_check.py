@@ -260,7 +260,7 @@ class TestRecorded:
         lab.log.append([event(accepted)])
         [row] = lab.rows()
         assert (row["state"], row["accepted_by"], row["accepted_reason"]) == ("accepted", "ada", "more layers")
-        assert (lab.only().state, lab.only().reason) == ("ok", "its new level was accepted")
+        assert (lab.only().state, lab.only().reason) == ("ok", "ada accepted its new level")
         later = "c" * 40
         lab.runs(3, later, 1.3)
         assert lab.only(candidate=later).state == "ok"
@@ -303,7 +303,7 @@ class TestRecorded:
         accepted = build_acceptance(lab.reader(), row["regression_id"][:6], by="ada", reason="more layers")
         lab.log.append([event(accepted)])
         lab.runs(3, OLD)
-        assert (lab.only().state, lab.only().reason) == ("ok", "its new level was accepted")
+        assert (lab.only().state, lab.only().reason) == ("ok", "ada accepted its new level")
         later, worse = "c" * 40, "d" * 40
         lab.runs(3, later, 1.3)
         assert lab.only(candidate=later).state == "ok"
@@ -317,6 +317,30 @@ class TestRecorded:
         lab.reader()
         for decide in ("accept", "reject"):
             assert "--by NAME" in str(lab.accel(decide, "abc", "--reason", "more layers").exception)
+
+    def test_a_commit_that_reverts_a_regression_passes(self, lab: Lab) -> None:
+        """The level that was left again is no noise, recorded open or gone; without the record it is."""
+        reverted = "c" * 40
+        for factor in (0.9, 1.1, 1.0, 0.95, 1.05, 1.0):
+            lab.run(OLD, factor)
+        lab.runs(4, NEW, 3.0)
+        found = lab.only()
+        lab.run(reverted)
+        assert lab.only(candidate=reverted).state == "insufficient_data"
+        record_regressions(lab.settings, [regression_event(found)])
+        for state in ("open", "gone"):
+            decided = lab.only(candidate=reverted)
+            assert (decided.state, lab.rows()[0]["state"]) == ("ok", state)
+            assert decided.noise_percent is not None
+            assert decided.noise_percent < 25
+            lab.runs(2, reverted)
+
+    def test_disturbed_processes_are_no_noise_to_calm_ones(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        waited = {"others_share": 0.4, "waiting_share": 0.5}
+        lab.runs(3, "d" * 40, 30.0, environment={"contention": waited})
+        lab.run(NEW)
+        assert lab.only().state == "ok"
 
     def test_a_shift_that_went_back_is_gone_after_three_results(self, lab: Lab) -> None:
         lab.runs(6, OLD)
@@ -444,7 +468,9 @@ class TestRejected:
             [row] = lab.rows()
             assert row["state"] == state
             assert [row[f"{one}_reason"] for one in ("accepted", "rejected")].count(None) == 1
-            assert lab.only().reason == f"its {'new level' if state == 'accepted' else 'shift'} was {state}"
+            assert lab.only().reason == (
+                "ada accepted its new level" if state == "accepted" else "its shift was rejected"
+            )
         told = lab.reader().rows("SELECT count(*) AS n FROM events WHERE starts_with(type, 'Shift')")
         assert told == [{"n": 3}]
 
@@ -502,7 +528,7 @@ class TestCommand:
         listed = json.loads(lab.accel("list", "--json").stdout)
         assert [row["regression_id"] for row in listed] == [cell["regression_id"]]
         rejected = lab.accel("reject", cell["regression_id"][:7], "--by", "ada", "--reason", "it throttled")
-        assert (rejected.exit_code, "3 results since" in rejected.stdout) == (0, True), rejected.output
+        assert (rejected.exit_code, "3 results no longer count" in rejected.stdout) == (0, True), rejected.output
         assert json.loads(lab.accel("list", "--state", "rejected", "--json").stdout)[0]["rejected_by"] == "ada"
         passed = lab.accel(*asked, "--junit", str(report))
         assert (passed.exit_code, "its shift was rejected" in report.read_text()) == (0, True)
@@ -512,6 +538,30 @@ class TestCommand:
         assert lab.accel(*asked).exit_code == 0
         assert "more layers" in lab.accel("list", "--json").stdout
         assert json.loads(lab.accel("history", "--model", "bert", "--json").stdout)[0]["results"] == 9
+
+    def test_several_shifts_are_accepted_at_once_and_stand_apart(self, lab: Lab, tmp_path: Path) -> None:
+        for size in (1, 4):
+            lab.runs(6, OLD, batch_size=size)
+            lab.runs(3, NEW, 1.5, batch_size=size)
+        asked = ["check", "--baseline", OLD, "--candidate", NEW]
+        red = lab.accel(*asked, "--record")
+        ids = [row["regression_id"] for row in lab.rows()]
+        assert len(ids) == 2
+        assert all(one in red.stderr for one in (*ids, "accel regress accept")), red.stderr
+        accepted = lab.accel("accept", *ids, "--by", "ada", "--reason", "more layers")
+        assert accepted.stdout.count("the new level is the baseline from now on") == 2, accepted.output
+        green = lab.accel(*asked, "--junit", str(tmp_path / "report.xml"))
+        assert "No regression: 2 accepted." in green.output
+        [case, _] = ET.parse(tmp_path / "report.xml").getroot().iter("testcase")
+        assert "ada accepted its new level" in ET.tostring(case, encoding="unicode")
+
+    def test_a_report_of_nothing_decided_is_no_success(self, lab: Lab, tmp_path: Path) -> None:
+        lab.run(OLD)
+        lab.run(NEW)
+        done = lab.accel("check", "--baseline", OLD, "--candidate", NEW, "--junit", str(tmp_path / "report.xml"))
+        assert done.exit_code == 2
+        root = ET.parse(tmp_path / "report.xml").getroot()
+        assert (root.get("errors"), root.get("skipped"), len([*root.iter("error")])) == ("1", "0", 1)
 
     def test_a_change_that_one_process_saw_names_the_way_to_decide_it(self, lab: Lab) -> None:
         lab.runs(6, OLD)

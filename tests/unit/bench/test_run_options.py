@@ -102,8 +102,19 @@ def test_earlier_medians_of_a_cell_come_in_order_of_time(log: EventLog) -> None:
         log.append(
             [event(good), event(of(cell, samples_ns=(9,) * (MIN_MEDIAN_SAMPLES - 1)))], key=f"{SEGMENT_PREFIX}{number}"
         )
-    found = previous_medians(log)
+    found = previous_medians(log, None)
     assert found == {cell_key(cell, good.fingerprint): [3e6, 1e6, 2e6]}
+
+
+def test_medians_of_another_commit_are_left_out(log: EventLog) -> None:
+    (cell,) = plan_cells([BERT], ["cpu"], [1])
+    for run_id, ms, labels in (("a", 1, {"commit": "one"}), ("b", 2, {"commit": "two"}), ("c", 3, {})):
+        good = of(cell, samples_ns=(ms * 1_000_000,) * MIN_MEDIAN_SAMPLES)
+        started = RunStarted(kind="benchmark", labels=labels)
+        log.append([event(good, run_id=run_id)], key=f"{SEGMENT_PREFIX}{run_id}-0001")
+        log.append([event(started, run_id=run_id)], key=f"{SEGMENT_PREFIX}{run_id}-0002")
+    key = cell_key(cell, good.fingerprint)
+    assert [previous_medians(log, commit)[key] for commit in ("one", "two", None, "three")] == [[1e6], [2e6], [3e6], []]
 
 
 def interrupted(log: EventLog, run_id: str, cells: tuple[Cell, ...], done: tuple[Cell, ...], **plan_: Any) -> None:
