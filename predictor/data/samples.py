@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from operator import attrgetter
 from typing import Any
@@ -212,6 +212,7 @@ def find_published_decoder(name: str) -> Decoder | None:
     return next((decoder for stem, decoder in _published_decoders() if slug.startswith(stem)), None)
 
 
+@lru_cache(maxsize=1_024)
 def weight_bytes(precision: str, mode: str) -> float:
     """Return the bytes of one weight by the precision's name: half a byte for `int4`.
 
@@ -226,6 +227,7 @@ def weight_bytes(precision: str, mode: str) -> float:
     return 4 if precision == UNSTATED and mode != "generation" else _HALF_PRECISION_BYTES
 
 
+@lru_cache(maxsize=1_024)
 def activation_bytes_per_number(precision: str) -> float:
     """Return the bytes of a number between layers by the precision's name: 2 at least where the name is unknown."""
     precision_spec = PRECISIONS.get(precision)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from statistics import median
 
 import numpy as np
@@ -22,7 +22,7 @@ from scipy.optimize import least_squares
 
 from accel_platform.hardware.catalog import catalog
 from accel_platform.hardware.peaks import peak_ops_per_s
-from predictor.data.operator_mix import published_mix
+from predictor.data.operator_mix import OperatorMix, published_mix
 from predictor.data.samples import LAYER_OUTPUTS, Sample, activation_bytes_per_number, weight_bytes
 
 Array = npt.NDArray[np.float64]
@@ -89,11 +89,12 @@ def roofline_terms(sample: Sample) -> tuple[float, float, float, float]:
     replaced by the median of its kind in the spec sheet. Figures of such a device tell how far it is from that; a
     device without figures is not supported (`has_known_rates`).
     """
-    work, peak, bandwidth = sample.work, sample.peak_flops, sample.bandwidth
+    peak, bandwidth = sample.peak_flops, sample.bandwidth
     if math.isnan(peak) or math.isnan(bandwidth):
         median_peak, median_bandwidth = _median_rates(sample.kind, weight_bytes(sample.precision, sample.mode) <= 2)
         peak = median_peak * sample.devices if math.isnan(peak) else peak
         bandwidth = median_bandwidth * sample.devices if math.isnan(bandwidth) else bandwidth
+    work = sample.work
     reading = 1e3 * work.weight_bytes / bandwidth
     if sample.mode == "generation":
         return 1e3 * work.flops / peak, 1e3 * work.activation_bytes / bandwidth, reading, work.steps
@@ -103,11 +104,21 @@ def roofline_terms(sample: Sample) -> tuple[float, float, float, float]:
         moved *= _USUAL_FUSED if sample.compiler else 1.0
         return 1e3 * work.flops / peak, 1e3 * moved / bandwidth, reading, work.steps
     batch, width = sample.batch_size, activation_bytes_per_number(sample.precision)
-    products = sum(
-        max(flops / peak, numbers * width / bandwidth) for flops, numbers in zip(mix.flops, mix.numbers, strict=True)
-    )
     moved = batch * width * (mix.fused_moved if sample.compiler else mix.moved)
-    return 1e3 * batch * products, 1e3 * moved / bandwidth, reading, work.steps * mix.operators / _USUAL_OPERATORS
+    return (
+        1e3 * batch * _products_s(mix, peak, bandwidth / width),
+        1e3 * moved / bandwidth,
+        reading,
+        work.steps * mix.operators / _USUAL_OPERATORS,
+    )
+
+
+@lru_cache(maxsize=32_768)
+def _products_s(mix: OperatorMix, flops_per_s: float, numbers_per_s: float) -> float:
+    """Return the seconds of one item's products: of each bin the longer of computing and moving."""
+    return sum(
+        max(flops / flops_per_s, numbers / numbers_per_s) for flops, numbers in zip(mix.flops, mix.numbers, strict=True)
+    )
 
 
 @cache
