@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from accel_platform.analysis.regressions.check import CANNOT_DECIDE, Check
@@ -10,11 +12,13 @@ from accel_platform.analysis.regressions.regression_test import Decision, State
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.table_io.values import rounded
 
-_HEADINGS: dict[State, str] = {
+Outcome = State | Literal["accepted"]
+_HEADINGS: dict[Outcome, str] = {
     "regressed": "Regressed",
     "suspicious": "Suspicious, nobody is alerted",
     "improved": "Improved",
     "insufficient_data": "Not decided",
+    "accepted": "Accepted",
     "ok": "Unchanged",
 }
 MOST_PROCESSES = 20
@@ -26,18 +30,21 @@ _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def title(checked: Check) -> str:
     """Return the outcome in one line."""
-    accepted = sum(decision.accepted for decision in checked.decisions)
-    of_state = {_words(state): checked.count(state) - accepted * (state == "ok") for state in _HEADINGS}
-    counts = [f"{count} {words}" for words, count in (of_state | {"accepted": accepted}).items() if count]
+    found = Counter(map(_outcome, checked.decisions))
+    counts = [f"{found[outcome]} {_words(outcome)}" for outcome in _HEADINGS if found[outcome]]
     outcome = {0: "No regression", 1: "Regression", 2: "Cannot decide"}[checked.exit_code]
     return f"{outcome}: {', '.join(counts) or 'no cell was measured on either side'}"
 
 
 def markdown(checked: Check) -> str:
     """Return a section per state, worst first, with unchanged cells folded away."""
-    lines = [f"### {title(checked)}", "", f"Baseline {checked.baseline.name}, candidate {checked.candidate.name}."]
+    again = f", measured again {checked.confirming_runs} times" if checked.confirming_runs else ""
+    sides = f"Baseline {checked.baseline.name}, candidate {checked.candidate.name}{again}."
+    if any(decision.accepted_baseline for decision in checked.decisions):
+        sides += " Where a level was accepted since, it takes the baseline's place."
+    lines = [f"### {title(checked)}", "", sides]
     for state, heading in _HEADINGS.items():
-        decisions = [decision for decision in checked.decisions if decision.state == state]
+        decisions = [decision for decision in checked.decisions if _outcome(decision) == state]
         if not decisions:
             continue
         table = [
@@ -69,7 +76,7 @@ def junit(checked: Check) -> str:
         inside = {
             "regressed": f"<failure message={quoteattr(message)} type={quoteattr('regression')}/>",
             "insufficient_data": f"<{undecided} message={quoteattr(message)}/>",
-        }.get(decision.state, f"<system-out>{escape(f'{_words(decision.state)}: {message}')}</system-out>")
+        }.get(decision.state, f"<system-out>{escape(f'{_words(_outcome(decision))}: {message}')}</system-out>")
         cases.append(f"    <testcase classname={classname} name={name}>{inside}</testcase>")
     of_kind = {"failure": checked.count("regressed"), undecided: checked.count("insufficient_data")}
     counts = (
@@ -104,8 +111,8 @@ def describe_decision(decision: Decision) -> str:
     if decision.change_percent is not None:
         figures = (
             f"{milliseconds(decision.before_ms)} -> {milliseconds(decision.after_ms)}, {decision.change_percent:+.1f} %"
-            f" (noise {_percent(decision.noise_percent)}, {decision.processes_before} against"
-            f" {decision.processes_after} processes)"
+            f" ({'' if decision.accepted else f'noise {_percent(decision.noise_percent)}, '}"
+            f"{decision.processes_before} against {decision.processes_after} processes)"
         )
     return "; ".join(part for part in (figures, why(decision)) if part)
 
@@ -129,7 +136,7 @@ def _row(decision: Decision) -> list[str]:
         milliseconds(decision.before_ms),
         milliseconds(decision.after_ms),
         "" if change is None else f"{change:+.1f} %",
-        _percent(decision.noise_percent),
+        "" if decision.accepted else _percent(decision.noise_percent),
         f"{decision.processes_before} / {decision.processes_after}",
         why(decision),
     ]
@@ -142,6 +149,10 @@ def milliseconds(value: float | None) -> str:
 
 def _percent(value: float | None) -> str:
     return "unknown" if value is None else f"±{value:.1f} %"
+
+
+def _outcome(decision: Decision) -> Outcome:
+    return "accepted" if decision.accepted else decision.state
 
 
 def _words(state: str) -> str:

@@ -33,6 +33,8 @@ class Check:
     candidate: RunSet
     decisions: tuple[Decision, ...]
     snapshot_id: str
+    confirming_runs: int = 0
+    """Runs that measured suspicious cells of the candidate once more."""
 
     def count(self, state: State) -> int:
         return sum(decision.state == state for decision in self.decisions)
@@ -75,7 +77,7 @@ def check(
         for cell in cells
     ]
     ordered = sorted((decision for decision in decisions if decision is not None), key=_order)
-    return Check(baseline, candidate, tuple(ordered), snapshot_id)
+    return Check(baseline, candidate, tuple(ordered), snapshot_id, len(again))
 
 
 def suspicious_cells(checked: Check) -> tuple[Decision, ...]:
@@ -207,7 +209,7 @@ def _decide_two_sided(cell: _Cell, decided: ShiftDecisions, min_change_percent: 
     )
     if cell.level is not None:
         reasons = (f"before: the level that {cell.level.by} accepted", decision.reason)
-        decision = replace(decision, reason="; ".join(filter(None, reasons)))
+        decision = replace(decision, reason="; ".join(filter(None, reasons)), accepted_baseline=True)
     return replace(decision, first_result=cell.after[0].result_id)
 
 

@@ -74,6 +74,8 @@ class Decision:
     """Processes of both sides that were measured and do not count, because they are in doubt."""
     accepted: bool = False
     """Whether it is `ok` because a person accepted the candidate's own level."""
+    accepted_baseline: bool = False
+    """Whether a level that a person accepted takes the baseline's place."""
     commits_before: tuple[str, ...] = ()
     commits_after: tuple[str, ...] = ()
 
