@@ -214,7 +214,7 @@ def _figure_violation(
     if p50 is None:
         return f"its {name} is not known, and at most {limit:g} {unit} was asked"
     if p50 > limit:
-        return f"{name} {rounded(p50, 4)} {unit}, over the {limit:g} asked"
+        return f"{name} {rounded(p50, 4)} {unit} (p50), over the {limit:g} asked"
     if math.isinf(most):
         return f"how far its {name} of {rounded(p50, 4)} {unit} scatters is not known, and at most {limit:g} was asked"
     return f"{name} may reach {rounded(most, 4)} {unit}, over the {limit:g} asked ({how or f'p50 {rounded(p50, 4)}'})"

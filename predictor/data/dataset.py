@@ -97,7 +97,7 @@ def load_training_set(reader: Reader) -> TrainingSet:
 
 def _configuration(sample: Sample) -> Sample:
     """Return the key of a configuration, equal for a pack's figure and the same one that somebody imported."""
-    return replace(sample.without_figures(), own=False)
+    return replace(sample, own=False, latency_ms=math.nan, memory_peak_mib=math.nan)
 
 
 def _rows(reader: Reader, table: str, condition: str) -> list[dict[str, Any]]:
@@ -109,6 +109,8 @@ def _rows(reader: Reader, table: str, condition: str) -> list[dict[str, Any]]:
 
 
 def _median_sample(samples: list[Sample]) -> Sample:
+    if len(samples) == 1:
+        return samples[0]
     peaks = [sample.memory_peak_mib for sample in samples if not math.isnan(sample.memory_peak_mib)]
     latency = median(sample.latency_ms for sample in samples)
     own = all(sample.own for sample in samples)

@@ -55,8 +55,8 @@ Pairs = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Kin:
-    """Ratios of work, names and sizes by which loads are alike, with a row per load."""
+class Points:
+    """Points of the Gaussian process: ratios of work, names and sizes by which loads are alike, a row per load."""
 
     ratios: Array
     """As the trees read them, one column each."""
@@ -65,12 +65,12 @@ class Kin:
     sizes: Array
     """Logs of users, tokens in and out, devices and copies of attention."""
 
-    def rows(self, chosen: Any) -> Kin:
-        return Kin(self.ratios[chosen], self.names[chosen], self.sizes[chosen])
+    def rows(self, chosen: Any) -> Points:
+        return Points(self.ratios[chosen], self.names[chosen], self.sizes[chosen])
 
 
-def kin_of(cells: Sequence[tuple[Deployment, Load]], ratios: Array, versions: Sequence[str | None]) -> Kin:
-    """Return what makes these loads alike others."""
+def points_of(cells: Sequence[tuple[Deployment, Load]], ratios: Array, versions: Sequence[str | None]) -> Points:
+    """Return the points of these loads."""
     names = [
         [
             f"{d.decoder.parameters:.5g} {d.decoder.active_parameters:.5g} {d.decoder.layers:g} {d.decoder.width:g}",
@@ -82,7 +82,9 @@ def kin_of(cells: Sequence[tuple[Deployment, Load]], ratios: Array, versions: Se
         for (d, _), version in zip(cells, versions, strict=True)
     ]
     sizes = [[load.users, load.input_tokens, load.output_tokens, d.devices, d.attention_copies] for d, load in cells]
-    return Kin(ratios, np.array(names, dtype=str).reshape(-1, 5), np.log(np.array(sizes, dtype=float).reshape(-1, 5)))
+    return Points(
+        ratios, np.array(names, dtype=str).reshape(-1, 5), np.log(np.array(sizes, dtype=float).reshape(-1, 5))
+    )
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class _Pairs:
     version: Pairs
 
     @classmethod
-    def of(cls, one: Kin, other: Kin, center: Array, scale: Array) -> _Pairs:
+    def of(cls, one: Points, other: Points, center: Array, scale: Array) -> _Pairs:
         model, device, engine, version, quantization = (
             _equal(one.names[:, i], other.names[:, i]) for i in range(one.names.shape[1])
         )
@@ -140,35 +142,35 @@ class Neighbors:
 
     parameters: dict[str, float]
     """Natural logs, by the names of `PRIORS`."""
-    kin: Kin
+    points: Points
     """Of the measured loads."""
     residuals: Array
     """Natural logs of measured over formula, with a column for each of the two times."""
     weights: Array
 
     @classmethod
-    def fit(cls, kin: Kin, residuals: Array, weights: Array) -> Neighbors:
+    def fit(cls, points: Points, residuals: Array, weights: Array) -> Neighbors:
         """Return the process whose kernel makes these residuals likeliest. It is deterministic."""
         residuals = np.clip(residuals, -_LARGEST_RESIDUAL, _LARGEST_RESIDUAL)
         drawn = np.random.default_rng(0).permutation(len(residuals))[:_LEARNED_FROM]
-        part = cls({}, kin.rows(drawn), residuals[drawn], weights[drawn])
-        return cls(part._likeliest(), kin, residuals, weights)
+        part = cls({}, points.rows(drawn), residuals[drawn], weights[drawn])
+        return cls(part._likeliest(), points, residuals, weights)
 
     @property
     def prior_deviations(self) -> Array:
         """Standard deviations of a load that is like none of the measured ones, one for each time."""
         return np.asarray(np.sqrt(self._own_variance + self._value["noise"] ** 2) * self._scales)
 
-    def predict(self, kin: Kin) -> tuple[Array, Array]:
+    def predict(self, points: Points) -> tuple[Array, Array]:
         """Return the log residuals expected of loads and their standard deviations, a column for each time.
 
         An engine of unknown version is taken for the newest that was measured with the model on the device.
         """
-        names: list[list[str]] = kin.names.tolist()
+        names: list[list[str]] = points.names.tolist()
         for row in names:
             row[_VERSION] = row[_VERSION] or self._newest.get(tuple(row[:_VERSION]), "")
-        asked = Kin(kin.ratios, np.array(names, dtype=str).reshape(kin.names.shape), kin.sizes)
-        between = _Pairs.of(asked, self.kin, *self._standard).covariance(self._value)
+        asked = Points(points.ratios, np.array(names, dtype=str).reshape(points.names.shape), points.sizes)
+        between = _Pairs.of(asked, self.points, *self._standard).covariance(self._value)
         means = between @ self._solved
         explained = np.sum(solve_triangular(self._factor, between.T, lower=True, check_finite=False) ** 2, axis=0)
         variances = np.maximum(self._own_variance - explained, 0.0) + self._value["noise"] ** 2
@@ -177,7 +179,7 @@ class Neighbors:
     def _likeliest(self) -> dict[str, float]:
         """Return the parameters under which these residuals are likeliest, and not far from the priors."""
         names, prior = list(PRIORS), np.log(list(PRIORS.values()))
-        pairs = _Pairs.of(self.kin, self.kin, *self._standard)
+        pairs = _Pairs.of(self.points, self.points, *self._standard)
         outputs = self.residuals / self._scales
 
         def unlikeliness(values: Array) -> float:
@@ -210,14 +212,14 @@ class Neighbors:
     @cached_property
     def _newest(self) -> dict[tuple[str, ...], str]:
         """Newest version of each model, device and engine."""
-        ordered = sorted(self.kin.names.tolist(), key=lambda row: version_key(row[_VERSION]))
+        ordered = sorted(self.points.names.tolist(), key=lambda row: version_key(row[_VERSION]))
         return {tuple(row[:_VERSION]): row[_VERSION] for row in ordered}
 
     @cached_property
     def _standard(self) -> tuple[Array, Array]:
         """Center and scale of the ratios; a column that never changes stays as it is."""
-        spread = self.kin.ratios.std(axis=0)
-        return self.kin.ratios.mean(axis=0), np.where(spread > 0, spread, 1.0)
+        spread = self.points.ratios.std(axis=0)
+        return self.points.ratios.mean(axis=0), np.where(spread > 0, spread, 1.0)
 
     @cached_property
     def _solved(self) -> Array:
@@ -225,20 +227,20 @@ class Neighbors:
 
     @cached_property
     def _factor(self) -> Array:
-        covariance = _Pairs.of(self.kin, self.kin, *self._standard).covariance(self._value)
+        covariance = _Pairs.of(self.points, self.points, *self._standard).covariance(self._value)
         return _factor(covariance, self._value["noise"], self.weights)
 
 
 def to_document(neighbors: Neighbors) -> dict[str, Any]:
     """Return what `from_document` reads back, in JSON's types."""
-    kin = neighbors.kin
-    kinds, codes = np.unique(kin.names, return_inverse=True)
+    points = neighbors.points
+    kinds, codes = np.unique(points.names, return_inverse=True)
     return {
         "parameters": neighbors.parameters,
-        "ratios": _rounded(kin.ratios),
+        "ratios": _rounded(points.ratios),
         "kinds": kinds.tolist(),
-        "names": codes.reshape(kin.names.shape).T.tolist(),
-        "sizes": _rounded(kin.sizes),
+        "names": codes.reshape(points.names.shape).T.tolist(),
+        "sizes": _rounded(points.sizes),
         "residuals": _rounded(neighbors.residuals),
         "weights": _rounded(neighbors.weights[:, None]),
     }
@@ -248,8 +250,8 @@ def from_document(document: Mapping[str, Any]) -> Neighbors:
     """Return the process of `to_document`."""
     columns = {name: np.array(document[name], dtype=float).T for name in ("ratios", "sizes", "residuals", "weights")}
     names = np.array(document["kinds"], dtype=str)[np.array(document["names"]).T]
-    kin = Kin(columns["ratios"], names, columns["sizes"])
-    return Neighbors(dict(document["parameters"]), kin, columns["residuals"], columns["weights"][:, 0])
+    points = Points(columns["ratios"], names, columns["sizes"])
+    return Neighbors(dict(document["parameters"]), points, columns["residuals"], columns["weights"][:, 0])
 
 
 def _rounded(rows: Array) -> list[list[float]]:

@@ -19,7 +19,7 @@ from predictor.data.fast_path import require_slow_path
 from predictor.schemas.responses import Interval
 from predictor.serving.loads import Deployment, Load
 from predictor.serving.measured_loads import MeasuredLoad
-from predictor.serving.neighbors import Neighbors, from_document, kin_of, to_document
+from predictor.serving.neighbors import Neighbors, from_document, points_of, to_document
 from predictor.serving.queueing import Pace
 from predictor.serving.step_times import fit_step_times, step_parts, step_times
 from predictor.serving.work import Array, Work, work_of
@@ -74,7 +74,7 @@ class ServingModel:
         x = _features(work, token, first)
         # One thread, because several take longer than so few rows do.
         by_trees = [np.asarray(trees.predict(x, num_threads=1)) for trees in (self.token_trees, self.first_trees)]
-        carried, deviations = self.neighbors.predict(kin_of(cells, x, versions or [None] * len(cells)))
+        carried, deviations = self.neighbors.predict(points_of(cells, x, versions or [None] * len(cells)))
         # As sure as the trees where no load is near.
         prior = self.neighbors.prior_deviations**2
         weights = prior / (prior + deviations**2) * np.array([d.loaded for d, _ in cells], dtype=float)[:, None]
@@ -156,8 +156,8 @@ def fit(rows: Sequence[MeasuredLoad], weights: Array, *, threads: int = 0) -> Se
         for column, known in enumerate(np.isfinite(residuals).T)
     )
     timed = np.flatnonzero(np.isfinite(first_ms)).tolist()
-    kin = kin_of([cells[i] for i in timed], x[timed], [rows[i].engine_version for i in timed])
-    return ServingModel(coefficients, token_trees, first_trees, Neighbors.fit(kin, residuals[timed], weights[timed]))
+    points = points_of([cells[i] for i in timed], x[timed], [rows[i].engine_version for i in timed])
+    return ServingModel(coefficients, token_trees, first_trees, Neighbors.fit(points, residuals[timed], weights[timed]))
 
 
 def times_of(rows: Sequence[MeasuredLoad]) -> tuple[Array, Array]:

@@ -157,7 +157,7 @@ def test_a_limit_is_judged_by_the_unfavourable_end() -> None:
     assert violations(Constraints(max_latency_ms=15), told, H100, None) is None
     wrong = violations(Constraints(max_latency_ms=12), told, H100, None)
     assert wrong == "latency may reach 15 ms, over the 12 asked (p50 10)"
-    assert violations(Constraints(max_latency_ms=9), told, H100, None) == "latency 10 ms, over the 9 asked"
+    assert violations(Constraints(max_latency_ms=9), told, H100, None) == "latency 10 ms (p50), over the 9 asked"
 
 
 def test_a_figure_without_limits_is_not_taken_for_one_that_never_scatters() -> None:

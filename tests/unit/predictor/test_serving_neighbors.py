@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predictor.serving.neighbors import Kin, Neighbors, from_document, to_document
+from predictor.serving.neighbors import Neighbors, Points, from_document, to_document
 
 USERS, DEVICES = (1, 4, 16, 64), (1, 2, 4)
 CAMPAIGNS = (("llama", "H100", "vllm", 0.6), ("llama", "B200", "trtllm", -0.3), ("qwen", "H100", "sglang", 0.1))
 
 
-def kin(rows: list[tuple[str, str, str, int, int]], version: str = "1") -> Kin:
+def points(rows: list[tuple[str, str, str, int, int]], version: str = "1") -> Points:
     """Loads of these models, devices, engines, users and numbers of devices; their ratios follow from the sizes."""
     ratios = np.array([[np.log(users), np.log(devices), 1.0] for *_, users, devices in rows])
     sizes = np.log(np.array([[users, 1024, 256, devices, 1] for *_, users, devices in rows], dtype=float))
-    return Kin(ratios, np.array([[*names, version, "fp8"] for *names, _, _ in rows]), sizes)
+    return Points(ratios, np.array([[*names, version, "fp8"] for *names, _, _ in rows]), sizes)
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +32,11 @@ def fitted(rows: list[tuple[str, str, str, int, int]]) -> Neighbors:
     beyond = {(m, d, e): offset for m, d, e, offset in CAMPAIGNS}
     drawn = np.random.default_rng(1).normal(0, 0.02, (len(rows), 2))
     residuals = np.array([[beyond[m, d, e], 2 * beyond[m, d, e]] for m, d, e, *_ in rows]) + drawn
-    return Neighbors.fit(kin(rows), residuals, np.ones(len(rows)))
+    return Neighbors.fit(points(rows), residuals, np.ones(len(rows)))
 
 
 def test_a_campaign_carries_over_to_a_layout_that_it_lacks(fitted: Neighbors) -> None:
-    [[token, first]], [[token_deviation, _]] = fitted.predict(kin([("llama", "H100", "vllm", 8, 8)]))
+    [[token, first]], [[token_deviation, _]] = fitted.predict(points([("llama", "H100", "vllm", 8, 8)]))
     assert token == pytest.approx(0.6, abs=0.15)
     assert first == pytest.approx(1.2, abs=0.3)
     assert token_deviation < 0.5 * fitted.prior_deviations[0]
@@ -44,13 +44,13 @@ def test_a_campaign_carries_over_to_a_layout_that_it_lacks(fitted: Neighbors) ->
 
 def test_an_unknown_version_is_the_newest_measured_and_another_one_is_less_alike(fitted: Neighbors) -> None:
     asked = [("llama", "H100", "vllm", 8, 8)]
-    deviations = {version: fitted.predict(kin(asked, version))[1][0, 0] for version in ("1", "", "2")}
+    deviations = {version: fitted.predict(points(asked, version))[1][0, 0] for version in ("1", "", "2")}
     assert deviations["1"] == deviations[""] < deviations["2"]
 
 
 def test_a_load_like_none_keeps_the_prior(fitted: Neighbors) -> None:
-    stranger = kin([("mamba", "MI300X", "tgi", 512, 8)])
-    stranger = Kin(stranger.ratios + 100, stranger.names, stranger.sizes)
+    stranger = points([("mamba", "MI300X", "tgi", 512, 8)])
+    stranger = Points(stranger.ratios + 100, stranger.names, stranger.sizes)
     means, deviations = fitted.predict(stranger)
     assert np.abs(means).max() < 0.01
     assert deviations[0] == pytest.approx(fitted.prior_deviations, rel=1e-3)
@@ -73,18 +73,18 @@ def test_a_load_like_none_keeps_the_prior(fitted: Neighbors) -> None:
 def test_no_prediction_is_surer_than_its_noise_or_less_sure_than_the_prior(
     fitted: Neighbors, asked: list[tuple[str, str, str, int, int]]
 ) -> None:
-    means, deviations = fitted.predict(kin(asked))
+    means, deviations = fitted.predict(points(asked))
     assert np.isfinite(means).all()
     assert (deviations > 0).all()
     assert (deviations <= fitted.prior_deviations * (1 + 1e-9)).all()
     # Each is predicted by itself: what is asked beside it changes nothing.
-    alone = [fitted.predict(kin([one]))[0][0] for one in asked]
+    alone = [fitted.predict(points([one]))[0][0] for one in asked]
     assert np.allclose(means, alone)
 
 
 def test_what_is_stored_predicts_the_same(fitted: Neighbors, rows: list[tuple[str, str, str, int, int]]) -> None:
     stored = from_document(json.loads(json.dumps(to_document(fitted))))
-    asked = kin([(m, d, e, 7, 3) for m, d, e, *_ in rows])
+    asked = points([(m, d, e, 7, 3) for m, d, e, *_ in rows])
     for mine, its in zip(fitted.predict(asked), stored.predict(asked), strict=True):
         assert np.allclose(mine, its, atol=2e-3)
     assert to_document(stored) == to_document(fitted)
@@ -93,5 +93,5 @@ def test_what_is_stored_predicts_the_same(fitted: Neighbors, rows: list[tuple[st
 def test_one_wild_residual_counts_for_no_more_than_the_largest(rows: list[tuple[str, str, str, int, int]]) -> None:
     residuals = np.zeros((len(rows), 2))
     residuals[0] = 50.0
-    wild = Neighbors.fit(kin(rows), residuals, np.ones(len(rows)))
+    wild = Neighbors.fit(points(rows), residuals, np.ones(len(rows)))
     assert wild.residuals.max() == 1.5
