@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from accel_platform.cli.output import follow_log, note, print_json, print_table
+from accel_platform.cli.output import can_import, follow_log, note, print_json, print_table
 from accel_platform.durations import format_duration
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 TO_MEASURE = "to measure"
 """State of a cell in a plan; followed by a colon where something is to be known."""
-_CONFIRMING = 3
-"""Processes by which `accel regress check --confirm` decides at least."""
 _CELL = ("model_id", "hardware", "mode", "precision", "batch_size", "sequence_length")
 TOP = 10
 """Operators shown per cell; the trace has all of them."""
@@ -49,7 +47,8 @@ def measure_and_print(
         if planned.wanted and not as_json:
             print_summary(summaries[-1], planned.options)
     if planned.wanted:
-        if not as_json:
+        # A host that only measures has no checks, and lacks what they need.
+        if repeat > 1 and not as_json and can_import("duckdb"):
             _print_noise([result for summary in summaries for result in summary.results])
         follow_log(planned.settings)
     if as_json:
@@ -63,6 +62,9 @@ def measure_and_print(
 
 def _print_noise(results: Sequence[ResultRecorded]) -> None:
     """Print for each cell measured often enough which changes a check will tell from noise."""
+    from statistics import harmonic_mean
+
+    from accel_platform.analysis.regressions.check import MIN_CONFIRMING_RUNS
     from accel_platform.analysis.regressions.regression_test import MIN_EARLIER_PROCESSES
     from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
     from accel_platform.analysis.stats.significance import estimate_noise_level
@@ -76,22 +78,21 @@ def _print_noise(results: Sequence[ResultRecorded]) -> None:
     for found in cells.values():
         if len(found) < MIN_EARLIER_PROCESSES:
             continue
-        disturbed = sum(_is_disturbed(result) for result in found)
-        pooled = 2 * len(found) * _CONFIRMING / (len(found) + _CONFIRMING)
-        noise = estimate_noise_level([median_ns(result.samples_ns) for result in found], processes=pooled)
+        of_each_side = harmonic_mean((len(found), MIN_CONFIRMING_RUNS))
+        noise = estimate_noise_level([median_ns(result.samples_ns) for result in found], processes=of_each_side)
         rows.append(
             {
                 **{name: getattr(found[0], name) for name in _CELL},
                 "processes": len(found),
-                "disturbed": disturbed,
+                "disturbed": sum(map(_is_disturbed, found)),
                 "tells_percent": 100 * noise,
             }
         )
     if rows:
         print_table(rows)
         note(
-            f"tells_percent: change that `accel regress check` tells from noise, of {_CONFIRMING} processes against "
-            "these; disturbed: those that waited for other processes, measure again where most did"
+            f"tells_percent: change that `accel regress check` tells from noise, of {MIN_CONFIRMING_RUNS} processes "
+            "against these; disturbed: those that waited for other processes, measure again where most did"
         )
 
 
@@ -276,8 +277,9 @@ def _note_disturbed(results: Sequence[ResultRecorded]) -> None:
 def _is_disturbed(result: ResultRecorded) -> bool:
     from accel_platform.bench.measure.contention import Contention, disturbance_by_others
 
-    seen = result.environment.get("contention") if result.status == "ok" and result.environment else None
-    return seen is not None and disturbance_by_others(Contention(**seen)) is not None
+    measured = result.status == "ok" and result.environment
+    seen: dict[str, Any] = (result.environment.get("contention") if measured else None) or {}
+    return bool(seen) and disturbance_by_others(Contention(**seen)) is not None
 
 
 def _varies_in_length(rows: Sequence[Mapping[str, Any]]) -> bool:

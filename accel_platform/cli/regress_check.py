@@ -104,6 +104,7 @@ def _remeasure(settings: Settings, reader: Reader, candidate: RunSet, doubtful: 
     """Remeasure the suspect cells as the candidate's runs did. Return the run ids, none for runs of other hosts."""
     import json
 
+    from accel_platform.analysis.regressions.check import MAX_CONFIRMING_RUNS, MIN_CONFIRMING_RUNS
     from accel_platform.bench.plan.plan import result_key
     from accel_platform.bench.plan.run_options import commit_from_environment
     from accel_platform.bench.run.repetition import remeasure_cells
@@ -117,7 +118,7 @@ def _remeasure(settings: Settings, reader: Reader, candidate: RunSet, doubtful: 
         )
     wanted = {result_key(decision.series) for decision in doubtful}
     most = max(decision.processes_needed or 0 for decision in doubtful)
-    times = min(max(most, 3), 5)
+    times = min(max(most, MIN_CONFIRMING_RUNS), MAX_CONFIRMING_RUNS)
     cells = (
         "1 cell is suspect: measuring it" if len(wanted) == 1 else f"{len(wanted)} cells are suspect: measuring them"
     )
@@ -170,39 +171,30 @@ def _print(checked: Check, format_: CheckFormat, *, record: bool) -> None:
         ]
         print_table(rows, empty="No cell was measured on either side.")
         note(f"{regressions.title(checked)}.")
-        if (ids := _ids(checked, "regressed")) and record:
+        ids = [one for d in checked.decisions if d.state == "regressed" and (one := _regression_id(d))]
+        if ids and record:
             note(
                 f"If that is as it should be: accel regress accept {' '.join(ids)} --reason WHY --by NAME; "
                 "`reject` where it is the machine's fault."
             )
 
 
-def _ids(checked: Check, state: str) -> list[str]:
-    """Return the ids under which decisions of a state are recorded."""
+def _regression_id(decision: Decision) -> str | None:
+    """Return the id under which a decision is recorded; None for one that is not."""
     from accel_platform.analysis.regressions.changepoint_history import regression_id
 
-    found = [decision for decision in checked.decisions if decision.state == state]
-    return [regression_id(d.series, d.first_result) for d in found if d.first_result is not None]
+    first = decision.first_result
+    return regression_id(decision.series, first) if decision.moved and first is not None else None
 
 
 def as_document(checked: Check) -> dict[str, Any]:
     """Return the check as a JSON document."""
     from dataclasses import asdict
 
-    from accel_platform.analysis.regressions.changepoint_history import regression_id
-
     cells = []
     for decision in checked.decisions:
-        first = decision.first_result
-        alerts = decision.moved and first is not None
         fields = {name: value for name, value in vars(decision).items() if name != "series"}
-        cells.append(
-            {
-                **decision.series.model_dump(),
-                **fields,
-                "regression_id": regression_id(decision.series, first) if alerts and first else None,
-            }
-        )
+        cells.append({**decision.series.model_dump(), **fields, "regression_id": _regression_id(decision)})
     return {
         "exit_code": checked.exit_code,
         "baseline": asdict(checked.baseline),

@@ -77,6 +77,7 @@ def test_it_measures_and_exports_and_the_whole_platform_imports(measuring: Path,
     small = ["--models", "bert-tiny", "--hardware", "cpu", "--batch-sizes", "1", "--effort", "quick"]
     [measured] = json.loads(_run([accel, "bench", "run", *small, "--json"], tmp_path))["results"]
     assert measured["status"] == "ok"
+    assert "bert-tiny" in _run([accel, "bench", "run", *small, "--repeat", "2"], tmp_path)
     _run([accel, "bench", "request", *small], tmp_path)
     [taken] = json.loads(_run([accel, "bench", "take", "--json"], tmp_path))
     assert taken["state"] == "done"
@@ -93,5 +94,5 @@ def test_it_measures_and_exports_and_the_whole_platform_imports(measuring: Path,
         [*whole, "db", "query", query, "--json"], env=environment, check=True, capture_output=True, text=True
     )
     rows = json.loads(answer.stdout)
-    assert [row["model_id"] for row in rows] == ["bert-tiny", "bert-tiny"]
+    assert [row["model_id"] for row in rows] == ["bert-tiny"] * 4
     assert round(measured["latency_p50_ms"], 4) in [row["p50_ms"] for row in rows]

@@ -22,6 +22,8 @@ from accel_platform.warehouse.reader import Reader
 
 CANNOT_DECIDE = 2
 """Exit code of a check that decides nothing."""
+MIN_CONFIRMING_RUNS, MAX_CONFIRMING_RUNS = 3, 5
+"""Bounds on the runs that measure suspicious cells once more."""
 _STATES: tuple[State, ...] = get_args(State)
 
 
@@ -155,8 +157,8 @@ def _at_level(
 ) -> list[ProcessResult]:
     """Return the first processes at an accepted level, as many as the noise estimate needs.
 
-    The first, and none since a shift that is open: else a regression that was found and pushed once more would
-    be its own baseline.
+    The first, none at the level of a later shift, and none at all since one that is open: else a regression that was
+    found and pushed once more would be its own baseline.
     """
     shifts = [shift for shift in unaccepted if shift.first_result > level.first_result]
     end = next((shift.first_result for shift in shifts if shift.is_open), None)
@@ -194,7 +196,7 @@ def _decide_two_sided(cell: _Cell, decided: ShiftDecisions, min_change_percent: 
         why = "its shift was rejected"
         return Decision(cell.series, "ok", why, processes_before=len(cell.before), processes_after=cell.rejected)
     if cell.level is not None and not cell.before:
-        return _accept(cell, cell.level)
+        return _decide_accepted(cell, cell.level)
     decision = decide(
         cell.series,
         cell.before,
@@ -213,8 +215,8 @@ def _decide_two_sided(cell: _Cell, decided: ShiftDecisions, min_change_percent: 
     return replace(decision, first_result=cell.after[0].result_id)
 
 
-def _accept(cell: _Cell, level: AcceptedShift) -> Decision:
-    """Return the decision on the commit whose level a person accepted, with the medians of both sides."""
+def _decide_accepted(cell: _Cell, level: AcceptedShift) -> Decision:
+    """Decide a cell whose own level a person accepted: it passes, with the medians of both sides."""
     was, now = ([process.median_ms for process in side if process.median_ms] for side in (cell.replaced, cell.after))
     before_ms, after_ms = (median(side) if side else None for side in (was, now))
     return Decision(
