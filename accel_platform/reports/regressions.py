@@ -124,7 +124,7 @@ def why(decision: Decision) -> str:
     if needed and needed > there:
         few = needed <= MOST_PROCESSES
         more = f"{needed} processes a side would tell" if few else "more processes would hardly tell here"
-    left_out = f"{decision.left_out} in doubt left out" if decision.left_out else None
+    left_out = f"{decision.left_out} failed or in doubt, left out" if decision.left_out else None
     return "; ".join(part for part in (decision.reason, more, left_out) if part)
 
 

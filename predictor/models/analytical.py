@@ -89,12 +89,11 @@ def roofline_terms(sample: Sample) -> tuple[float, float, float, float]:
     replaced by the median of its kind in the spec sheet. Figures of such a device tell how far it is from that; a
     device without figures is not supported (`has_known_rates`).
     """
-    peak, bandwidth = sample.peak_flops, sample.bandwidth
+    work, peak, bandwidth = sample.work, sample.peak_flops, sample.bandwidth
     if math.isnan(peak) or math.isnan(bandwidth):
         median_peak, median_bandwidth = _median_rates(sample.kind, weight_bytes(sample.precision, sample.mode) <= 2)
         peak = median_peak * sample.devices if math.isnan(peak) else peak
         bandwidth = median_bandwidth * sample.devices if math.isnan(bandwidth) else bandwidth
-    work = sample.work
     reading = 1e3 * work.weight_bytes / bandwidth
     if sample.mode == "generation":
         return 1e3 * work.flops / peak, 1e3 * work.activation_bytes / bandwidth, reading, work.steps

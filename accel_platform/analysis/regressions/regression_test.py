@@ -71,11 +71,11 @@ class Decision:
     disturbed: bool = False
     """Whether other processes disturbed one side, so that its figures may be any factor off and decide nothing."""
     left_out: int = 0
-    """Processes of both sides that were measured and do not count, because they are in doubt."""
+    """Processes of both sides that were measured and do not count: they failed or are in doubt."""
     accepted: bool = False
-    """Whether it is `ok` because a person accepted the candidate's own level."""
+    """True if a person accepted the candidate's own level, and it is `ok` for that."""
     accepted_baseline: bool = False
-    """Whether a level that a person accepted takes the baseline's place."""
+    """True if a level that a person accepted takes the baseline's place."""
     commits_before: tuple[str, ...] = ()
     commits_after: tuple[str, ...] = ()
 
@@ -143,9 +143,12 @@ def decide(
         return _decide_failing(decision, baseline, candidate)
     if any(len(process.samples_ns) < MIN_MEDIAN_SAMPLES for process in (*before, *after)):
         return replace(decision, reason=f"a process has fewer than {MIN_MEDIAN_SAMPLES} samples, which a median needs")
-    if not any(process.disturbed for process in (*before, *after)):
-        others = _undisturbed(others)
-    levels = _levels(others, accepted, apart)
+    earlier = [process for process in others if process.verified and process.median_ms]
+    calm = [process for process in earlier if not process.disturbed]
+    # Unless the compared ones were disturbed, too, disturbed processes say nothing of their noise.
+    if len(calm) >= MIN_EARLIER_PROCESSES and not any(process.disturbed for process in (*before, *after)):
+        earlier = calm
+    levels = _levels(earlier, accepted, apart)
     return _decide_by_samples(decision, before, after, levels, min_change_percent / 100)
 
 
@@ -287,31 +290,25 @@ class _Level:
         return [math.exp(value) for value in np.clip(logs, -width, width)]
 
 
-def _undisturbed(processes: Sequence[ProcessResult]) -> Sequence[ProcessResult]:
-    """Return the processes that others did not disturb, where these are enough to give the noise."""
-    calm = [process for process in processes if not process.disturbed]
-    return calm if sum(bool(p.verified and p.median_ms) for p in calm) >= MIN_EARLIER_PROCESSES else processes
-
-
 def _levels(
-    others: Sequence[ProcessResult], accepted: Collection[UUID], apart: Sequence[Collection[UUID]]
+    earlier: Sequence[ProcessResult], accepted: Collection[UUID], apart: Sequence[Collection[UUID]]
 ) -> list[_Level]:
-    """Divide the newest of the other processes at shifts of the series, and at shifts that a person accepted.
+    """Divide the newest processes at shifts of the series, and at shifts that a person accepted.
 
-    The levels of `apart` are taken out first. One with a single process says nothing of noise.
+    The levels of `apart` are taken out first. One with a single process says nothing of noise. All have a median.
     """
-    known = [(p.result_id, p.median_ms) for p in others if p.verified and p.median_ms][-MAX_EARLIER_PROCESSES:]
-    left_again = set().union(*apart)
-    parts = [[one for one in known if one[0] in ids] for ids in apart]
-    levels = [_Level(*zip(*part, strict=True)) for part in parts if len(part) > 1]
-    stayed = [one for one in known if one[0] not in left_again]
-    if not stayed:
-        return levels
-    ids, medians = zip(*stayed, strict=True)
-    cuts = {change.index for change in find_changes(medians)}
-    cuts |= {sum(result_id < first for result_id in ids) for first in accepted}
-    bounds = sorted({0, *cuts, len(ids)})
-    return [*levels, *(_Level(ids[a:b], medians[a:b]) for a, b in pairwise(bounds))]
+    newest = earlier[-MAX_EARLIER_PROCESSES:]
+    left_again = [[p for p in newest if p.result_id in ids] for ids in apart]
+    stayed = [p for p in newest if not any(p.result_id in ids for ids in apart)]
+    cuts = {change.index for change in find_changes(_medians_ms(stayed))}
+    cuts |= {sum(p.result_id < first for p in stayed) for first in accepted}
+    bounds = sorted({0, *cuts, len(stayed)})
+    parts = [*(part for part in left_again if len(part) > 1), *(stayed[a:b] for a, b in pairwise(bounds))]
+    return [_Level(tuple(p.result_id for p in part), _medians_ms(part)) for part in parts]
+
+
+def _medians_ms(processes: Sequence[ProcessResult]) -> tuple[float, ...]:
+    return tuple(process.median_ms for process in processes if process.median_ms)
 
 
 def _holds_without_extreme(

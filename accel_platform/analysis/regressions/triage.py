@@ -49,14 +49,14 @@ class UnacceptedShift:
 
     first_result: UUID
     evidence: frozenset[UUID]
-    """Results that showed it."""
+    """Results that showed it, the first at its level among them."""
     commits: frozenset[str]
     """Commits at its level."""
     is_open: bool
 
     def includes(self, process: ProcessResult) -> bool:
         """Return whether a process measured the level of this shift."""
-        return process.commit in self.commits or process.result_id in {self.first_result, *self.evidence}
+        return process.commit in self.commits or process.result_id in self.evidence
 
 
 def recorded_shifts(reader: Reader, selection: Selection, *, state: str | None = None) -> list[dict[str, Any]]:
@@ -88,7 +88,7 @@ def read_decisions(reader: Reader) -> ShiftDecisions:
         accepted.setdefault(_series(row), []).append(shift)
     unaccepted: dict[MeasuredSeries, list[UnacceptedShift]] = {}
     for row in reader.rows(_UNACCEPTED):
-        evidence, commits = frozenset(row["evidence"]), frozenset(row["commits_after"] or ())
+        evidence, commits = frozenset((row["first_result"], *row["evidence"])), frozenset(row["commits_after"] or ())
         unaccepted.setdefault(_series(row), []).append(
             UnacceptedShift(row["first_result"], evidence, commits, is_open=row["state"] == "open")
         )
