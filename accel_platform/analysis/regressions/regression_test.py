@@ -86,8 +86,8 @@ class Decision:
 
     @property
     def alerts(self) -> bool:
-        """True if the cell moved, certainly or not, which another measurement would settle."""
-        return self.moved or self.disturbed or self.state == "suspicious"
+        """True if the cell moved, certainly or not, or is too noisy to tell: another measurement would settle it."""
+        return self.moved or self.disturbed or self.processes_needed is not None
 
 
 def decide(

@@ -149,6 +149,7 @@ def test_a_series_too_noisy_to_show_anything_does_not_pass_for_unchanged() -> No
     found = decide(SERIES, [old[4], old[8]], new, old)
     assert (found.state, found.change_percent) == ("insufficient_data", 0)
     assert "too noisy" in (found.reason or "")
+    assert found.alerts, "another measurement may tell"
     assert found.processes_needed is not None
     assert found.processes_needed > 10
 
