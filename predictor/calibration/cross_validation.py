@@ -171,20 +171,25 @@ def calibrate_regimes(holdouts: dict[Regime, HoldoutPredictions]) -> RegimeCalib
 
 def _calibrate_places(regime: Regime, samples: Sequence[Sample], errors: Array) -> dict[str, Calibration]:
     """Return the calibration of each place with enough groups, by absolute log errors of held-out samples."""
-    is_new_device = regime in NEW_DEVICE_REGIMES
     groups, places = np.array(_groups(regime, samples)), np.array(_places(regime, samples))
-    found = {}
-    for place in [*([] if is_new_device else [ANYWHERE]), *sorted(set(places.tolist()))]:
-        here = np.full(len(samples), True) if place == ANYWHERE else places == place
-        count = len(set(groups[here].tolist()))
-        if place != ANYWHERE and not is_new_device and count < _MANY_GROUPS:
-            continue
-        calibrator = calibrate_worst_group if is_new_device and count < _MANY_GROUPS else calibrate
-        try:
-            found[place] = calibrator(errors[here], groups[here].tolist())
-        except ValueError:
-            continue
-    return found
+    calibrated = {
+        place: _calibrate_place(regime, place, errors[here], groups[here].tolist())
+        for place in [ANYWHERE, *sorted(set(places.tolist()))]
+        for here in (places == place if place != ANYWHERE else np.full(len(samples), True),)
+    }
+    return {place: found for place, found in calibrated.items() if found is not None}
+
+
+def _calibrate_place(regime: Regime, place: str, errors: Array, groups: Sequence[str]) -> Calibration | None:
+    """Return the calibration of a place by its absolute log errors; None where they are of too few groups."""
+    is_new_device, many = regime in NEW_DEVICE_REGIMES, len(set(groups)) >= _MANY_GROUPS
+    if is_new_device if place == ANYWHERE else not (is_new_device or many):
+        return None
+    calibrator = calibrate if many or not is_new_device else calibrate_worst_group
+    try:
+        return calibrator(errors, groups)
+    except ValueError:
+        return None
 
 
 def _groups(regime: Regime, samples: Sequence[Sample]) -> list[str]:
@@ -211,15 +216,17 @@ def held_out_half_widths(regime: Regime, samples: Sequence[Sample], errors: Arra
 
     `errors` are absolute log errors. These are the intervals that a predictor of this regime serves.
     """
-    groups = np.array(_groups(regime, samples))
+    groups, places = np.array(_groups(regime, samples)), np.array(_places(regime, samples))
     limits = np.full((len(samples), 2), np.nan)
     for group in np.unique(groups):
-        others = np.flatnonzero(groups != group).tolist()
-        places = _calibrate_places(regime, [samples[i] for i in others], errors[others])
-        calibrations = RegimeCalibrations({regime: places})
-        for i in np.flatnonzero(groups == group).tolist():
-            if (found := calibrations.find(regime, samples[i])) is not None:
-                limits[i] = found.half_width, found.level
+        others = groups != group
+        for place in np.unique(places[~others]):
+            here = others & (places == place)
+            found = _calibrate_place(regime, place, errors[here], groups[here].tolist()) or _calibrate_place(
+                regime, ANYWHERE, errors[others], groups[others].tolist()
+            )
+            if found is not None:
+                limits[~others & (places == place)] = found.half_width, found.level
     return limits
 
 
