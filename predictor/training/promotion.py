@@ -7,12 +7,15 @@ are fitted on both sets with the same families held out, and tested on these.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import binomtest
+from threadpoolctl import threadpool_limits
 
 from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import Event, EventLog
@@ -22,7 +25,7 @@ from predictor.calibration.cross_validation import MIN_SAMPLES, ROUNDS, subsampl
 from predictor.calibration.cv_splits import group_folds
 from predictor.calibration.predictor import Predictor
 from predictor.data.samples import Sample
-from predictor.models.latency_model import LatencyModel, log_latency
+from predictor.models.latency_model import LatencyModel, LatencyPrediction, log_latency
 from predictor.training import artifact
 from predictor.training.manifest import Manifest
 
@@ -279,8 +282,8 @@ def _paired_errors(ours: Sequence[Sample], theirs: Sequence[Sample]) -> PairedEr
 
     None where there are too few.
     """
-    configurations = {sample.without_figures() for sample in theirs}
-    shared = [sample for sample in ours if sample.without_figures() in configurations]
+    configurations = {sample.configuration() for sample in theirs}
+    shared = [sample for sample in ours if sample.configuration() in configurations]
     tested = subsample_models(shared if len(shared) >= MIN_SAMPLES else ours)
     tested_models = {sample.model for sample in tested}
     # Large sets are cut to the tested models, since a subsample of their own may hold none of these.
@@ -289,20 +292,25 @@ def _paired_errors(ours: Sequence[Sample], theirs: Sequence[Sample]) -> PairedEr
         for samples in map(subsample_models, (ours, theirs))
     ]
     folds = group_folds([sample.family for sample in tested], _FOLDS)
-    errors: list[tuple[float, float]] = []
-    families: list[str] = []
-    for fold in np.unique(folds):
-        test = [tested[i] for i in np.flatnonzero(folds == fold)]
-        held_out = {sample.family for sample in test}
-        models = []
-        for samples in training_sets:
-            train = [sample for sample in samples if sample.family not in held_out]
-            if len(train) >= MIN_SAMPLES:
-                models.append(LatencyModel(train, rounds=ROUNDS))
-        test = [sample for sample in test if all(model.unsupported_reason(sample) is None for model in models)]
-        if len(models) == 2 and test:
+    tests = [[tested[i] for i in np.flatnonzero(folds == fold)] for fold in np.unique(folds)]
+    # Threads suffice, because boosting releases the GIL.
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=2) as pool:
+        both = [pool.map(_predict_unseen, repeat(samples), tests) for samples in training_sets]
+        errors: list[tuple[float, float]] = []
+        families: list[str] = []
+        for test, ours_of_test, theirs_of_test in zip(tests, *both, strict=True):
+            if ours_of_test is None or theirs_of_test is None:
+                continue
+            supported = np.flatnonzero(ours_of_test.supported & theirs_of_test.supported).tolist()
             truth = log_latency(test)
-            pairs = [np.abs(np.expm1(model.predict(test).logs - truth)).tolist() for model in models]
-            errors += zip(*pairs, strict=True)
-            families += [sample.family for sample in test]
+            pairs = (np.abs(np.expm1(found.logs - truth))[supported] for found in (ours_of_test, theirs_of_test))
+            errors += zip(*(pair.tolist() for pair in pairs), strict=True)
+            families += [test[i].family for i in supported]
     return PairedErrors(np.array(errors), families) if errors else None
+
+
+def _predict_unseen(samples: Sequence[Sample], test: Sequence[Sample]) -> LatencyPrediction | None:
+    """Predict the test samples by a model of all samples but their families; None where too few are left."""
+    held_out = {sample.family for sample in test}
+    train = [sample for sample in samples if sample.family not in held_out]
+    return LatencyModel(train, rounds=ROUNDS).predict(test) if len(train) >= MIN_SAMPLES else None

@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
 import lightgbm
+from threadpoolctl import threadpool_limits
 
 from accel_platform.errors import AccelError
 from accel_platform.events import Event, EventLog
@@ -35,7 +36,7 @@ from predictor.calibration.predictor import (
     own_group,
 )
 from predictor.data.dataset import TrainingSet, load_training_set
-from predictor.data.samples import Sample
+from predictor.data.samples import Sample, WorkloadCost, field_values
 from predictor.models.latency_model import LatencyModel
 from predictor.models.residual_trees import FEATURE_SCHEMA
 from predictor.training import artifact
@@ -181,7 +182,9 @@ def fit_predictor(
     fitted: Mapping[str, FittedGroup] | None = None,
 ) -> tuple[Predictor, dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
     """Fit a predictor to the samples by mode; return it with its held-out errors by mode, and its metrics."""
-    modes, holdouts, latency = fit_modes(samples, notify, fitted)
+    # Each fit has a thread; those of the linear algebra would wait for work beside it, busily.
+    with threadpool_limits(1, user_api="blas"):
+        modes, holdouts, latency = fit_modes(samples, notify, fitted)
     everything = [sample for mode_samples in samples.values() for sample in mode_samples]
     # Publishers call many things a peak of memory (AI Hub's is of the NPU's driver): only own ones are of a process.
     memory = MemoryModel.fit([sample for sample in everything if sample.own])
@@ -321,7 +324,7 @@ def _dataset_sha256(samples: dict[str, list[Sample]], failed: Sequence[tuple[Sam
     """Return a hash of all that training depends on except the code."""
     # Not by `astuple`, because copying 25,000 samples takes a second.
     rows = [
-        [[*(vars(sample) | {"work": [*vars(sample.work).values()]}).values()] for sample in group]
+        [[[*vars(v).values()] if isinstance(v, WorkloadCost) else v for v in field_values(sample)] for sample in group]
         for group in samples.values()
     ]
     failures = sorted([repr(astuple(sample)), kind] for sample, kind in failed)
