@@ -13,7 +13,8 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events.types import Hardware
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
 from predictor.data.evidence import Evidence, Target
-from predictor.data.samples import UNSTATED, device_spec_for
+from predictor.data.number_widths import UNSTATED
+from predictor.data.samples import device_spec_for
 from predictor.schemas.requests import OwnDevice
 from predictor.schemas.responses import ExclusionCause
 

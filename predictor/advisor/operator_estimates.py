@@ -11,7 +11,7 @@ from predictor.advisor.model_estimates import Cell, nearest_neighbors
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate
 from predictor.data.evidence import Evidence
-from predictor.data.samples import UNSTATED
+from predictor.data.number_widths import UNSTATED
 from predictor.data.traced_models import traced_operators
 from predictor.operators.device_rates import DeviceRates, device_rates
 from predictor.operators.kernels import BITS

@@ -13,7 +13,9 @@ from accel_platform.precisions import PRECISIONS
 from predictor.advisor.answer_cache import AnswerCache
 from predictor.calibration.predictor import Predictor
 from predictor.data.evidence import Evidence
-from predictor.data.samples import IMAGES, LAYER_OUTPUTS, Sample, weight_bytes
+from predictor.data.number_widths import weight_bytes
+from predictor.data.roofline import LAYER_OUTPUTS
+from predictor.data.samples import IMAGES, Sample
 from predictor.data.traced_models import ItemCost
 
 

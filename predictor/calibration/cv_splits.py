@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from predictor.data.roofline import has_known_rates
 from predictor.data.samples import Sample
-from predictor.models.analytical import has_known_rates
 
 Indices = npt.NDArray[np.int64]
 Split = Callable[[Sequence[Sample]], Iterator[tuple[Indices, Indices]]]

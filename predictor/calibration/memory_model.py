@@ -18,7 +18,8 @@ from scipy.optimize import least_squares
 from predictor.calibration.conformal import Calibration, calibrate, calibrate_worst_group, empirical_coverage
 from predictor.calibration.cross_validation import MIN_SAMPLES
 from predictor.calibration.cv_splits import group_folds
-from predictor.data.samples import Sample, weight_bytes
+from predictor.data.number_widths import weight_bytes
+from predictor.data.samples import Sample
 from predictor.schemas.responses import Interval
 
 Array = npt.NDArray[np.float64]

@@ -69,7 +69,7 @@ def load_training_set(reader: Reader) -> TrainingSet:
     devices = {device.target: device for device in observed_devices(reader)}
     rows = _rows(reader, "usable_results", f"{LATENCY} > 0")
     stated_costs = _stated_costs(rows)
-    runs: dict[Sample, list[Sample]] = defaultdict(list)
+    runs: dict[tuple[Any, ...], list[Sample]] = defaultdict(list)
     skipped: Counter[str] = Counter()
     for row in rows:
         sample = _sample_from_row(row, stated_costs, models, devices)
@@ -80,31 +80,33 @@ def load_training_set(reader: Reader) -> TrainingSet:
         ):
             sample = "faster than its device at full speed"
         if isinstance(sample, Sample):
-            runs[_configuration(sample)].append(sample)
+            runs[sample.configuration()].append(sample)
         else:
             skipped[sample] += 1
     # A cell counts once however often it failed, as one that ran does: else retries would raise the share of failures.
-    failed: dict[Sample, tuple[datetime, str]] = {}
+    failed: dict[tuple[Any, ...], tuple[datetime, str, Sample]] = {}
     for row in _rows(reader, "judged_results", "counts AND status = 'failed'"):
         sample = _sample_from_row(row, stated_costs, models, devices)
-        if isinstance(sample, Sample) and (cell := _configuration(sample)) not in runs:
+        if isinstance(sample, Sample) and (cell := sample.configuration()) not in runs:
             kind = row["failure_class"] or "error"
-            newest = row["recorded_at"], "out_of_memory" if kind in _MEMORY_FAILURES else kind
-            failed[cell] = max(newest, failed.get(cell, newest))
+            newest = row["recorded_at"], "out_of_memory" if kind in _MEMORY_FAILURES else kind, _failed_cell(sample)
+            failed[cell] = max(newest, failed.get(cell, newest), key=lambda found: found[:2])
     measured = [_median_sample(samples) for samples in runs.values()]
-    return TrainingSet(measured, [(cell, kind) for cell, (_, kind) in failed.items()], dict(sorted(skipped.items())))
+    return TrainingSet(measured, [(cell, kind) for _, kind, cell in failed.values()], dict(sorted(skipped.items())))
 
 
-def _configuration(sample: Sample) -> Sample:
-    """Return the key of a configuration, equal for a pack's figure and the same one that somebody imported."""
+def _failed_cell(sample: Sample) -> Sample:
+    """Return the cell of a failed run, whoever ran it."""
     return replace(sample, own=False, latency_ms=math.nan, memory_peak_mib=math.nan)
 
 
 def _rows(reader: Reader, table: str, condition: str) -> list[dict[str, Any]]:
     rows = reader.rows(_QUERY.format(table=table, condition=condition))
+    # Thousands of rows share one environment.
+    environments = {text: json.loads(text or "{}") for text in {row["environment"] for row in rows}}
     for row in rows:
         row["original"] = json.loads(row["original"] or "{}")
-        row["environment"] = json.loads(row["environment"] or "{}")
+        row["environment"] = environments[row["environment"]]
     return rows
 
 

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
+
+import numpy as np
+import numpy.typing as npt
 
 _STEMS = (
     "vit", "patch", "res", "next", "efficient", "mobile", "swin", "mix", "se", "eca", "nf", "dpn", "dense", "reg", "hr",
@@ -32,6 +36,12 @@ def architecture_features(name: str) -> tuple[float, ...]:
     plain = _DIGEST_SUFFIX.sub("", _normalize_name(name))
     blocks = [pattern.search(plain) is not None for pattern in _patterns()]
     return tuple(map(float, [*blocks, *(stem in plain for stem in _STEMS)]))
+
+
+def architecture_table(names: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Return the architecture features of each name, a row per name; many rows share few names."""
+    rows = {name: row for row, name in enumerate(dict.fromkeys(names))}
+    return np.array([architecture_features(name) for name in rows])[[rows[name] for name in names]]
 
 
 @lru_cache(maxsize=_CACHE_SIZE)

@@ -10,8 +10,8 @@ import csv
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cache, lru_cache
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
 from importlib.resources import files
 from operator import attrgetter
 from typing import Any
@@ -19,19 +19,13 @@ from typing import Any
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.hardware.device_spec import device_spec
 from accel_platform.hardware.peaks import peak_ops_per_s
-from accel_platform.precisions import PRECISIONS
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.data.evidence import KnownDevice, Target
+from predictor.data.number_widths import HALF_PRECISION_BYTES, UNSTATED, activation_bytes_per_number, weight_bytes
+from predictor.data.roofline import ALL_OPERATORS, LAYER_OUTPUTS, roofline_terms
 from predictor.data.traced_models import ItemCost
 
-UNSTATED = "unstated"
-LAYER_OUTPUTS, ALL_OPERATORS = "layers", "operators"
-"""Ways to count a model's activations: outputs of its layers, as timm, fvcore and this platform count them, or outputs
-of all operators, where only these are known. The latter are two to three times more and hardly predict the former.
-"""
 IMAGES, TOKENS, FIXED_SIZE = "images of a stated size", "tokens", "inputs of one unstated size"
-_HALF_PRECISION_BYTES = 2
-"""Bytes of a number in `amp`, in a key-value cache, and in a published checkpoint of unstated precision."""
 
 
 @dataclass(frozen=True)
@@ -97,25 +91,45 @@ class Sample:
 
     def key(self) -> tuple[Any, ...]:
         """Return all fields, with None in place of NaN, which is unequal to itself."""
-        return tuple(None if isinstance(v, float) and math.isnan(v) else v for v in _fields_of(self))
+        return _with_none(field_values(self))
 
-    def without_figures(self) -> Sample:
-        """Return the sample without figures: equal for all measurements of one configuration."""
-        return replace(self, latency_ms=math.nan, memory_peak_mib=math.nan)
+    def configuration(self) -> tuple[Any, ...]:
+        """Return a key that all measurements of one configuration share, of the log's users and of packs."""
+        return _with_none(_configuration_values(self))
 
-    @property
+    @cached_property
+    def roofline(self) -> tuple[float, float, float, float]:
+        """Return its `roofline_terms`; kept, because each of many models that are fitted to it asks."""
+        return roofline_terms(self)
+
+    @cached_property
+    def costs(self) -> tuple[float, ...]:
+        """Return parameters, FLOPs, activation bytes, size, batch, steps and devices; kept as `roofline` is."""
+        work = self.work
+        flops = max(work.flops, 1.0)
+        return work.parameters, flops, work.activation_bytes, self.size, self.batch_size, work.steps, self.devices
+
+    @cached_property
     def setting(self) -> str:
         """Name of what one benchmark campaign keeps fixed: devices, runtime and version."""
         return f"{self.devices} {self.device} {self.backend} {self.layout} {self.compiler} {self.version}"
 
-    @property
+    @cached_property
     def workload_key(self) -> tuple[str, str, int, float | None]:
         """Key of the workload, equal on every device."""
         size = None if math.isnan(self.size) else self.size
         return self.model, self.mode, self.batch_size if self.mode == "generation" else 0, size
 
 
-_fields_of = attrgetter(*(field.name for field in fields(Sample)))
+_FIELDS = tuple(field.name for field in fields(Sample))
+field_values = attrgetter(*_FIELDS)
+"""All fields of a sample, in order."""
+_configuration_values = attrgetter(*(name for name in _FIELDS if name not in ("own", "latency_ms", "memory_peak_mib")))
+
+
+def _with_none(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the values with None in place of NaN."""
+    return tuple([None if isinstance(v, float) and math.isnan(v) else v for v in values])
 
 
 def make_sample(
@@ -212,30 +226,6 @@ def find_published_decoder(name: str) -> Decoder | None:
     return next((decoder for stem, decoder in _published_decoders() if slug.startswith(stem)), None)
 
 
-@lru_cache(maxsize=1_024)
-def weight_bytes(precision: str, mode: str) -> float:
-    """Return the bytes of one weight by the precision's name: half a byte for `int4`.
-
-    A name without bits means float32, or 16 bits for generation and `amp`.
-    """
-    precision_spec = PRECISIONS.get(precision)
-    if precision_spec:
-        return precision_spec.weight_bytes
-    bits = re.search(r"(64|32|16|8|4)", precision)
-    if bits:
-        return int(bits.group()) / 8
-    return 4 if precision == UNSTATED and mode != "generation" else _HALF_PRECISION_BYTES
-
-
-@lru_cache(maxsize=1_024)
-def activation_bytes_per_number(precision: str) -> float:
-    """Return the bytes of a number between layers by the precision's name: 2 at least where the name is unknown."""
-    precision_spec = PRECISIONS.get(precision)
-    if precision_spec:
-        return precision_spec.activation_bytes
-    return max(_HALF_PRECISION_BYTES, weight_bytes(precision, "inference"))
-
-
 def _computed_in(precision: str, mode: str) -> str:
     """Return the precision that sets the peak: an unstated one is float32, or 16 bits for generation."""
     if precision != UNSTATED:
@@ -280,10 +270,10 @@ def _generation_cost(
     return WorkloadCost(
         parameters=model.parameters,
         flops=2 * model.active_parameters * batch * (input_tokens + output_tokens),
-        activation_bytes=_HALF_PRECISION_BYTES * model.moved(input_tokens, output_tokens) * batch * output_tokens,
+        activation_bytes=HALF_PRECISION_BYTES * model.moved(input_tokens, output_tokens) * batch * output_tokens,
         weight_bytes=model.read_parameters(batch) * weight_bytes(precision, "generation") * output_tokens,
         steps=output_tokens * model.layers,
-        held_bytes=_HALF_PRECISION_BYTES * model.held(input_tokens + output_tokens) * batch,
+        held_bytes=HALF_PRECISION_BYTES * model.held(input_tokens + output_tokens) * batch,
     )
 
 

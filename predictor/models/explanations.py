@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from accel_platform.table_io.values import rounded
 from predictor.data.samples import Sample
-from predictor.models.analytical import roofline_terms
 from predictor.models.latency_model import LatencyModel
 
 
@@ -41,7 +40,7 @@ def rank_contributions(
 
 
 def _describe_values(latency_model: LatencyModel, sample: Sample, typical: float) -> dict[str, str]:
-    computing, moving, reading, _ = roofline_terms(sample)
+    computing, moving, reading, _ = sample.roofline
     work, per_item = sample.work, sample.work.flops / sample.batch_size
     count = f"{sample.devices} x " if sample.devices > 1 else ""
     runtime = " ".join(filter(None, (sample.backend, sample.compiler, sample.layout)))

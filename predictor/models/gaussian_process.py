@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
 from predictor.data.fast_path import require_slow_path
-from predictor.data.features import architecture_features
+from predictor.data.features import architecture_table
 from predictor.data.samples import Sample
 from predictor.models.analytical import AdditiveRoofline
 
@@ -107,7 +107,7 @@ def _cost_features(samples: Sequence[Sample]) -> Array:
 
 
 def _embed(samples: Sequence[Sample], mean: Array, scale: Array) -> Array:
-    blocks = np.array([architecture_features(sample.model) for sample in samples], dtype=np.float64)
+    blocks = architecture_table([sample.model for sample in samples])
     return np.hstack([(_cost_features(samples) - mean) / scale / _LENGTH_SCALE, blocks * _BLOCK_SCALE])
 
 

@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from predictor.data.samples import Sample, weight_bytes
-from predictor.models.analytical import AdditiveRoofline, has_known_rates
+from predictor.data.number_widths import weight_bytes
+from predictor.data.roofline import has_known_rates
+from predictor.data.samples import Sample
+from predictor.models.analytical import AdditiveRoofline
 from predictor.models.few_shot import Correction
 from predictor.models.gaussian_process import ArchitectureGP
 from predictor.models.residual_trees import ROUNDS, ResidualTrees
@@ -150,10 +152,15 @@ class LatencyModel:
         by_device: dict[str, list[Sample]] = defaultdict(list)
         for sample in samples:
             by_device[sample.device].append(sample)
+        everything = [sample for _, few in sorted(by_device.items()) for sample in few]
+        if not everything:
+            return
+        logs = self._predict_uncorrected(everything)
+        beyond, residuals = self._beyond_analytical(everything, logs), log_latency(everything) - logs
+        first = 0
         for device, few in sorted(by_device.items()):
-            logs = self._predict_uncorrected(few)
-            beyond = self._beyond_analytical(few, logs)
-            self.corrections[device] = Correction.fit(few, beyond, log_latency(few) - logs)
+            here = slice(first, first := first + len(few))
+            self.corrections[device] = Correction.fit(few, beyond[here], residuals[here])
 
     def fit(self) -> FittedEnsembles:
         """Fit the specialist and the generalists in parallel, unless they are fitted already."""
@@ -188,11 +195,14 @@ class LatencyModel:
     def _predict_corrections(self, samples: Sequence[Sample], uncorrected: Array) -> Array:
         """Return the few-shot corrections in logs; 0 on devices without one."""
         logs = np.zeros(len(samples))
-        for device, correction in self.corrections.items():
-            here = [i for i, sample in enumerate(samples) if sample.device == device]
-            if here:
-                group = [samples[i] for i in here]
-                logs[here] = correction.predict(group, self._beyond_analytical(group, uncorrected[here]))
+        by_device: dict[str, list[int]] = defaultdict(list)
+        for i, sample in enumerate(samples):
+            if sample.device in self.corrections:
+                by_device[sample.device].append(i)
+        for device, here in by_device.items():
+            group = [samples[i] for i in here]
+            beyond = self._beyond_analytical(group, uncorrected[here])
+            logs[here] = self.corrections[device].predict(group, beyond)
         return logs
 
     def _predict_uncorrected(self, samples: Sequence[Sample], by_trees: Array | None = None) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from predictor.data.fast_path import require_slow_path
-from predictor.data.features import architecture_features
+from predictor.data.features import architecture_features, architecture_table
 from predictor.data.samples import Sample
 from predictor.models.analytical import AdditiveRoofline, roofline_terms_ms
 from predictor.models.tree_shap import TreeShapTable
@@ -98,21 +98,13 @@ class Encoder:
 
         The roofline terms follow, if they are features.
         """
-        rows = []
-        works = [(c.work, c.batch_size, c.size) for c in samples]
-        logs = np.log(
-            [
-                (w.parameters, max(w.flops, 1.0), w.activation_bytes, size, batch, w.steps, c.devices)
-                for c, (w, batch, size) in zip(samples, works, strict=True)
-            ]
-        ).tolist()
-        for c, (p, flops, written, size, batch, steps, devices) in zip(samples, logs, strict=True):
-            f, a = flops - batch, written - batch
-            cost = (p, f, a, size, batch, f - a, p - f, f - 2 * size, a - 2 * size, batch + a, steps)
-            codes = (known.get(getattr(c, name), np.nan) for name, known in self.codes.items())
-            rows.append((*cost, c.version, devices, *codes))
-        blocks = np.array([architecture_features(sample.model) for sample in samples], dtype=np.float64)
-        features = np.hstack([np.array(rows, dtype=np.float64), blocks])
+        p, flops, written, size, batch, steps, devices = np.log(np.array([s.costs for s in samples]).reshape(-1, 7)).T
+        f, a = flops - batch, written - batch
+        version = np.array([s.version for s in samples])
+        costs = (p, f, a, size, batch, f - a, p - f, f - 2 * size, a - 2 * size, batch + a, steps, version, devices)
+        codes = (np.array([known.get(getattr(s, name), np.nan) for s in samples]) for name, known in self.codes.items())
+        blocks = architecture_table([sample.model for sample in samples])
+        features = np.hstack([np.column_stack([*costs, *codes]), blocks])
         if not self.terms:
             return features
         parts = np.log(np.maximum(roofline_terms_ms(samples), 1e-12))

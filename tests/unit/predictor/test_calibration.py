@@ -20,7 +20,8 @@ from predictor.calibration.cross_validation import (
 from predictor.calibration.failure_model import OUT_OF_MEMORY, FailureModel
 from predictor.calibration.memory_model import MemoryModel
 from predictor.calibration.predictor import Prediction, Predictor, own_group
-from predictor.data.samples import ALL_OPERATORS, TOKENS, Sample
+from predictor.data.roofline import ALL_OPERATORS
+from predictor.data.samples import TOKENS, Sample
 from predictor.models.analytical import AdditiveRoofline
 from predictor.models.gaussian_process import ArchitectureGP
 from predictor.models.latency_model import log_latency

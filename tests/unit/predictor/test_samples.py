@@ -19,21 +19,20 @@ from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.data.dataset import load_training_set
 from predictor.data.evidence import Target, load_evidence, observed_devices
+from predictor.data.number_widths import weight_bytes
+from predictor.data.roofline import ALL_OPERATORS, LAYER_OUTPUTS, has_known_rates
 from predictor.data.samples import (
-    ALL_OPERATORS,
     FIXED_SIZE,
     IMAGES,
-    LAYER_OUTPUTS,
     MAX_SPEED_LIMIT_RATIO,
     TOKENS,
     Sample,
     device_spec_for,
     make_sample,
     speed_limit_ratio,
-    weight_bytes,
 )
 from predictor.data.traced_models import ItemCost
-from predictor.models.analytical import has_known_rates, roofline_terms_ms
+from predictor.models.analytical import roofline_terms_ms
 from predictor.models.latency_model import FittedEnsembles
 from predictor.training import sample_io
 from predictor_world import CPU, CPU_ID, MODELS, Model, described, result, world
@@ -197,7 +196,7 @@ def test_equal_samples_are_one_key_whatever_object_stands_for_unknown() -> None:
     assert make_unknown() != "no case"
     measured = replace(make_unknown(), latency_ms=5.0)
     assert measured != make_unknown()
-    assert measured.without_figures() == make_unknown()
+    assert measured.configuration() == make_unknown().configuration()
 
 
 def test_samples_of_an_artifact_equal_the_stored_ones() -> None:

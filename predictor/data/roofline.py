@@ -1,0 +1,79 @@
+"""Roofline of a sample: what its products, moved numbers and weights take at its device's published rates."""
+
+from __future__ import annotations
+
+import math
+from functools import cache, lru_cache
+from statistics import median
+from typing import TYPE_CHECKING
+
+from accel_platform.hardware.catalog import catalog
+from accel_platform.hardware.peaks import peak_ops_per_s
+from predictor.data.number_widths import activation_bytes_per_number, weight_bytes
+from predictor.data.operator_mix import OperatorMix, published_mix
+
+if TYPE_CHECKING:
+    from predictor.data.samples import Sample
+
+LAYER_OUTPUTS, ALL_OPERATORS = "layers", "operators"
+"""Ways to count a model's activations: outputs of its layers, as timm, fvcore and this platform count them, or outputs
+of all operators, where only these are known. The latter are two to three times more and hardly predict the former.
+"""
+_USUAL_MOVED, _USUAL_FUSED, _USUAL_OPERATORS = 4.5, 0.4, 300.0
+"""Numbers moved between products per number that layers put out, the share of them that fused operators move, and
+operators of a pass: medians of the published mixes, for models without one (quartiles 2.9 to 5.5, 0.33 to 0.51)."""
+
+
+def has_known_rates(sample: Sample) -> bool:
+    """Return whether the device's peak and bandwidth are known."""
+    return not (math.isnan(sample.peak_flops) or math.isnan(sample.bandwidth))
+
+
+def roofline_terms(sample: Sample) -> tuple[float, float, float, float]:
+    """Return ms of products, ms of moving numbers and weights at full bandwidth, and the launches of a sample.
+
+    Launches count passes of a usual number of operators; those of generation count layers of tokens. An unknown rate is
+    replaced by the median of its kind in the spec sheet. Figures of such a device tell how far it is from that; a
+    device without figures is not supported (`has_known_rates`).
+    """
+    work, peak, bandwidth = sample.work, sample.peak_flops, sample.bandwidth
+    if math.isnan(peak) or math.isnan(bandwidth):
+        median_peak, median_bandwidth = _median_rates(sample.kind, weight_bytes(sample.precision, sample.mode) <= 2)
+        peak = median_peak * sample.devices if math.isnan(peak) else peak
+        bandwidth = median_bandwidth * sample.devices if math.isnan(bandwidth) else bandwidth
+    reading = 1e3 * work.weight_bytes / bandwidth
+    if sample.mode == "generation":
+        return 1e3 * work.flops / peak, 1e3 * work.activation_bytes / bandwidth, reading, work.steps
+    mix = published_mix(sample.model, sample.size)
+    if mix is None:
+        moved = work.activation_bytes * (_USUAL_MOVED if sample.counted == LAYER_OUTPUTS else 2.0)
+        moved *= _USUAL_FUSED if sample.compiler else 1.0
+        return 1e3 * work.flops / peak, 1e3 * moved / bandwidth, reading, work.steps
+    batch, width = sample.batch_size, activation_bytes_per_number(sample.precision)
+    moved = batch * width * (mix.fused_moved if sample.compiler else mix.moved)
+    return (
+        1e3 * batch * _products_s(mix, peak, bandwidth / width),
+        1e3 * moved / bandwidth,
+        reading,
+        work.steps * mix.operators / _USUAL_OPERATORS,
+    )
+
+
+@lru_cache(maxsize=32_768)
+def _products_s(mix: OperatorMix, flops_per_s: float, numbers_per_s: float) -> float:
+    """Return the seconds of one item's products: of each bin the longer of computing and moving."""
+    return sum(
+        max(flops / flops_per_s, numbers / numbers_per_s) for flops, numbers in zip(mix.flops, mix.numbers, strict=True)
+    )
+
+
+@cache
+def _median_rates(kind: str, half: bool) -> tuple[float, float]:
+    """Return median FLOPs and bytes per second over the spec sheet's devices of this kind, else over all."""
+    same_kind = [spec for spec in catalog() if spec.kind == kind]
+    peaks: list[float] = []
+    bandwidths: list[float] = []
+    for devices in (same_kind, catalog()):
+        peaks = peaks or [p for s in devices if (p := peak_ops_per_s(s, "float16" if half else "float32"))]
+        bandwidths = bandwidths or [s.bandwidth_gb_s for s in devices if s.bandwidth_gb_s]
+    return median(peaks), median(bandwidths) * 1e9
