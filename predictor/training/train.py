@@ -162,8 +162,9 @@ def fit_modes(
             modes[mode], holdouts[mode], latency[mode] = earlier
             notify(f"{mode}: {len(mode_samples)} cases, all as before: kept")
             continue
-        model = LatencyModel(mode_samples)
-        with ThreadPoolExecutor(max_workers=2) as pool:
+        # Each fit has a thread; those of the linear algebra would wait for work beside it, busily.
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=2) as pool:
+            model = LatencyModel(mode_samples)
             validation, fitting = pool.submit(cross_validate, mode_samples), pool.submit(model.fit)
             holdouts[mode] = validation.result()
             fitting.result()
@@ -182,9 +183,7 @@ def fit_predictor(
     fitted: Mapping[str, FittedGroup] | None = None,
 ) -> tuple[Predictor, dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
     """Fit a predictor to the samples by mode; return it with its held-out errors by mode, and its metrics."""
-    # Each fit has a thread; those of the linear algebra would wait for work beside it, busily.
-    with threadpool_limits(1, user_api="blas"):
-        modes, holdouts, latency = fit_modes(samples, notify, fitted)
+    modes, holdouts, latency = fit_modes(samples, notify, fitted)
     everything = [sample for mode_samples in samples.values() for sample in mode_samples]
     # Publishers call many things a peak of memory (AI Hub's is of the NPU's driver): only own ones are of a process.
     memory = MemoryModel.fit([sample for sample in everything if sample.own])
