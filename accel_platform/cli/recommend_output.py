@@ -212,8 +212,6 @@ def print_matrix(rows: list[dict[str, Any]], format_: str, output: Path | None) 
 
 def print_cells(rows: list[dict[str, Any]], *, for_machines: bool) -> None:
     """Print a row per predicted cell, a remark per unsupported one, and each warning once."""
-    from predictor.advisor.batch_tables import SEPARATOR
-
     if for_machines:
         print_json(rows)
         return
@@ -223,8 +221,7 @@ def print_cells(rows: list[dict[str, Any]], *, for_machines: bool) -> None:
         if row["problem"] is not None:
             cell = ", ".join(filter(None, (f"batch {row['batch_size']}", row["precision"])))
             note(f"left out: {row['model']} on {row['asked']}, {cell}: {row['problem']}")
-    warnings = (warning for row in known for warning in (row["warnings"] or "").split(SEPARATOR) if warning)
-    for warning in dict.fromkeys(warnings):
+    for warning in dict.fromkeys(warning for row in known for warning in row["warnings"]):
         note(f"warning: {warning}")
 
 

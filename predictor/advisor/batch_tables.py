@@ -19,8 +19,8 @@ COLUMNS = (
     "latency_low_ms", "latency_high_ms", "level", "items_per_s", "items_per_s_low", "items_per_s_high",
     "memory_peak_mib", "usd_per_million_items", "j_per_item", "energy", "bound", "why", "warnings", "problem",
 )  # fmt: skip
-SEPARATOR = " | "
-"""Text between the reasons, or the warnings, of a row."""
+_SEPARATOR = " | "
+"""Text between the reasons, or the warnings, of a row of CSV."""
 
 
 def measured_models(evidence: Evidence) -> list[str]:
@@ -61,12 +61,12 @@ def batch_queries(
 def answer_rows(queries: Sequence[PredictQuery], batch: BatchAnswer) -> list[dict[str, Any]]:
     """Return one row per query, with the columns of COLUMNS; `asked` is the hardware as the query named it.
 
-    Unknown is None; `problem` is the reason where there is no answer.
+    Unknown is None; `problem` is the reason where there is no answer; `why` and `warnings` are lists.
     """
     rows = []
     for query, answer in zip(queries, batch.answers, strict=True):
         name = query.place
-        row: dict[str, Any] = dict.fromkeys(COLUMNS)
+        row: dict[str, Any] = dict.fromkeys(COLUMNS) | {"why": [], "warnings": []}
         row |= {"model": answer.model, "asked": name, "batch_size": answer.batch_size, "precision": query.precision}
         if isinstance(answer, Unanswered):
             rows.append(row | {"problem": answer.problem})
@@ -88,8 +88,8 @@ def answer_rows(queries: Sequence[PredictQuery], batch: BatchAnswer) -> list[dic
                 "j_per_item": energy and energy.j_per_item.p50,
                 "energy": energy and energy.how,
                 "bound": answer.bound and answer.bound.by,
-                "why": SEPARATOR.join(answer.why) or None,
-                "warnings": SEPARATOR.join(answer.warnings) or None,
+                "why": answer.why,
+                "warnings": answer.warnings,
             }
         )
     return rows
@@ -100,7 +100,9 @@ def rows_to_csv(rows: Sequence[dict[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(map(guard_row, rows))
+    for row in rows:
+        lists = {name: _SEPARATOR.join(value) for name, value in row.items() if isinstance(value, list)}
+        writer.writerow(guard_row(row | lists))
     return text.getvalue()
 
 

@@ -68,7 +68,8 @@ def test_precisions_stand_side_by_side_with_what_is_doubtful(home: str) -> None:
     ]
     assert rows[0]["latency_ms"] > rows[1]["latency_ms"]
     assert all(row["level"] and row["why"] for row in rows)
-    assert "no whole model was measured there" in rows[0]["warnings"]
+    (warning,) = [text for text in rows[0]["warnings"] if "no whole model was measured there" in text]
+    assert warning.endswith("stand for it.")
     shown = _run(home, *words, "--precisions", "float32,float16")
     assert shown.stderr.count("(NVIDIA H100 PCIe 80GB): no whole model was measured there in float32") == 1
 
