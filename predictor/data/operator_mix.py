@@ -10,6 +10,7 @@ import json
 import math
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache, partial
@@ -17,36 +18,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from accel_platform.workloads.inputs import usual_image_size
 from accel_platform.workloads.model_catalog import known_models
-from accel_platform.workloads.operators import MOVING, OperatorProfile, trace_module, trace_operators
+from accel_platform.workloads.operators import MOVING, Operator, OperatorProfile, trace_module, trace_operators
 
-Array = npt.NDArray[np.float64]
 SHIPPED = Path(__file__).with_name("operator_mixes.parquet")
-INTENSITIES = 2.0 ** np.arange(10)
-"""Bounds between the bins of products, in FLOPs per number moved."""
+_INTENSITIES = 2.0 ** np.arange(10)
+"""Bounds between groups of products, in FLOPs per number moved."""
 _BATCH = 32
-"""Items at which products are sorted into bins: their weights are read once for all of them."""
+"""Items at which operators are grouped: weights are read once for all of them."""
 _SAVED_EVERY = 50
 _PACK = Path(__file__).parents[2] / "accel_platform" / "knowledge" / "packs" / "timm" / "results.parquet"
 
 
 @dataclass(frozen=True)
 class OperatorMix:
-    """Work of one item: products by their intensity, and what moves numbers between them."""
+    """Work of one item, by groups of like operators: products of one intensity, or others; and of one size."""
 
     flops: tuple[float, ...]
-    """Of products, by bin of `INTENSITIES`."""
+    """Of each group; 0 where its operators only move numbers."""
     numbers: tuple[float, ...]
-    """Read and written by products, by the same bins."""
-    moved: float
-    """Numbers read and written by all other operators."""
-    fused_moved: float
-    """The same where a compiler fuses them."""
+    """Read and written by each group."""
+    each: tuple[float, ...]
+    """Read and written by one operator of each group: what a cache has to hold."""
+    fused_share: float
+    """Share of the numbers moved between products that is moved where a compiler fuses operators."""
     operators: float
     """Operators of a pass, whatever its batch."""
 
@@ -61,23 +60,22 @@ def published_mix(model: str, image_size: float) -> OperatorMix | None:
 
 def operator_mix(profile: OperatorProfile) -> OperatorMix:
     """Return the mix of a traced model. Without data flow nothing counts as fused."""
-    flops, numbers = np.zeros(len(INTENSITIES) + 1), np.zeros(len(INTENSITIES) + 1)
-    moved = operators = 0.0
-    for operator in profile.at(_BATCH):
-        operators += operator.count
-        if operator.kind in MOVING:
-            moved += operator.count * operator.moved
-            continue
-        place = int(np.searchsorted(INTENSITIES, operator.flops / operator.moved))
-        flops[place] += operator.count * operator.flops
-        numbers[place] += operator.count * operator.moved
+    groups: dict[tuple[int, int], list[Operator]] = defaultdict(list)
+    operators = profile.at(_BATCH)
+    for operator in operators:
+        intensity = -1
+        if operator.kind not in MOVING:
+            intensity = int(np.searchsorted(_INTENSITIES, operator.flops / operator.moved))
+        groups[intensity, math.floor(math.log2(operator.moved))].append(operator)
+    flops, numbers, each = [], [], []
+    for (intensity, _), alike in sorted(groups.items()):
+        moved = sum(operator.count * operator.moved for operator in alike) / _BATCH
+        flops.append(0.0 if intensity < 0 else sum(operator.count * operator.flops for operator in alike) / _BATCH)
+        numbers.append(moved)
+        each.append(moved / sum(operator.count for operator in alike))
     share = 1.0 if profile.fused_share is None else profile.fused_share
     return OperatorMix(
-        tuple((flops / _BATCH).tolist()),
-        tuple((numbers / _BATCH).tolist()),
-        moved / _BATCH,
-        share * moved / _BATCH,
-        operators,
+        tuple(flops), tuple(numbers), tuple(each), share, float(sum(operator.count for operator in operators))
     )
 
 
@@ -90,7 +88,7 @@ def _shipped() -> dict[tuple[str, int], OperatorMix]:
     rows = pq.read_table(SHIPPED).to_pylist()
     return {
         (row["model"], row["image_size"]): OperatorMix(
-            tuple(row["flops"]), tuple(row["numbers"]), row["moved"], row["fused_moved"], row["operators"]
+            tuple(row["flops"]), tuple(row["numbers"]), tuple(row["each"]), row["fused_share"], row["operators"]
         )
         for row in rows
     }

@@ -71,6 +71,8 @@ class Sample:
     """Memory of all devices together; NaN where unknown."""
     backend: str
     precision: str
+    cache_bytes: float = math.nan
+    """Last cache of all devices together; NaN where unknown."""
     layout: str = ""
     compiler: str = ""
     version: float = math.nan
@@ -183,6 +185,7 @@ def make_sample(
         peak_flops=_scale_or_nan(peak_ops_per_s(device, _computed_in(precision, mode)), devices),
         bandwidth=_scale_or_nan(device.bandwidth_gb_s, 1e9 * devices),
         memory_mib=_scale_or_nan(device.memory_gib, 1024 * devices),
+        cache_bytes=_scale_or_nan(device.cache_mib, 2**20 * devices),
         backend=backend,
         precision=precision,
         layout=layout,

@@ -2,10 +2,10 @@
 
 t = a · products + b · f · bytes moved between products / bandwidth + c · weight bytes / bandwidth + d · launches
 
-Products take the longer of FLOPs / peak and bytes / bandwidth, by bins of intensity (`OperatorMix`). Five factors are
-fitted once for all devices. They say how far real kernels stay from the peaks, and how much less compiled code moves
-than its fused operators should (f; 1 for other code). Devices differ in peak and bandwidth alone, so that the model
-extrapolates to a device that was never measured.
+Products take the longer of FLOPs / peak and bytes / bandwidth, by groups of like operators, and what fits into a GPU's
+cache moves faster (`predictor.data.roofline`). Five factors are fitted once for all devices. They say how far real
+kernels stay from the peaks, and how much less compiled code moves than its fused operators should (f; 1 for other
+code). Devices differ in peak, bandwidth and cache alone, so that the model extrapolates to one that was never measured.
 """
 
 from __future__ import annotations

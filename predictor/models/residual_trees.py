@@ -20,7 +20,7 @@ from predictor.models.analytical import AdditiveRoofline, roofline_terms_ms
 from predictor.models.tree_shap import TreeShapTable
 
 Array = npt.NDArray[np.float64]
-FEATURE_SCHEMA = 7
+FEATURE_SCHEMA = 8
 """Version of the features: raise it when one changes its meaning. Artifacts of another version are rejected."""
 ROUNDS = 600
 _GENERALIST_RIDGE, _SPECIALIST_RIDGE = 3.0, 10.0
