@@ -94,7 +94,7 @@ def serving(
     ] = None,
     max_usd_per_hour: Annotated[float | None, typer.Option("--max-usd-per-hour", help="Rent that is allowed.")] = None,
     max_watts: Annotated[float | None, typer.Option("--max-watts", help="Power that is allowed.")] = None,
-    max_devices: Annotated[int, typer.Option("--max-devices", help="Devices of all copies, 16 at most.")] = 8,
+    max_devices: Annotated[int, typer.Option("--max-devices", help="Devices of all copies, 32 at most.")] = 8,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="All deployments, memory, evidence, and all that was left out.")
     ] = False,
@@ -184,14 +184,15 @@ def _print_answer(answer: ServingAnswer, objective: str, percentile: int | None,
         note(f"{len(answer.options) - len(shown)} more deployments (--verbose shows them)")
     if answer.options:
         best = answer.options[0]
-        predicted = next((option for option in shown if option.provenance == "predicted"), None)
-        if predicted is not None:
-            held = f"{predicted.output_token_ms.level:.0%}"
-            note(f"[low, high] holds {held} of the loads on GPUs, and of the models, that were not learned from")
+        level = next((o.output_token_ms.level for o in shown if o.output_token_ms.level is not None), None)
+        if level is not None:
+            note(f"[low, high] holds {level:.0%} of the loads on GPUs, and of the models, that were not learned from")
         note(f"ranked by {_RANKED_BY[objective]} (--objective {objective})")
         note("usd_per_mtok: rent per million output tokens; *: no other deployment is both cheaper and faster")
         if any(option.attention_copies > 1 for option in shown):
             note("dp: each device attends for its own users, experts are split over all (data-parallel attention)")
+        if any(option.stages > 1 for option in shown):
+            note("pp: each of several hosts holds some of the layers (pipeline parallelism)")
         note(_slow(best))
         if best.goodput_requests_per_s is not None:
             note(f"goodput of the first: {_short(best.goodput_requests_per_s)} requests/s meet all goals of time")
@@ -225,7 +226,9 @@ def _row(option: ServingOption, percentile: int | None) -> dict[str, Any]:
     return {
         "devices": f"{option.devices} x {option.device.removeprefix('NVIDIA ').removeprefix('GeForce ')}{copies}"
         + (" *" if option.best_trade_off else ""),
-        "engine": option.engine + (" dp" if option.attention_copies > 1 else ""),
+        "engine": option.engine
+        + (" dp" if option.attention_copies > 1 else "")
+        + (f" pp{option.stages}" if option.stages > 1 else ""),
         f"first_token_s{f'_p{tail}' if tail else ''}": _limits(times.first_token_ms, 1e-3),
         f"output_token_ms{f'_p{tail}' if tail else ''}": _limits(times.output_token_ms),
         "tokens_per_s": round(option.output_tokens_per_s.p50),

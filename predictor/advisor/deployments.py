@@ -23,8 +23,9 @@ from predictor.serving.loads import BATCHED, LOADED, Deployment, Engine, Load, b
 from predictor.serving.memory import MemoryFit, memory_fit
 from predictor.serving.predictor import ServingPredictor, ServingTimes
 
-_COUNTS = (1, 2, 4, 8)
-"""Devices of one copy."""
+_PER_HOST = 8
+_LAYOUTS = ((1, 1), (1, 2), (1, 4), (1, _PER_HOST), (2, 2 * _PER_HOST), (4, 4 * _PER_HOST))
+"""Hosts and devices of one copy: a pipeline over full hosts where one is too small."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,15 @@ def place(
             reason = "its bandwidth or its rate in 16 bits is not published"
             excluded.append(left_out(devices=1, cause="unsupported", reason=reason))
             continue
-        for count in (count for count in _COUNTS if count <= query.goals.max_devices):
-            if count > 1 and not device.link_gb_s:
+        fits_one_host = False
+        for stages, count in _LAYOUTS:
+            if count > query.goals.max_devices or (count > 1 and not device.link_gb_s):
                 break
-            split = Deployment(decoder, device, engines[0], quantization, count, cache_type=query.kv_cache)
+            split = Deployment(
+                decoder, device, engines[0], quantization, count, cache_type=query.kv_cache, stages=stages
+            )
+            if stages > 1 and (fits_one_host or not split.loaded):
+                break
             fit = memory_fit(split, load)
             if fit is None:
                 reason = "its memory is not published"
@@ -118,8 +124,11 @@ def place(
                     f"{rounded(fit.weights_gib)} GiB of weights and {rounded(fit.cache_per_user_gib, 2)} GiB of "
                     f"cache per request do not fit into {rounded(fit.limit_gib - fit.working_gib)} GiB"
                 )
+                if split.loaded and count == _PER_HOST == query.goals.max_devices:
+                    reason += f"; max_devices {2 * count} would allow a pipeline over two hosts"
                 excluded.append(left_out(devices=count, cause="does_not_fit", reason=reason))
                 continue
+            fits_one_host = True
             found += [
                 Placed(way, copies, load, fit_of_way)
                 for engine in engines
@@ -135,7 +144,8 @@ def place(
 def _ways(deployment: Deployment) -> Iterator[Deployment]:
     """Yield the ways of splitting a copy: by tensors, and for experts with attention on each device for itself."""
     yield deployment
-    if deployment.devices > 1 and deployment.decoder.expert_share < 1 and deployment.loaded:
+    several = deployment.devices > 1 and deployment.stages == 1
+    if several and deployment.decoder.expert_share < 1 and deployment.loaded:
         yield replace(deployment, attention_copies=deployment.devices)
 
 

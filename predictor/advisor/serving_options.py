@@ -76,6 +76,7 @@ def option(
         devices=placed.devices,
         copies=placed.copies,
         devices_per_copy=placed.deployment.devices,
+        stages=placed.deployment.stages,
         attention_copies=placed.deployment.attention_copies,
         engine=placed.deployment.engine,
         users=round(load.users * placed.copies),
@@ -200,6 +201,11 @@ def _cautions(found: Candidate, loads: SimilarLoads) -> list[str]:
         cautions.append(f"{spec.name} has no bfloat16: the command serves in float16")
     if spec.name not in loads.devices:
         cautions.append(f"no load was measured on {spec.name}: its figures follow from those of other GPUs")
+    if placed.deployment.stages > 1:
+        cautions.append(
+            f"{placed.devices} x {spec.name}: no pipeline was measured, so nobody knows how often its limits hold; "
+            f"the command is for the first of {placed.deployment.stages} hosts, and what they hand over is left out"
+        )
     if not found.measured and not placed.deployment.loaded:
         cautions.append(
             f"of {engine} on {spec.vendor}'s GPUs only whole batches were measured: how often the limits of "

@@ -56,6 +56,7 @@ def _identity(deployment: Deployment, load: Load) -> tuple[object, ...]:
         deployment.engine,
         deployment.devices,
         deployment.attention_copies,
+        deployment.stages,
         deployment.cache_bytes,
         load.users,
         load.input_tokens,

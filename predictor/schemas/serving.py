@@ -14,7 +14,7 @@ Percentile = Literal[50, 90, 95, 99]
 CacheType = Literal["auto", "bfloat16", "fp8"]
 MAX_USERS = 4096
 MAX_TOKENS = 1 << 20
-MAX_DEVICES = 16
+MAX_DEVICES = 32
 """Of all copies: the queue of each number of them is played, which takes milliseconds."""
 MAX_TRACED = 10_000
 """Requests of a trace."""
@@ -42,7 +42,7 @@ class ServingGoals(_Value):
     max_usd_per_hour: PositiveFloat | None = Field(default=None, description="Rent of all devices of the deployment.")
     max_watts: PositiveFloat | None = Field(default=None, description="Thermal design power of all devices.")
     max_devices: Annotated[int, Field(ge=1, le=MAX_DEVICES, strict=True)] = Field(
-        default=8, description="Of all copies together. One copy has 8 at most."
+        default=8, description="Of all copies together. A copy that does not fit into a host of 8 is split over hosts."
     )
 
     @property
@@ -189,7 +189,8 @@ class ServingOption(_Value):
     device: str
     devices: int = Field(description="Devices of all copies.")
     copies: int = Field(description="Engines side by side, each with the whole model and its share of the users.")
-    devices_per_copy: int = Field(description="Devices of one host over which a copy is split.")
+    devices_per_copy: int = Field(description="Devices over which a copy is split, in all of its hosts.")
+    stages: int = Field(description="Hosts that each hold some of a copy's layers (pipeline parallelism).")
     attention_copies: int = Field(
         description="Of a copy: 1 where attention is split (tensor parallelism); else each device attends for its own "
         "users, and only experts are split (data-parallel attention)."

@@ -83,7 +83,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Deployment:
-    """One copy of a model: an engine on devices of one kind in one host."""
+    """One copy of a model: an engine on devices of one kind, in one host or in several that each hold some layers."""
 
     decoder: Decoder
     device: DeviceSpec
@@ -94,6 +94,8 @@ class Deployment:
     """Devices, or groups of them, that each hold the cache of their own requests (data-parallel attention)."""
     cache_type: CacheType = "auto"
     """How keys and values are kept; `auto` is what the quantization keeps them in."""
+    stages: int = 1
+    """Hosts that each hold some of the layers (pipeline parallelism); each has its share of the devices."""
 
     @property
     def kept(self) -> Quantization:
@@ -106,8 +108,8 @@ class Deployment:
 
     @property
     def side_by_side(self) -> int:
-        """Devices that work at the same time: llama.cpp gives each some of the layers, which follow one another."""
-        return 1 if self.engine == "llama.cpp" else self.devices
+        """Devices that work on a layer at the same time; llama.cpp gives each some of the layers."""
+        return 1 if self.engine == "llama.cpp" else self.devices // self.stages
 
     @property
     def loaded(self) -> bool:

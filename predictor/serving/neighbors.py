@@ -63,7 +63,7 @@ class Points:
     names: Names
     """Model's shape, device, engine, its version ("" where none is known), quantization."""
     sizes: Array
-    """Logs of users, tokens in and out, devices and copies of attention."""
+    """Logs of users, tokens in and out, devices and copies of attention; users and devices of one pipeline stage."""
 
     def rows(self, chosen: Any) -> Points:
         return Points(self.ratios[chosen], self.names[chosen], self.sizes[chosen])
@@ -81,7 +81,10 @@ def points_of(cells: Sequence[tuple[Deployment, Load]], ratios: Array, versions:
         ]
         for (d, _), version in zip(cells, versions, strict=True)
     ]
-    sizes = [[load.users, load.input_tokens, load.output_tokens, d.devices, d.attention_copies] for d, load in cells]
+    sizes = [
+        [load.users / d.stages, load.input_tokens, load.output_tokens, d.devices // d.stages, d.attention_copies]
+        for d, load in cells
+    ]
     return Points(
         ratios, np.array(names, dtype=str).reshape(-1, 5), np.log(np.array(sizes, dtype=float).reshape(-1, 5))
     )

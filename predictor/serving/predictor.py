@@ -101,7 +101,7 @@ class ServingPredictor:
             for error, deviations in zip((self.token_error, self.first_error), times.deviations.T, strict=True)
         )
         return [
-            self._loaded(*of_one) if deployment.loaded else self._batched(*of_one)
+            self._loaded(deployment, *of_one) if deployment.loaded else self._batched(*of_one)
             for (deployment, _), *of_one in zip(
                 cells, times.token_ms, times.first_ms, token_widths, first_widths, strict=True
             )
@@ -122,14 +122,18 @@ class ServingPredictor:
         return Pace(
             step_s=(token_factor * np.interp(running, counts, steps.decode_s)).tolist(),
             prompt_s=float(first_factor * parts.alone_s[0]),
-            stall_s=float(token_factor * parts.stall_s[0]),
+            stall_s=float(token_factor * parts.stall_s[0]) / deployment.stages,
             room_tokens=most_running * (load.input_tokens + load.output_tokens),
         )
 
-    def _loaded(self, token_ms: float, first_ms: float, token_width: float, first_width: float) -> ServingTimes:
+    def _loaded(
+        self, deployment: Deployment, token_ms: float, first_ms: float, token_width: float, first_width: float
+    ) -> ServingTimes:
+        """Return times with their limits; no pipeline was measured, so nobody knows how often those of one hold."""
+        known = deployment.stages == 1
         return ServingTimes(
-            _interval(first_ms, first_width, self.first_error.level),
-            _interval(token_ms, token_width, self.token_error.level),
+            _interval(first_ms, first_width, self.first_error.level if known else None),
+            _interval(token_ms, token_width, self.token_error.level if known else None),
         )
 
     def _batched(self, token_ms: float, first_ms: float, token_width: float, first_width: float) -> ServingTimes:

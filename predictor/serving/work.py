@@ -24,8 +24,10 @@ class Work:
     """Columns with a row per deployment and load; times in seconds, at published rates."""
 
     users: Array
+    """Of a pipeline its stages' share of them."""
     running: Array
-    """Users whose cache fits at once; the others wait."""
+    """Users whose cache fits at once; the others wait. Of a pipeline those that one stage works for: a token passes all
+    stages, and each of them works for other users meanwhile."""
     waiting: Array
     """Users over running ones."""
     input_tokens: Array
@@ -80,15 +82,16 @@ def _row(deployment: Deployment, load: Load) -> list[float]:
     memory = held_by * (spec.memory_gib or float("nan")) * 2**30 * (ENGINE_SHARE - WORKING_SHARE)
     # Where the weights hardly fit, an engine still runs something: a fiftieth of the memory stands for that.
     free = max(memory - decoder.parameters * kept.weight_bytes, memory / 50)
-    room = max(free / per_user, 1.0) if per_user else load.users
-    running = min(load.users, room)
+    users = load.users / deployment.stages
+    room = max(free / per_user, 1.0) / deployment.stages if per_user else users
+    running = min(users, room)
     group = n / deployment.attention_copies
     link = (spec.link_gb_s or float("inf")) * 1e9 / 2
     exchanged = 2 * decoder.layers * decoder.width * _BYTES_EXCHANGED * 2 * (group - 1) / group if n > 1 else 0.0
     return [
-        load.users,
+        users,
         running,
-        load.users / room,
+        users / room,
         into,
         computed,
         out,

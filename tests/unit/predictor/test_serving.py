@@ -456,6 +456,47 @@ def test_cost_follows_from_rent_and_tokens() -> None:
     assert "--tensor-parallel-size 1" in option.launch or "--tp 1" in option.launch or "--tp_size 1" in option.launch
 
 
+def test_a_stage_of_a_pipeline_works_for_its_share_of_the_users() -> None:
+    host = deployment("llama-3.1-8b", "H100", devices=8)
+    pipeline = replace(host, devices=16, stages=2)
+    of_host, of_pipeline = work_of([(host, replace(LOAD, users=8))]), work_of([(pipeline, LOAD)])
+    # Each token meets all layers, on eight devices at a time, beside half of the users.
+    for name in ("running", "weights_s", "cache_s", "step_compute_s", "prompt_compute_s", "exchange_s", "devices"):
+        assert getattr(of_pipeline, name) == pytest.approx(getattr(of_host, name)), name
+    assert of_pipeline.waiting < of_host.waiting
+    one, both = memory_fit(host, LOAD), memory_fit(pipeline, LOAD)
+    assert one is not None
+    assert both is not None
+    assert both.limit_gib == 2 * one.limit_gib
+    assert both.weights_gib == one.weights_gib
+    assert both.max_users > 2 * one.max_users
+
+
+def test_a_model_too_large_for_a_host_is_split_over_several(measured: list[MeasuredLoad]) -> None:
+    load = {"model": "llama-3.1-405b", "users": 32, "hardware": ["H100 SXM"]}
+    in_one_host = ask(measured, **load)
+    assert not in_one_host.options
+    assert "max_devices 16 would allow a pipeline over two hosts" in in_one_host.excluded[-1].reason
+    for engine, words in (
+        ("vllm", "--tensor-parallel-size 8 --pipeline-parallel-size 2 --distributed-executor-backend ray"),
+        ("sglang", "--tp 8 --pp-size 2 --nnodes 2 --node-rank 0 --dist-init-addr FIRST_HOST:20000"),
+        ("trtllm", "mpirun -n 16 --hostfile HOSTS trtllm-llmapi-launch trtllm-serve"),
+    ):
+        [option] = ask(measured, **load, engine=engine, goals={"max_devices": 16}).options
+        assert (option.devices, option.devices_per_copy, option.stages, option.copies) == (16, 16, 2, 1)
+        assert words in option.launch
+        assert option.memory.max_users >= 32
+        # Reading all weights with eight devices at a time takes longer than this at full bandwidth.
+        assert option.output_token_ms.p50 > 405e9 * 2 / 8 / 3.35e12 * 1e3
+        assert option.output_token_ms.high is not None
+        assert option.output_token_ms.level is option.first_token_ms.level is None
+        assert any("no pipeline was measured" in caution for caution in option.cautions)
+    # What fits into one host stays there, and four hosts are asked for where two are too few.
+    assert {o.stages for o in ask(users=8, hardware=["H100 SXM"], goals={"max_devices": 32}).options} == {1}
+    fours = ask(**(load | {"hardware": ["NVIDIA A100 SXM4 40GB"]}), goals={"max_devices": 32})
+    assert {(o.stages, o.devices) for o in fours.options} == {(4, 32)}
+
+
 def test_the_command_names_the_hub_and_what_the_device_computes_in(measured: list[MeasuredLoad]) -> None:
     asked = {"engine": "vllm", "goals": {"max_devices": 2}}
     old, new = (ask(measured, hardware=[name], **asked).options[0] for name in ("NVIDIA T4", "H100"))
