@@ -13,17 +13,20 @@ from predictor.models.analytical import roofline_terms_ms
 
 Array = npt.NDArray[np.float64]
 _NOISE_STD = 0.1
-_PRIOR_STD = (1.0, 0.4, 0.03, 0.03, 0.03)
-_STRETCH_STD = 0.1
+_LEVEL_STD, _LEVEL_SHARES = (1.0, 0.4), (1 / 16, 1 / 4, 1.0)
+"""Prior standard deviations, in logs, of the device and of compiled code there, and shares of them to choose from."""
+_SHAPE_STD, _STRETCH_STD, _SHAPE_SHARES = (0.03, 0.03, 0.03), 0.1, (1 / 4, 1.0, 4.0)
+"""The same of intensity, work and batch, and of what sets models apart beyond the analytical model."""
+_ROUNDS = 6
 
 
 @dataclass(frozen=True)
 class Correction:
     """Bayesian regression of a device's residuals, made for about ten figures.
 
-    Prior standard deviations in logs: device 1, compiled 0.4, and 0.03 for each of intensity, work and batch. What
-    sets models apart beyond the analytical model may differ here by a share of 0.1. Figures scatter by 0.1 with the
-    tails of Student's t (4 degrees), so that one odd figure of ten does not decide.
+    How far a device may be from others, in level and in shape, is as likely as its own figures make it (empirical
+    Bayes; MacKay, 1992): of a GPU like those that were learned from ten figures teach little, of a processor much.
+    Figures scatter by 0.1 with the tails of Student's t (4 degrees), so that one odd figure of ten does not decide.
     """
 
     center: Array
@@ -36,19 +39,36 @@ class Correction:
         raw = _features(samples, beyond)
         center, scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-6)
         design = _with_intercept((raw - center) / scale)
-        prior = np.diag(np.array([*_PRIOR_STD, _STRETCH_STD * scale[-1]]) ** 2)
-        weights, coefficients = np.ones(len(samples)), np.zeros(design.shape[1])
-        for _ in range(6):
-            noise = np.diag(_NOISE_STD**2 / weights)
-            coefficients = prior @ design.T @ np.linalg.solve(design @ prior @ design.T + noise, residuals)
-            weights = 5 / (4 + ((residuals - design @ coefficients) / _NOISE_STD) ** 2)
-        return cls(center, scale, coefficients)
+        level_stds = np.array([*_LEVEL_STD, 0.0, 0.0, 0.0, 0.0])
+        shape_stds = np.array([0.0, 0.0, *_SHAPE_STD, _STRETCH_STD * scale[-1]])
+        noise = np.full(len(samples), _NOISE_STD**2)
+        for _ in range(_ROUNDS):
+            _, coefficients = _fit(design, level_stds + shape_stds, noise, residuals)
+            noise = (4 * _NOISE_STD**2 + (residuals - design @ coefficients) ** 2) / 5
+        fits = [
+            _fit(design, level * level_stds + shape * shape_stds, noise, residuals)
+            for level in _LEVEL_SHARES
+            for shape in _SHAPE_SHARES
+        ]
+        return cls(center, scale, max(fits, key=lambda fit: fit[0])[1])
 
     def predict(self, samples: Sequence[Sample], beyond: Array) -> Array:
         """Return the correction of each sample, in logs."""
         # Clipped, because a correction holds no further than the few figures reach.
         raw = _features(samples, beyond)
         return _with_intercept(np.clip((raw - self.center) / self.scale, -3, 3)) @ self.coefficients
+
+
+def _fit(design: Array, prior_stds: Array, noise: Array, residuals: Array) -> tuple[float, Array]:
+    """Return the log likelihood of the residuals, less a constant, and the likeliest coefficients.
+
+    `noise` is the variance of each residual.
+    """
+    loads = design * prior_stds**2
+    covariance = loads @ design.T + np.diag(noise)
+    explained = np.linalg.solve(covariance, residuals)
+    likelihood = -0.5 * float(residuals @ explained + np.linalg.slogdet(covariance)[1])
+    return likelihood, loads.T @ explained
 
 
 def _features(samples: Sequence[Sample], beyond: Array) -> Array:
