@@ -172,18 +172,19 @@ def calibrate_regimes(holdouts: dict[Regime, HoldoutPredictions]) -> RegimeCalib
 def _calibrate_places(regime: Regime, samples: Sequence[Sample], errors: Array) -> dict[str, Calibration]:
     """Return the calibration of each place with enough groups, by absolute log errors of held-out samples."""
     groups, places = np.array(_groups(regime, samples)), np.array(_places(regime, samples))
-    calibrated = {
-        place: _calibrate_place(regime, place, errors[here], groups[here].tolist())
-        for place in [ANYWHERE, *sorted(set(places.tolist()))]
-        for here in (places == place if place != ANYWHERE else np.full(len(samples), True),)
-    }
-    return {place: found for place, found in calibrated.items() if found is not None}
+    calibrated = {}
+    for place in [ANYWHERE, *sorted(set(places.tolist()))]:
+        here = np.full(len(samples), True) if place == ANYWHERE else places == place
+        found = _calibrate_place(regime, place, errors[here], groups[here].tolist())
+        if found is not None:
+            calibrated[place] = found
+    return calibrated
 
 
 def _calibrate_place(regime: Regime, place: str, errors: Array, groups: Sequence[str]) -> Calibration | None:
     """Return the calibration of a place by its absolute log errors; None where they are of too few groups."""
     is_new_device, many = regime in NEW_DEVICE_REGIMES, len(set(groups)) >= _MANY_GROUPS
-    if is_new_device if place == ANYWHERE else not (is_new_device or many):
+    if (place == ANYWHERE and is_new_device) or (place != ANYWHERE and not is_new_device and not many):
         return None
     calibrator = calibrate if many or not is_new_device else calibrate_worst_group
     try:
