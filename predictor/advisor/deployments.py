@@ -124,7 +124,7 @@ def place(
                     f"{rounded(fit.weights_gib)} GiB of weights and {rounded(fit.cache_per_user_gib, 2)} GiB of "
                     f"cache per request do not fit into {rounded(fit.limit_gib - fit.working_gib)} GiB"
                 )
-                if split.loaded and count == _PER_HOST == query.goals.max_devices:
+                if split.loaded and count == _PER_HOST and query.goals.max_devices < 2 * count:
                     reason += f"; max_devices {2 * count} would allow a pipeline over two hosts"
                 excluded.append(left_out(devices=count, cause="does_not_fit", reason=reason))
                 continue

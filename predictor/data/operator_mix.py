@@ -39,11 +39,11 @@ class OperatorMix:
     """Work of one item, by groups of like operators: products of one intensity, or others; and of one size."""
 
     flops: tuple[float, ...]
-    """Of each group; 0 where its operators only move numbers."""
+    """FLOPs of each group; 0 where its operators only move numbers."""
     numbers: tuple[float, ...]
-    """Read and written by each group."""
+    """Numbers read and written by each group."""
     each: tuple[float, ...]
-    """Read and written by one operator of each group: what a cache has to hold."""
+    """Numbers read and written by one operator of each group, which a cache has to hold."""
     fused_share: float
     """Share of the numbers moved between products that is moved where a compiler fuses operators."""
     operators: float

@@ -24,9 +24,9 @@ class Work:
     """Columns with a row per deployment and load; times in seconds, at published rates."""
 
     users: Array
-    """Of a pipeline its stages' share of them."""
+    """Users who ask at once; in a pipeline the share of one stage."""
     running: Array
-    """Users whose cache fits at once; the others wait. Of a pipeline those that one stage works for: a token passes all
+    """Users whose cache fits at once; the others wait. In a pipeline those that one stage works for: a token passes all
     stages, and each of them works for other users meanwhile."""
     waiting: Array
     """Users over running ones."""

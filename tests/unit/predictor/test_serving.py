@@ -477,6 +477,8 @@ def test_a_model_too_large_for_a_host_is_split_over_several(measured: list[Measu
     in_one_host = ask(measured, **load)
     assert not in_one_host.options
     assert "max_devices 16 would allow a pipeline over two hosts" in in_one_host.excluded[-1].reason
+    too_few = ask(measured, **load, goals={"max_devices": 12})
+    assert "max_devices 16 would allow a pipeline over two hosts" in too_few.excluded[-1].reason
     for engine, words in (
         ("vllm", "--tensor-parallel-size 8 --pipeline-parallel-size 2 --distributed-executor-backend ray"),
         ("sglang", "--tp 8 --pp-size 2 --nnodes 2 --node-rank 0 --dist-init-addr FIRST_HOST:20000"),
