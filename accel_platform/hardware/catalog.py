@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import takewhile
 
@@ -133,6 +133,7 @@ def _by_open_key() -> dict[str, DeviceSpec]:
     return {_key(name): spec for spec in catalog() for name in spec.open_names}
 
 
+@lru_cache(maxsize=4_096)
 def _key(name: str) -> str:
     return NOISE.sub("", name.lower())
 

@@ -7,6 +7,7 @@ few figures are in no trees, so that each round's model can be asked about all o
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -300,16 +301,18 @@ def _select(samples: Sequence[Sample], mask: npt.NDArray[np.bool_]) -> list[Samp
 
 
 def subsample_models(samples: Sequence[Sample]) -> list[Sample]:
-    """Draw whole models at random, up to a number of samples that is quick to fit."""
+    """Draw whole models, up to a number of samples that is quick to fit, in the order of a hash of their names.
+
+    A training set that grew by some models has most of the draw in common with the one before.
+    """
     if len(samples) <= _MAX_SAMPLES:
         return list(samples)
-    models = sorted({sample.model for sample in samples})
     sizes = Counter(sample.model for sample in samples)
     drawn: set[str] = set()
     room = _MAX_SAMPLES
-    for i in np.random.default_rng(0).permutation(len(models)).tolist():
-        room -= sizes[models[i]]
+    for model in sorted(sizes, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        room -= sizes[model]
         if room < 0:
             break
-        drawn.add(models[i])
+        drawn.add(model)
     return [sample for sample in samples if sample.model in drawn]

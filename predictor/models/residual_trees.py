@@ -256,7 +256,9 @@ def boost(features: Array, target: Array, rounds: int, **overrides: Any) -> lgb.
     """Fit boosted trees; small sets of samples allow smaller leaves."""
     parameters = {**_PARAMETERS, **overrides}
     parameters["min_data_in_leaf"] = max(5, min(parameters["min_data_in_leaf"], len(target) // 20))
-    return lgb.train(parameters, lgb.Dataset(features, label=target, params=parameters), num_boost_round=rounds)
+    dataset = lgb.Dataset(features, label=target, params=parameters)
+    # The training booster is kept, because the other kind is written to text and parsed again.
+    return lgb.train(parameters, dataset, num_boost_round=rounds, keep_training_booster=True)
 
 
 def _tells_terms_apart(samples: Sequence[Sample]) -> bool:

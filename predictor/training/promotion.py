@@ -1,16 +1,17 @@
 """Promotion of predictors: comparison with the one in service, rollback, and removal of old artifacts.
 
 A comparison is of training sets, not of fitted models, since a predictor answers well for its own samples. So models
-are fitted on both sets with the same families held out, and tested on these.
+count that were fitted on both sets with families held out, and tested on these: those of both cross-validations, or,
+where these share too few samples or other code made them, models that are fitted for the comparison.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,13 @@ from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import PredictorPromoted, PredictorTrained
 from accel_platform.settings import Settings
-from predictor.calibration.cross_validation import MIN_SAMPLES, ROUNDS, subsample_models
+from predictor.calibration.cross_validation import (
+    MIN_SAMPLES,
+    ROUNDS,
+    HoldoutPredictions,
+    Regime,
+    subsample_models,
+)
 from predictor.calibration.cv_splits import group_folds
 from predictor.calibration.predictor import Predictor
 from predictor.data.samples import Sample
@@ -74,7 +81,16 @@ class PromotionDecision:
     """True if it errs no more than the best so far, so that later ones are compared with it."""
 
 
-def compare(candidate: Predictor, serving: Predictor | None, reference: Predictor | None = None) -> PromotionDecision:
+class TrainedPredictor(NamedTuple):
+    """Predictor with the held-out errors of its cross-validation by mode; none where other code made them."""
+
+    predictor: Predictor
+    holdouts: Mapping[str, dict[Regime, HoldoutPredictions]]
+
+
+def compare(
+    candidate: TrainedPredictor, serving: TrainedPredictor | None, reference: TrainedPredictor | None = None
+) -> PromotionDecision:
     """Compare median errors on the same held-out families, by mode; the candidate must not be worse in any.
 
     It is compared with the predictor in service and with `reference`, the best one so far, so that many small steps
@@ -84,7 +100,7 @@ def compare(candidate: Predictor, serving: Predictor | None, reference: Predicto
     """
     if serving is None:
         return PromotionDecision(True, "no other can be read", {})
-    others = {other.predictor_id: other for other in (serving, reference or serving)}
+    others = {other.predictor.predictor_id: other for other in (serving, reference or serving)}
     reports = {}
     for name, other in others.items():
         reports[name], worse = _compare_modes(candidate, other)
@@ -93,17 +109,20 @@ def compare(candidate: Predictor, serving: Predictor | None, reference: Predicto
             return PromotionDecision(False, reason, reports[name])
     best = all(found["median_ape"] <= found["median_ape_in_service"] for found in [*reports.values()][-1].values())
     reason = f"not worse than {' and '.join(reports)} on the same unseen families"
-    return PromotionDecision(True, reason, reports[serving.predictor_id], best=best)
+    return PromotionDecision(True, reason, reports[serving.predictor.predictor_id], best=best)
 
 
-def _compare_modes(candidate: Predictor, other: Predictor) -> tuple[dict[str, Any], list[str]]:
+def _compare_modes(candidate: TrainedPredictor, other: TrainedPredictor) -> tuple[dict[str, Any], list[str]]:
     """Return the errors of both by mode, and the modes in which the candidate is worse, with its errors."""
     report: dict[str, Any] = {}
     worse = []
-    for mode in sorted(candidate.modes.keys() & other.modes.keys()):
-        ours, theirs = (found.modes[mode].latency_model.samples for found in (candidate, other))
+    for mode in sorted(candidate.predictor.modes.keys() & other.predictor.modes.keys()):
+        ours, theirs = (found.predictor.modes[mode].latency_model.samples for found in (candidate, other))
         # Equal samples give equal models.
-        errors = None if ours == theirs else _paired_errors(ours, theirs)
+        if ours == theirs:
+            continue
+        held_out = (found.holdouts.get(mode, {}).get(Regime.UNSEEN_FAMILY) for found in (candidate, other))
+        errors = _held_out_errors(*held_out) or _paired_errors(ours, theirs)
         if errors is None:
             continue
         own, others = (float(error) for error in np.median(errors.values, axis=0))
@@ -277,8 +296,29 @@ def _serving_id(settings: Settings) -> str | None:
         return None
 
 
+def _held_out_errors(ours: HoldoutPredictions | None, theirs: HoldoutPredictions | None) -> PairedErrors | None:
+    """Return both cross-validations' errors against the candidate's figures of the configurations held out in both.
+
+    None where there are too few.
+    """
+    if ours is None or theirs is None:
+        return None
+    predicted = (np.array(theirs.errors) + log_latency(theirs.samples)).tolist()
+    by_configuration = {sample.configuration(): log for sample, log in zip(theirs.samples, predicted, strict=True)}
+    shared = [
+        (sample, error, by_configuration[configuration])
+        for sample, error in zip(ours.samples, ours.errors, strict=True)
+        if (configuration := sample.configuration()) in by_configuration
+    ]
+    if len(shared) < MIN_SAMPLES:
+        return None
+    samples, errors, their_logs = zip(*shared, strict=True)
+    logs = np.column_stack([errors, np.array(their_logs) - log_latency(samples)])
+    return PairedErrors(np.abs(np.expm1(logs)), [sample.family for sample in samples])
+
+
 def _paired_errors(ours: Sequence[Sample], theirs: Sequence[Sample]) -> PairedErrors | None:
-    """Return the errors of models of both training sets on unseen families.
+    """Return the errors of models that are fitted to both training sets without the tested families.
 
     None where there are too few.
     """

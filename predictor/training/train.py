@@ -22,6 +22,7 @@ from predictor.calibration.cross_validation import (
     MIN_SAMPLES,
     HoldoutPredictions,
     Regime,
+    RegimeCalibrations,
     calibrate_regimes,
     cross_validate,
     regime_metrics,
@@ -43,6 +44,7 @@ from predictor.training import artifact
 from predictor.training.manifest import Manifest, fitting_code_sha256
 from predictor.training.promotion import (
     PromotionDecision,
+    TrainedPredictor,
     compare,
     promote,
     reference_id,
@@ -97,9 +99,10 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
         new = False
         notify("a predictor was trained on exactly these data before, and refused: not trained again")
     else:
-        fitted = fitted_groups(settings, serving, manifest) if serving and manifest else {}
+        before = None if serving is None else attach_holdouts(settings, serving)
+        fitted = fitted_groups(before, manifest) if before and manifest else {}
         candidate, holdouts, metrics = fit_predictor(samples, training_set.failed, notify, fitted)
-        decision = compare(candidate, serving, _reference(settings, log, serving))
+        decision = compare(TrainedPredictor(candidate, holdouts), before, _reference(settings, log, serving))
         metrics["compared"] = decision.report
         about = {"snapshot_id": snapshot_id, "dataset_sha256": dataset_sha256}
         manifest, files = artifact.serialize(candidate, holdouts, **about, metrics=metrics)
@@ -130,14 +133,20 @@ class FittedGroup(NamedTuple):
     metrics: dict[str, Any]
 
 
-def fitted_groups(settings: Settings, serving: Predictor, manifest: Manifest) -> dict[str, FittedGroup]:
-    """Return what a stored predictor has fitted, by group; nothing where other code fitted it."""
+def attach_holdouts(settings: Settings, predictor: Predictor) -> TrainedPredictor:
+    """Return a stored predictor with its held-out errors, or without where other code made them."""
+    manifest = artifact.load_manifest(settings, predictor.predictor_id)
     if (manifest.code_sha256, manifest.lightgbm) != (fitting_code_sha256(), lightgbm.__version__):
-        return {}
-    holdouts = artifact.load_holdout(settings, serving.predictor_id, serving)
+        return TrainedPredictor(predictor, {})
+    return TrainedPredictor(predictor, artifact.load_holdout(settings, predictor.predictor_id, predictor))
+
+
+def fitted_groups(before: TrainedPredictor, manifest: Manifest) -> dict[str, FittedGroup]:
+    """Return what a stored predictor has fitted, by group; nothing where other code fitted it."""
+    modes = before.predictor.modes
     return {
-        name: FittedGroup(model, holdouts[name], manifest.metrics["latency"][name])
-        for name, model in serving.modes.items()
+        name: FittedGroup(modes[name], held_out, manifest.metrics["latency"][name])
+        for name, held_out in before.holdouts.items()
     }
 
 
@@ -165,15 +174,20 @@ def fit_modes(
         # Each fit has a thread; those of the linear algebra would wait for work beside it, busily.
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=2) as pool:
             model = LatencyModel(mode_samples)
-            validation, fitting = pool.submit(cross_validate, mode_samples), pool.submit(model.fit)
-            holdouts[mode] = validation.result()
+            validation, fitting = pool.submit(_validate, mode_samples), pool.submit(model.fit)
+            holdouts[mode], latency[mode], calibrations = validation.result()
             fitting.result()
-        latency[mode] = regime_metrics(holdouts[mode])
-        training_range = TrainingRange.fit(mode_samples)
-        modes[mode] = ModeModel(model, calibrate_regimes(holdouts[mode]), training_range, median_log_latency(model))
+        modes[mode] = ModeModel(model, calibrations, TrainingRange.fit(mode_samples), median_log_latency(model))
         errors = ", ".join(f"{found['median_ape']:.1%} lacking {regime}" for regime, found in latency[mode].items())
         notify(f"{mode}: {len(mode_samples)} cells; median error {errors or 'not known: too few to hold some out'}")
     return modes, holdouts, latency
+
+
+def _validate(
+    samples: Sequence[Sample],
+) -> tuple[dict[Regime, HoldoutPredictions], dict[str, dict[str, Any]], RegimeCalibrations]:
+    holdouts = cross_validate(samples)
+    return holdouts, regime_metrics(holdouts), calibrate_regimes(holdouts)
 
 
 def fit_predictor(
@@ -304,13 +318,13 @@ def _serving(settings: Settings) -> Predictor | None:
         return None
 
 
-def _reference(settings: Settings, log: EventLog, serving: Predictor | None) -> Predictor | None:
+def _reference(settings: Settings, log: EventLog, serving: Predictor | None) -> TrainedPredictor | None:
     """Load the best predictor so far; None where it serves or can no longer be read."""
     name = None if serving is None else reference_id(log, serving.predictor_id)
     if name is None or (serving is not None and name == serving.predictor_id):
         return None
     try:
-        return artifact.load(settings, name)
+        return attach_holdouts(settings, artifact.load(settings, name))
     except artifact.ArtifactRejected:
         return None
 

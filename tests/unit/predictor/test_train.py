@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from accel_platform.events.types import PredictorPromoted, PredictorTrained
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
-from predictor.calibration.cross_validation import Regime
+from predictor.calibration.cross_validation import HoldoutPredictions, Regime
 from predictor.data.dataset import load_training_set
 from predictor.data.evidence import Target, observed_devices
 from predictor.data.samples import Sample, device_spec_for, make_sample
@@ -29,8 +30,15 @@ from predictor.data.traced_models import ItemCost
 from predictor.training import artifact, promotion
 from predictor.training.artifact import ArtifactRejected, load, load_manifest
 from predictor.training.manifest import Manifest
-from predictor.training.promotion import NoPreviousModel, compare, promotions, roll_back
-from predictor.training.train import NotEnoughEvidence, TrainingReport, fit_predictor, fitted_groups, train
+from predictor.training.promotion import NoPreviousModel, TrainedPredictor, compare, promotions, roll_back
+from predictor.training.train import (
+    NotEnoughEvidence,
+    TrainingReport,
+    attach_holdouts,
+    fit_predictor,
+    fitted_groups,
+    train,
+)
 from predictor_world import BACKENDS, CPU, CPU_ID, MODELS, Model, append, latency_of, measured_grid, result, world
 
 
@@ -125,7 +133,8 @@ def test_samples_that_were_learned_from_are_not_learned_from_again(
     settings, report = trained
     training_set = load_training_set(Reader(settings))
     serving, manifest = load(settings, report.predictor_id), artifact.load_manifest(settings, report.predictor_id)
-    known = fitted_groups(settings, serving, manifest)
+    before = attach_holdouts(settings, serving)
+    known = fitted_groups(before, manifest)
     monkeypatch.setattr("predictor.training.train.cross_validate", lambda _: pytest.fail("fitted again"))
     again = fit_predictor({"inference": training_set.measured}, training_set.failed, lambda _: None, known)
     about = {"snapshot_id": manifest.snapshot_id, "dataset_sha256": manifest.dataset_sha256}
@@ -133,9 +142,10 @@ def test_samples_that_were_learned_from_are_not_learned_from_again(
     stored = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     assert stored == manifest.files, "to the byte"
     assert again[2]["latency"] == manifest.metrics["latency"]
-    assert compare(again[0], serving).report == {}
-    other_code = manifest.model_copy(update={"code_sha256": "0"})
-    assert fitted_groups(settings, serving, other_code) == {}
+    assert compare(TrainedPredictor(*again[:2]), before).report == {}
+    with monkeypatch.context() as other_code:
+        other_code.setattr("predictor.training.train.fitting_code_sha256", lambda: "0")
+        assert attach_holdouts(settings, serving).holdouts == {}
     with pytest.raises(pytest.fail.Exception):
         fit_predictor({"inference": training_set.measured[1:]}, training_set.failed, lambda _: None, known)
 
@@ -284,10 +294,9 @@ def _poisoned(settings: Settings) -> None:
 def test_many_small_steps_back_are_one_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each predictor errs 9 % more than the one before, which alone is let pass; not so against the best of them."""
     errors = [0.30 * 1.09**step for step in range(4)]
+    modes = [{"inference": SimpleNamespace(latency_model=SimpleNamespace(samples=step))} for step in range(4)]
     predictors: list[Any] = [
-        SimpleNamespace(
-            predictor_id=f"p{step}", modes={"inference": SimpleNamespace(latency_model=SimpleNamespace(samples=step))}
-        )
+        TrainedPredictor(SimpleNamespace(predictor_id=f"p{step}", modes=modes[step]), {})  # type: ignore[arg-type]
         for step in range(4)
     ]
     families = [f"family {i}" for i in range(20)]
@@ -304,6 +313,29 @@ def test_many_small_steps_back_are_one_large_one(monkeypatch: pytest.MonkeyPatch
     assert "than p0" in three.reason
     back = promotion.compare(predictors[0], predictors[3], predictors[1])
     assert (back.promoted, back.best) == (True, True)
+
+
+def test_cross_validations_are_compared_on_what_both_held_out(
+    trained: tuple[Settings, TrainingReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cross-validation that errs by 5 % everywhere loses to the stored one, by their shared configurations alone."""
+    settings, report = trained
+    before = attach_holdouts(settings, load(settings, report.predictor_id))
+    samples = before.predictor.modes["inference"].latency_model.samples
+    more = [*samples, replace(samples[0], batch_size=999)]
+    worse = HoldoutPredictions(more, [math.log(1.05)] * len(more))
+    mode_model = replace(before.predictor.modes["inference"], latency_model=SimpleNamespace(samples=more))
+    predictor = replace(before.predictor, modes={"inference": mode_model})
+    candidate = TrainedPredictor(predictor, {"inference": {Regime.UNSEEN_FAMILY: worse}})
+    theirs = np.abs(np.expm1(before.holdouts["inference"][Regime.UNSEEN_FAMILY].errors))
+    with monkeypatch.context() as fitted:
+        fitted.setattr(promotion, "_paired_errors", lambda *_: pytest.fail("fitted for the comparison"))
+        found = compare(candidate, before).report["inference"]
+    assert (found["cases"], found["median_ape"]) == (len(theirs), pytest.approx(0.05))
+    assert found["median_ape_in_service"] == pytest.approx(np.median(theirs))
+    few = HoldoutPredictions(more[-5:], worse.errors[-5:])
+    other = TrainedPredictor(predictor, {"inference": {Regime.UNSEEN_FAMILY: few}})
+    assert compare(other, before).report["inference"]["median_ape"] != pytest.approx(0.05), "fitted, as few are shared"
 
 
 @pytest.mark.slow
