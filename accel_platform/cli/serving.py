@@ -179,7 +179,7 @@ _RANKED_BY = {
 
 def _print_answer(answer: ServingAnswer, objective: str, percentile: int | None, *, verbose: bool) -> None:
     shown = answer.options if verbose else answer.options[:_SHOWN]
-    print_table([_row(option, percentile) for option in shown], empty="No deployment serves it so.")
+    print_table([_row(option, objective, percentile) for option in shown], empty="No deployment serves it so.")
     if len(shown) < len(answer.options):
         note(f"{len(answer.options) - len(shown)} more deployments (--verbose shows them)")
     if answer.options:
@@ -189,6 +189,8 @@ def _print_answer(answer: ServingAnswer, objective: str, percentile: int | None,
             note(f"[low, high] holds {level:.0%} of the loads on GPUs, and of the models, that were not learned from")
         note(f"ranked by {_RANKED_BY[objective]} (--objective {objective})")
         note("usd_per_mtok: rent per million output tokens; *: no other deployment is both cheaper and faster")
+        if (several := next((option for option in shown if option.copies > 1), None)) is not None:
+            note(f"{_devices(several)}: {several.copies} copies side by side, each with the whole model")
         if any(option.attention_copies > 1 for option in shown):
             note("dp: each device attends for its own users, experts are split over all (data-parallel attention)")
         if any(option.stages > 1 for option in shown):
@@ -218,23 +220,38 @@ def _nearby(near: MeasuredNearby) -> str:
     )
 
 
-def _row(option: ServingOption, percentile: int | None) -> dict[str, Any]:
-    cost = option.usd_per_million_output_tokens
+def _row(option: ServingOption, objective: str, percentile: int | None) -> dict[str, Any]:
+    """Return the columns of a deployment: the objective's comes before the times, so that no width leaves it out."""
+    cost, energy = option.usd_per_million_output_tokens, option.j_per_output_token
     tail = percentile if percentile == option.slow.percentile else None
-    times = option if tail is None else option.slow
-    copies = f" ({option.copies} copies)" if option.copies > 1 else ""
+    times, suffix = (option, "") if tail is None else (option.slow, f"_p{tail}")
+    tokens = {"tokens_per_s": round(option.output_tokens_per_s.p50)}
+    rent = {"usd_per_mtok": "-" if cost is None else f"{cost.p50:.2f}"}
+    ranking: dict[str, dict[str, Any]] = {
+        "cost": rent,
+        "latency": {f"end_to_end_s{suffix}": _short(times.end_to_end_ms.p50 / 1e3)},
+        "throughput": tokens,
+        "goodput": {"good_requests_per_s": _short(option.goodput_requests_per_s or 0.0)},
+        "energy": {"j_per_token": "-" if energy is None else _short(energy.p50)},
+    }
     return {
-        "devices": f"{option.devices} x {option.device.removeprefix('NVIDIA ').removeprefix('GeForce ')}{copies}"
-        + (" *" if option.best_trade_off else ""),
+        "devices": _devices(option) + (" *" if option.best_trade_off else ""),
         "engine": option.engine
         + (" dp" if option.attention_copies > 1 else "")
         + (f" pp{option.stages}" if option.stages > 1 else ""),
-        f"first_token_s{f'_p{tail}' if tail else ''}": _limits(times.first_token_ms, 1e-3),
-        f"output_token_ms{f'_p{tail}' if tail else ''}": _limits(times.output_token_ms),
-        "tokens_per_s": round(option.output_tokens_per_s.p50),
-        "usd_per_mtok": "-" if cost is None else f"{cost.p50:.2f}",
+        **ranking[objective],
+        f"first_token_s{suffix}": _limits(times.first_token_ms, 1e-3),
+        f"output_token_ms{suffix}": _limits(times.output_token_ms),
+        **tokens,
+        **rent,
         "source": option.provenance,
     }
+
+
+def _devices(option: ServingOption) -> str:
+    """Return `2 x 8 x H200 SXM` for two copies of eight devices."""
+    copies = f"{option.copies} x " if option.copies > 1 else ""
+    return f"{copies}{option.devices_per_copy} x {option.device.removeprefix('NVIDIA ').removeprefix('GeForce ')}"
 
 
 def _slow(option: ServingOption) -> str:

@@ -210,3 +210,25 @@ def test_an_imported_load_of_ones_own_answers_for_itself(
     assert options[2]["first_token_ms"]["p50"] == 164.9
     assert options[2]["output_token_ms"]["p50"] == 24.1
     assert options[1]["nearest"][0]["engine_version"] == "0.19.0"
+
+
+def test_what_servings_are_ranked_by_is_shown_at_100_columns(
+    accel: Accel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    question = ("serving", "llama-3.1-405b", "--users", "32", "--hardware", "H200 SXM", "--max-devices", "32")
+    goal = ("--max-output-token-ms", "100", "--percentile", "99")
+    for objective, column in {
+        "cost": "usd_per_mtok",
+        "latency": "end_to_end_s_p99",
+        "throughput": "tokens_per_s",
+        "goodput": "good_requests_per_s",
+        "energy": "j_per_token",
+    }.items():
+        code, out, err = accel(*question, *goal, "--objective", objective, "--home", str(tmp_path))
+        assert code == 0, err
+        header, _, *rows = out.splitlines()
+        assert header.split()[2] == column
+        assert any(row.startswith("2 x 8 x H200 SXM") for row in rows)
+        assert all(float(re.split("  +", row)[2]) > 0 for row in rows)
+        assert "copies side by side, each with the whole model" in err
