@@ -30,6 +30,8 @@ _STOP_S = 5
 """Seconds that the pipeline beside the service may take to stop; it is killed then, and what it finished is kept."""
 _STOP_UI_S = 9
 """The same of Dagster's pages and the service."""
+_ENDING = "ending.log"
+"""File in Dagster's folder for what it writes while it stops: errors of parts that miss those which stopped first."""
 
 Port = Annotated[int, typer.Option("--port", min=1, max=65_535, help="Port of the service, on loopback.")]
 
@@ -180,6 +182,7 @@ def ui(
         "DAGSTER_HOME": str(folder),
         "ACCEL_HOME": str(settings.home.resolve()),
         "ACCEL_INBOX": str(settings.inbox_dir.resolve()),
+        "PYTHONUNBUFFERED": "1",  # both write to pipes
         "GRPC_VERBOSITY": "ERROR",  # gRPC tells of each fork beside a thread of its own, which does no harm
     }
     if settings.log_uri and "://" not in settings.log_uri:
@@ -199,7 +202,7 @@ def ui(
         off = nightly.schedule is None and "schedule" in nightly.model_fields_set
         times = "never, for its schedule is off" if off else f"at {nightly.schedule or NIGHTLY} UTC"
         note(f"The suite {settings.suite} is asked for {times} (schedule nightly_suite).")
-    with _started(commands, folder, environment, stop_s=_STOP_UI_S) as processes:
+    with _started(commands, folder, environment, stop_s=_STOP_UI_S, ending=folder / _ENDING) as processes:
         answering = False
         while True:
             for name, process in processes.items():
@@ -230,17 +233,32 @@ def _own_stderr() -> Iterator[Any]:
 
 @contextmanager
 def _started(
-    commands: dict[str, list[str]], folder: Path, environment: dict[str, str], *, stop_s: float = _STOP_S
+    commands: dict[str, list[str]],
+    folder: Path,
+    environment: dict[str, str],
+    *,
+    stop_s: float = _STOP_S,
+    ending: Path | None = None,
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Yield the commands as processes, each in its own process group so that Ctrl-C reaches it once.
 
-    At the end they are interrupted, and after `stop_s` killed; none of their descendants is left then.
+    At the end they are interrupted, and after `stop_s` killed; none of their descendants is left then. What they write
+    from then on goes to the file `ending`, where one is given.
     """
-    processes = {}
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+    stopped: set[int] = set()
+    relays = []
+    stdout, stderr = (None, None) if ending is None else (subprocess.PIPE, subprocess.STDOUT)
     adopt_orphans()
     try:
         for name, command in commands.items():
-            processes[name] = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True)
+            processes[name] = process = subprocess.Popen(
+                command, cwd=folder, env=environment, start_new_session=True, stdout=stdout, stderr=stderr
+            )
+            if ending is not None:
+                ending.unlink(missing_ok=True)
+                relays.append(threading.Thread(target=_relay, args=(process, stopped, ending), daemon=True))
+                relays[-1].start()
         yield processes
     finally:
         # `make` and a shell pass on a signal that the group got, too; it must not cut this short.
@@ -248,6 +266,7 @@ def _started(
             signal.signal(number, signal.SIG_IGN)
         for process in processes.values():
             if process.poll() is None:
+                stopped.add(process.pid)
                 process.send_signal(signal.SIGINT)
         deadline = time.monotonic() + stop_s
         for process in processes.values():
@@ -256,6 +275,20 @@ def _started(
         # Workers have process groups of their own, and may outlive who started them.
         if left := kill_descendants():
             note(f"These processes do not end: {', '.join(map(str, left))}")
+        for relay in relays:
+            relay.join(timeout=1)
+
+
+def _relay(process: subprocess.Popen[bytes], stopped: set[int], ending: Path) -> None:
+    """Write the output of a process to stderr; to a file once its id is among the stopped ones."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if process.pid in stopped:
+            with ending.open("ab") as file:
+                file.write(line)
+        else:
+            sys.stderr.buffer.write(line)
+            sys.stderr.flush()
 
 
 def _answers(port: int) -> bool:

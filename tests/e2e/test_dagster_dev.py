@@ -161,16 +161,13 @@ def test_accel_ui_brings_both_up_follows_log_and_inbox_and_takes_both_down(tmp_p
         )
         rows = wait_for("the file's rows", 120, lambda: Reader(settings).rows(of_files), log)
         assert rows == [{"model_id": "gpt2", "latency_mean_ms": 5.5, "source_path": str(inbox / "card.json")}]
-        before = log.read_text()
-        assert "Traceback" not in before
         started = family(process)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=90) == 130
         _, alive = psutil.wait_procs(started[1:], timeout=5)
         assert alive == []
-    # Dagster's daemon logs it where its code location ends in the middle of a sensor's tick.
-    errors = log.read_text()[len(before) :].split("Traceback (most recent call last)")[1:]
-    assert all("DagsterCodeLocationNotFoundError" in error for error in errors)
+    # Where its code location ends in the middle of a sensor's tick, Dagster's daemon logs errors: not to the user.
+    assert "Traceback" not in log.read_text()
 
 
 def _check_what_runs_by_itself(url: str, log: Path) -> None:
