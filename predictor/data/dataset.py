@@ -66,7 +66,8 @@ class TrainingSet:
 def load_training_set(reader: Reader) -> TrainingSet:
     """Load every usable figure of known work and device: one sample per configuration, the median of its runs."""
     models = {row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")}
-    devices = {device.target: device for device in observed_devices(reader)}
+    # Also those that are gone, because what was measured on a processor stays true after the host got another.
+    devices = {device.target: device for device in observed_devices(reader, gone=True)}
     rows = _rows(reader, "usable_results", f"{LATENCY} > 0")
     stated_costs = _stated_costs(rows)
     runs: dict[tuple[Any, ...], list[Sample]] = defaultdict(list)

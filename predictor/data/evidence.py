@@ -292,16 +292,23 @@ SELECT model_id, hardware, {_DEVICE} AS device, mode, state, rating, reason FROM
 _DEVICES = """
 SELECT hardware, backend, coalesce(device_id, name) AS device, name AS device_name, available, reason, emulated,
     cores, clock_max_mhz, vector_bits, memory_mib, host_id
-FROM devices
+FROM {observations}
 -- Left out: a browser or device that was chosen and is missing, because it tells nothing of the hardware.
 WHERE choice IS NULL OR available
 ORDER BY observed_at
 """
+_OBSERVATIONS = """(
+    SELECT host_id, recorded_at AS observed_at, unnest(json_transform(payload, '{
+        "hardware": "VARCHAR", "choice": "VARCHAR", "backend": "VARCHAR", "available": "BOOLEAN", "reason": "VARCHAR",
+        "device_id": "VARCHAR", "name": "VARCHAR", "memory_mib": "DOUBLE", "cores": "INTEGER",
+        "clock_max_mhz": "DOUBLE", "vector_bits": "INTEGER", "emulated": "BOOLEAN"}'))
+    FROM events WHERE type = 'DeviceObserved'
+)"""
 
 
-def observed_devices(reader: Reader) -> list[KnownDevice]:
-    """Return every device as its host last saw it, the newest last."""
-    return [_device(row) for row in reader.rows(_DEVICES)]
+def observed_devices(reader: Reader, *, gone: bool = False) -> list[KnownDevice]:
+    """Return every device as its host last saw it, the newest last; with `gone` all that any host ever saw."""
+    return [_device(row) for row in reader.rows(_DEVICES.format(observations=_OBSERVATIONS if gone else "devices"))]
 
 
 def _cell_summaries(reader: Reader) -> Iterator[CellSummary]:

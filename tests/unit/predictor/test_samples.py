@@ -35,7 +35,7 @@ from predictor.data.traced_models import ItemCost
 from predictor.models.analytical import roofline_terms_ms
 from predictor.models.latency_model import FittedEnsembles
 from predictor.training import sample_io
-from predictor_world import CPU, CPU_ID, MODELS, Model, described, result, world
+from predictor_world import CPU, CPU_ID, MODELS, Model, append, described, devices, result, world
 
 COST = ItemCost(parameters=1e8, layers=12, flops=2e10, activation_bytes=3e8)
 L4 = find_spec("NVIDIA L4")
@@ -173,6 +173,17 @@ def test_a_processors_peak_comes_from_what_its_host_observed(tmp_path: Path) -> 
     wide = spec(tmp_path / "a", seen.model_copy(update={"vector_bits": 512}))
     assert wide.peak_fp32_tflops == pytest.approx(8 * 3e9 * 16 * 4 / 1e12)
     assert spec(tmp_path / "b", seen).peak_fp32_tflops is None
+
+
+def test_what_was_measured_on_a_processor_stays_when_the_host_gets_another(tmp_path: Path) -> None:
+    settings = world(tmp_path)
+    before = load_training_set(Reader(settings))
+    assert {sample.memory_mib for sample in before.measured} == {32_768.0}
+    other = {"device_id": "cpu-other", "name": "Other CPU", "cores": 4, "memory_mib": 16_384.0}
+    append(settings, [device.model_copy(update=other) for device in devices() if device.available])
+    reader = Reader(settings)
+    assert {device.target.device_id for device in observed_devices(reader) if device.available} == {"cpu-other"}
+    assert load_training_set(reader) == before
 
 
 def test_an_undescribed_device_has_its_kind_and_nothing_else() -> None:
