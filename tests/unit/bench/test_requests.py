@@ -307,23 +307,34 @@ def test_no_lengths_of_time(text: str) -> None:
         parse_seconds(text)
 
 
-def test_a_host_without_dagster_takes_the_most_urgent_first_and_keeps_to_limits(
+def test_a_host_without_dagster_measures_what_it_can(
     settings: Settings, log: EventLog, here: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     quick = {**ASKED, "effort": "quick"}
     [own] = request_benchmark(quick, log, host=here)
-    [limited] = request_benchmark(quick, log, priority=1, max_runtime_s=0.1)
     [elsewhere] = request_benchmark(quick, log, host="there", priority=2)
     [absent] = request_benchmark({**quick, "hardware_types": ["cuda"]}, log)
-    ended = list(take_requests(log, settings, ["cpu"]))
-    assert "Traceback" not in capfd.readouterr().err  # neither of the interrupted process nor of the one that ended
-    assert [(one.id, one.state, one.claimed_by) for one in ended] == [(limited, "failed", here), (own, "done", here)]
-    limit, good = (one.closed for one in ended)
-    assert limit is not None
-    assert limit.reason == "it took longer than 0.1 s, its limit"
-    assert good is not None
-    assert list(good.run_ids) == runs_of(log, own)
+    [ended] = take_requests(log, settings, ["cpu"])
+    assert "Traceback" not in capfd.readouterr().err
+    assert (ended.id, ended.state, ended.claimed_by) == (own, "done", here)
+    assert ended.closed is not None
+    assert list(ended.closed.run_ids) == runs_of(log, own)
     assert [_looked(log)[one].state for one in (elsewhere, absent)] == ["open", "open"]
+
+
+def test_a_host_without_dagster_takes_the_most_urgent_first_and_keeps_to_limits(
+    settings: Settings, log: EventLog, here: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    models = tmp_path / "models.json"
+    models.write_text(json.dumps({"mine": {"architecture": "bert"}}))
+    [later] = request_benchmark({**ASKED, "models": None, "models_file": str(models)}, log)
+    models.unlink()  # so that it ends at once
+    [limited] = request_benchmark({**ASKED, "effort": "quick"}, log, priority=1, max_runtime_s=0.1)
+    first, second = take_requests(log, settings, ["cpu"])
+    assert "Traceback" not in capfd.readouterr().err  # neither of the interrupted process nor of the one that ended
+    assert [(one.id, one.state) for one in (first, second)] == [(limited, "failed"), (later, "failed")]
+    assert first.closed is not None
+    assert first.closed.reason == "it took longer than 0.1 s, its limit"
 
 
 def test_what_was_cancelled_stops_being_measured(settings: Settings, log: EventLog, here: str) -> None:
