@@ -332,7 +332,10 @@ def test_a_host_without_dagster_takes_the_most_urgent_first_and_keeps_to_limits(
     [limited] = request_benchmark({**ASKED, "effort": "quick"}, log, priority=1, max_runtime_s=0.1)
     first, second = take_requests(log, settings, ["cpu"])
     assert "Traceback" not in capfd.readouterr().err  # neither of the interrupted process nor of the one that ended
-    assert [(one.id, one.state) for one in (first, second)] == [(limited, "failed"), (later, "failed")]
+    assert [(one.id, one.state, one.claimed_by) for one in (first, second)] == [
+        (limited, "failed", here),
+        (later, "failed", here),
+    ]
     assert first.closed is not None
     assert first.closed.reason == "it took longer than 0.1 s, its limit"
 
