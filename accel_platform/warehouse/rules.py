@@ -256,7 +256,7 @@ def broken_rules_sql(rules: Sequence[Rule] = RULES) -> str:
     """
     of_rows = [rule for rule in rules if not isinstance(rule, Unique)]
     tests = ", ".join(f"CASE WHEN {rule.broken_sql()} THEN '{rule.name}' END" for rule in sorted(of_rows, key=_name))
-    any_broken = " OR ".join(f"coalesce({rule.broken_sql()}, false)" for rule in of_rows)
+    any_broken = " OR ".join(rule.broken_sql() for rule in of_rows)  # NULL where nothing is broken but a value unknown
     return f"CASE WHEN {any_broken} THEN list_filter([{tests}], lambda name: name IS NOT NULL) END"
 
 
@@ -279,7 +279,8 @@ def audit(con: duckdb.DuckDBPyConnection, rows: str, rules: Sequence[Rule] = RUL
     """
     con.execute(f"CREATE OR REPLACE TEMP VIEW audited AS {rows}")
     of_rows = [rule for rule in rules if not isinstance(rule, Unique)]
-    counted = ", ".join(f"count(*) FILTER ({r.applies_sql()}), count(*) FILTER ({r.broken_sql()})" for r in of_rows)
+    conditions = [condition for rule in of_rows for condition in (rule.applies_sql(), rule.broken_sql())]
+    counted = ", ".join(f"count(CASE WHEN {c} THEN 1 END)" for c in conditions)  # FILTER takes three times as long
     [(total, *counts)] = con.execute(f"SELECT count(*), {counted} FROM audited").fetchall()
     found = {rule: (counts[2 * number], counts[2 * number + 1]) for number, rule in enumerate(of_rows)}
     for rule in rules:

@@ -19,9 +19,9 @@ grouped AS (
     SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
         min(device_count) AS device_count, mode, precision, batch_size, sequence_length, image_size, processes,
         count(*) AS results, measured, measured_fingerprint, works, failing, bool_and(unsteady) AS disturbed,
-        median(typical_ms) FILTER (WHERE NOT unsteady) AS steady_p50_ms,
+        median(CASE WHEN NOT unsteady THEN typical_ms END) AS steady_p50_ms,
         -- Where none was steady, those left are all there are.
-        median(typical_ms) FILTER (WHERE unsteady) AS unsteady_p50_ms,
+        median(CASE WHEN unsteady THEN typical_ms END) AS unsteady_p50_ms,
         -- One maximum, because each orders whole rows, which is most of the work.
         max({tried_at: tried_at, event_id: event_id, reason: reason, failure_class: failure_class}) AS newest
     FROM attempts

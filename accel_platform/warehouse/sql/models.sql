@@ -11,9 +11,9 @@ WITH described AS (
     GROUP BY payload->>'$.model_id'
 ),
 counted AS (
-    SELECT model_id, min(model_family) AS family, count(*) AS results
-    FROM results
-    WHERE model_family <> 'microbenchmark'
+    SELECT model_id, min(model_family) AS family, sum(results)::BIGINT AS results
+    FROM results_by_model
+    WHERE source NOT IN (SELECT source FROM unused_packs)
     GROUP BY model_id
 )
 SELECT coalesce(d.model_id, c.model_id) AS model_id, d.architecture, coalesce(d.family, c.family) AS family, d.modality, d.aliases, d.config, d.size,

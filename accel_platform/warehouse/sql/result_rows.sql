@@ -37,16 +37,15 @@ figures AS (
 -- theirs is one. `4 x h100_sxm` are four of them, which is another device to compare with.
 sheet AS (SELECT * FROM (VALUES $device_sheet) AS listed (key, name)),
 counted AS (
-    SELECT *, try_cast(regexp_extract(device_name, '^(\d+) x ', 1) AS INTEGER) AS stated_count FROM figures
+    SELECT *, try_cast(regexp_extract(device_name, '^(\d+) x ', 1) AS INTEGER) AS stated_count,
+        CASE WHEN coalesce(starts_with(host_id, 'imported-'), true) AND provenance <> 'measured'
+             THEN regexp_replace(lower(regexp_replace(device_name, '^\d+ x ', '')), $device_noise, '', 'g') END AS sheet_key
+    FROM figures
 ),
 named AS (
-    SELECT p.*,
-        CASE WHEN coalesce(starts_with(p.host_id, 'imported-'), true) AND p.provenance <> 'measured'
-                  AND sheet.name IS NOT NULL
-             THEN coalesce(CAST(p.stated_count AS VARCHAR) || ' x ', '') || sheet.name END AS catalogued
+    SELECT p.*, coalesce(CAST(p.stated_count AS VARCHAR) || ' x ', '') || sheet.name AS catalogued
     FROM counted AS p
-    LEFT JOIN sheet
-        ON sheet.key = regexp_replace(lower(regexp_replace(p.device_name, '^\d+ x ', '')), $device_noise, '', 'g')
+    LEFT JOIN sheet ON sheet.key = p.sheet_key
 ),
 rows AS (
     SELECT

@@ -17,7 +17,10 @@ finished AS (
     GROUP BY run_id
 ),
 counted AS (
-    SELECT run_id, count(*) AS results, min(source) AS source FROM results WHERE run_id IS NOT NULL GROUP BY run_id
+    SELECT run_id, sum(results)::BIGINT AS results, min(source) AS source
+    FROM results_by_run
+    WHERE source NOT IN (SELECT source FROM unused_packs)
+    GROUP BY run_id
 )
 SELECT coalesce(s.run_id, f.run_id, c.run_id) AS run_id, s.kind, c.source, s.host_id, s.started_at, f.finished_at, f.duration_s,
     CASE WHEN f.status IS NOT NULL THEN f.status WHEN s.run_id IS NOT NULL THEN 'running' END AS status, f.reason,

@@ -1,4 +1,4 @@
-"""The matrix of an increment is that of a computation from all results."""
+"""The matrix and the counts of an increment are those of a computation from all results."""
 
 from __future__ import annotations
 
@@ -78,10 +78,22 @@ def _stored_and_computed(projection: Projection) -> tuple[list[str], list[str]]:
         )
 
 
+def _counted_and_stored(projection: Projection) -> tuple[list[Any], list[Any]]:
+    """Return the numbers of results by run and by model: counted in `results`, and as `runs` and `models` have them."""
+    with projection.open() as con:
+        return tuple(  # type: ignore[return-value]
+            [sorted(con.execute(sql.format(*of)).fetchall()) for of in (("run_id", "runs"), ("model_id", "models"))]
+            for sql in (
+                "SELECT {0}, count(*) FROM results WHERE {0} IS NOT NULL GROUP BY ALL",
+                "SELECT {0}, results FROM {1} WHERE results > 0",
+            )
+        )
+
+
 @pytest.mark.slow
 @given(st.data())
 @hypothesis_settings(max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-def test_an_increment_gives_the_matrix_of_all_results(data: st.DataObject) -> None:
+def test_an_increment_gives_the_matrix_and_counts_of_all_results(data: st.DataObject) -> None:
     history = data.draw(_histories())
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings(home=Path(directory))
@@ -91,6 +103,8 @@ def test_an_increment_gives_the_matrix_of_all_results(data: st.DataObject) -> No
             publish.publish(settings, staged)
             stored, computed = _stored_and_computed(staged.projection)
             assert stored == computed
+            counted, stored_counts = _counted_and_stored(staged.projection)
+            assert stored_counts == counted
         assert len(staged.projection.layers) > 1
 
 
