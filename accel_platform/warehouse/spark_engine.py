@@ -122,11 +122,7 @@ class SparkEngine:
         except OSError as error:
             problem = error.strerror or "no answer"
             raise EngineFailed(self._url, f"cannot be reached ({problem}): start it, or mend the address.") from error
-        main = sys.modules["__main__"]
-        if not hasattr(main, "__file__"):
-            # A spawned process: pyspark would take it for its own doctests, and end it.
-            main.__file__ = ""
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _main_file():
             # About pandas, which is not used here, and lost connections, which end in an error.
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
             warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
@@ -157,6 +153,23 @@ class SparkEngine:
                 if session is not None:
                     with contextlib.suppress(PySparkException, grpc.RpcError):  # it may be gone
                         session.stop()
+
+
+@contextlib.contextmanager
+def _main_file() -> Iterator[None]:
+    """Give the main module of a spawned process a `__file__` meanwhile.
+
+    Without one pyspark takes the process for its own doctests, and ends it.
+    """
+    main = sys.modules["__main__"]
+    if hasattr(main, "__file__"):
+        yield
+        return
+    main.__file__ = ""
+    try:
+        yield
+    finally:
+        del main.__file__  # because `inspect` fails over it
 
 
 def exchange_dir(settings: Settings) -> Path:
