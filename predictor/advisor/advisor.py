@@ -35,7 +35,7 @@ from predictor.schemas.responses import (
 )
 from predictor.schemas.serving import ServingAnswer, ServingQuery
 from predictor.serving.measured_loads import MeasuredLoad, measured_loads_in
-from predictor.training import artifact
+from predictor.training import artifact, sharing
 from predictor.training.artifact import ArtifactRejected
 
 POLL_INTERVAL_S = 0.2
@@ -138,9 +138,11 @@ class Advisor:
         """Load the newest state unless it is in service already; `warm` warms it up first."""
         with self._loading:
             snapshot_id = self.reader.snapshot_id
-            predictor_id = artifact.current_id(self._settings)
             serving = self._serving
             same_evidence = serving is not None and serving.state.evidence.snapshot_id == snapshot_id
+            if not same_evidence:
+                self._follow_promotions()
+            predictor_id = artifact.current_id(self._settings)
             same_predictor = serving is not None and serving.predictor_id == predictor_id
             if serving is not None and same_evidence and same_predictor:
                 return serving
@@ -155,6 +157,13 @@ class Advisor:
             self._serving = loaded
             self._swapped()
             return loaded
+
+    def _follow_promotions(self) -> None:
+        try:
+            if adopted := sharing.follow_promotions(self._settings):
+                _log.info("%s serves: another machine promoted it", adopted)
+        except (AccelError, OSError) as error:
+            _log.warning("the predictor that other machines use does not serve here: %s", error)
 
     def _load_predictor(self, predictor_id: str | None) -> tuple[Predictor | None, str]:
         if predictor_id is None:

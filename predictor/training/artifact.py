@@ -142,6 +142,24 @@ def store(settings: Settings, manifest: Manifest, files: Files) -> str:
     return predictor_id
 
 
+def store_checked(settings: Settings, predictor_id: str, files: Files) -> None:
+    """Store the files of an artifact, the manifest among them, that came from elsewhere.
+
+    Raises ArtifactRejected unless every byte is what the id stands for.
+    """
+    manifest = _parse_manifest(predictor_id, files.get(_MANIFEST, b""))
+    for name in manifest.files:
+        if hashlib.sha256(files.get(name, b"")).hexdigest() != manifest.files[name]:
+            raise ArtifactRejected(f"The file {name} of the predictor {predictor_id} is not what was trained.")
+    store(settings, manifest, {name: files[name] for name in manifest.files})
+
+
+def read_files(settings: Settings, predictor_id: str) -> Files:
+    """Return all files of an artifact, its manifest among them, checked by hash. Raises ArtifactRejected."""
+    _, files = load_checked(settings, predictor_id)
+    return files | {_MANIFEST: _read(settings.models_dir / predictor_id / _MANIFEST)}
+
+
 def activate(settings: Settings, predictor_id: str) -> None:
     """Make a stored artifact the one in service."""
     write_durably(settings.models_dir / _CURRENT, predictor_id)
@@ -181,7 +199,10 @@ def remove(settings: Settings, predictor_id: str) -> None:
 
 def load_manifest(settings: Settings, predictor_id: str) -> Manifest:
     """Return the manifest of an artifact, checked against its id. Raises ArtifactRejected."""
-    content = _read(settings.models_dir / predictor_id / _MANIFEST)
+    return _parse_manifest(predictor_id, _read(settings.models_dir / predictor_id / _MANIFEST))
+
+
+def _parse_manifest(predictor_id: str, content: bytes) -> Manifest:
     if Path(predictor_id).name != predictor_id or _predictor_id(content) != predictor_id:
         raise ArtifactRejected(f"The predictor {predictor_id} was altered after training: run `accel train` again.")
     try:

@@ -33,7 +33,7 @@ from predictor.calibration.cv_splits import group_folds
 from predictor.calibration.predictor import Predictor
 from predictor.data.samples import Sample
 from predictor.models.latency_model import LatencyModel, LatencyPrediction, log_latency
-from predictor.training import artifact
+from predictor.training import artifact, sharing
 from predictor.training.manifest import Manifest
 
 _FOLDS = 3
@@ -145,6 +145,7 @@ def promote(settings: Settings, log: EventLog, predictor_id: str, decision: Prom
     """Put a stored predictor into service and log the event."""
     replaced = _serving_id(settings)
     reference = predictor_id if decision.best else reference_id(log, replaced)
+    sharing.share(settings, log, predictor_id)
     artifact.activate(settings, predictor_id)
     promotion = PredictorPromoted(
         predictor_id=predictor_id,
@@ -154,11 +155,13 @@ def promote(settings: Settings, log: EventLog, predictor_id: str, decision: Prom
         report=decision.report,
         reference=reference,
     )
-    log.append([Event.of(promotion, source="predictor.training.train")], key=f"promoted-{predictor_id}")
+    log.append([Event.of(promotion, source="predictor.training.train")], key=f"{sharing.PROMOTIONS}{predictor_id}")
 
 
 def roll_back(settings: Settings, log: EventLog, predictor_id: str | None = None) -> PredictorPromoted:
     """Put an earlier predictor into service: the one named, or the one that served before this one.
+
+    One that only another machine has is fetched from next to a shared log.
 
     Raises NotFound for one that is not stored, NoPreviousModel where none served before, and ArtifactRejected for one
     that cannot be read. Then nothing changes.
@@ -169,13 +172,16 @@ def roll_back(settings: Settings, log: EventLog, predictor_id: str | None = None
         raise NoPreviousModel(
             "No predictor served before this one. `accel predictor list` shows the stored ones; name one."
         )
+    if previous not in artifact.list_ids(settings) and previous in sharing.shared_ids(settings, log):
+        sharing.fetch(settings, log, previous)
     chosen = _find_id(settings, previous)
     artifact.load(settings, chosen)
     artifact.activate(settings, chosen)
     promotion = PredictorPromoted(
         predictor_id=chosen, replaced=serving, cause="rollback", reason="somebody asked for it", report={}
     )
-    log.append([Event.of(promotion, source="predictor.rollback")])
+    event = Event.of(promotion, source="predictor.rollback")
+    log.append([event], key=f"{sharing.PROMOTIONS}{event.event_id}")
     return promotion
 
 
@@ -239,6 +245,8 @@ def remove_old_predictors(settings: Settings, log: EventLog) -> list[str]:
     removed = [name for name in by_age[:-KEEP_NEWEST] if name not in kept]
     for name in removed:
         artifact.remove(settings, name)
+    newest = list(dict.fromkeys(change.predictor_id for change in reversed(promotions(log))))[:KEEP_NEWEST]
+    sharing.remove_shared(settings, log, {*newest, *(name for name in kept if name)})
     return removed
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import lightgbm
 from threadpoolctl import threadpool_limits
 
-from accel_platform.errors import AccelError
+from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import PredictorTrained
 from accel_platform.settings import Settings
@@ -40,7 +40,7 @@ from predictor.data.dataset import TrainingSet, load_training_set
 from predictor.data.samples import Sample, WorkloadCost, field_values
 from predictor.models.latency_model import LatencyModel
 from predictor.models.residual_trees import FEATURE_SCHEMA
-from predictor.training import artifact
+from predictor.training import artifact, sharing
 from predictor.training.manifest import Manifest, fitting_code_sha256
 from predictor.training.promotion import (
     PromotionDecision,
@@ -88,6 +88,11 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     rows = sum(map(len, samples.values()))
     notify(f"{rows} cases of {len(_families(samples))} families at snapshot {snapshot_id[:12]}")
     dataset_sha256 = _dataset_sha256(samples, training_set.failed)
+    try:
+        if adopted := sharing.follow_promotions(settings):
+            notify(f"{adopted} serves: another machine promoted it")
+    except (NotFound, artifact.ArtifactRejected) as error:
+        notify(str(error))
     serving = _serving(settings)
     manifest = None if serving is None else artifact.load_manifest(settings, serving.predictor_id)
     if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (dataset_sha256, lightgbm.__version__):

@@ -1,0 +1,111 @@
+"""Predictors beside a shared log, so that what one machine promotes serves on all machines of a team.
+
+A promoted artifact is stored as one archive next to the log's segments, where `ACCEL_LOG_URI` names a shared log. The
+last promotion or rollback in the log decides, whichever machine it was made on.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Collection
+
+from accel_platform.errors import NotFound
+from accel_platform.events import EventLog
+from accel_platform.events.types import PredictorPromoted
+from accel_platform.settings import Settings, SnapshotSettings
+from predictor.training import artifact
+from predictor.training.artifact import ArtifactRejected, Files
+
+PROMOTIONS = "promoted-"
+"""Name prefix of segments with promotions and rollbacks, so that they are found without reading the log."""
+_FOLDER, _SUFFIX = "models", ".zip"
+_WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
+"""Time of an archive's files: the earliest that the format has, so that equal artifacts give equal archives."""
+
+
+def share(settings: Settings, log: EventLog, predictor_id: str) -> None:
+    """Store an artifact next to a shared log; a log of this machine alone needs none. Raises LogUnavailable."""
+    if settings.log_uri is not None:
+        log.store.publish(_key(predictor_id), _pack(artifact.read_files(settings, predictor_id)))
+
+
+def shared_ids(settings: Settings, log: EventLog) -> set[str]:
+    """Return the ids of the artifacts next to a shared log."""
+    if settings.log_uri is None:
+        return set()
+    return {name.removesuffix(_SUFFIX) for name in log.store.keys(_FOLDER) if name.endswith(_SUFFIX)}
+
+
+def fetch(settings: Settings, log: EventLog, predictor_id: str) -> None:
+    """Store an artifact from next to the log on this machine, every byte of it checked.
+
+    Raises NotFound where it is not there, ArtifactRejected where it is damaged or of another version.
+    """
+    key = _key(predictor_id)
+    try:
+        archive = log.store.local_path(key).read_bytes()
+    finally:
+        log.store.drop_copy(key)
+    artifact.store_checked(settings, predictor_id, _unpack(predictor_id, archive))
+
+
+def follow_promotions(settings: Settings) -> str | None:
+    """Put the predictor that a shared log names into service here; return its id, None where nothing changed.
+
+    One that this machine lacks is fetched. Raises LogUnavailable, and as `fetch` does.
+    """
+    if settings.log_uri is None or isinstance(settings, SnapshotSettings):
+        return None
+    log = EventLog.open(settings)
+    newest = max(
+        (
+            event
+            for event in log.read(log.snapshot().beginning(PROMOTIONS))
+            if isinstance(event.payload, PredictorPromoted)
+        ),
+        key=lambda event: (event.recorded_at, event.event_id),
+        default=None,
+    )
+    if newest is None or not isinstance(newest.payload, PredictorPromoted):
+        return None
+    chosen = newest.payload.predictor_id
+    if chosen == artifact.current_id(settings):
+        return None
+    if chosen not in artifact.list_ids(settings):
+        try:
+            fetch(settings, log, chosen)
+        except NotFound as error:
+            raise NotFound(
+                f"The predictor {chosen} was promoted on another machine, and is not next to the log: `accel train` "
+                "there promotes one that is, `accel train` here makes one of this machine's own."
+            ) from error
+    artifact.activate(settings, chosen)
+    return chosen
+
+
+def remove_shared(settings: Settings, log: EventLog, kept: Collection[str]) -> None:
+    """Delete the artifacts next to a shared log but these."""
+    old = shared_ids(settings, log) - set(kept)
+    if old:
+        log.store.remove(*map(_key, old))
+
+
+def _key(predictor_id: str) -> str:
+    return f"{_FOLDER}/{predictor_id}{_SUFFIX}"
+
+
+def _pack(files: Files) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(name, _WRITTEN_AT), content, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+def _unpack(predictor_id: str, archive: bytes) -> Files:
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            return {name: opened.read(name) for name in opened.namelist()}
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError) as error:
+        raise ArtifactRejected(f"The predictor {predictor_id} next to the log is damaged: {error}.") from error

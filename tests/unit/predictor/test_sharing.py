@@ -1,0 +1,109 @@
+"""Machines that share a log share the predictor that serves: promotions and rollbacks hold on all of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from accel_platform.cli import app
+from accel_platform.events import EventLog
+from accel_platform.events.segments import open_store
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+from predictor.advisor.advisor import Advisor
+from predictor.training import artifact, promotion, sharing
+from predictor.training.promotion import promotions, remove_old_predictors, roll_back
+from predictor.training.train import train
+from predictor_world import MODELS, append, result, world
+
+
+def _serves(settings: Settings) -> str | None:
+    refresh(settings)
+    predictor = Advisor(settings).state().predictor
+    return None if predictor is None else predictor.predictor_id
+
+
+@pytest.fixture
+def team(location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Settings, Settings]:
+    """Two machines with one log; the first has trained."""
+    monkeypatch.setenv("ACCEL_LOG_URI", location)
+    here = world(tmp_path / "here")
+    train(here, EventLog.open(here))
+    return here, Settings(home=tmp_path / "there")
+
+
+def test_what_one_machine_promotes_serves_on_the_other_and_so_does_going_back(team: tuple[Settings, Settings]) -> None:
+    here, there = team
+    [first] = promotions(EventLog.open(here))
+    assert artifact.list_ids(there) == []
+    assert _serves(there) == first.predictor_id
+    assert artifact.read_files(there, first.predictor_id) == artifact.read_files(here, first.predictor_id)
+
+    append(there, [result(MODELS[0], "cpu", 8, provenance="imported")])
+    said: list[str] = []
+    second = train(there, EventLog.open(there), progress=said.append)
+    assert [change.replaced for change in promotions(EventLog.open(here))] == [None, first.predictor_id]
+    assert _serves(here) == second.predictor_id
+
+    # From a machine that never had the first predictor, as a new member of the team.
+    newcomer = Settings(home=there.home.parent / "newcomer")
+    assert _serves(newcomer) == second.predictor_id
+    done = CliRunner().invoke(app, ["predictor", "rollback", "--home", str(newcomer.home), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"predictor_id": first.predictor_id, "replaced": second.predictor_id}
+    append(there, [result(MODELS[0], "cpu", 4, provenance="imported")])
+    assert (_serves(here), _serves(there)) == (first.predictor_id, first.predictor_id)
+
+
+def test_an_archive_that_was_changed_is_refused_and_the_machine_goes_on(
+    team: tuple[Settings, Settings], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, there = team
+    [first] = promotions(EventLog.open(here))
+    key = f"models/{first.predictor_id}.zip"
+    store = open_store(here.log_location, tmp_path / "copies")
+    whole = store.local_path(key).read_bytes()
+    files = sharing._unpack(first.predictor_id, whole)
+    for problem, content in {
+        "damaged": whole[: len(whole) // 2],
+        "is not what was trained": sharing._pack(files | {"inference_cases.parquet": b"other"}),
+        "was altered": sharing._pack(files | {"manifest.json": files["manifest.json"] + b" "}),
+    }.items():
+        store.remove(key)
+        store.publish(key, content)
+        assert _serves(there) is None
+        assert problem in caplog.records[-1].getMessage()
+        assert artifact.list_ids(there) == []
+    store.remove(key)
+    said: list[str] = []
+    own = train(there, EventLog.open(there), progress=said.append)
+    assert "`accel train` here makes one of this machine's own" in "".join(said)
+    assert own.promoted
+    assert _serves(there) == own.predictor_id
+
+
+def test_old_archives_go_and_those_that_serve_or_may_again_stay(
+    team: tuple[Settings, Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = team
+    log = EventLog.open(here)
+    [first] = promotions(log)
+    monkeypatch.setattr(promotion, "KEEP_NEWEST", 1)
+    append(here, [result(MODELS[0], "cpu", 8, provenance="imported")])
+    second = train(here, log)
+    log.store.publish("models/lgbm-of-long-ago.zip", b"old")
+    remove_old_predictors(here, log)
+    assert sharing.shared_ids(here, log) == {first.predictor_id, second.predictor_id}
+    roll_back(here, log)
+
+
+def test_a_log_of_one_machine_holds_no_archives(tmp_path: Path) -> None:
+    settings = world(tmp_path)
+    log = EventLog.open(settings)
+    train(settings, log)
+    assert sharing.shared_ids(settings, log) == set()
+    assert log.store.keys("models") == set()
+    assert sharing.follow_promotions(settings) is None
