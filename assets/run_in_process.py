@@ -16,6 +16,7 @@ from typing import Any
 
 import dagster as dg
 import psutil
+import sqlalchemy
 from dagster._core.events import RunFailureReason
 
 from accel_platform import pipeline_progress
@@ -46,6 +47,9 @@ storage:
 """
 """What a `dagster.yaml` says beside the platform's, where PostgreSQL keeps what Dagster knows."""
 
+TABLES_LOCK = 0x616363656C
+"""Key of the lock in PostgreSQL while Dagster's tables are created: `accel`."""
+
 _PROCESS = "accel/process"
 """Tag of a run: the process that works on it."""
 
@@ -67,6 +71,7 @@ def dagster_home(settings: Settings) -> Path:
 
     A link to another place, such as a removed installation, is replaced; a file of the user stays. ACCEL_POSTGRES_URL
     selects another folder, for an instance shared by machines; the variable is set for this process and its children.
+    Raises AccelError if PostgreSQL does not answer.
     """
     home = settings.home.resolve() / ("dagster" if settings.postgres_url is None else "dagster-postgres")
     source, link = DATA_DIR / "dagster.yaml", home / "dagster.yaml"
@@ -79,6 +84,7 @@ def dagster_home(settings: Settings) -> Path:
         driver = "postgresql+psycopg2" if scheme in ("postgres", "postgresql") else scheme
         os.environ["ACCEL_POSTGRES_URL"] = f"{driver}{separator}{rest}"
         write_durably(link, source.read_text() + _POSTGRES)
+        _create_tables(home)
         return home
     if not link.exists() or (link.is_symlink() and link.resolve() != source):
         # Renamed into place, because another process may read the link or make it, too.
@@ -87,6 +93,23 @@ def dagster_home(settings: Settings) -> Path:
         temporary.symlink_to(source)
         temporary.replace(link)
     return home
+
+
+def _create_tables(home: Path) -> None:
+    """Let Dagster create its tables in PostgreSQL, one process at a time: of several that begin at once some fail.
+
+    Raises AccelError if PostgreSQL does not answer.
+    """
+    engine = sqlalchemy.create_engine(os.environ["ACCEL_POSTGRES_URL"], poolclass=sqlalchemy.NullPool)
+    try:
+        with engine.connect() as con:
+            con.execute(sqlalchemy.text(f"SELECT pg_advisory_lock({TABLES_LOCK})"))  # until the connection ends
+            dg.DagsterInstance.from_config(str(home)).dispose()
+    except sqlalchemy.exc.OperationalError as error:
+        [reason, *_] = str(error.orig).splitlines()
+        raise AccelError(
+            f"Dagster's PostgreSQL ({engine.url.host}, ACCEL_POSTGRES_URL) cannot be used: {reason}"
+        ) from error
 
 
 def run_full_pipeline(settings: Settings, config: dict[str, dg.Config], *, say: Say) -> Outcome:

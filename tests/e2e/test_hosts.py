@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,16 @@ import dagster as dg
 import httpx
 import psutil
 import pytest
+import sqlalchemy
 from processes import family, free_port, running, wait_for
 
 from accel_platform.bench.requests.lifecycle import REQUEST_LABEL, Request, Requests, close, request_benchmark
+from accel_platform.errors import AccelError
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded, RunStarted
 from accel_platform.settings import Settings
 from assets.routing import REQUEST_TAG
-from assets.run_in_process import dagster_home
+from assets.run_in_process import TABLES_LOCK, dagster_home
 from assets.workspace import add
 
 pytestmark = pytest.mark.slow
@@ -195,6 +198,43 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         if os.path.ismount(folder / "log"):
             subprocess.run(["umount", "--lazy", str(folder / "log")], check=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_of_hosts_that_start_at_once_on_an_empty_database_one_creates_the_tables(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = sqlalchemy.create_engine(world.postgres.url, isolation_level="AUTOCOMMIT")
+    with server.connect() as con:
+        con.execute(sqlalchemy.text("CREATE DATABASE empty"))
+    url = world.postgres.url.replace("/postgres", "/empty")
+    monkeypatch.setenv("ACCEL_POSTGRES_URL", url)
+    empty = sqlalchemy.create_engine(url)
+    log = world.folder / "postgres" / "postgres.log"
+    waiting = sqlalchemy.text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    with ThreadPoolExecutor(1) as pool:
+        with empty.connect() as other:
+            other.execute(sqlalchemy.text(f"SELECT pg_advisory_lock({TABLES_LOCK})"))
+            host = pool.submit(dagster_home, Settings(home=tmp_path))
+            wait_for("the host waits", 30, lambda: other.execute(waiting).scalar() or host.done(), log)
+            assert not host.done()
+            assert sqlalchemy.inspect(other).get_table_names() == []
+            other.invalidate()  # as of a host that was killed
+        host.result(timeout=60)
+    assert "runs" in sqlalchemy.inspect(empty).get_table_names()
+    empty.dispose()
+    server.dispose()
+
+
+def test_a_database_that_does_not_answer_is_named(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = f"postgresql://accel:secret@127.0.0.1:{free_port()}/postgres"
+    monkeypatch.setenv("ACCEL_POSTGRES_URL", url)
+    with pytest.raises(
+        AccelError, match=r"PostgreSQL \(127.0.0.1, ACCEL_POSTGRES_URL\) cannot be used: .*refused"
+    ) as problem:
+        dagster_home(Settings(home=tmp_path))
+    assert "secret" not in str(problem.value)
 
 
 def _no_event_is_lost_or_doubled(world: World, request: Request) -> None:
