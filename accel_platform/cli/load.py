@@ -104,8 +104,8 @@ def serve(
             remark for content in contents for remark in (*content["remarks"], *content["errors"])
         ):
             note(f"remark: {remark}")
-        if device is None or engine is None:
-            note("No --device or --engine was named: `accel serving` cannot use these loads.")
+        if unnamed := [option for option, value in (("--device", device), ("--engine", engine)) if value is None]:
+            note(f"Without {' and '.join(unnamed)} `accel serving` cannot use these loads.")
     stopped = any("stopped" in content for content in contents)
     if stopped or any(not content["completed"] for content in contents):
         raise typer.Exit(130 if stopped else 1)

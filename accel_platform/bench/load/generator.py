@@ -68,7 +68,7 @@ async def prepare(server: Server, model: str | None, shape: Shape, *, chat: bool
     known = await served_models(server)
     if model is None:
         if len(known) != 1:
-            listed = f"it serves {', '.join(known)}" if known else "it lists none"
+            listed = f"it serves {', '.join(known)}" if known else "it does not list its models"
             raise InvalidInput(f"Name the server's model with --model: {listed}.")
         model = known[0]
     elif known and model not in known:

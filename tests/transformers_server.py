@@ -1,0 +1,77 @@
+"""A real engine that serves a language model: `transformers serve` with continuous batching, on random weights."""
+
+from __future__ import annotations
+
+import os
+import random
+import string
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from processes import free_port
+
+START_S = 120.0
+
+
+@contextmanager
+def real_engine(folder: Path) -> Iterator[tuple[str, str]]:
+    """Serve a tiny Llama from files under `folder` on loopback; yields the URL and the model's name.
+
+    It has no token that ends a text, so that answers have the length that was asked for.
+    """
+    model, log = "tiny-llama", folder / "server.log"
+    _write_model(folder / model)
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command = [sys.executable, "-m", "transformers.cli.transformers", "serve", model, "--continuous-batching"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        _wait_for(f"{url}/health", server, log)
+        yield url, model
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            httpx.get(url, timeout=1).raise_for_status()
+        except httpx.HTTPError:
+            time.sleep(0.2)
+        else:
+            return
+    raise RuntimeError(f"transformers serve does not answer: {log.read_text()[-2000:]}")
+
+
+def _write_model(folder: Path) -> None:
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    draw = random.Random(0)
+    words = ["".join(draw.choices(string.ascii_lowercase, k=5)) for _ in range(3000)]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=1000, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(words, trainer)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=tokenizer.get_vocab_size(), hidden_size=256, intermediate_size=512, num_hidden_layers=4,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=4096,
+        bos_token_id=0, eos_token_id=None, pad_token_id=1,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
