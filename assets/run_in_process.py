@@ -21,7 +21,7 @@ from dagster._core.events import RunFailureReason
 
 from accel_platform import pipeline_progress
 from accel_platform.atomic_write import make_directory, write_durably
-from accel_platform.errors import AccelError
+from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.pipeline_progress import is_alive, process_identity, process_number
 from accel_platform.settings import Settings
 from assets.definitions import build_defs
@@ -98,9 +98,14 @@ def dagster_home(settings: Settings) -> Path:
 def _create_tables(home: Path) -> None:
     """Let Dagster create its tables in PostgreSQL, one process at a time: of several that begin at once some fail.
 
-    Raises AccelError if PostgreSQL does not answer.
+    Raises AccelError if PostgreSQL does not answer, InvalidInput if the address is none.
     """
-    engine = sqlalchemy.create_engine(os.environ["ACCEL_POSTGRES_URL"], poolclass=sqlalchemy.NullPool)
+    try:
+        engine = sqlalchemy.create_engine(os.environ["ACCEL_POSTGRES_URL"], poolclass=sqlalchemy.NullPool)
+    except (sqlalchemy.exc.ArgumentError, ValueError) as error:
+        raise InvalidInput(
+            "ACCEL_POSTGRES_URL is no address of PostgreSQL: write it as postgresql://USER:PASSWORD@HOST/DATABASE."
+        ) from error
     try:
         with engine.connect() as con:
             con.execute(sqlalchemy.text(f"SELECT pg_advisory_lock({TABLES_LOCK})"))  # until the connection ends

@@ -176,6 +176,7 @@ def roll_back(settings: Settings, log: EventLog, predictor_id: str | None = None
         sharing.fetch(settings, log, previous)
     chosen = _find_id(settings, previous)
     artifact.load(settings, chosen)
+    sharing.share(settings, log, chosen)
     artifact.activate(settings, chosen)
     promotion = PredictorPromoted(
         predictor_id=chosen, replaced=serving, cause="rollback", reason="somebody asked for it", report={}

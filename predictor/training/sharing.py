@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Collection
 
 from accel_platform.errors import NotFound
@@ -53,7 +54,7 @@ def fetch(settings: Settings, log: EventLog, predictor_id: str) -> None:
 def follow_promotions(settings: Settings) -> str | None:
     """Put the predictor that a shared log names into service here; return its id, None where nothing changed.
 
-    One that this machine lacks is fetched. Raises LogUnavailable, and as `fetch` does.
+    One that this machine lacks is fetched. Raises NotFound where it is not next to the log, and as `fetch` does.
     """
     if settings.log_uri is None or isinstance(settings, SnapshotSettings):
         return None
@@ -72,14 +73,14 @@ def follow_promotions(settings: Settings) -> str | None:
     chosen = newest.payload.predictor_id
     if chosen == artifact.current_id(settings):
         return None
+    if chosen not in shared_ids(settings, log):
+        # Nor is this machine's own taken: before predictors were shared, rollbacks were logged under other names.
+        raise NotFound(
+            f"The predictor {chosen} was promoted on another machine, and is not next to the log: `accel train` there "
+            "promotes one that is, `accel train` here makes one of this machine's own."
+        )
     if chosen not in artifact.list_ids(settings):
-        try:
-            fetch(settings, log, chosen)
-        except NotFound as error:
-            raise NotFound(
-                f"The predictor {chosen} was promoted on another machine, and is not next to the log: `accel train` "
-                "there promotes one that is, `accel train` here makes one of this machine's own."
-            ) from error
+        fetch(settings, log, chosen)
     artifact.activate(settings, chosen)
     return chosen
 
@@ -107,5 +108,5 @@ def _unpack(predictor_id: str, archive: bytes) -> Files:
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             return {name: opened.read(name) for name in opened.namelist()}
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as error:
         raise ArtifactRejected(f"The predictor {predictor_id} next to the log is damaged: {error}.") from error

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
 from assets.resources import DATA_DIR
 from assets.run_in_process import dagster_home
@@ -28,6 +29,14 @@ def test_a_link_follows_the_platform_that_is_used(tmp_path: Path, former: str) -
         assert link.readlink() == OURS
         assert link.read_text() == OURS.read_text()
     assert [path.name for path in link.parent.iterdir()] == ["dagster.yaml"]
+
+
+@pytest.mark.parametrize("url", ["postgres.example", "mongodb://postgres.example/dagster", "postgresql://[::1"])
+def test_an_address_that_is_none_is_refused(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dagster_postgres", reason="the extra `postgres` is not installed")
+    monkeypatch.setenv("ACCEL_POSTGRES_URL", url)
+    with pytest.raises(InvalidInput, match="write it as postgresql://USER"):
+        dagster_home(Settings(home=tmp_path))
 
 
 def test_a_file_of_the_user_stays(tmp_path: Path) -> None:

@@ -85,6 +85,21 @@ def test_an_archive_that_was_changed_is_refused_and_the_machine_goes_on(
     assert _serves(there) == own.predictor_id
 
 
+def test_what_was_gone_back_from_before_predictors_were_shared_does_not_return(team: tuple[Settings, Settings]) -> None:
+    here, _ = team
+    log = EventLog.open(here)
+    append(here, [result(MODELS[0], "cpu", 8, provenance="imported")])
+    second = train(here, log)
+    [first, _] = promotions(log)
+    sharing.remove_shared(here, log, ())
+    artifact.activate(here, first.predictor_id)  # the event of such a rollback is not found by its name
+    append(here, [result(MODELS[0], "cpu", 4, provenance="imported")])
+    assert _serves(here) == first.predictor_id
+    # A rollback of today shares what it goes back to.
+    roll_back(here, log, second.predictor_id)
+    assert sharing.shared_ids(here, log) == {second.predictor_id}
+
+
 def test_old_archives_go_and_those_that_serve_or_may_again_stay(
     team: tuple[Settings, Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
