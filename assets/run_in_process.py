@@ -102,15 +102,15 @@ def _create_tables(home: Path) -> None:
     """
     try:
         engine = sqlalchemy.create_engine(os.environ["ACCEL_POSTGRES_URL"], poolclass=sqlalchemy.NullPool)
-    except (sqlalchemy.exc.ArgumentError, ValueError) as error:
+    except (sqlalchemy.exc.ArgumentError, ValueError, ImportError) as error:
         raise InvalidInput(
             "ACCEL_POSTGRES_URL is no address of PostgreSQL: write it as postgresql://USER:PASSWORD@HOST/DATABASE."
         ) from error
     try:
         with engine.connect() as con:
-            con.execute(sqlalchemy.text(f"SELECT pg_advisory_lock({TABLES_LOCK})"))  # until the connection ends
+            con.execute(sqlalchemy.text(f"SELECT pg_advisory_xact_lock({TABLES_LOCK})"))
             dg.DagsterInstance.from_config(str(home)).dispose()
-    except sqlalchemy.exc.OperationalError as error:
+    except sqlalchemy.exc.DBAPIError as error:
         [reason, *_] = str(error.orig).splitlines()
         raise AccelError(
             f"Dagster's PostgreSQL ({engine.url.host}, ACCEL_POSTGRES_URL) cannot be used: {reason}"

@@ -134,8 +134,8 @@ def _stream(url: str, model: str, words: int, tokens: int) -> Iterator[tuple[flo
     """
     place = urlsplit(url)
     prompt = " ".join("".join(random.choices(string.ascii_lowercase, k=5)) for _ in range(words))  # noqa: S311
-    asked = {"model": model, "prompt": prompt, "max_tokens": tokens, "stream": True}
-    body = json.dumps({**asked, "stream_options": {"include_usage": True}})
+    payload = {"model": model, "prompt": prompt, "max_tokens": tokens, "stream": True}
+    body = json.dumps({**payload, "stream_options": {"include_usage": True}})
     head = (
         f"POST /v1/completions HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"

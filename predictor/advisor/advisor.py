@@ -7,6 +7,7 @@ snapshot and one predictor from beginning to end. Answers are cached with the st
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -40,6 +41,8 @@ from predictor.training.artifact import ArtifactRejected
 
 POLL_INTERVAL_S = 0.2
 """Pause between two looks at the pointers."""
+PROMOTIONS_INTERVAL_S = 60.0
+"""Pause between two looks at the promotions of other machines."""
 _PAUSE_FACTOR = 4
 """Wait 4 times the last load time before reloading, because loading slows the answers down."""
 CACHE_BYTES = 64 << 20
@@ -118,8 +121,12 @@ class Advisor:
     def follow(self, stop: threading.Event) -> None:
         """Put new states into service until `stop` is set; where one cannot be loaded, the present one stays."""
         problem, pause_s, self._following = "", POLL_INTERVAL_S, True
+        followed_s = -math.inf
         while not stop.wait(pause_s):
             began = time.monotonic()
+            if began - followed_s > PROMOTIONS_INTERVAL_S:
+                followed_s = began
+                self.follow_promotions()
             try:
                 self.warm_up()
                 problem = ""
@@ -140,9 +147,10 @@ class Advisor:
             snapshot_id = self.reader.snapshot_id
             serving = self._serving
             same_evidence = serving is not None and serving.state.evidence.snapshot_id == snapshot_id
-            if not same_evidence:
-                self._follow_promotions()
             predictor_id = artifact.current_id(self._settings)
+            if predictor_id is None and not self._following:
+                self.follow_promotions()
+                predictor_id = artifact.current_id(self._settings)
             same_predictor = serving is not None and serving.predictor_id == predictor_id
             if serving is not None and same_evidence and same_predictor:
                 return serving
@@ -158,7 +166,8 @@ class Advisor:
             self._swapped()
             return loaded
 
-    def _follow_promotions(self) -> None:
+    def follow_promotions(self) -> None:
+        """Put into service what another machine of a shared log promoted; if it cannot serve, the present one stays."""
         try:
             if adopted := sharing.follow_promotions(self._settings):
                 _log.info("%s serves: another machine promoted it", adopted)

@@ -149,6 +149,8 @@ def store_checked(settings: Settings, predictor_id: str, files: Files) -> None:
     """
     manifest = _parse_manifest(predictor_id, files.get(_MANIFEST, b""))
     for name in manifest.files:
+        if Path(name).name != name:
+            raise ArtifactRejected(f"The predictor {predictor_id} names a file outside its folder: {name!r}.")
         if hashlib.sha256(files.get(name, b"")).hexdigest() != manifest.files[name]:
             raise ArtifactRejected(f"The file {name} of the predictor {predictor_id} is not what was trained.")
     store(settings, manifest, {name: files[name] for name in manifest.files})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from scipy.stats import binomtest
 from threadpoolctl import threadpool_limits
 
 from accel_platform.errors import AccelError, NotFound
-from accel_platform.events import Event, EventLog
+from accel_platform.events import EventLog
 from accel_platform.events.types import PredictorPromoted, PredictorTrained
 from accel_platform.settings import Settings
 from predictor.calibration.cross_validation import (
@@ -146,7 +147,6 @@ def promote(settings: Settings, log: EventLog, predictor_id: str, decision: Prom
     replaced = _serving_id(settings)
     reference = predictor_id if decision.best else reference_id(log, replaced)
     sharing.share(settings, log, predictor_id)
-    artifact.activate(settings, predictor_id)
     promotion = PredictorPromoted(
         predictor_id=predictor_id,
         replaced=replaced if replaced != predictor_id else None,
@@ -155,7 +155,8 @@ def promote(settings: Settings, log: EventLog, predictor_id: str, decision: Prom
         report=decision.report,
         reference=reference,
     )
-    log.append([Event.of(promotion, source="predictor.training.train")], key=f"{sharing.PROMOTIONS}{predictor_id}")
+    sharing.record(log, promotion, "predictor.training.train")
+    artifact.activate(settings, predictor_id)
 
 
 def roll_back(settings: Settings, log: EventLog, predictor_id: str | None = None) -> PredictorPromoted:
@@ -166,23 +167,23 @@ def roll_back(settings: Settings, log: EventLog, predictor_id: str | None = None
     Raises NotFound for one that is not stored, NoPreviousModel where none served before, and ArtifactRejected for one
     that cannot be read. Then nothing changes.
     """
+    with suppress(NotFound, artifact.ArtifactRejected):  # of what other machines promoted, which then cannot serve here
+        sharing.follow_promotions(settings)
     serving = _serving_id(settings)
     previous = predictor_id or _previous_id(promotions(log), serving)
     if previous is None:
         raise NoPreviousModel(
             "No predictor served before this one. `accel predictor list` shows the stored ones; name one."
         )
-    if previous not in artifact.list_ids(settings) and previous in sharing.shared_ids(settings, log):
-        sharing.fetch(settings, log, previous)
+    sharing.fetch_missing(settings, log, {previous})
     chosen = _find_id(settings, previous)
     artifact.load(settings, chosen)
     sharing.share(settings, log, chosen)
-    artifact.activate(settings, chosen)
     promotion = PredictorPromoted(
         predictor_id=chosen, replaced=serving, cause="rollback", reason="somebody asked for it", report={}
     )
-    event = Event.of(promotion, source="predictor.rollback")
-    log.append([event], key=f"{sharing.PROMOTIONS}{event.event_id}")
+    sharing.record(log, promotion, "predictor.rollback")
+    artifact.activate(settings, chosen)
     return promotion
 
 
@@ -238,16 +239,17 @@ def remove_old_predictors(settings: Settings, log: EventLog) -> list[str]:
     """
     ids = artifact.list_ids(settings)
     by_age = sorted(ids, key=lambda name: (settings.models_dir / name).stat().st_mtime_ns)
-    serving = _serving_id(settings)
+    serving, changes = _serving_id(settings), promotions(log)
+    named = [name for change in reversed(changes) for name in (change.predictor_id, change.replaced, change.reference)]
+    if changes:
+        sharing.remove_shared(settings, log, list(dict.fromkeys(name for name in named if name))[: 3 * KEEP_NEWEST])
     if serving is None:
         return []
-    replaced = {change.replaced for change in promotions(log) if change.predictor_id == serving}
+    replaced = {change.replaced for change in changes if change.predictor_id == serving}
     kept = {serving, reference_id(log, serving), *replaced}
     removed = [name for name in by_age[:-KEEP_NEWEST] if name not in kept]
     for name in removed:
         artifact.remove(settings, name)
-    newest = list(dict.fromkeys(change.predictor_id for change in reversed(promotions(log))))[:KEEP_NEWEST]
-    sharing.remove_shared(settings, log, {*newest, *(name for name in kept if name)})
     return removed
 
 

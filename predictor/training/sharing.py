@@ -6,13 +6,17 @@ last promotion or rollback in the log decides, whichever machine it was made on.
 
 from __future__ import annotations
 
+import fcntl
 import io
+import time
 import zipfile
 import zlib
 from collections.abc import Collection
+from datetime import timedelta
 
+from accel_platform.atomic_write import make_directory
 from accel_platform.errors import NotFound
-from accel_platform.events import EventLog
+from accel_platform.events import Event, EventLog
 from accel_platform.events.types import PredictorPromoted
 from accel_platform.settings import Settings, SnapshotSettings
 from predictor.training import artifact
@@ -21,13 +25,26 @@ from predictor.training.artifact import ArtifactRejected, Files
 PROMOTIONS = "promoted-"
 """Name prefix of segments with promotions and rollbacks, so that they are found without reading the log."""
 _FOLDER, _SUFFIX = "models", ".zip"
+_UNSEEN_S = 3_600
+"""Time within which an archive that no promotion names stays."""
 _WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
 """Time of an archive's files: the earliest that the format has, so that equal artifacts give equal archives."""
 
 
+def record(log: EventLog, promotion: PredictorPromoted, source: str) -> None:
+    """Append a promotion or rollback, as later than all before it, whatever the clocks of the machines say."""
+    event, newest = Event.of(promotion, source=source), _newest(log)
+    if newest is not None and newest.recorded_at >= event.recorded_at:
+        event = event.model_copy(update={"recorded_at": newest.recorded_at + timedelta(microseconds=1)})
+    log.append([event], key=f"{PROMOTIONS}{promotion.predictor_id}-{event.event_id}")
+
+
 def share(settings: Settings, log: EventLog, predictor_id: str) -> None:
-    """Store an artifact next to a shared log; a log of this machine alone needs none. Raises LogUnavailable."""
-    if settings.log_uri is not None:
+    """Store an artifact next to a shared log; a log of this machine alone needs none.
+
+    Raises LogUnavailable, and ArtifactRejected for one that cannot be read.
+    """
+    if settings.log_uri is not None and predictor_id not in shared_ids(settings, log):
         log.store.publish(_key(predictor_id), _pack(artifact.read_files(settings, predictor_id)))
 
 
@@ -51,6 +68,12 @@ def fetch(settings: Settings, log: EventLog, predictor_id: str) -> None:
     artifact.store_checked(settings, predictor_id, _unpack(predictor_id, archive))
 
 
+def fetch_missing(settings: Settings, log: EventLog, predictor_ids: Collection[str]) -> None:
+    """Fetch those of these artifacts that are next to the log and not on this machine. Raises as `fetch` does."""
+    for predictor_id in shared_ids(settings, log).intersection(predictor_ids).difference(artifact.list_ids(settings)):
+        fetch(settings, log, predictor_id)
+
+
 def follow_promotions(settings: Settings) -> str | None:
     """Put the predictor that a shared log names into service here; return its id, None where nothing changed.
 
@@ -59,37 +82,47 @@ def follow_promotions(settings: Settings) -> str | None:
     if settings.log_uri is None or isinstance(settings, SnapshotSettings):
         return None
     log = EventLog.open(settings)
-    newest = max(
-        (
-            event
-            for event in log.read(log.snapshot().beginning(PROMOTIONS))
-            if isinstance(event.payload, PredictorPromoted)
-        ),
-        key=lambda event: (event.recorded_at, event.event_id),
-        default=None,
-    )
+    newest = _newest(log)
     if newest is None or not isinstance(newest.payload, PredictorPromoted):
         return None
     chosen = newest.payload.predictor_id
-    if chosen == artifact.current_id(settings):
-        return None
-    if chosen not in shared_ids(settings, log):
-        # Nor is this machine's own taken: before predictors were shared, rollbacks were logged under other names.
-        raise NotFound(
-            f"The predictor {chosen} was promoted on another machine, and is not next to the log: `accel train` there "
-            "promotes one that is, `accel train` here makes one of this machine's own."
-        )
-    if chosen not in artifact.list_ids(settings):
-        fetch(settings, log, chosen)
-    artifact.activate(settings, chosen)
+    make_directory(settings.models_dir)
+    with (settings.models_dir / ".following").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one service follow at once
+        if chosen == artifact.current_id(settings):
+            return None
+        if chosen not in shared_ids(settings, log):
+            # Nor is this machine's own taken: before predictors were shared, rollbacks were logged under other names.
+            raise NotFound(
+                f"The predictor {chosen} was promoted on another machine, and is not next to the log: `accel train` "
+                "there shares it, `accel train` here makes one of this machine's own."
+            )
+        try:
+            artifact.load_checked(settings, chosen)
+        except ArtifactRejected:
+            fetch(settings, log, chosen)
+        artifact.activate(settings, chosen)
     return chosen
 
 
 def remove_shared(settings: Settings, log: EventLog, kept: Collection[str]) -> None:
-    """Delete the artifacts next to a shared log but these."""
-    old = shared_ids(settings, log) - set(kept)
+    """Delete the artifacts next to a shared log but these, and the newest, which may not be promoted yet."""
+    if settings.log_uri is None:
+        return
+    names = {_key(predictor_id).removeprefix(f"{_FOLDER}/") for predictor_id in kept}
+    old = {
+        name
+        for name, blob in log.store.blobs(_FOLDER).items()
+        if name.endswith(_SUFFIX) and name not in names and time.time() - blob.modified_s > _UNSEEN_S
+    }
     if old:
-        log.store.remove(*map(_key, old))
+        log.store.remove(*(f"{_FOLDER}/{name}" for name in old))
+
+
+def _newest(log: EventLog) -> Event | None:
+    """Return the last promotion or rollback."""
+    found = log.read(log.snapshot().beginning(PROMOTIONS), types={PredictorPromoted.__name__})
+    return max(found, key=lambda event: (event.recorded_at, event.event_id), default=None)
 
 
 def _key(predictor_id: str) -> str:
@@ -109,4 +142,7 @@ def _unpack(predictor_id: str, archive: bytes) -> Files:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             return {name: opened.read(name) for name in opened.namelist()}
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as error:
-        raise ArtifactRejected(f"The predictor {predictor_id} next to the log is damaged: {error}.") from error
+        raise ArtifactRejected(
+            f"The archive {_key(predictor_id)} next to the log is damaged ({error}): delete it, and run `accel train` "
+            "where the predictor serves, which shares it again."
+        ) from error

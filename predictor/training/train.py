@@ -88,16 +88,13 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     rows = sum(map(len, samples.values()))
     notify(f"{rows} cases of {len(_families(samples))} families at snapshot {snapshot_id[:12]}")
     dataset_sha256 = _dataset_sha256(samples, training_set.failed)
-    try:
-        if adopted := sharing.follow_promotions(settings):
-            notify(f"{adopted} serves: another machine promoted it")
-    except (NotFound, artifact.ArtifactRejected) as error:
-        notify(str(error))
+    _follow(settings, log, notify)
     serving = _serving(settings)
     manifest = None if serving is None else artifact.load_manifest(settings, serving.predictor_id)
     if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (dataset_sha256, lightgbm.__version__):
         same = "on exactly these data" if manifest.snapshot_id != snapshot_id else "at this very snapshot"
         notify(f"the predictor in service was trained {same}: kept")
+        sharing.share(settings, log, serving.predictor_id)
         predictor_id, new, decision = serving.predictor_id, False, PromotionDecision(True, "in service already", {})
     elif (known := _refused_before(settings, log, dataset_sha256)) is not None:
         predictor_id, manifest, decision = known
@@ -107,6 +104,9 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
         before = None if serving is None else attach_holdouts(settings, serving)
         fitted = fitted_groups(before, manifest) if before and manifest else {}
         candidate, holdouts, metrics = fit_predictor(samples, training_set.failed, notify, fitted)
+        if _follow(settings, log, notify):  # promoted by another machine meanwhile
+            serving = _serving(settings)
+            before = None if serving is None else attach_holdouts(settings, serving)
         decision = compare(TrainedPredictor(candidate, holdouts), before, _reference(settings, log, serving))
         metrics["compared"] = decision.report
         about = {"snapshot_id": snapshot_id, "dataset_sha256": dataset_sha256}
@@ -312,6 +312,21 @@ def _refused_before(
         if reason is not None:
             return name, manifest, PromotionDecision(False, reason, manifest.metrics.get("compared", {}))
     return None
+
+
+def _follow(settings: Settings, log: EventLog, notify: Progress) -> bool:
+    """Put what another machine of a shared log promoted into service, with all that training looks back on."""
+    adopted = None
+    try:
+        adopted = sharing.follow_promotions(settings)
+        serving = artifact.current_id(settings)
+        looked_at = {*rolled_back_ids(log), *filter(None, [reference_id(log, serving)])} if settings.log_uri else set()
+        sharing.fetch_missing(settings, log, looked_at)
+    except (NotFound, artifact.ArtifactRejected) as error:
+        notify(str(error))
+    if adopted:
+        notify(f"{adopted} serves: another machine promoted it")
+    return adopted is not None
 
 
 def _serving(settings: Settings) -> Predictor | None:

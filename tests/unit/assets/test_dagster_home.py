@@ -31,7 +31,9 @@ def test_a_link_follows_the_platform_that_is_used(tmp_path: Path, former: str) -
     assert [path.name for path in link.parent.iterdir()] == ["dagster.yaml"]
 
 
-@pytest.mark.parametrize("url", ["postgres.example", "mongodb://postgres.example/dagster", "postgresql://[::1"])
+@pytest.mark.parametrize(
+    "url", ["postgres.example", "mongodb://postgres.example/dagster", "postgresql://[::1", "mysql://there/dagster"]
+)
 def test_an_address_that_is_none_is_refused(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("dagster_postgres", reason="the extra `postgres` is not installed")
     monkeypatch.setenv("ACCEL_POSTGRES_URL", url)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from accel_platform.cli import app
-from accel_platform.events import EventLog
+from accel_platform.events import Event, EventLog
 from accel_platform.events.segments import open_store
+from accel_platform.events.types import PredictorPromoted
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from predictor.advisor.advisor import Advisor
 from predictor.training import artifact, promotion, sharing
+from predictor.training.artifact import ArtifactRejected
+from predictor.training.manifest import Manifest
 from predictor.training.promotion import promotions, remove_old_predictors, roll_back
 from predictor.training.train import train
 from predictor_world import MODELS, append, result, world
@@ -22,8 +27,16 @@ from predictor_world import MODELS, append, result, world
 
 def _serves(settings: Settings) -> str | None:
     refresh(settings)
-    predictor = Advisor(settings).state().predictor
+    advisor = Advisor(settings)
+    advisor.follow_promotions()
+    predictor = advisor.state().predictor
     return None if predictor is None else predictor.predictor_id
+
+
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have cleaning delete archives of this minute."""
+    monkeypatch.setattr(sharing, "_UNSEEN_S", -60)
 
 
 @pytest.fixture
@@ -85,6 +98,7 @@ def test_an_archive_that_was_changed_is_refused_and_the_machine_goes_on(
     assert _serves(there) == own.predictor_id
 
 
+@pytest.mark.usefixtures("no_grace")
 def test_what_was_gone_back_from_before_predictors_were_shared_does_not_return(team: tuple[Settings, Settings]) -> None:
     here, _ = team
     log = EventLog.open(here)
@@ -100,6 +114,48 @@ def test_what_was_gone_back_from_before_predictors_were_shared_does_not_return(t
     assert sharing.shared_ids(here, log) == {second.predictor_id}
 
 
+def test_what_one_machine_went_back_from_another_does_not_promote_again(team: tuple[Settings, Settings]) -> None:
+    here, there = team
+    log = EventLog.open(here)
+    [first] = promotions(log)
+    append(here, [result(MODELS[0], "cpu", 8, provenance="imported")])
+    second = train(here, log)
+    roll_back(here, log)
+    refresh(there)
+    again = train(there, EventLog.open(there))
+    assert (again.predictor_id, again.promoted) == (second.predictor_id, False)
+    assert "accel predictor rollback" in again.reason
+    assert artifact.current_id(there) == first.predictor_id
+
+
+def test_the_last_decision_counts_whatever_the_clocks_say(team: tuple[Settings, Settings]) -> None:
+    here, there = team
+    log = EventLog.open(here)
+    [first] = promotions(log)
+    append(here, [result(MODELS[0], "cpu", 8, provenance="imported")])
+    second = train(here, log)
+    ahead = Event.of(PredictorPromoted(predictor_id=second.predictor_id, cause="trained", reason="r"), source="test")
+    ahead = ahead.model_copy(update={"recorded_at": ahead.recorded_at + timedelta(minutes=10)})
+    log.append([ahead], key=f"{sharing.PROMOTIONS}by-a-clock-that-is-ahead")
+    # The other machine has not even seen what it goes back from.
+    assert roll_back(there, EventLog.open(there), first.predictor_id).replaced == second.predictor_id
+    assert (_serves(here), _serves(there)) == (first.predictor_id, first.predictor_id)
+
+
+def test_an_archive_writes_nowhere_else(team: tuple[Settings, Settings]) -> None:
+    here, there = team
+    [first] = promotions(EventLog.open(here))
+    files = artifact.read_files(here, first.predictor_id)
+    manifest = json.loads(files["manifest.json"])
+    manifest["files"]["../../outside"] = hashlib.sha256(b"x").hexdigest()
+    content = artifact._encode(Manifest.model_validate(manifest))
+    stranger = files | {"manifest.json": content, "../../outside": b"x"}
+    with pytest.raises(ArtifactRejected, match="outside its folder"):
+        artifact.store_checked(there, artifact._predictor_id(content), stranger)
+    assert not there.models_dir.exists()
+
+
+@pytest.mark.usefixtures("no_grace")
 def test_old_archives_go_and_those_that_serve_or_may_again_stay(
     team: tuple[Settings, Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
