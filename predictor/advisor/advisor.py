@@ -123,10 +123,10 @@ class Advisor:
         problem, pause_s, self._following = "", POLL_INTERVAL_S, True
         followed_s = -math.inf
         while not stop.wait(pause_s):
-            began = time.monotonic()
-            if began - followed_s > PROMOTIONS_INTERVAL_S:
-                followed_s = began
+            if time.monotonic() - followed_s > PROMOTIONS_INTERVAL_S:
+                followed_s = time.monotonic()
                 self.follow_promotions()
+            began = time.monotonic()
             try:
                 self.warm_up()
                 problem = ""
