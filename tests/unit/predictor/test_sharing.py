@@ -21,7 +21,7 @@ from predictor.training import artifact, promotion, sharing
 from predictor.training.artifact import ArtifactRejected
 from predictor.training.manifest import Manifest
 from predictor.training.promotion import promotions, remove_old_predictors, roll_back
-from predictor.training.train import train
+from predictor.training.train import TrainingReport, train
 from predictor_world import MODELS, append, result, world
 
 
@@ -31,6 +31,14 @@ def _serves(settings: Settings) -> str | None:
     advisor.follow_promotions()
     predictor = advisor.state().predictor
     return None if predictor is None else predictor.predictor_id
+
+
+def _trained_again(settings: Settings) -> tuple[EventLog, PredictorPromoted, TrainingReport]:
+    """Train on one figure more; return the log, the first promotion and the report of the second training."""
+    log = EventLog.open(settings)
+    [first] = promotions(log)
+    append(settings, [result(MODELS[0], "cpu", 8, provenance="imported")])
+    return log, first, train(settings, log)
 
 
 @pytest.fixture
@@ -101,10 +109,7 @@ def test_an_archive_that_was_changed_is_refused_and_the_machine_goes_on(
 @pytest.mark.usefixtures("no_grace")
 def test_what_was_gone_back_from_before_predictors_were_shared_does_not_return(team: tuple[Settings, Settings]) -> None:
     here, _ = team
-    log = EventLog.open(here)
-    append(here, [result(MODELS[0], "cpu", 8, provenance="imported")])
-    second = train(here, log)
-    [first, _] = promotions(log)
+    log, first, second = _trained_again(here)
     sharing.remove_shared(here, log, ())
     artifact.activate(here, first.predictor_id)  # the event of such a rollback is not found by its name
     append(here, [result(MODELS[0], "cpu", 4, provenance="imported")])
@@ -116,10 +121,7 @@ def test_what_was_gone_back_from_before_predictors_were_shared_does_not_return(t
 
 def test_what_one_machine_went_back_from_another_does_not_promote_again(team: tuple[Settings, Settings]) -> None:
     here, there = team
-    log = EventLog.open(here)
-    [first] = promotions(log)
-    append(here, [result(MODELS[0], "cpu", 8, provenance="imported")])
-    second = train(here, log)
+    log, first, second = _trained_again(here)
     roll_back(here, log)
     refresh(there)
     again = train(there, EventLog.open(there))
@@ -130,10 +132,7 @@ def test_what_one_machine_went_back_from_another_does_not_promote_again(team: tu
 
 def test_the_last_decision_counts_whatever_the_clocks_say(team: tuple[Settings, Settings]) -> None:
     here, there = team
-    log = EventLog.open(here)
-    [first] = promotions(log)
-    append(here, [result(MODELS[0], "cpu", 8, provenance="imported")])
-    second = train(here, log)
+    log, first, second = _trained_again(here)
     ahead = Event.of(PredictorPromoted(predictor_id=second.predictor_id, cause="trained", reason="r"), source="test")
     ahead = ahead.model_copy(update={"recorded_at": ahead.recorded_at + timedelta(minutes=10)})
     log.append([ahead], key=f"{sharing.PROMOTIONS}by-a-clock-that-is-ahead")
@@ -160,11 +159,8 @@ def test_old_archives_go_and_those_that_serve_or_may_again_stay(
     team: tuple[Settings, Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, _ = team
-    log = EventLog.open(here)
-    [first] = promotions(log)
     monkeypatch.setattr(promotion, "KEEP_NEWEST", 1)
-    append(here, [result(MODELS[0], "cpu", 8, provenance="imported")])
-    second = train(here, log)
+    log, first, second = _trained_again(here)
     log.store.publish("models/lgbm-of-long-ago.zip", b"old")
     remove_old_predictors(here, log)
     assert sharing.shared_ids(here, log) == {first.predictor_id, second.predictor_id}
