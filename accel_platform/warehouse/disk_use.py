@@ -21,6 +21,7 @@ _LOG_FOLDERS = {
     "snapshots": "which events a kept moment had",
     "quarantine": "damaged files that were set aside",
     "checksums": "hashes of files that carry none",
+    "models": "predictors for all machines of a shared log",
 }
 
 

@@ -25,6 +25,8 @@ from predictor.training.artifact import ArtifactRejected, Files
 PROMOTIONS = "promoted-"
 """Name prefix of segments with promotions and rollbacks, so that they are found without reading the log."""
 _FOLDER, _SUFFIX = "models", ".zip"
+_MOST_BYTES = 2**30
+"""Size up to which an archive is unpacked: one of all that ships unpacks to some 10 MiB."""
 _UNSEEN_S = 3_600
 """Time within which an archive that no promotion names stays."""
 _WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
@@ -77,7 +79,8 @@ def fetch_missing(settings: Settings, log: EventLog, predictor_ids: Collection[s
 def follow_promotions(settings: Settings) -> str | None:
     """Put the predictor that a shared log names into service here; return its id, None where nothing changed.
 
-    One that this machine lacks is fetched. Raises NotFound where it is not next to the log, and as `fetch` does.
+    One that this machine lacks is fetched. One that serves here and is not next to the log is stored there. Raises
+    LogUnavailable, NotFound where neither has it, and as `fetch` does.
     """
     if settings.log_uri is None or isinstance(settings, SnapshotSettings):
         return None
@@ -90,6 +93,7 @@ def follow_promotions(settings: Settings) -> str | None:
     with (settings.models_dir / ".following").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one service follow at once
         if chosen == artifact.current_id(settings):
+            share(settings, log, chosen)  # a log that was restored has none next to it
             return None
         if chosen not in shared_ids(settings, log):
             # Nor is this machine's own taken: before predictors were shared, rollbacks were logged under other names.
@@ -140,6 +144,12 @@ def _pack(files: Files) -> bytes:
 def _unpack(predictor_id: str, archive: bytes) -> Files:
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            size = sum(member.file_size for member in opened.infolist())
+            if size > _MOST_BYTES:
+                raise ArtifactRejected(
+                    f"The archive {_key(predictor_id)} next to the log would unpack to {size / 2**20:,.0f} MiB, which "
+                    "no predictor is: delete it, and find out who wrote it."
+                )
             return {name: opened.read(name) for name in opened.namelist()}
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as error:
         raise ArtifactRejected(

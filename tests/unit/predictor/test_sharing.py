@@ -15,6 +15,7 @@ from accel_platform.events import Event, EventLog
 from accel_platform.events.segments import open_store
 from accel_platform.events.types import PredictorPromoted
 from accel_platform.settings import Settings
+from accel_platform.warehouse.disk_use import measure_disk_use
 from accel_platform.warehouse.publish import refresh
 from predictor.advisor.advisor import Advisor
 from predictor.training import artifact, promotion, sharing
@@ -152,6 +153,32 @@ def test_an_archive_writes_nowhere_else(team: tuple[Settings, Settings]) -> None
     with pytest.raises(ArtifactRejected, match="outside its folder"):
         artifact.store_checked(there, artifact._predictor_id(content), stranger)
     assert not there.models_dir.exists()
+
+
+def test_an_archive_that_would_fill_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "_MOST_BYTES", 2**20)
+    assert sharing._unpack("lgbm-0", sharing._pack({"trees.txt": bytes(2**20)})) == {"trees.txt": bytes(2**20)}
+    with pytest.raises(ArtifactRejected, match="would unpack to 2 MiB"):
+        sharing._unpack("lgbm-0", sharing._pack({"one.txt": bytes(2**20), "other.txt": bytes(2**20)}))
+
+
+def test_what_serves_is_stored_again_next_to_a_log_that_was_restored(team: tuple[Settings, Settings]) -> None:
+    here, there = team
+    [serving] = sharing.shared_ids(here, log := EventLog.open(here))
+    whole = log.store.local_path(f"models/{serving}.zip").read_bytes()
+    log.store.remove(f"models/{serving}.zip")  # which no back-up holds
+    assert _serves(there) is None
+    assert sharing.follow_promotions(here) is None
+    log.store.drop_copy(f"models/{serving}.zip")
+    assert log.store.local_path(f"models/{serving}.zip").read_bytes() == whole
+    assert _serves(there) == serving
+
+
+def test_the_space_that_archives_take_is_told(team: tuple[Settings, Settings]) -> None:
+    here, _ = team
+    used = {use.part: use for use in measure_disk_use(here)}
+    assert used["log/models"].files == 1
+    assert used["log/models"].size_bytes > 10_000
 
 
 @pytest.mark.usefixtures("no_grace")
