@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import random
 import string
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
-from processes import free_port
+from processes import free_port, running, wait_for
 
 START_S = 120.0
 
@@ -29,29 +26,15 @@ def real_engine(folder: Path) -> Iterator[tuple[str, str]]:
     url = f"http://127.0.0.1:{(port := free_port())}"
     command = [sys.executable, "-m", "transformers.cli.transformers", "serve", model, "--continuous-batching"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
-        )
-    try:
-        _wait_for(f"{url}/health", server, log)
+    with running(command, log, folder=folder, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1"):
+        wait_for("transformers serve answers", START_S, lambda: _answers(f"{url}/health"), log)
         yield url, model
-    finally:
-        server.kill()
-        server.wait()
 
 
-def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            httpx.get(url, timeout=1).raise_for_status()
-        except httpx.HTTPError:
-            time.sleep(0.2)
-        else:
-            return
-    raise RuntimeError(f"transformers serve does not answer: {log.read_text()[-2000:]}")
+def _answers(url: str) -> bool:
+    with suppress(httpx.HTTPError):
+        return httpx.get(url, timeout=1).is_success
+    return False
 
 
 def _write_model(folder: Path) -> None:
