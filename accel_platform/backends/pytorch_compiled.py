@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,12 @@ class CompiledPyTorchBackend(_OneProgram):
         super().close()
 
 
+@cache
+def _capture_stream() -> Any:
+    """Return the one stream on which graphs are warmed up and captured: cuBLAS keeps memory for each that it meets."""
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
 class GraphPyTorchBackend(_OneProgram):
     """The eager model's kernels as one CUDA graph: no operator is launched from Python, so small models run faster."""
 
@@ -73,7 +80,7 @@ class GraphPyTorchBackend(_OneProgram):
         self._graph = None
         super().compile(inputs)
         super().bind(inputs)
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream = _capture_stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.inference_mode():
             with torch.cuda.stream(stream):
@@ -82,7 +89,7 @@ class GraphPyTorchBackend(_OneProgram):
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             try:
-                with torch.cuda.graph(graph):
+                with torch.cuda.graph(graph, stream=stream):
                     self._last = self.model(**self._inputs)
             except torch.OutOfMemoryError:
                 raise
