@@ -82,7 +82,8 @@ def _torch_gpu(torch: Any, kind: str, vendor: str) -> dict[str, Any]:
         raise Absent(f"torch {torch.__version__} finds no {vendor} device with a working driver")
     # Every figure is of the device that torch takes unless told otherwise.
     properties = torch.cuda.get_device_properties(0)
-    facts = {"name": properties.name, "memory": properties.total_memory, "cores": properties.multi_processor_count}
+    memory = visible_memory_gib(properties.total_memory)
+    facts = {"name": properties.name, "memory": memory, "cores": properties.multi_processor_count}
     capability = properties.gcnArchName if torch.version.hip else f"{properties.major}.{properties.minor}"
     return {
         "device_id": _device_id(kind, properties.name, facts),
@@ -102,9 +103,23 @@ def _gpu_driver(torch: Any) -> str | None:
         loaded = file.read_text(encoding="utf-8").strip() if file.is_file() else None
         return f"HIP {torch.version.hip}" + (f", driver {loaded}" if loaded else "")
     file = Path("/proc/driver/nvidia/version")
-    found = re.search(r"Kernel Module\D*([\d.]+)", file.read_text(encoding="utf-8")) if file.is_file() else None
-    driver = found[1] if found else gpu.driver()
+    driver = kernel_module_version(file.read_text(encoding="utf-8")) if file.is_file() else None
+    driver = driver or gpu.driver()
     return f"CUDA {torch.version.cuda}" + (f", driver {driver}" if driver else "")
+
+
+def kernel_module_version(text: str) -> str | None:
+    """Return the version in `/proc/driver/nvidia/version`; open modules name the architecture before it."""
+    found = re.search(r"Kernel Module(?: for \S+)?\s+([\d.]+)", text)
+    return found[1] if found else None
+
+
+def visible_memory_gib(total_bytes: int) -> int:
+    """Return the memory of a GPU in even GiB, rounded up.
+
+    The driver and its version keep some of a board's memory, so that equal boards show some MiB more or less.
+    """
+    return 2 * -(-total_bytes // 2**31)
 
 
 def _mps(_: str | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from accel_platform.backends.detect import Inventory, detect, fingerprint_of
-from accel_platform.backends.probes import openvino_facts
+from accel_platform.backends.probes import kernel_module_version, openvino_facts, visible_memory_gib
 from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
@@ -254,3 +254,19 @@ def test_what_openvino_tells_of_a_device_is_kept_and_what_it_does_not_is_unknown
     assert (npu["memory_mib"], npu["cores"], npu["driver"]) == (None, None, "1688991616")
     for facts in (arc, npu):
         DeviceObserved(hardware="openvino", choice="gpu.1", backend="openvino", available=True, **facts)
+
+
+def test_the_version_of_nvidias_driver_is_read_of_both_kinds_of_module() -> None:
+    closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version: 12"
+    opened = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  565.57.01  Release Build  (root@build)\n"
+    assert kernel_module_version(closed) == "535.104.05"
+    assert kernel_module_version(opened) == "565.57.01"
+    assert kernel_module_version("NVRM version: something else 1.2") is None
+
+
+def test_equal_boards_are_one_device_whatever_the_driver_keeps_of_their_memory() -> None:
+    mib = 2**20
+    assert {visible_memory_gib(seen * mib) for seen in (81_082, 81_089, 81_090, 81_559)} == {80}
+    assert {visible_memory_gib(seen * mib) for seen in (40_331, 40_514)} == {40}
+    assert {visible_memory_gib(seen * mib) for seen in (24_080, 24_217)} == {24}
+    assert visible_memory_gib(95_830 * mib) == 94, "an H100 NVL is no H100 SXM"
