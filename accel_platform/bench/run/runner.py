@@ -332,7 +332,7 @@ class _BenchmarkRun:
             "processes": first.processes,
             "precision": first.precision,
             "threads": self.threads,
-            "energy": counted_by(self.recorder.device(first)),
+            "energy": counted_by(self.recorder.device(first), first.processes),
             "artifact": str(artifacts.artifact(kind, first.sequence_length)),
             "sampling": asdict(
                 replace(self.effort.sampling, max_attempts=1) if self.stayed_disturbed else self.effort.sampling
