@@ -75,6 +75,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--device", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.list:
         for stage in STAGES:
@@ -96,7 +97,14 @@ def main() -> None:
             _say(f"{stage.name}: left to the next call, {until - time.monotonic():.0f} s are too few")
             continue
         _say(f"{stage.name}: {stage.what} …")
-        report["stages"][stage.name] = _run_stage(stage, arguments, min(_LIMIT_S, until - time.monotonic()))
+        arguments.device = _device_of(report)
+        found = _run_stage(stage, arguments, min(_LIMIT_S, until - time.monotonic()))
+        if "other_device" in found:
+            raise SystemExit(
+                f"{arguments.out} is the proof of {arguments.device}, and this is {found['other_device']}: name "
+                "another --out, without the --earlier of that device."
+            )
+        report["stages"][stage.name] = found
         _write(arguments.out, report)
         _say(_line(stage.name, report["stages"][stage.name]))
     _finish(report, for_machines=arguments.json)
@@ -124,11 +132,18 @@ def _begin(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"hardware": arguments.stand_in or arguments.hardware, "stand_in": stands_in, "stages": {}}
 
 
+def _device_of(report: dict[str, Any]) -> str | None:
+    """Return the device that the stages so far ran on; None where none has."""
+    machines = (stage.get("machine", {}) for stage in report["stages"].values())
+    return next((machine["device"] for machine in machines if "device" in machine), None)
+
+
 def _run_stage(stage: Stage, arguments: argparse.Namespace, seconds: float) -> dict[str, Any]:
     """Run a stage in a process of its own, which keeps the device for itself and may be killed."""
     command = [sys.executable, __file__, "--out", str(arguments.out), "--home", str(arguments.home)]
     command += ["--hardware", arguments.hardware, "--stage", stage.name]
     command += ["--stand-in", arguments.stand_in] if arguments.stand_in else []
+    command += ["--device", arguments.device] if arguments.device else []
     command += ["--until", str(time.monotonic() + seconds - 15)]
     began = time.monotonic()
     found: dict[str, Any] = {"status": "fail", "figures": [], "absent": []}
@@ -173,6 +188,8 @@ def _run_here(arguments: argparse.Namespace) -> dict[str, Any]:
             facts = PROBES[hardware](None)
         except Absent as absent:
             return {"status": "unavailable", "reason": str(absent), "figures": [], "absent": [], "machine": machine}
+        if arguments.device not in (None, facts["name"]):
+            return {"other_device": str(facts["name"])}
         machine |= {"device": str(facts["name"]), "driver": str(facts["driver"])}
     outcome: Outcome = _runner(arguments)(target)
     status = outcome.status if outcome.complete else "fail" if outcome.status == "fail" else "partial"

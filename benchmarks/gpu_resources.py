@@ -138,6 +138,7 @@ def clocks(target: Target) -> Outcome:
     left = torch.randn(8192, 8192, device=target.device, dtype=torch.bfloat16)
     for _ in range(1000):
         torch.mm(left, left)
+    time.sleep(1.0)  # NVML averages power over a second, and they take longer
     busy = gpu.state()
     torch.cuda.synchronize()
     for key in ("gpu_clock_mhz", "gpu_temperature_c", "gpu_load_percent", "gpu_power_w", "gpu_slowed_by"):
