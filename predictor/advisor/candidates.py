@@ -151,9 +151,19 @@ def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | Abs
     words = set(name.casefold().split())
     # Whole words go first, because `NVIDIA A100` names several devices and is spelled most like an A10.
     containing = [candidate for candidate in all_names if words <= set(candidate.casefold().split())]
-    close = containing[:5] or difflib.get_close_matches(name, all_names, n=3)
-    hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(sorted(known))}."
+    hint = (
+        f"Did you mean {', '.join(close)}?"
+        if (close := containing[:5] or _spelled_alike(name, all_names))
+        else f"Hardware names: {', '.join(sorted(set(_HARDWARE_NAMES.values())))}. `accel devices WORD` finds a device."
+    )
     raise InvalidInput(f"No hardware is called {name!r}. {hint}")
+
+
+def _spelled_alike(name: str, all_names: Sequence[str]) -> list[str]:
+    """Return up to three names that are spelled alike, or whose short forms are, such as RTX 4090."""
+    named = {alias.casefold(): spec.name for spec in catalog() for alias in spec.aliases}
+    named |= {one.casefold(): one for one in all_names}
+    return list(dict.fromkeys(named[one] for one in difflib.get_close_matches(name.casefold(), named, n=3)))
 
 
 def _hardware_of(spec: DeviceSpec) -> str | None:

@@ -19,7 +19,16 @@ from predictor.data.config_cost import estimate_config_cost
 from predictor.data.traced_models import traced_decoder
 from predictor.schemas.requests import ModelConfig
 from predictor.schemas.serving import MAX_USERS, NotServed, ServingQuery
-from predictor.serving.loads import BATCHED, LOADED, Deployment, Engine, Load, before_ampere, find_served_model
+from predictor.serving.loads import (
+    BATCHED,
+    LOADED,
+    Deployment,
+    Engine,
+    Load,
+    before_ampere,
+    find_served_model,
+    served_models,
+)
 from predictor.serving.memory import MemoryFit, memory_fit
 from predictor.serving.predictor import ServingPredictor, ServingTimes
 
@@ -62,10 +71,19 @@ def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
             try:
                 spec = resolve_model(model)
             except NotFound as error:
-                raise NotFound(f"{error} Any other model: give its config (config.json of its hub page).") from error
+                names = served_models()
+                close = difflib.get_close_matches(model.casefold().rpartition("/")[2], names, n=3)
+                hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(names[:5])}, ..."
+                raise NotFound(
+                    f"No language model is called {model!r}. {hint} Any other: give its config (config.json of its "
+                    "hub page)."
+                ) from error
             name, decoder = spec.model_id, traced_decoder(spec)
     if decoder is None:
-        raise InvalidInput(f"{name} does not generate text, or its config does not say what it caches.")
+        raise InvalidInput(
+            f"{name} does not generate text, or its config does not say what it caches: it cannot be served. "
+            f"`accel recommend {name}` answers for single batches."
+        )
     return name, decoder
 
 
