@@ -192,6 +192,8 @@ def gains(source: ReportSource) -> list[Finding]:
 def untested(source: ReportSource) -> list[Finding]:
     """Say how much that could be measured on the hosts at hand was not."""
     rows, evidence = source.untested, source.command("accel matrix")
+    if not rows and not source.reader.rows("SELECT 1 FROM devices WHERE available AND NOT emulated LIMIT 1"):
+        return [Finding("No host has measured, so nothing is known to be missing: `accel bench run`.", evidence)]
     if not rows:
         return [Finding("Every known model ran on all hardware that a host has.", evidence)]
     names = Counter(row["hardware"] for row in rows)

@@ -175,7 +175,7 @@ def coverage(source: ReportSource) -> Section:
                 "Untested here: models of the catalogue on hardware that a host has",
                 source.untested,
                 source.command("accel matrix"),
-                empty="Every known model ran on all hardware that a host has.",
+                empty="Nothing is missing on the hardware of hosts that measured.",
             ),
             ReportTable(
                 "Architectures of transformers that were checked",
