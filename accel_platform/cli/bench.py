@@ -103,7 +103,9 @@ def run(
     precision: Annotated[
         str | None,
         typer.Option(
-            metavar=SEVERAL, help="float32, tf32, float16, bfloat16, int8.", show_default="each runtime's usual one"
+            metavar=SEVERAL,
+            help="float32, tf32, float16, bfloat16, int8; int4 for generation.",
+            show_default="each runtime's usual one",
         ),
     ] = None,
     effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
