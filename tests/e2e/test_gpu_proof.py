@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -13,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from processes import REPOSITORY
 
-from accel_platform.backends.probes import PROBES
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded
 from accel_platform.settings import Settings
@@ -62,14 +60,3 @@ def test_without_a_gpu_every_stage_says_why(tmp_path: Path) -> None:
     clocks = report["stages"]["clocks"]
     assert clocks["status"] == "unavailable"
     assert "CUDA" in clocks["reason"]
-
-
-def test_a_proof_goes_on_with_the_device_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
-    import gpu_proof
-
-    here = str(PROBES["cpu"](None)["name"])
-    stages = {"contract": {"status": "fail"}, "memory": {"status": "pass", "machine": {"device": "NVIDIA H200"}}}
-    began_with = gpu_proof._device_of({"stages": stages})
-    arguments = argparse.Namespace(stand_in=None, hardware="cpu", home=tmp_path, stage="clocks", device=began_with)
-    assert gpu_proof._run_here(arguments) == {"other_device": here}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from accel_platform.backends.probes import PROBES
 from factories import result
 from predictor.operators.kernels import load_kernels
 
@@ -17,6 +19,7 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 import gpu_campaign
 import gpu_kernels
 import gpu_predictions
+import gpu_proof
 
 
 def test_the_campaign_has_sixty_models_of_four_modalities_in_four_precisions() -> None:
@@ -74,3 +77,16 @@ def test_errors_of_predictions_are_counted_against_results() -> None:
     assert compared["groups"]["all"] == {"cells": 2, "median_error": error, "inside_interval": 0.5}
     assert compared["worst"][0]["batch_size"] == "8"
     assert compared["left_out"] == {"not predicted": 1}
+
+
+def test_a_proof_goes_on_with_the_device_that_it_began_with(tmp_path: Path) -> None:
+    stages = {"contract": {"status": "fail"}, "memory": {"status": "pass", "machine": {"device": "NVIDIA H200"}}}
+    began_with = gpu_proof._device_of({"stages": stages})
+    arguments = argparse.Namespace(stand_in=None, hardware="cpu", home=tmp_path, stage="clocks", device=began_with)
+    assert gpu_proof._run_here(arguments) == {"other_device": PROBES["cpu"](None)["name"]}
+
+
+def test_products_in_fp8_leave_out_only_what_the_device_refuses() -> None:
+    made = gpu_kernels._scaled_product({"m": 17, "n": 32, "k": 16}, torch.device("cpu"))
+    assert made is not None
+    assert gpu_kernels._scaled_product({"m": 16, "n": 17, "k": 16}, torch.device("cpu")) is None
