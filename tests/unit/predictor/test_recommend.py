@@ -270,6 +270,11 @@ def test_hardware_by_hardware_device_and_catalogue_name(advisor: Advisor) -> Non
         _ask(advisor, "bert-base", hardware=["cudaa"])
     with pytest.raises(InvalidInput, match="Did you mean NVIDIA A100 PCIe 40GB, NVIDIA A100 PCIe 80GB"):
         _ask(advisor, "bert-base", hardware=["nvidia A100 PCIe"])
+    with pytest.raises(InvalidInput, match="Did you mean NVIDIA A100 SXM4 80GB"):
+        _ask(advisor, "bert-base", hardware=["A100x"])
+    with pytest.raises(InvalidInput, match="`accel devices WORD` finds a device") as unlike:
+        _ask(advisor, "bert-base", hardware=["abacus"])
+    assert len(str(unlike.value)) < 250
 
 
 def test_a_name_that_leaves_the_form_factor_open_is_taken_for_the_commonest_with_a_warning(advisor: Advisor) -> None:

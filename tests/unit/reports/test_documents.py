@@ -40,7 +40,7 @@ from accel_platform.reports.documents.render import as_json, render, tables
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from made_cells import HOSTILE, cell
-from predictor_world import MODELS, measured_grid, world
+from predictor_world import MODELS, append, measured_grid, result, world
 
 _RUN = CliRunner()
 
@@ -155,6 +155,14 @@ def test_findings_are_counted_from_the_figures(settings: Settings, tmp_path: Pat
     slower = _sentences(pages_world(tmp_path, measured_grid(MODELS[:2], ("cpu", "openvino"))), "performance")
     shift = re.search(r"1 regression is open. The largest: bert-base on cpu at .* is (\d+) % slower, (.+) ms", slower)
     assert shift, slower
+
+
+def test_where_no_host_has_measured_nothing_is_said_to_be_complete(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    append(settings, [result(MODELS[0], "cpu", 8, provenance="imported")])
+    told = _sentences(settings, "comprehensive")
+    assert "No host has measured, so nothing is known to be missing" in told
+    assert "ran on all hardware" not in told
 
 
 def test_the_evidence_of_each_finding_can_be_asked_for(everything: ReportDocument, settings: Settings) -> None:
