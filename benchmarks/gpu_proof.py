@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -75,7 +75,6 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
-    parser.add_argument("--device", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.list:
         for stage in STAGES:
@@ -97,14 +96,7 @@ def main() -> None:
             _say(f"{stage.name}: left to the next call, {until - time.monotonic():.0f} s are too few")
             continue
         _say(f"{stage.name}: {stage.what} …")
-        arguments.device = _device_of(report)
-        found = _run_stage(stage, arguments, min(_LIMIT_S, until - time.monotonic()))
-        if "other_device" in found:
-            raise SystemExit(
-                f"{arguments.out} is the proof of {arguments.device}, and this is {found['other_device']}: name "
-                "another --out, without the --earlier of that device."
-            )
-        report["stages"][stage.name] = found
+        report["stages"][stage.name] = _run_stage(stage, arguments, min(_LIMIT_S, until - time.monotonic()))
         _write(arguments.out, report)
         _say(_line(stage.name, report["stages"][stage.name]))
     _finish(report, for_machines=arguments.json)
@@ -113,6 +105,8 @@ def main() -> None:
 def _begin(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the report so far, after taking over that of an earlier call."""
     arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.stand_in is None:
+        _require_one_device(arguments)
     for name in (REPORT, CAMPAIGN, KERNELS):
         earlier = arguments.earlier and arguments.earlier / name
         if earlier and earlier.is_file() and not (arguments.out / name).exists():
@@ -132,10 +126,37 @@ def _begin(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"hardware": arguments.stand_in or arguments.hardware, "stand_in": stands_in, "stages": {}}
 
 
-def _device_of(report: dict[str, Any]) -> str | None:
-    """Return the device that the stages so far ran on; None where none has."""
-    machines = (stage.get("machine", {}) for stage in report["stages"].values())
-    return next((machine["device"] for machine in machines if "device" in machine), None)
+def _require_one_device(arguments: argparse.Namespace) -> None:
+    """Stop where results that would be gone on with are of another device than this machine's."""
+    probe = "import sys; from accel_platform.backends.probes import PROBES; print(PROBES[sys.argv[1]](None)['name'])"
+    # In a process of its own: one that has looked at a GPU keeps some of its memory.
+    asked = subprocess.run(
+        [sys.executable, "-c", probe, arguments.hardware], capture_output=True, text=True, check=False
+    )
+    if asked.returncode:
+        return  # each stage says why there is no device
+    here = asked.stdout.strip()
+    for place, device in _devices_before(arguments):
+        if device != here:
+            raise SystemExit(
+                f"{place} holds results of {device}, and this is {here}: name another --out and --home, and no "
+                "--earlier."
+            )
+
+
+def _devices_before(arguments: argparse.Namespace) -> Iterator[tuple[Path, str]]:
+    """Yield where results of earlier calls lie, with the device they are of."""
+    for folder in (arguments.out, arguments.earlier):
+        if folder and (path := folder / REPORT).is_file():
+            stages = json.loads(path.read_text(encoding="utf-8"))["stages"].values()
+            yield from (
+                (folder, found["machine"]["device"]) for found in stages if "device" in found.get("machine", {})
+            )
+    if arguments.home.is_dir():
+        import gpu_campaign
+
+        measured = (found for found in gpu_campaign.results(arguments.home) if found.hardware == arguments.hardware)
+        yield from ((arguments.home, str(found.device_name)) for found in measured)
 
 
 def _run_stage(stage: Stage, arguments: argparse.Namespace, seconds: float) -> dict[str, Any]:
@@ -143,7 +164,6 @@ def _run_stage(stage: Stage, arguments: argparse.Namespace, seconds: float) -> d
     command = [sys.executable, __file__, "--out", str(arguments.out), "--home", str(arguments.home)]
     command += ["--hardware", arguments.hardware, "--stage", stage.name]
     command += ["--stand-in", arguments.stand_in] if arguments.stand_in else []
-    command += ["--device", arguments.device] if arguments.device else []
     command += ["--until", str(time.monotonic() + seconds - 15)]
     began = time.monotonic()
     found: dict[str, Any] = {"status": "fail", "figures": [], "absent": []}
@@ -188,8 +208,6 @@ def _run_here(arguments: argparse.Namespace) -> dict[str, Any]:
             facts = PROBES[hardware](None)
         except Absent as absent:
             return {"status": "unavailable", "reason": str(absent), "figures": [], "absent": [], "machine": machine}
-        if arguments.device not in (None, facts["name"]):
-            return {"other_device": str(facts["name"])}
         machine |= {"device": str(facts["name"]), "driver": str(facts["driver"])}
     outcome: Outcome = _runner(arguments)(target)
     status = outcome.status if outcome.complete else "fail" if outcome.status == "fail" else "partial"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 import torch
 
 from accel_platform.backends.probes import PROBES
-from factories import result
+from accel_platform.events import EventLog
+from accel_platform.settings import Settings
+from factories import event, result
 from predictor.operators.kernels import load_kernels
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
@@ -80,10 +83,24 @@ def test_errors_of_predictions_are_counted_against_results() -> None:
 
 
 def test_a_proof_goes_on_with_the_device_that_it_began_with(tmp_path: Path) -> None:
-    stages = {"contract": {"status": "fail"}, "memory": {"status": "pass", "machine": {"device": "NVIDIA H200"}}}
-    began_with = gpu_proof._device_of({"stages": stages})
-    arguments = argparse.Namespace(stand_in=None, hardware="cpu", home=tmp_path, stage="clocks", device=began_with)
-    assert gpu_proof._run_here(arguments) == {"other_device": PROBES["cpu"](None)["name"]}
+    def report(device: str) -> str:
+        stages = {"contract": {"status": "fail"}, "memory": {"status": "pass", "machine": {"device": device}}}
+        return json.dumps({"stages": stages})
+
+    out, earlier, home = (tmp_path / name for name in ("out", "earlier", "home"))
+    out.mkdir()
+    earlier.mkdir()
+    arguments = argparse.Namespace(out=out, earlier=earlier, home=home, hardware="cpu")
+    gpu_proof._require_one_device(arguments)
+    (out / gpu_proof.REPORT).write_text(report(str(PROBES["cpu"](None)["name"])))
+    gpu_proof._require_one_device(arguments)
+    (earlier / gpu_proof.REPORT).write_text(report("NVIDIA H200"))
+    with pytest.raises(SystemExit, match="earlier holds results of NVIDIA H200"):
+        gpu_proof._require_one_device(arguments)
+    arguments.earlier = None
+    EventLog.open(Settings(home=home)).append([event(result(hardware="cpu", device_name="NVIDIA L4"))])
+    with pytest.raises(SystemExit, match="home holds results of NVIDIA L4"):
+        gpu_proof._require_one_device(arguments)
 
 
 def test_products_in_fp8_leave_out_only_what_the_device_refuses() -> None:
