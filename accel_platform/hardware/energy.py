@@ -93,20 +93,25 @@ class Meter:
             self._last_uj[i] = now
 
 
+_SEVERAL = "nvml of several"
+
+
 def counted_by(device: DeviceObserved, processes: int = 1) -> str | None:
     """Return `rapl` for work on the processor, software emulators included, `nvml` for CUDA, None otherwise.
 
-    NVML's counter is of one GPU, so that work of several processes, a GPU each, has none.
+    NVML's counter is of one GPU, so that work of several processes, a GPU each, has none: `nvml of several`.
     """
     if device.hardware == "cuda":
-        return "nvml" if processes == 1 else None
+        return "nvml" if processes == 1 else _SEVERAL
     return "rapl" if device.emulated or (device.device_id or "").startswith("cpu-") else None
 
 
 def meter_for(counted: str | None) -> Meter | NoEnergy:
     """Return a meter for a result of `counted_by`, or the reason why there is none."""
     if counted is None:
-        return NoEnergy("no counter is known of the energy of all that this runs on")
+        return NoEnergy("no counter of this device's energy is known")
+    if counted == _SEVERAL:
+        return NoEnergy("NVML counts the energy of one GPU, and several processes use one each")
     try:
         return rapl() if counted == "rapl" else nvml()
     except NoEnergy as error:

@@ -157,7 +157,8 @@ def test_who_counts_for_which_device() -> None:
 
     assert counted_by(device(hardware="openvino", device_id="cpu-epyc-1")) == "rapl"
     assert counted_by(device(hardware="cuda", device_id="cuda-a10-1")) == "nvml"
-    assert counted_by(device(hardware="cuda", device_id="cuda-a10-1"), processes=2) is None
+    several = counted_by(device(hardware="cuda", device_id="cuda-a10-1"), processes=2)
+    assert "several processes" in described(meter_for(several))["reason"]
     assert counted_by(device(hardware="cpu", device_id="cpu-epyc-1"), processes=2) == "rapl"
     assert counted_by(device(hardware="webgpu", device_id="webgpu-swiftshader-1", emulated=True)) == "rapl"
     assert counted_by(device(hardware="webgpu", device_id="webgpu-nvidia-1")) is None
