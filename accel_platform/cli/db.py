@@ -372,7 +372,9 @@ def restore(
     With --verify, exits 1 and names the damaged files.
     """
     from accel_platform import backup
+    from accel_platform.events import EventLog
     from accel_platform.warehouse.publish import refresh
+    from predictor.training.promotion import share_promoted
 
     for_machines = wants_json(as_json, format_)
     if verify:
@@ -388,6 +390,8 @@ def restore(
     settings = settings_for(home)
     done = backup.restore(settings, source, generation=generation, progress=note)
     refresh(settings, progress=note)
+    if shared := share_promoted(settings, EventLog.open(settings)):
+        note(f"Stored next to the log, for its other machines: {', '.join(shared)}.")
     note(f"Restored into {settings.home.resolve()}. API keys, workspace.yaml and Dagster's runs are not in a back-up.")
     _print_backups([vars(done)], for_machines=for_machines)
 

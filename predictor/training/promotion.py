@@ -240,9 +240,8 @@ def remove_old_predictors(settings: Settings, log: EventLog) -> list[str]:
     ids = artifact.list_ids(settings)
     by_age = sorted(ids, key=lambda name: (settings.models_dir / name).stat().st_mtime_ns)
     serving, changes = _serving_id(settings), promotions(log)
-    named = [name for change in reversed(changes) for name in (change.predictor_id, change.replaced, change.reference)]
     if changes:
-        sharing.remove_shared(settings, log, list(dict.fromkeys(name for name in named if name))[: 3 * KEEP_NEWEST])
+        sharing.remove_shared(settings, log, _named(changes))
     if serving is None:
         return []
     replaced = {change.replaced for change in changes if change.predictor_id == serving}
@@ -251,6 +250,24 @@ def remove_old_predictors(settings: Settings, log: EventLog) -> list[str]:
     for name in removed:
         artifact.remove(settings, name)
     return removed
+
+
+def share_promoted(settings: Settings, log: EventLog) -> list[str]:
+    """Store next to a shared log what its promotions name and this machine has, as after a restore; return the ids.
+
+    Raises LogUnavailable, and ArtifactRejected for one that cannot be read.
+    """
+    here = set(artifact.list_ids(settings)) if settings.log_uri is not None else set()
+    chosen = [name for name in _named(promotions(log)) if name in here]
+    for name in chosen:
+        sharing.share(settings, log, name)
+    return chosen
+
+
+def _named(changes: Sequence[PredictorPromoted]) -> list[str]:
+    """Return the predictors that the last promotions name, the newest first: those to go back to, and the best."""
+    named = [name for change in reversed(changes) for name in (change.predictor_id, change.replaced, change.reference)]
+    return list(dict.fromkeys(name for name in named if name))[: 3 * KEEP_NEWEST]
 
 
 def refusal_reason(log: EventLog, predictor_id: str) -> str | None:

@@ -79,8 +79,7 @@ def fetch_missing(settings: Settings, log: EventLog, predictor_ids: Collection[s
 def follow_promotions(settings: Settings) -> str | None:
     """Put the predictor that a shared log names into service here; return its id, None where nothing changed.
 
-    One that this machine lacks is fetched. One that serves here and is not next to the log is stored there. Raises
-    LogUnavailable, NotFound where neither has it, and as `fetch` does.
+    One that this machine lacks is fetched. Raises NotFound where it is not next to the log, and as `fetch` does.
     """
     if settings.log_uri is None or isinstance(settings, SnapshotSettings):
         return None
@@ -93,7 +92,6 @@ def follow_promotions(settings: Settings) -> str | None:
     with (settings.models_dir / ".following").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one service follow at once
         if chosen == artifact.current_id(settings):
-            share(settings, log, chosen)  # a log that was restored has none next to it
             return None
         if chosen not in shared_ids(settings, log):
             # Nor is this machine's own taken: before predictors were shared, rollbacks were logged under other names.
@@ -141,6 +139,14 @@ def _pack(files: Files) -> bytes:
     return buffer.getvalue()
 
 
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """Read a member up to the size that it states, which may be a lie. Raises BadZipFile."""
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise zipfile.BadZipFile(f"{member.filename} is packed in another way than ours")
+    with archive.open(member) as opened:
+        return opened.read(member.file_size + 1)
+
+
 def _unpack(predictor_id: str, archive: bytes) -> Files:
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
@@ -150,7 +156,7 @@ def _unpack(predictor_id: str, archive: bytes) -> Files:
                     f"The archive {_key(predictor_id)} next to the log would unpack to {size / 2**20:,.0f} MiB, which "
                     "no predictor is: delete it, and find out who wrote it."
                 )
-            return {name: opened.read(name) for name in opened.namelist()}
+            return {member.filename: _read_member(opened, member) for member in opened.infolist()}
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as error:
         raise ArtifactRejected(
             f"The archive {_key(predictor_id)} next to the log is damaged ({error}): delete it, and run `accel train` "

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import tracemalloc
+import zipfile
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from accel_platform.backup import back_up
 from accel_platform.cli import app
 from accel_platform.events import Event, EventLog
 from accel_platform.events.segments import open_store
@@ -162,16 +166,37 @@ def test_an_archive_that_would_fill_the_memory_is_refused(monkeypatch: pytest.Mo
         sharing._unpack("lgbm-0", sharing._pack({"one.txt": bytes(2**20), "other.txt": bytes(2**20)}))
 
 
-def test_what_serves_is_stored_again_next_to_a_log_that_was_restored(team: tuple[Settings, Settings]) -> None:
-    here, there = team
-    [serving] = sharing.shared_ids(here, log := EventLog.open(here))
-    whole = log.store.local_path(f"models/{serving}.zip").read_bytes()
-    log.store.remove(f"models/{serving}.zip")  # which no back-up holds
-    assert _serves(there) is None
-    assert sharing.follow_promotions(here) is None
-    log.store.drop_copy(f"models/{serving}.zip")
-    assert log.store.local_path(f"models/{serving}.zip").read_bytes() == whole
-    assert _serves(there) == serving
+def test_an_archive_that_lies_about_its_size_is_read_no_further() -> None:
+    whole = sharing._pack({"trees.txt": bytes(2**24)})
+    at = whole.rindex(b"PK\x01\x02") + 24  # the size in the directory, after which it is read
+    lying = whole[:at] + (10).to_bytes(4, "little") + whole[at + 4 :]
+    tracemalloc.start()
+    with pytest.raises(ArtifactRejected, match="is damaged"):
+        sharing._unpack("lgbm-0", lying)
+    assert tracemalloc.get_traced_memory()[1] < 2**21
+    tracemalloc.stop()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("trees.txt", b"trees")
+    with pytest.raises(ArtifactRejected, match="in another way"):
+        sharing._unpack("lgbm-0", packed.getvalue())
+
+
+def test_a_restore_stores_what_its_promotions_name_next_to_the_log(
+    team: tuple[Settings, Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = team
+    _, first, second = _trained_again(here)
+    back_up(here, tmp_path / "copy")
+    monkeypatch.setenv("ACCEL_LOG_URI", str(tmp_path / "new-log"))
+    home = tmp_path / "restored"
+    done = CliRunner().invoke(app, ["db", "restore", str(tmp_path / "copy"), "--home", str(home)])
+    assert done.exit_code == 0, done.output
+    restored = Settings(home=home)
+    assert sharing.shared_ids(restored, EventLog.open(restored)) == {first.predictor_id, second.predictor_id}
+    newcomer = Settings(home=tmp_path / "newcomer")
+    assert _serves(newcomer) == second.predictor_id
+    assert roll_back(newcomer, EventLog.open(newcomer)).predictor_id == first.predictor_id
 
 
 def test_the_space_that_archives_take_is_told(team: tuple[Settings, Settings]) -> None:
