@@ -161,7 +161,8 @@ def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | Abs
 
 def _spelled_alike(name: str, all_names: Sequence[str]) -> list[str]:
     """Return up to three names that are spelled alike, or whose short forms are, such as RTX 4090."""
-    named = {alias.casefold(): spec.name for spec in catalog() for alias in spec.aliases}
+    named = {spec.name.casefold().partition(" ")[2]: spec.name for spec in catalog() if " " in spec.name}
+    named |= {alias.casefold(): spec.name for spec in catalog() for alias in spec.aliases}
     named |= {one.casefold(): one for one in all_names}
     return list(dict.fromkeys(named[one] for one in difflib.get_close_matches(name.casefold(), named, n=3)))
 

@@ -14,7 +14,7 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec, form_factor_caution
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.kv_cache import Decoder
-from accel_platform.workloads.model_catalog import resolve_model
+from accel_platform.workloads.model_catalog import known_models, resolve_model
 from predictor.data.config_cost import estimate_config_cost
 from predictor.data.traced_models import traced_decoder
 from predictor.schemas.requests import ModelConfig
@@ -71,18 +71,20 @@ def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
             try:
                 spec = resolve_model(model)
             except NotFound as error:
-                names = served_models()
+                served = served_models()
+                names = [*served, *(known.model_id for known in known_models() if known.modality == "text")]
                 close = difflib.get_close_matches(model.casefold().rpartition("/")[2], names, n=3)
-                hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(names[:5])}, ..."
+                hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(served[:5])}, ..."
                 raise NotFound(
                     f"No language model is called {model!r}. {hint} Any other: give its config (config.json of its "
                     "hub page)."
                 ) from error
             name, decoder = spec.model_id, traced_decoder(spec)
     if decoder is None:
+        given = "--config FILE" if isinstance(model, ModelConfig) else name
         raise InvalidInput(
             f"{name} does not generate text, or its config does not say what it caches: it cannot be served. "
-            f"`accel recommend {name}` answers for single batches."
+            f"`accel recommend {given}` answers for single batches."
         )
     return name, decoder
 

@@ -200,9 +200,7 @@ def _cautions(found: Candidate, loads: SimilarLoads) -> list[str]:
     if lacks_bfloat16(placed):
         cautions.append(f"{spec.name} has no bfloat16: the command serves in float16")
     if spec.name not in loads.devices:
-        cautions.append(
-            f"no load on {spec.name} is in this log (`accel knowledge add --all`): its figures follow from others"
-        )
+        cautions.append(f"no load on {spec.name} is in this log: its figures follow from those of other GPUs")
     if placed.deployment.stages > 1:
         cautions.append(
             f"{placed.devices} x {spec.name}: no pipeline was measured, so nobody knows how often its limits hold; "
