@@ -390,7 +390,7 @@ def restore(
     settings = settings_for(home)
     done = backup.restore(settings, source, generation=generation, progress=note)
     refresh(settings, progress=note)
-    if shared := share_promoted(settings, EventLog.open(settings)):
+    if shared := share_promoted(settings, EventLog.open(settings), note):
         note(f"Stored next to the log, for its other machines: {', '.join(shared)}.")
     note(f"Restored into {settings.home.resolve()}. API keys, workspace.yaml and Dagster's runs are not in a back-up.")
     _print_backups([vars(done)], for_machines=for_machines)

@@ -7,7 +7,7 @@ where these share too few samples or other code made them, models that are fitte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -252,16 +252,21 @@ def remove_old_predictors(settings: Settings, log: EventLog) -> list[str]:
     return removed
 
 
-def share_promoted(settings: Settings, log: EventLog) -> list[str]:
+def share_promoted(settings: Settings, log: EventLog, notify: Callable[[str], None]) -> list[str]:
     """Store next to a shared log what its promotions name and this machine has, as after a restore; return the ids.
 
-    Raises LogUnavailable, and ArtifactRejected for one that cannot be read.
+    One that cannot be read, as of another version, is told of and left out. Raises LogUnavailable.
     """
     here = set(artifact.list_ids(settings)) if settings.log_uri is not None else set()
-    chosen = [name for name in _named(promotions(log)) if name in here]
-    for name in chosen:
-        sharing.share(settings, log, name)
-    return chosen
+    shared = []
+    for name in _named(promotions(log)):
+        if name in here:
+            try:
+                sharing.share(settings, log, name)
+                shared.append(name)
+            except artifact.ArtifactRejected as error:
+                notify(str(error))
+    return shared
 
 
 def _named(changes: Sequence[PredictorPromoted]) -> list[str]:

@@ -26,7 +26,7 @@ PROMOTIONS = "promoted-"
 """Name prefix of segments with promotions and rollbacks, so that they are found without reading the log."""
 _FOLDER, _SUFFIX = "models", ".zip"
 _MOST_BYTES = 2**30
-"""Size up to which an archive is unpacked: one of all that ships unpacks to some 10 MiB."""
+"""Size up to which an archive is unpacked: that of all that ships takes 16 MiB."""
 _UNSEEN_S = 3_600
 """Time within which an archive that no promotion names stays."""
 _WRITTEN_AT = (1980, 1, 1, 0, 0, 0)

@@ -182,6 +182,7 @@ def test_an_archive_that_lies_about_its_size_is_read_no_further() -> None:
         sharing._unpack("lgbm-0", packed.getvalue())
 
 
+@pytest.mark.usefixtures("no_grace")
 def test_a_restore_stores_what_its_promotions_name_next_to_the_log(
     team: tuple[Settings, Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,10 +194,17 @@ def test_a_restore_stores_what_its_promotions_name_next_to_the_log(
     done = CliRunner().invoke(app, ["db", "restore", str(tmp_path / "copy"), "--home", str(home)])
     assert done.exit_code == 0, done.output
     restored = Settings(home=home)
-    assert sharing.shared_ids(restored, EventLog.open(restored)) == {first.predictor_id, second.predictor_id}
+    log = EventLog.open(restored)
+    assert sharing.shared_ids(restored, log) == {first.predictor_id, second.predictor_id}
     newcomer = Settings(home=tmp_path / "newcomer")
     assert _serves(newcomer) == second.predictor_id
     assert roll_back(newcomer, EventLog.open(newcomer)).predictor_id == first.predictor_id
+    # One that another version wrote is told of, and the others are stored.
+    (restored.models_dir / first.predictor_id / "manifest.json").write_bytes(b"{}")
+    sharing.remove_shared(restored, log, ())
+    said: list[str] = []
+    assert promotion.share_promoted(restored, log, said.append) == [second.predictor_id]
+    assert len(said) == 1
 
 
 def test_the_space_that_archives_take_is_told(team: tuple[Settings, Settings]) -> None:
