@@ -79,6 +79,12 @@ class World:
                 found.append(process)
         return found
 
+    def kill_measuring(self) -> None:
+        """Kill what measures, as the end of a node does."""
+        for process in self.measuring():
+            with suppress(psutil.NoSuchProcess):  # Slurm may have ended it since it was listed
+                process.kill()
+
     def while_measuring(self, action: Callable[[], object]) -> threading.Thread:
         """Do something once a job measures."""
 
@@ -177,8 +183,7 @@ def test_a_job_whose_node_is_lost_is_tried_again(world: World) -> None:
 
 def _lose(world: World) -> None:
     world.slurm.lose_node(world.job_now())
-    for process in world.measuring():
-        process.kill()
+    world.kill_measuring()
 
 
 def _reason(world: World, run_id: str) -> str:
@@ -269,7 +274,7 @@ def test_how_slurm_ended_a_job_is_the_reason_of_the_attempt(world: World, state:
         pytest.skip("only the stand-in is told how a job ends")
     world.ask()
     request = world.claim()
-    ending = world.while_measuring(lambda: (slurm.end(world.job_now(), state), [p.kill() for p in world.measuring()]))
+    ending = world.while_measuring(lambda: (slurm.end(world.job_now(), state), world.kill_measuring()))
     done = world.run(request)
     ending.join()
     assert not done.success
