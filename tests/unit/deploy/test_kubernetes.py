@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ import yaml
 from processes import REPOSITORY
 
 from accel_platform.settings import Settings
-from assets.cluster import load_cluster
+from assets.cluster import load_cluster, pod_config
 
 pytest.importorskip("dagster_k8s", reason="the extra `kubernetes` is not installed")
 
-VALUES: dict[str, Any] = yaml.safe_load((REPOSITORY / "deploy" / "kubernetes" / "values.yaml").read_text())
+VALUES_FILE = REPOSITORY / "deploy" / "kubernetes" / "values.yaml"
+VALUES: dict[str, Any] = yaml.safe_load(VALUES_FILE.read_text())
 LAUNCHER: dict[str, Any] = VALUES["runLauncher"]["config"]["k8sRunLauncher"]
 
 
@@ -46,33 +49,40 @@ def test_the_code_location_is_the_hosts_module_and_its_hardware_is_in_the_cluste
     assert own - {"host_scheduler", "host_name", "host_hardware"} <= Settings.model_fields.keys()
 
 
-def test_dagster_makes_a_pod_of_the_values_and_the_cluster_file_that_kubernetes_takes() -> None:
+def _pod(*layers: dict[str, Any]) -> dict[str, Any]:
+    """Return the pod that Dagster makes of these, each a `k8s` of a container context, the last over the others."""
     import kubernetes_validate
     from dagster_k8s.container_context import K8sContainerContext
     from dagster_k8s.job import DagsterK8sJobConfig, construct_dagster_k8s_job
     from kubernetes.client import ApiClient
 
-    from assets.cluster import pod_config
+    whole = K8sContainerContext()
+    for layer in layers:
+        whole = whole.merge(K8sContainerContext.create_from_config({"k8s": layer}))
+    job = construct_dagster_k8s_job(
+        job_config=DagsterK8sJobConfig(job_image="accel-platform:1", dagster_home="/opt/dagster/dagster_home"),
+        args=["dagster", "api", "execute_run"],
+        job_name="dagster-run-1",
+        user_defined_k8s_config=whole.run_k8s_config,
+    )
+    document: dict[str, Any] = ApiClient().sanitize_for_serialization(job)
+    kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+    assert document["spec"]["backoffLimit"] == 0
+    pod: dict[str, Any] = document["spec"]["template"]["spec"]
+    return pod
 
-    device = load_cluster(Settings()).device("cuda")
+
+def _of_cuda() -> dict[str, Any]:
+    return {"run_k8s_config": pod_config("cuda", load_cluster(Settings()).device("cuda"))}
+
+
+def test_dagster_makes_a_pod_of_the_values_and_the_cluster_file_that_kubernetes_takes() -> None:
     snake = {
         "podSpecConfig": "pod_spec_config",
         "containerConfig": "container_config",
         "jobSpecConfig": "job_spec_config",
     }
-    common = {snake[key]: value for key, value in LAUNCHER["runK8sConfig"].items()}
-    both = K8sContainerContext.create_from_config({"k8s": {"run_k8s_config": common}}).merge(
-        K8sContainerContext.create_from_config({"k8s": {"run_k8s_config": pod_config("cuda", device)}})
-    )
-    job = construct_dagster_k8s_job(
-        job_config=DagsterK8sJobConfig(job_image="accel-platform:1", dagster_home="/opt/dagster/dagster_home"),
-        args=["dagster", "api", "execute_run"],
-        job_name="dagster-run-1",
-        user_defined_k8s_config=both.run_k8s_config,
-    )
-    document = ApiClient().sanitize_for_serialization(job)
-    kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
-    pod = document["spec"]["template"]["spec"]
+    pod = _pod({"run_k8s_config": {snake[key]: value for key, value in LAUNCHER["runK8sConfig"].items()}}, _of_cuda())
     # Those of the values and those of the device stand side by side.
     tolerated = {one["key"]: one.get("tolerationSeconds") for one in pod["tolerations"]}
     assert tolerated == {
@@ -83,7 +93,6 @@ def test_dagster_makes_a_pod_of_the_values_and_the_cluster_file_that_kubernetes_
     [container] = pod["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert document["spec"]["backoffLimit"] == 0
 
 
 def test_a_lost_run_is_given_up_as_it_is_on_hosts() -> None:
@@ -99,7 +108,12 @@ def test_a_lost_run_is_given_up_as_it_is_on_hosts() -> None:
     }
 
 
-@pytest.mark.skipif("ACCEL_DAGSTER_CHART" not in os.environ, reason="ACCEL_DAGSTER_CHART names no unpacked chart")
+needs_the_chart = pytest.mark.skipif(
+    "ACCEL_DAGSTER_CHART" not in os.environ, reason="ACCEL_DAGSTER_CHART names no unpacked chart"
+)
+
+
+@needs_the_chart
 def test_the_charts_schema_takes_the_values() -> None:
     chart = Path(os.environ["ACCEL_DAGSTER_CHART"])
     schema = json.loads((chart / "values.schema.json").read_text())
@@ -109,3 +123,38 @@ def test_the_charts_schema_takes_the_values() -> None:
     assert not unknown
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(_with_defaults(defaults, {"runLauncher": {"type": "NoSuchLauncher"}}), schema)
+
+
+@needs_the_chart
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+def test_what_helm_renders_is_taken_by_kubernetes_and_by_dagster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kubernetes_validate
+    from dagster._core.instance.config import dagster_instance_config
+
+    # The chart's schema, which the test before this one checks, refers to a site that serves Kubernetes' own.
+    command = ["helm", "template", "accel", os.environ["ACCEL_DAGSTER_CHART"], "--skip-schema-validation"]
+    done = subprocess.run([*command, "-f", str(VALUES_FILE)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    documents = [document for document in yaml.safe_load_all(done.stdout) if document]
+    for document in documents:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+    named = {(document["kind"], document["metadata"]["name"]): document for document in documents}
+
+    instance = named["ConfigMap", "accel-dagster-instance"]["data"]["dagster.yaml"]
+    (tmp_path / "dagster.yaml").write_text(instance)
+    monkeypatch.setenv("DAGSTER_PG_PASSWORD", "secret")
+    loaded, _ = dagster_instance_config(str(tmp_path))
+    assert loaded["concurrency"]["pools"] == {"default_limit": 1, "granularity": "run"}
+
+    server = named["Deployment", "accel-dagster-user-deployments-benchmarks"]
+    [container] = server["spec"]["template"]["spec"]["containers"]
+    environment = {one["name"]: one.get("value") for one in container["env"]}
+    handed_on = json.loads(environment["DAGSTER_CLI_API_GRPC_CONTAINER_CONTEXT"])["k8s"]
+    launcher = yaml.safe_load(instance)["run_launcher"]["config"]["run_k8s_config"]
+    [container] = _pod({"run_k8s_config": launcher}, handed_on, _of_cuda())["containers"]
+    # Runs get the code server's secrets, and not the little that it asks of a node.
+    assert {"secretRef": {"name": "accel-log"}} in container["envFrom"]
+    device = _of_cuda()["run_k8s_config"]["container_config"]["resources"]
+    assert container["resources"] == device
