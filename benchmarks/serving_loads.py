@@ -1,8 +1,8 @@
 """How far the serving predictor errs on measured loads whose device, model, engine version or layout it never saw.
 
 Each group is left out in turn; errors are of the loads left out. Coverage is that of intervals calibrated on the
-other groups. Loads measured request by request (`loads`), whole batches (`batches`) and load tests without first
-tokens (`load_tests`) stand apart.
+other groups. Loads measured request by request (`loads`), whole batches (`batches`), load tests without first tokens
+(`load_tests`) and disaggregated serving stand apart.
 """
 
 from __future__ import annotations
@@ -10,23 +10,34 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from predictor.calibration.conformal import MIN_GROUPS, calibrate
-from predictor.serving.fit import LEVEL, LeftOut, leave_out
+from predictor.serving.disaggregated_loads import load_disaggregated
+from predictor.serving.fit import LEVEL, LeftOut, campaigns_of, leave_out, leave_out_disaggregated, row_weights
 from predictor.serving.measured_loads import MeasuredLoad, groups_of, load_measured_loads
-from predictor.serving.work import Array
+from predictor.serving.predictor import times_of
+from predictor.serving.step_times import Coefficients, fit_step_times
+from predictor.serving.work import Array, work_of
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    wants_json = parser.parse_args().json
+    parser.add_argument("--disaggregated", action="store_true", help="of disaggregated serving alone")
+    wanted = parser.parse_args()
     rows = load_measured_loads()
+    report = {} if wanted.disaggregated else _aggregated(rows)
+    report["disaggregated"] = _disaggregated(load_disaggregated(), rows)
+    sys.stdout.write(json.dumps(report, indent=None if wanted.json else 2) + "\n")
+
+
+def _aggregated(rows: Sequence[MeasuredLoad]) -> dict[str, Any]:
     kinds = np.array([_kind(row) for row in rows])
     report: dict[str, Any] = {kind: {"rows": int(np.sum(kinds == kind))} for kind in np.unique(kinds)}
     for name, groups in groups_of(rows).items():
@@ -37,7 +48,28 @@ def main() -> None:
             report[kind][name] = _errors(errors, np.array(groups)[here])
         if name in ("device", "model"):
             report["loads"][name]["choices"] = _regret(rows, found.token, found.first)
-    sys.stdout.write(json.dumps(report, indent=None if wants_json else 2) + "\n")
+    return report
+
+
+def _disaggregated(rows: Sequence[MeasuredLoad], aggregated: Sequence[MeasuredLoad]) -> dict[str, Any]:
+    """Return the errors on disaggregated loads; the formula saw no aggregated loads of the group either."""
+
+    def coefficients(group: Callable[[MeasuredLoad], str], name: str) -> Coefficients:
+        rest = [row for row in aggregated if group(row) != name]
+        cells = [(row.deployment, row.load) for row in rest]
+        return fit_step_times(work_of(cells), *times_of(rest), row_weights(rest))
+
+    report: dict[str, Any] = {"rows": len(rows)}
+    groups: dict[str, Callable[[MeasuredLoad], str]] = {
+        "device": lambda row: row.deployment.device.name,
+        "model": lambda row: row.model,
+        "engine": lambda row: row.deployment.engine,
+        "campaign": lambda row: campaigns_of([row])[0],
+    }
+    for kind, group in groups.items():
+        names = [group(row) for row in rows]
+        report[kind] = _errors(leave_out_disaggregated(rows, names, partial(coefficients, group)), np.array(names))
+    return report
 
 
 def _kind(row: MeasuredLoad) -> str:

@@ -72,6 +72,10 @@ def serving(
     engine_version: Annotated[
         str | None, typer.Option("--engine-version", help="Warns where it is newer than what was measured.")
     ] = None,
+    disaggregated: Annotated[
+        bool,
+        typer.Option("--disaggregated", help="Also deployments whose prompts are computed on devices of their own."),
+    ] = False,
     hardware: Annotated[
         list[str] | None,
         typer.Option("--hardware", help="Devices to choose among.", show_default="GPUs of servers and the like"),
@@ -131,6 +135,7 @@ def serving(
         "users": users,
         "requests_per_s": requests_per_s,
         "engine": engine,
+        "disaggregated": disaggregated,
         "hardware": _names(hardware),
         "objective": objective,
         "goals": {key: value for key, value in goals.items() if value is not None},
@@ -168,6 +173,7 @@ def _option(path: str) -> str:
     return named.get(path) or f"--{path.removeprefix('goals.').partition('.')[0].replace('_', '-')}"
 
 
+_STARTED = {False: ("start it",), True: ("start a worker for prompts", "start a copy", "route requests by")}
 _RANKED_BY = {
     "cost": "the upper limit of what a million output tokens cost",
     "latency": "the upper limit of the time to the last token",
@@ -189,17 +195,24 @@ def _print_answer(answer: ServingAnswer, objective: str, percentile: int | None,
             note(f"[low, high] holds {level:.0%} of the loads on GPUs, and of the models, that were not learned from")
         note(f"ranked by {_RANKED_BY[objective]} (--objective {objective})")
         note("usd_per_mtok: rent per million output tokens; *: no other deployment is both cheaper and faster")
-        if (several := next((option for option in shown if option.copies > 1), None)) is not None:
+        side_by_side = (option for option in shown if option.copies > 1 and not option.prompt_workers)
+        if (several := next(side_by_side, None)) is not None:
             note(f"{_devices(several)}: {several.copies} copies side by side, each with the whole model")
         if any(option.attention_copies > 1 for option in shown):
             note("dp: each device attends for its own users, experts are split over all (data-parallel attention)")
+        if (apart := next((option for option in shown if option.prompt_workers), None)) is not None:
+            note(
+                f"{_devices(apart)}: {_workers(apart.prompt_workers, apart.devices_per_prompt_worker)} for prompts, "
+                f"{_workers(apart.copies, apart.devices_per_copy)} that generate (disaggregated serving)"
+            )
         if any(option.stages > 1 for option in shown):
             note("pp: each of several hosts holds some of the layers (pipeline parallelism)")
         note(_slow(best))
         if best.goodput_requests_per_s is not None:
             note(f"goodput of the first: {_short(best.goodput_requests_per_s)} requests/s meet all goals of time")
         note(f"memory of the first: {_memory(best)}")
-        note(f"start it: {best.launch}")
+        for what, line in zip(_STARTED[best.prompt_workers > 0], best.launch.splitlines(), strict=True):
+            note(f"{what}: {line}")
         if best.nearest:
             note(f"nearest measured: {_nearby(best.nearest[0])}")
         if (price := next((o for o in shown if o.price_date), None)) is not None:
@@ -249,9 +262,18 @@ def _row(option: ServingOption, objective: str, percentile: int | None) -> dict[
 
 
 def _devices(option: ServingOption) -> str:
-    """Return `2 x 8 x H200 SXM` for two copies of eight devices."""
+    """Return `2 x 8 x H200 SXM` for two copies of eight devices, `1x4 + 2x8 x H200 SXM` with a worker for prompts."""
+    device = option.device.removeprefix("NVIDIA ").removeprefix("GeForce ")
+    if option.prompt_workers:
+        prompts = f"{option.prompt_workers}x{option.devices_per_prompt_worker}"
+        return f"{prompts} + {option.copies}x{option.devices_per_copy} x {device}"
     copies = f"{option.copies} x " if option.copies > 1 else ""
-    return f"{copies}{option.devices_per_copy} x {option.device.removeprefix('NVIDIA ').removeprefix('GeForce ')}"
+    return f"{copies}{option.devices_per_copy} x {device}"
+
+
+def _workers(count: int, devices: int) -> str:
+    workers = "1 worker" if count == 1 else f"{count} workers"
+    return f"{workers} of {devices} devices" if devices > 1 else workers
 
 
 def _slow(option: ServingOption) -> str:

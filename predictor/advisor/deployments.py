@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -25,6 +27,7 @@ from predictor.serving.loads import (
     Deployment,
     Engine,
     Load,
+    PromptWorkers,
     before_ampere,
     find_served_model,
     served_models,
@@ -35,6 +38,9 @@ from predictor.serving.predictor import ServingPredictor, ServingTimes
 _PER_HOST = 8
 _LAYOUTS = ((1, 1), (1, 2), (1, 4), (1, _PER_HOST), (2, 2 * _PER_HOST), (4, 4 * _PER_HOST))
 """Hosts and devices of one copy: a pipeline over full hosts where one is too small."""
+_SIZES = tuple(devices for hosts, devices in _LAYOUTS if hosts == 1)
+_POOL = (1, 2, 3, 4, 6, 8, 16)
+"""Workers of a kind to try, where prompts are computed apart."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,17 @@ class Placed:
     """Requests that arrive at each copy; None where users ask again when their answer is there."""
 
     @property
+    def prompt_workers(self) -> int:
+        """Engines that compute prompts for all copies; 0 where the copies compute them."""
+        prompts = self.deployment.prompts
+        return 0 if prompts is None else int(prompts.per_copy * self.copies)
+
+    @property
     def devices(self) -> int:
-        """Devices of all copies."""
-        return self.deployment.devices * self.copies
+        """Devices of all copies, and of workers for prompts."""
+        prompts = self.deployment.prompts
+        more = 0 if prompts is None else prompts.devices * self.prompt_workers
+        return self.deployment.devices * self.copies + more
 
     @property
     def most_running(self) -> int:
@@ -161,6 +175,40 @@ def place(
     return found, excluded
 
 
+def place_disaggregated(
+    decoder: Decoder, devices: Sequence[DeviceSpec], quantization: str, query: ServingQuery, load: Load
+) -> list[Placed]:
+    """Return deployments whose prompts are computed on devices of their own, where loads of the engine were measured.
+
+    Both kinds of workers are of one device, and split in the same way.
+    """
+    most = query.goals.max_devices
+    return [
+        Placed(whole, copies, shared, fit)
+        for device in devices
+        if device.link_gb_s and device.bandwidth_gb_s and device.peak_fp16_tensor_tflops
+        for engine in _engines_on(device, query.engine)
+        for size in _SIZES
+        for way in _ways(Deployment(decoder, device, engine, quantization, size, cache_type=query.kv_cache))
+        if way.loaded and (fit := memory_fit(way, load)) is not None and fit.fits
+        for prompts in _prompt_workers(way, load)
+        for copies, workers in itertools.product(_POOL, _POOL)
+        if size * copies + prompts.devices * workers <= most
+        and (query.requests_per_s is not None or copies <= load.users)
+        for whole in [replace(way, prompts=replace(prompts, per_copy=Fraction(workers, copies)))]
+        for shared in [load if query.requests_per_s is not None else replace(load, users=load.users / copies)]
+    ]
+
+
+def _prompt_workers(way: Deployment, load: Load) -> Iterator[PromptWorkers]:
+    """Yield the workers of one host that hold the weights and a prompt."""
+    for size in _SIZES:
+        split = replace(way, devices=size, attention_copies=size if way.attention_copies > 1 else 1)
+        fit = memory_fit(split, replace(load, output_tokens=1.0))
+        if fit is not None and fit.fits:
+            yield PromptWorkers(Fraction(1), size, split.attention_copies)
+
+
 def _ways(deployment: Deployment) -> Iterator[Deployment]:
     """Yield the ways of splitting a copy: by tensors, and for experts with attention on each device for itself."""
     yield deployment
@@ -231,6 +279,26 @@ def _users_under_way(curve: Sequence[tuple[float, float]], requests_per_s: float
             return float((requests_per_s * shorter_s / fewer**slope) ** (1 / (1 - slope)))
         fewer, shorter_s = users, seconds
     return None
+
+
+def keeping_up(
+    predictor: ServingPredictor, placed: Sequence[Placed], times: Sequence[ServingTimes]
+) -> tuple[list[tuple[Placed, ServingTimes]], list[NotServed]]:
+    """Return the deployments with their times, but for those whose workers cannot compute all prompts in time."""
+    apart = [i for i, each in enumerate(placed) if each.deployment.prompts is not None]
+    cells = [(placed[i].deployment, placed[i].load) for i in apart]
+    busy = dict(zip(apart, predictor.prompt_loads(cells, [times[i] for i in apart]) if apart else (), strict=True))
+    late = [i for i in apart if busy[i] > 1]
+    excluded = [
+        NotServed(
+            device=placed[i].deployment.device.name,
+            devices=placed[i].devices,
+            cause="overloaded",
+            reason=f"all prompts would take {placed[i].prompt_workers} workers for them {busy[i]:.0%} of the time",
+        )
+        for i in late
+    ]
+    return [(placed[i], times[i]) for i in range(len(placed)) if busy.get(i, 0.0) <= 1], excluded
 
 
 def end_to_end_ms(times: ServingTimes, load: Load) -> float:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from predictor.advisor.deployments import Placed
+from predictor.serving.disaggregated import prompt_deployment
 from predictor.serving.loads import before_ampere
 
 _VLLM = "vllm serve {model}{split} --max-num-seqs {users} --max-model-len {length}"
@@ -15,13 +18,64 @@ _SGLANG_STAGES = " --pp-size {stages} --nnodes {stages} --node-rank 0 --dist-ini
 _TRTLLM = "trtllm-serve {model} --tp_size {devices}{split} --max_batch_size {users} --max_seq_len {length}"
 _TRTLLM_STAGES = "mpirun -n {all_devices} --hostfile HOSTS trtllm-llmapi-launch "
 _LLAMA_CPP = "llama-server -m {file}.gguf -ngl 999 --parallel {users} --ctx-size {context}"
+_NIXL = """ --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'"""
+_PARTS = {"vllm": (_NIXL, _NIXL), "sglang": (" --disaggregation-mode prefill", " --disaggregation-mode decode")}
+"""What makes an engine a worker for prompts, and a copy that generates."""
+_TRTLLM_PARTS = (
+    ("disable_overlap_scheduler: true", "cache_transceiver_config: {backend: DEFAULT}"),
+    ("cache_transceiver_config: {backend: DEFAULT}",),
+)
+"""The same in TensorRT-LLM's file of options."""
+_ROUTERS = {
+    "vllm": "vllm-router --vllm-pd-disaggregation",
+    "sglang": "python -m sglang_router.launch_router --pd-disaggregation",
+}
+_PORTS = {"vllm": 8000, "sglang": 30000, "trtllm": 8000}
+"""Each engine's default."""
 
 
 def launch_command(placed: Placed, model: str, longest: int) -> str:
     """Return the command that starts one copy, for requests of up to so many tokens in and out.
 
-    TensorRT-LLM reads some of its options from a file, which the command writes first.
+    TensorRT-LLM reads some of its options from a file, which the command writes first. Where prompts are computed apart
+    there is a line for a worker for prompts, one for a copy, and one for the router.
     """
+    deployment = placed.deployment
+    if deployment.prompts is None:
+        return _one_engine(placed, model, longest)
+    engines = (prompt_deployment(deployment), replace(deployment, prompts=None))
+    in_command = _PARTS.get(deployment.engine, ("", ""))
+    in_file = _TRTLLM_PARTS if deployment.engine == "trtllm" else ((), ())
+    lines = [
+        _one_engine(replace(placed, deployment=engine), model, longest, options, file) + more
+        for engine, more, options, file in zip(
+            engines, in_command, in_file, ("prompts.yaml", "copies.yaml"), strict=True
+        )
+    ]
+    return "\n".join([*lines, _router(placed)])
+
+
+def _router(placed: Placed) -> str:
+    """Return the command that sends prompts to the one kind of workers, and what follows to the other."""
+    engine = placed.deployment.engine
+    prompts, copies = (
+        [f"{kind}_{number}:{_PORTS[engine]}" for number in range(1, count + 1)]
+        for kind, count in (("PROMPTS", placed.prompt_workers), ("COPY", placed.copies))
+    )
+    if engine != "trtllm":
+        urls = [*(f"--prefill http://{each}" for each in prompts), *(f"--decode http://{each}" for each in copies)]
+        return " ".join([_ROUTERS[engine], *urls])
+    servers = (
+        f"'{kind}: {{num_instances: {len(urls)}, urls: [{', '.join(urls)}]}}'"
+        for kind, urls in (("context_servers", prompts), ("generation_servers", copies))
+    )
+    lines = " ".join(["'hostname: 0.0.0.0'", "'port: 8000'", *servers])
+    return f"printf '%s\\n' {lines} > workers.yaml && trtllm-serve disaggregated -c workers.yaml"
+
+
+def _one_engine(
+    placed: Placed, model: str, longest: int, in_file: tuple[str, ...] = (), file: str = "options.yaml"
+) -> str:
     deployment = placed.deployment
     apart, stages = deployment.attention_copies > 1, deployment.stages
     devices = deployment.devices // stages
@@ -46,10 +100,11 @@ def launch_command(placed: Placed, model: str, longest: int) -> str:
         launcher = _TRTLLM_STAGES.format(all_devices=deployment.devices) if stages > 1 else ""
         command = launcher + _TRTLLM.format(split=split, **fields)
         options = ["enable_attention_dp: true"] * apart + ["kv_cache_config: {dtype: fp8}"] * small_cache
+        options += in_file
         if not options:
             return command
         lines = " ".join(f"'{option}'" for option in options)
-        return f"printf '%s\\n' {lines} > options.yaml && {command} --extra_llm_api_options options.yaml"
+        return f"printf '%s\\n' {lines} > {file} && {command} --extra_llm_api_options {file}"
     return _LLAMA_CPP.format(file=model.rpartition("/")[2], **fields)
 
 

@@ -11,7 +11,14 @@ import numpy as np
 
 from accel_platform.errors import InvalidInput
 from accel_platform.table_io.values import rounded
-from predictor.advisor.deployments import at_rate, place, resolve_decoder, resolve_devices
+from predictor.advisor.deployments import (
+    at_rate,
+    keeping_up,
+    place,
+    place_disaggregated,
+    resolve_decoder,
+    resolve_devices,
+)
 from predictor.advisor.serving_options import Candidate, missed_goal, missed_limit, option
 from predictor.advisor.similar_loads import SimilarLoads
 from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
@@ -31,6 +38,8 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     quantization = resolve_quantization(query.quantization)
     if query.engine == "llama.cpp" and query.kv_cache == "fp8":
         raise InvalidInput("llama.cpp keeps no fp8 cache: leave kv_cache out, or give bfloat16.")
+    if query.engine == "llama.cpp" and query.disaggregated:
+        raise InvalidInput("llama.cpp computes prompts where it generates: leave out disaggregated, or the engine.")
     query = _with_trace(query)
     longest = _longest(query, name, decoder.context)
     devices, warnings = resolve_devices(query.hardware)
@@ -42,22 +51,29 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     )
     warnings += _warnings(query, measured)
     placed, excluded = place(decoder, devices, quantization, query, load)
+    if query.disaggregated:
+        placed += place_disaggregated(decoder, devices, quantization, query, load)
     predictor = shipped_predictor()
     if query.requests_per_s is not None:
         placed, overloaded = at_rate(predictor, placed, query.requests_per_s)
         excluded += overloaded
     times = predictor.predict([(each.deployment, each.load) for each in placed]) if placed else []
+    in_time, late = keeping_up(predictor, placed, times)
+    excluded += late
     loads = SimilarLoads(measured, decoder, quantization)
-    same = map(loads.times, placed)
     found = [
         Candidate(each, seen or predicted, measured=seen is not None)
-        for each, predicted, seen in zip(placed, times, same, strict=True)
+        for each, predicted in in_time
+        for seen in [loads.times(each)]
     ]
     as_option = partial(option, model=hub_id_of(name), longest=longest, goals=query.goals, loads=loads)
     play_queue = partial(_played, predictor, query=query, context=decoder.context)
     options, missed = _meeting(found, query, play_queue, as_option)
     served = {(each.device, each.devices) for each in options}
     excluded = [each for each in (*excluded, *missed) if (each.device, each.devices) not in served]
+    if query.disaggregated and not any(each.prompt_workers for each in options):
+        reason = late[-1].reason if late else "none fits, keeps up and meets the goals"
+        warnings.append(f"No deployment with workers for prompts serves it so: {reason}.")
     if any(each.usd_per_hour is None for each in options) and query.objective == "cost":
         warnings.append("Deployments without a known price come last.")
     return ServingAnswer(
@@ -138,20 +154,22 @@ def _meeting(
 ) -> tuple[list[ServingOption], list[NotServed]]:
     """Return for each device and number of devices the first by the objective that meets all goals, and what misses.
 
-    Only these are played through a queue, because that takes milliseconds each.
+    Where prompts may be computed apart there is one more, because limits as wide would seldom come first. Only these
+    are played through a queue, because that takes milliseconds each.
     """
-    met: dict[tuple[str, int], ServingOption] = {}
+    met: dict[tuple[str, int, bool], ServingOption] = {}
     missed = []
     for each in sorted(found, key=lambda each: _first_key(each, query.objective)):
         device, devices = each.placed.deployment.device.name, each.placed.devices
-        if (device, devices) in met:
+        kind = device, devices, each.placed.deployment.prompts is not None
+        if kind in met:
             continue
         reason = missed_limit(each, query.goals)
         if reason is None:
             chosen = as_option(each, play_queue(each))
             reason = missed_goal(chosen, query.goals)
             if reason is None:
-                met[device, devices] = chosen
+                met[kind] = chosen
                 continue
         missed.append(NotServed(device=device, devices=devices, cause="goal", reason=reason))
     return sorted(met.values(), key=lambda chosen: _rank_key(chosen, query.objective)), missed

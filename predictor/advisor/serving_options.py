@@ -12,6 +12,7 @@ from predictor.advisor.launch import lacks_bfloat16, launch_command
 from predictor.advisor.similar_loads import SimilarLoads
 from predictor.schemas.responses import Interval
 from predictor.schemas.serving import Memory, Percentile, ServingGoals, ServingOption, SlowRequests
+from predictor.serving.disaggregated import shipped_model
 from predictor.serving.predictor import ServingTimes
 from predictor.serving.queueing import Played
 
@@ -78,6 +79,8 @@ def option(
         devices_per_copy=placed.deployment.devices,
         stages=placed.deployment.stages,
         attention_copies=placed.deployment.attention_copies,
+        prompt_workers=placed.prompt_workers,
+        devices_per_prompt_worker=0 if placed.deployment.prompts is None else placed.deployment.prompts.devices,
         engine=placed.deployment.engine,
         users=round(load.users * placed.copies),
         requests_per_s=rate,
@@ -205,6 +208,12 @@ def _cautions(found: Candidate, loads: SimilarLoads) -> list[str]:
         cautions.append(
             f"{placed.devices} x {spec.name}: no pipeline was measured, so nobody knows how often its limits hold; "
             f"the command is for the first of {placed.deployment.stages} hosts, and what they hand over is left out"
+        )
+    if placed.deployment.prompts is not None:
+        known = shipped_model().first_error
+        cautions.append(
+            f"disaggregated serving was learned from {known.rows} loads of {known.groups} campaigns alone: "
+            "its limits are wide"
         )
     if not found.measured and not placed.deployment.loaded:
         cautions.append(

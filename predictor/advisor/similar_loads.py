@@ -57,6 +57,7 @@ def _identity(deployment: Deployment, load: Load) -> tuple[object, ...]:
         deployment.devices,
         deployment.attention_copies,
         deployment.stages,
+        deployment.prompts,
         deployment.cache_bytes,
         load.users,
         load.input_tokens,

@@ -107,6 +107,9 @@ class ServingQuery(_Value):
     engine_version: Name | None = Field(
         default=None, description="Warns where it is newer than the versions that were measured. Needs engine."
     )
+    disaggregated: bool = Field(
+        default=False, description="Also deployments whose prompts are computed on devices of their own."
+    )
     hardware: list[Name] | None = Field(
         default=None, min_length=1, max_length=64,
         description="Devices of the spec sheet. Default: GPUs whose link to others is published.",
@@ -123,6 +126,8 @@ class ServingQuery(_Value):
             raise ValueError("give users or requests_per_s, not both: one follows from the other")
         if self.engine_version is not None and self.engine is None:
             raise ValueError("engine_version needs engine")
+        if self.disaggregated and self.goals.max_devices == 1:
+            raise ValueError("disaggregated serving takes two devices at least, and max_devices is 1")
         if self.objective == "goodput" and not self.goals.of_time:
             raise ValueError(f"goodput counts requests that meet goals of time: give one of {', '.join(TIME_GOALS)}")
         return self
@@ -187,7 +192,7 @@ class ServingOption(_Value):
 
     rank: int
     device: str
-    devices: int = Field(description="Devices of all copies.")
+    devices: int = Field(description="Devices of all copies, and of workers for prompts.")
     copies: int = Field(description="Engines side by side, each with the whole model and its share of the users.")
     devices_per_copy: int = Field(description="Devices over which a copy is split, in all of its hosts.")
     stages: int = Field(description="Hosts that each hold some of a copy's layers (pipeline parallelism).")
@@ -195,6 +200,11 @@ class ServingOption(_Value):
         description="Of a copy: 1 where attention is split (tensor parallelism); else each device attends for its own "
         "users, and only experts are split (data-parallel attention)."
     )
+    prompt_workers: int = Field(
+        description="Engines that compute prompts for the copies, which then only generate (disaggregated serving); "
+        "0 where the copies compute them."
+    )
+    devices_per_prompt_worker: int = Field(description="0 where there is none.")
     engine: str
     users: int = Field(description="Requests under way at once, of all copies.")
     requests_per_s: Interval = Field(description="Answered by all copies.")

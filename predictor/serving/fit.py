@@ -1,7 +1,7 @@
 """Fitting and judging the serving predictor on shipped measured loads.
 
-`python -m predictor.serving.fit` writes the predictor that ships with the package; do so when the pack, the formula,
-the features or the spec sheet change.
+`python -m predictor.serving.fit` writes the predictors that ship with the package, of aggregated and of disaggregated
+serving; do so when the pack, the formula, the features or the spec sheet change.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictor.calibration.conformal import Calibration, calibrate
+from predictor.serving.disaggregated import SHIPPED as SHIPPED_DISAGGREGATED
+from predictor.serving.disaggregated import DisaggregatedModel, corrected, fit_trees, parts_of
+from predictor.serving.disaggregated import save as save_disaggregated
+from predictor.serving.disaggregated_loads import load_disaggregated
 from predictor.serving.measured_loads import MeasuredLoad, groups_of, load_measured_loads
 from predictor.serving.predictor import SHIPPED, ServingPredictor, fit, save, times_of
+from predictor.serving.step_times import Coefficients
 from predictor.serving.work import Array
 
 LEVEL = 0.8
@@ -84,7 +89,47 @@ def fit_shipped(rows: Sequence[MeasuredLoad]) -> ServingPredictor:
     )
 
 
+def leave_out_disaggregated(
+    rows: Sequence[MeasuredLoad], groups: Sequence[str], coefficients: Callable[[str], Coefficients]
+) -> LeftOut:
+    """Return the errors on each group of disaggregated loads, predicted by what the others teach.
+
+    `coefficients` returns those of the formula without what the group has in common with aggregated loads.
+    """
+    names = np.array(groups)
+    token_ms, first_ms = times_of(rows)
+    found = LeftOut(np.zeros(len(rows)), np.zeros(len(rows)), np.ones((len(rows), 2)))
+    for name in np.unique(names):
+        out, formula = names == name, coefficients(str(name))
+        rest, left = ([row for row, here in zip(rows, out, strict=True) if here == wanted] for wanted in (False, True))
+        trees = fit_trees(rest, parts_of([(row.deployment, row.load) for row in rest], formula))
+        token, first = corrected(*trees, parts_of([(row.deployment, row.load) for row in left], formula))
+        found.token[out], found.first[out] = np.log(token / token_ms[out]), np.log(first / first_ms[out])
+    return found
+
+
+def campaigns_of(rows: Sequence[MeasuredLoad]) -> list[str]:
+    """Return the campaign of each row: its model, device and engine."""
+    return [" ".join((row.model, row.deployment.device.name, row.deployment.engine)) for row in rows]
+
+
+def fit_disaggregated(rows: Sequence[MeasuredLoad], coefficients: Coefficients) -> DisaggregatedModel:
+    """Return the model of disaggregated serving, with the errors that leaving campaigns out shows."""
+    campaigns = campaigns_of(rows)
+    left_out = leave_out_disaggregated(rows, campaigns, lambda _: coefficients)
+    trees = fit_trees(rows, parts_of([(row.deployment, row.load) for row in rows], coefficients))
+    return DisaggregatedModel(
+        *trees,
+        token_error=calibrate(np.abs(left_out.token), campaigns, level=LEVEL),
+        first_error=calibrate(np.abs(left_out.first), campaigns, level=LEVEL),
+    )
+
+
 if __name__ == "__main__":
     shipped = fit_shipped(load_measured_loads())
     save(shipped, SHIPPED)
-    sys.stderr.write(f"token: {shipped.token_error}\nfirst: {shipped.first_error}\nbatch: {shipped.batch_error}\n")
+    disaggregated = fit_disaggregated(load_disaggregated(), shipped.model.coefficients)
+    save_disaggregated(disaggregated, SHIPPED_DISAGGREGATED)
+    for fitted in (shipped, disaggregated):
+        sys.stderr.write(f"token: {fitted.token_error}\nfirst: {fitted.first_error}\n")
+    sys.stderr.write(f"batch: {shipped.batch_error}\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from typing import Literal, get_args
@@ -82,6 +83,17 @@ class Load:
 
 
 @dataclass(frozen=True)
+class PromptWorkers:
+    """Engines that compute prompts for others, which then generate (disaggregated serving)."""
+
+    per_copy: Fraction
+    """Workers for each copy that generates: a half where two copies share one."""
+    devices: int = 1
+    """Of one worker."""
+    attention_copies: int = 1
+
+
+@dataclass(frozen=True)
 class Deployment:
     """One copy of a model: an engine on devices of one kind, in one host or in several that each hold some layers."""
 
@@ -96,6 +108,8 @@ class Deployment:
     """How keys and values are kept; `auto` is what the quantization keeps them in."""
     stages: int = 1
     """Hosts that each hold some of the layers (pipeline parallelism); each has its share of the devices."""
+    prompts: PromptWorkers | None = None
+    """Those that compute its prompts on devices of their own; None where it computes them itself."""
 
     @property
     def kept(self) -> Quantization:

@@ -85,7 +85,7 @@ def measured_load(event_id: str, payload: Mapping[str, Any]) -> MeasuredLoad | N
     return MeasuredLoad(
         Deployment(decoder, found.device, cast("Engine", engine), quantization, found.devices, found.copies),
         Load(float(found.users), float(length), float(out), batch=found.batch),
-        model=_family(str(original["model"])),
+        model=model_family(str(original["model"])),
         engine_version=found.version,
         token_ms=float(found.token_ms),
         first_ms=float(found.first_ms),
@@ -194,7 +194,7 @@ def _devices(stated: Mapping[str, Any]) -> tuple[int, int]:
     return devices, min(copies, devices)
 
 
-def _family(model: str) -> str:
+def model_family(model: str) -> str:
     """Return the model's architecture and size, so that two ways of keeping it are one model."""
     slug = model.casefold().rpartition("/")[2]
     slug = re.sub(r"[-_](instruct|fp8|nvfp4|hf)\b", "", slug).removeprefix("meta-")

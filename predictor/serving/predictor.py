@@ -17,6 +17,8 @@ import numpy as np
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
 from predictor.schemas.responses import Interval
+from predictor.serving.disaggregated import parts_of
+from predictor.serving.disaggregated import shipped_model as disaggregated_model
 from predictor.serving.loads import Deployment, Load
 from predictor.serving.measured_loads import MeasuredLoad
 from predictor.serving.neighbors import Neighbors, from_document, points_of, to_document
@@ -95,6 +97,36 @@ class ServingPredictor:
 
     def predict(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         """Return the times of each deployment under its load."""
+        apart = [i for i, (deployment, _) in enumerate(cells) if deployment.prompts is not None]
+        found = dict(zip(apart, self._disaggregated([cells[i] for i in apart]) if apart else (), strict=True))
+        together = [i for i in range(len(cells)) if i not in found]
+        found |= dict(zip(together, self._aggregated([cells[i] for i in together]) if together else (), strict=True))
+        return [found[i] for i in range(len(cells))]
+
+    def prompt_loads(self, cells: Sequence[tuple[Deployment, Load]], times: Sequence[ServingTimes]) -> list[float]:
+        """Return which share of the time the workers that compute prompts are busy; beyond 1 they cannot keep up.
+
+        By the formula alone, which took the workers that were measured for up to three times as busy as they were.
+        """
+        parts = parts_of(cells, self.model.coefficients)
+        whole_s = [
+            (each.first_token_ms.p50 + load.output_tokens * each.output_token_ms.p50) / 1e3
+            for each, (_, load) in zip(times, cells, strict=True)
+        ]
+        return list(map(float, parts.queue_s / np.array(whole_s)))
+
+    def _disaggregated(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
+        model = disaggregated_model()
+        token_ms, first_ms = model.predict(cells, self.model.coefficients)
+        token, first = model.token_error, model.first_error
+        return [
+            ServingTimes(
+                _interval(of_first, first.half_width, first.level), _interval(of_token, token.half_width, token.level)
+            )
+            for of_token, of_first in zip(token_ms, first_ms, strict=True)
+        ]
+
+    def _aggregated(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         times = self.model.predict(cells)
         token_widths, first_widths = (
             error.half_width * deviations
@@ -112,19 +144,39 @@ class ServingPredictor:
 
         Steps and prompts are the formula's, scaled as a whole so that this load takes its typical `times`.
         """
+        if deployment.prompts is not None:
+            return self._pace_apart(deployment, load, most_running, times)
         work, coefficients = work_of([(deployment, load)]), self.model.coefficients
         ([token_ms], [first_ms]), parts = step_times(work, coefficients), step_parts(work, coefficients)
         token_factor, first_factor = times.output_token_ms.p50 / token_ms, times.first_token_ms.p50 / first_ms
-        # Steps of 1, 2, 4, ... requests; between these they are nearly straight.
-        counts = np.unique(np.append(2.0 ** np.arange(math.log2(most_running)), most_running))
-        steps = step_parts(work_of([(deployment, replace(load, users=n)) for n in counts]), coefficients)
-        running = np.arange(1, most_running + 1)
         return Pace(
-            step_s=(token_factor * np.interp(running, counts, steps.decode_s)).tolist(),
+            step_s=self._steps_s(deployment, load, most_running, token_factor),
             prompt_s=float(first_factor * parts.alone_s[0]),
             stall_s=float(token_factor * parts.stall_s[0]) / deployment.stages,
             room_tokens=most_running * (load.input_tokens + load.output_tokens),
         )
+
+    def _pace_apart(self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes) -> Pace:
+        parts = parts_of([(deployment, load)], self.model.coefficients)
+        first_factor = times.first_token_ms.p50 / 1e3 / parts.first_s[0]
+        return Pace(
+            step_s=self._steps_s(
+                deployment, load, most_running, times.output_token_ms.p50 / 1e3 / float(parts.decode_s[0])
+            ),
+            prompt_s=float(first_factor * parts.prompt_s[0]),
+            stall_s=float(first_factor * parts.service_s[0]),
+            room_tokens=most_running * (load.input_tokens + load.output_tokens),
+            prompts_apart=True,
+        )
+
+    def _steps_s(self, deployment: Deployment, load: Load, most_running: int, factor: float) -> list[float]:
+        """Return the seconds of a step of 1, 2, ... running requests, times a factor."""
+        # Worked out for 1, 2, 4, ... requests; between these steps are nearly straight.
+        counts = np.unique(np.append(2.0 ** np.arange(math.log2(most_running)), most_running))
+        work = work_of([(deployment, replace(load, users=n)) for n in counts])
+        steps = step_parts(work, self.model.coefficients).decode_s
+        found: list[float] = (factor * np.interp(np.arange(1, most_running + 1), counts, steps)).tolist()
+        return found
 
     def _loaded(
         self, deployment: Deployment, token_ms: float, first_ms: float, token_width: float, first_width: float

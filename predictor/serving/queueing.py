@@ -41,6 +41,8 @@ class Pace:
     """What that prompt holds up others."""
     room_tokens: float
     """Tokens whose keys and values fit at once."""
+    prompts_apart: bool = False
+    """Whether prompts are computed elsewhere: then they hold up each other, and no step."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,8 @@ class _Engine:
         """Go on until the first requests end, or else to this time; return those that ended."""
         while True:
             prompt_s = self._prompts[0][0] if self._prompts else math.inf
-            end_s, step_s, from_s = math.inf, 0.0, max(self._now_s, self._stalled_until_s)
+            stalled_until_s = 0.0 if self._pace.prompts_apart else self._stalled_until_s
+            end_s, step_s, from_s = math.inf, 0.0, max(self._now_s, stalled_until_s)
             if self._running:
                 step_s = self._pace.step_s[min(len(self._running), len(self._pace.step_s)) - 1]
                 end_s = from_s + max(self._running[0][0] - self._steps, 0.0) * step_s

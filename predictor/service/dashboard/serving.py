@@ -46,6 +46,7 @@ class ServingForm(BaseModel):
     users: int | None = None
     requests_per_s: float | None = None
     engine: str | None = Field(default=None, max_length=32)
+    disaggregated: bool = False
     hardware: tuple[str, ...] = ()
     objective: ServingObjective = "cost"
     percentile: int | None = None

@@ -232,3 +232,20 @@ def test_what_servings_are_ranked_by_is_shown_at_100_columns(
         assert any(row.startswith("2 x 8 x H200 SXM") for row in rows)
         assert all(float(re.split("  +", row)[2]) > 0 for row in rows)
         assert "copies side by side, each with the whole model" in err
+
+
+def test_a_serving_with_workers_for_prompts_names_them_and_three_commands(
+    accel: Accel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    question = (
+        "serving", "deepseek-v3", "--quantization", "fp4", "--users", "64", "--hardware", "GB200",
+        "--max-devices", "8", "--disaggregated", "--engine", "sglang", "--objective", "latency",
+    )  # fmt: skip
+    code, out, err = accel(*question, "--home", str(tmp_path))
+    assert code == 0, err
+    assert any(row.startswith("1x4 + 1x4 x GB200") for row in out.splitlines())
+    assert "1x4 + 1x4 x GB200: 1 worker of 4 devices for prompts, 1 worker of 4 devices that generate" in err
+    code, out, err = accel(*question, "--max-first-token-ms", "1", "--percentile", "50", "--home", str(tmp_path))
+    assert code == 1
+    assert "warning: No deployment with workers for prompts serves it so" in err

@@ -1,0 +1,195 @@
+"""Disaggregated serving: measured loads, the formula of its parts, and deployments in answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.errors import InvalidInput
+from accel_platform.hardware.catalog import find_spec
+from predictor.advisor.serving import recommend_serving
+from predictor.schemas.requests import validate_query
+from predictor.schemas.serving import ServingAnswer, ServingOption, ServingQuery
+from predictor.serving.disaggregated import DisaggregatedModel, parts_of, save, shipped_model
+from predictor.serving.disaggregated_loads import convert, load_disaggregated
+from predictor.serving.fit import fit_disaggregated
+from predictor.serving.loads import Deployment, Load, PromptWorkers, find_served_model
+from predictor.serving.measured_loads import MeasuredLoad, load_measured_loads
+from predictor.serving.predictor import shipped_predictor
+from predictor.serving.queueing import Pace, draw_traffic, play
+
+LOAD = Load(users=32, input_tokens=4096, output_tokens=512)
+
+
+@pytest.fixture(scope="module")
+def measured() -> list[MeasuredLoad]:
+    return load_disaggregated()
+
+
+def deployment(per_copy: Fraction = Fraction(1), **fields: object) -> Deployment:
+    decoder, spec = find_served_model("deepseek-v3"), find_spec("B200 SXM")
+    assert decoder is not None
+    assert spec is not None
+    prompts = PromptWorkers(per_copy, devices=4)
+    return replace(Deployment(decoder, spec, "sglang", "fp4", devices=8, prompts=prompts), **fields)  # type: ignore[arg-type]  # as the test gives them
+
+
+def ask(**fields: object) -> ServingAnswer:
+    asked = {
+        "mode": "serving",
+        "model": "deepseek-v3",
+        "quantization": "fp4",
+        "hardware": ["GB200"],
+        "disaggregated": True,
+        "users": 64,
+        "input_tokens": 8192,
+        "output_tokens": 1024,
+        "goals": {"max_devices": 16},
+        **fields,
+    }
+    return recommend_serving(validate_query(ServingQuery, asked), [], None)
+
+
+def apart(answer: ServingAnswer) -> list[ServingOption]:
+    return [option for option in answer.options if option.prompt_workers]
+
+
+def test_measured_loads_count_workers_and_share_the_users(measured: list[MeasuredLoad]) -> None:
+    assert len(measured) == 267
+    assert len({row.event_id for row in measured}) == 267
+    row = next(row for row in measured if row.event_id == "dsr1_h200_trtllm_fp8_disagg_1024x1024_c144_cfg590")
+    # One worker for prompts of 8 devices that attend apart; nine copies of 8 devices for 144 users.
+    assert row.deployment.prompts == PromptWorkers(Fraction(1, 9), devices=8, attention_copies=8)
+    assert (row.deployment.devices, row.deployment.attention_copies) == (8, 1)
+    assert row.load == Load(users=16, input_tokens=1024, output_tokens=1024)
+    aggregated = load_measured_loads()
+    assert not any(row.deployment.prompts for row in aggregated)
+
+
+def test_rows_that_say_too_little_are_left_out() -> None:
+    row = {
+        "id": "one", "silicon_data_source": "x; silicon_concurrency=8; y", "backend": "trtllm", "backend_version": "",
+        "model_path": "deepseek-ai/DeepSeek-V3", "system": "gb200", "precision": "fp4", "mode": "disagg", "isl": "1024",
+        "osl": "512", "silicon_ttft_ms": "100.5", "silicon_tpot_ms": "5.25",
+        "prefill_num_workers": "2", "prefill_tp_size": "4", "prefill_attention_dp_size": "1",
+        "decode_num_workers": "3", "decode_tp_size": "1", "decode_attention_dp_size": "8",
+    }  # fmt: skip
+    [taken] = convert([row])
+    assert (taken["prompt_workers"], taken["prompt_devices"]) == (2, 4)
+    assert (taken["token_workers"], taken["token_devices"], taken["token_attention_copies"]) == (3, 8, 8)
+    for lacking in (
+        {"prefill_num_workers": ""},
+        {"silicon_data_source": "no users"},
+        {"mode": "agg"},
+        {"model_path": "nobody/knows-this-7b"},
+        {"system": "no such device"},
+    ):
+        assert convert([{**row, **lacking}]) == []
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 512), st.integers(16, 16_384))
+def test_more_workers_for_prompts_shorten_queues_and_leave_steps(few: int, more: int, users: int, into: int) -> None:
+    load = Load(users, into, 256)
+    cells = [(deployment(Fraction(workers)), load) for workers in (few, few + more)]
+    parts = parts_of(cells, shipped_predictor().model.coefficients)
+    assert parts.decode_s[0] == parts.decode_s[1] > 0
+    assert parts.prompt_s[0] == parts.prompt_s[1] > 0
+    assert parts.queue_s[0] > parts.queue_s[1] > 0
+
+
+def test_the_shipped_model_is_what_its_rows_teach(measured: list[MeasuredLoad], tmp_path: Path) -> None:
+    coefficients = shipped_predictor().model.coefficients
+    fitted: DisaggregatedModel = fit_disaggregated(measured, coefficients)
+    cells = [(row.deployment, row.load) for row in measured]
+    for found, shipped in zip(
+        fitted.predict(cells, coefficients), shipped_model().predict(cells, coefficients), strict=True
+    ):
+        np.testing.assert_allclose(found, shipped, rtol=1e-6)
+    assert fitted.first_error == shipped_model().first_error
+    token, first = fitted.predict(cells, coefficients)
+    errors = np.abs(np.log(token / [row.token_ms for row in measured]))
+    assert np.median(errors) < fitted.token_error.half_width / 4
+    assert np.median(np.abs(np.log(first / [row.first_ms for row in measured]))) < fitted.first_error.half_width / 2
+    for name in ("once", "twice"):
+        save(fitted, tmp_path / name)
+    assert (tmp_path / "once").read_bytes() == (tmp_path / "twice").read_bytes()
+
+
+def test_both_kinds_of_deployments_are_told_side_by_side() -> None:
+    answer = ask()
+    options = apart(answer)
+    assert options
+    assert not apart(ask(disaggregated=False))
+    kinds = Counter((option.device, option.devices, option.prompt_workers > 0) for option in answer.options)
+    assert set(kinds.values()) == {1}
+    assert {devices for _, devices, _ in kinds} >= {8, 16}
+    for option in options:
+        of_prompts = option.prompt_workers * option.devices_per_prompt_worker
+        assert option.devices == option.copies * option.devices_per_copy + of_prompts <= 16
+        assert option.provenance == "predicted"
+        assert option.first_token_ms.level == option.output_token_ms.level == 0.8
+        assert any("disaggregated serving was learned from 267 loads" in caution for caution in option.cautions)
+        assert option.usd_per_hour == pytest.approx(
+            option.devices * answer.options[0].usd_per_hour / answer.options[0].devices
+        )  # type: ignore[operator]  # GB200 has a price
+        # A step waits for no prompt, so the slowest requests take as long for a token as the others.
+        assert option.slow.output_token_ms.p50 == pytest.approx(option.output_token_ms.p50, rel=0.1)
+
+
+def test_workers_that_cannot_compute_all_prompts_in_time_are_left_out_and_that_is_said() -> None:
+    calm = apart(ask(users=None, requests_per_s=2.0))
+    busier = apart(ask(users=None, requests_per_s=8.0))
+    assert min(option.prompt_workers for option in calm) < min(option.prompt_workers for option in busier)
+    busy = ask(users=1024, input_tokens=16_384, output_tokens=16, goals={"max_devices": 8})
+    assert busy.options
+    assert not apart(busy)
+    [said] = [warning for warning in busy.warnings if warning.startswith("No deployment with workers for prompts")]
+    assert "% of the time" in said
+
+
+@pytest.mark.parametrize(
+    ("engine", "prompts", "copy", "router"),
+    [
+        (
+            "vllm",
+            '"NixlConnector"',
+            '"NixlConnector"',
+            "vllm-router --vllm-pd-disaggregation --prefill http://PROMPTS_1:",
+        ),
+        ("sglang", "--disaggregation-mode prefill", "--disaggregation-mode decode", "--decode http://COPY_1:30000"),
+        ("trtllm", "disable_overlap_scheduler: true", "copies.yaml", "trtllm-serve disaggregated -c workers.yaml"),
+    ],
+)
+def test_commands_start_each_kind_of_worker_and_the_router(engine: str, prompts: str, copy: str, router: str) -> None:
+    option = apart(ask(engine=engine))[0]
+    first, second, third = option.launch.splitlines()
+    assert prompts in first
+    assert copy in second
+    assert router in third
+    assert third.count("PROMPTS_") == option.prompt_workers
+    assert third.count("COPY_") == option.copies
+    assert "disable_overlap_scheduler" not in second
+
+
+def test_prompts_that_are_computed_apart_hold_up_each_other_and_no_step() -> None:
+    pace = Pace([0.01] * 64, prompt_s=0.1, stall_s=0.05, room_tokens=100_000)
+    traffic = draw_traffic(16, None, (100, None), (50, None), context=0)
+    together, separate = play(pace, traffic), play(replace(pace, prompts_apart=True), traffic)
+    assert separate.output_token_ms == pytest.approx(10.0)
+    assert np.median(together.output_token_ms) > 11
+    assert separate.first_token_ms.min() >= 99.999
+    assert separate.first_token_ms.max() > 101  # users that ask at once wait for each other
+
+
+def test_what_cannot_be_split_says_why() -> None:
+    with pytest.raises(InvalidInput, match="two devices at least"):
+        ask(goals={"max_devices": 1})
+    with pytest.raises(InvalidInput, match=r"llama\.cpp computes prompts where it generates"):
+        ask(engine="llama.cpp", model="llama-3.1-8b", quantization="bfloat16")
