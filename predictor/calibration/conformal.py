@@ -12,7 +12,6 @@ counts as the worst of these again. That covers 92 to 93 % with intervals half a
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -45,19 +44,19 @@ def calibrate(errors: Array, groups: Sequence[Hashable], *, level: float = INTER
 
     Raises ValueError for fewer than MIN_GROUPS groups, which are too few to promise anything.
     """
-    members = Counter(groups)
+    _, codes, members = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
     count = len(members)
     if count < MIN_GROUPS:
         raise ValueError(f"{count} groups are too few to calibrate: at least {MIN_GROUPS} are needed.")
     level = min(level, count / (count + 1))
-    weights = np.array([1.0 / ((count + 1) * members[group]) for group in groups])
+    weights = 1.0 / ((count + 1) * members[codes])
     order = np.argsort(errors, kind="stable")
     cumulative = np.cumsum(weights[order])
     # The tolerance keeps a rounding error in the sum from asking for one error more than there is.
     index = min(int(np.searchsorted(cumulative, level - 1e-9)), len(order) - 1)
     half_width = float(errors[order][index])
     if count < _MANY_GROUPS:
-        by_leaving_out = _leave_one_out_width(errors[order], np.array(groups)[order], level)
+        by_leaving_out = _leave_one_out_width(errors[order], codes[order], level)
         # Not the smaller of both, which would hold less often than either. Infinite where no error suffices.
         half_width = by_leaving_out if math.isfinite(by_leaving_out) else half_width
     return Calibration(half_width=half_width, level=level, groups=count, rows=len(errors))

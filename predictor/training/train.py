@@ -82,14 +82,16 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     WarehouseEmpty before the first publish.
     """
     notify = progress or (lambda _: None)
-    snapshot_id, training_set = _read_training_set(settings)
+    _follow(settings, log, notify)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        loading = pool.submit(_serving, settings)
+        snapshot_id, training_set = _read_training_set(settings)
+        serving = loading.result()
     skipped = dict(training_set.skipped)
     samples = _group_by_mode(training_set, skipped)
     rows = sum(map(len, samples.values()))
     notify(f"{rows} cases of {len(_families(samples))} families at snapshot {snapshot_id[:12]}")
     dataset_sha256 = _dataset_sha256(samples, training_set.failed)
-    _follow(settings, log, notify)
-    serving = _serving(settings)
     manifest = None if serving is None else artifact.load_manifest(settings, serving.predictor_id)
     if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (dataset_sha256, lightgbm.__version__):
         same = "on exactly these data" if manifest.snapshot_id != snapshot_id else "at this very snapshot"
@@ -178,14 +180,19 @@ def fit_modes(
             continue
         # Each fit has a thread; those of the linear algebra would wait for work beside it, busily.
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=2) as pool:
-            model = LatencyModel(mode_samples)
-            validation, fitting = pool.submit(_validate, mode_samples), pool.submit(model.fit)
+            validation, fitting = pool.submit(_validate, mode_samples), pool.submit(_fit, mode_samples)
             holdouts[mode], latency[mode], calibrations = validation.result()
-            fitting.result()
+            model = fitting.result()
         modes[mode] = ModeModel(model, calibrations, TrainingRange.fit(mode_samples), median_log_latency(model))
         errors = ", ".join(f"{found['median_ape']:.1%} lacking {regime}" for regime, found in latency[mode].items())
         notify(f"{mode}: {len(mode_samples)} cells; median error {errors or 'not known: too few to hold some out'}")
     return modes, holdouts, latency
+
+
+def _fit(samples: Sequence[Sample]) -> LatencyModel:
+    model = LatencyModel(samples)
+    model.fit()
+    return model
 
 
 def _validate(
