@@ -173,7 +173,6 @@ def _option(path: str) -> str:
     return named.get(path) or f"--{path.removeprefix('goals.').partition('.')[0].replace('_', '-')}"
 
 
-_STARTED = {False: ("start it",), True: ("start a worker for prompts", "start a copy", "route requests by")}
 _RANKED_BY = {
     "cost": "the upper limit of what a million output tokens cost",
     "latency": "the upper limit of the time to the last token",
@@ -203,7 +202,7 @@ def _print_answer(answer: ServingAnswer, objective: str, percentile: int | None,
         if (apart := next((option for option in shown if option.prompt_workers), None)) is not None:
             note(
                 f"{_devices(apart)}: {_workers(apart.prompt_workers, apart.devices_per_prompt_worker)} for prompts, "
-                f"{_workers(apart.copies, apart.devices_per_copy)} that generate (disaggregated serving)"
+                f"{_workers(apart.copies, apart.devices_per_copy)} for tokens (disaggregated serving)"
             )
         if any(option.stages > 1 for option in shown):
             note("pp: each of several hosts holds some of the layers (pipeline parallelism)")
@@ -211,8 +210,9 @@ def _print_answer(answer: ServingAnswer, objective: str, percentile: int | None,
         if best.goodput_requests_per_s is not None:
             note(f"goodput of the first: {_short(best.goodput_requests_per_s)} requests/s meet all goals of time")
         note(f"memory of the first: {_memory(best)}")
-        for what, line in zip(_STARTED[best.prompt_workers > 0], best.launch.splitlines(), strict=True):
-            note(f"{what}: {line}")
+        _print_commands(best)
+        if apart is not None and apart is not best:
+            _print_commands(apart)
         if best.nearest:
             note(f"nearest measured: {_nearby(best.nearest[0])}")
         if (price := next((o for o in shown if o.price_date), None)) is not None:
@@ -221,6 +221,16 @@ def _print_answer(answer: ServingAnswer, objective: str, percentile: int | None,
     cautions = dict.fromkeys(caution for option in shown for caution in option.cautions)
     for warning in (*answer.warnings, *(cautions if verbose else list(cautions)[:3])):
         note(f"warning: {warning}")
+
+
+def _print_commands(option: ServingOption) -> None:
+    if not option.prompt_workers:
+        note(f"start it: {option.launch}")
+        return
+    for what, line in zip(
+        ("a worker for prompts", "a worker for tokens", "the router"), option.launch.splitlines(), strict=True
+    ):
+        note(f"start {what} of {_devices(option)}: {line}")
 
 
 def _nearby(near: MeasuredNearby) -> str:

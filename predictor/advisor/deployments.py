@@ -39,7 +39,7 @@ _PER_HOST = 8
 _LAYOUTS = ((1, 1), (1, 2), (1, 4), (1, _PER_HOST), (2, 2 * _PER_HOST), (4, 4 * _PER_HOST))
 """Hosts and devices of one copy: a pipeline over full hosts where one is too small."""
 _SIZES = tuple(devices for hosts, devices in _LAYOUTS if hosts == 1)
-_POOL = (1, 2, 3, 4, 6, 8, 16)
+_POOL = (*range(1, 9), 12, 16, 24)
 """Workers of a kind to try, where prompts are computed apart."""
 
 
@@ -294,7 +294,7 @@ def keeping_up(
             device=placed[i].deployment.device.name,
             devices=placed[i].devices,
             cause="overloaded",
-            reason=f"all prompts would take {placed[i].prompt_workers} workers for them {busy[i]:.0%} of the time",
+            reason=f"its workers for prompts ({placed[i].prompt_workers}) have {busy[i]:.0%} of the work they can do",
         )
         for i in late
     ]

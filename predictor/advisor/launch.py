@@ -19,8 +19,16 @@ _TRTLLM = "trtllm-serve {model} --tp_size {devices}{split} --max_batch_size {use
 _TRTLLM_STAGES = "mpirun -n {all_devices} --hostfile HOSTS trtllm-llmapi-launch "
 _LLAMA_CPP = "llama-server -m {file}.gguf -ngl 999 --parallel {users} --ctx-size {context}"
 _NIXL = """ --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'"""
-_PARTS = {"vllm": (_NIXL, _NIXL), "sglang": (" --disaggregation-mode prefill", " --disaggregation-mode decode")}
+_SEEN = " --host 0.0.0.0"
+"""Workers of SGLang and TensorRT-LLM answer on their own host alone by default."""
+_PARTS = {
+    "vllm": (_NIXL, _NIXL),
+    "sglang": (f"{_SEEN} --disaggregation-mode prefill", f"{_SEEN} --disaggregation-mode decode"),
+    "trtllm": (_SEEN, _SEEN),
+}
 """What makes an engine a worker for prompts, and a copy that generates."""
+_HOSTS = ("PROMPTS", "COPY")
+"""Stand for the hosts of both, with a number."""
 _TRTLLM_PARTS = (
     ("disable_overlap_scheduler: true", "cache_transceiver_config: {backend: DEFAULT}"),
     ("cache_transceiver_config: {backend: DEFAULT}",),
@@ -44,12 +52,14 @@ def launch_command(placed: Placed, model: str, longest: int) -> str:
     if deployment.prompts is None:
         return _one_engine(placed, model, longest)
     engines = (prompt_deployment(deployment), replace(deployment, prompts=None))
-    in_command = _PARTS.get(deployment.engine, ("", ""))
+    in_command = _PARTS[deployment.engine]
+    # vLLM's workers fetch keys and values from the host that this names.
+    before = [f"VLLM_NIXL_SIDE_CHANNEL_HOST={host}_1 " if deployment.engine == "vllm" else "" for host in _HOSTS]
     in_file = _TRTLLM_PARTS if deployment.engine == "trtllm" else ((), ())
     lines = [
-        _one_engine(replace(placed, deployment=engine), model, longest, options, file) + more
-        for engine, more, options, file in zip(
-            engines, in_command, in_file, ("prompts.yaml", "copies.yaml"), strict=True
+        first + _one_engine(replace(placed, deployment=engine), model, longest, options, file) + more
+        for first, engine, more, options, file in zip(
+            before, engines, in_command, in_file, ("prompts.yaml", "copies.yaml"), strict=True
         )
     ]
     return "\n".join([*lines, _router(placed)])
@@ -60,7 +70,7 @@ def _router(placed: Placed) -> str:
     engine = placed.deployment.engine
     prompts, copies = (
         [f"{kind}_{number}:{_PORTS[engine]}" for number in range(1, count + 1)]
-        for kind, count in (("PROMPTS", placed.prompt_workers), ("COPY", placed.copies))
+        for kind, count in zip(_HOSTS, (placed.prompt_workers, placed.copies), strict=True)
     )
     if engine != "trtllm":
         urls = [*(f"--prefill http://{each}" for each in prompts), *(f"--decode http://{each}" for each in copies)]

@@ -51,8 +51,8 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     )
     warnings += _warnings(query, measured)
     placed, excluded = place(decoder, devices, quantization, query, load)
-    if query.disaggregated:
-        placed += place_disaggregated(decoder, devices, quantization, query, load)
+    split = place_disaggregated(decoder, devices, quantization, query, load) if query.disaggregated else []
+    placed += split
     predictor = shipped_predictor()
     if query.requests_per_s is not None:
         placed, overloaded = at_rate(predictor, placed, query.requests_per_s)
@@ -72,8 +72,7 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     served = {(each.device, each.devices) for each in options}
     excluded = [each for each in (*excluded, *missed) if (each.device, each.devices) not in served]
     if query.disaggregated and not any(each.prompt_workers for each in options):
-        reason = late[-1].reason if late else "none fits, keeps up and meets the goals"
-        warnings.append(f"No deployment with workers for prompts serves it so: {reason}.")
+        warnings.append(_why_not_split(len(split), sum(each.deployment.prompts is not None for each, _ in in_time)))
     if any(each.usd_per_hour is None for each in options) and query.objective == "cost":
         warnings.append("Deployments without a known price come last.")
     return ServingAnswer(
@@ -83,10 +82,29 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         input_tokens=query.input_tokens,
         output_tokens=query.output_tokens,
         options=_numbered(options),
-        excluded=list({(e.device, e.devices, e.reason): e for e in excluded}.values()),
+        excluded=_one_of_each(excluded),
         warnings=warnings,
         snapshot_id=snapshot_id,
     )
+
+
+def _why_not_split(placed: int, in_time: int) -> str:
+    """Return why no deployment with workers for prompts is an option, of those that fit and those that keep up."""
+    if not placed:
+        reason = "none fits, or none of these devices is an NVIDIA GPU with vllm, sglang or trtllm"
+    elif not in_time:
+        reason = f"none of the {placed} that fit keeps up"
+    else:
+        reason = f"of the {placed} that fit {placed - in_time} do not keep up, and {in_time} may miss a goal"
+    return f"No deployment with workers for prompts serves it so: {reason}."
+
+
+def _one_of_each(excluded: Sequence[NotServed]) -> list[NotServed]:
+    """Return the first of each device, number of devices and cause: the others differ in figures only."""
+    first: dict[tuple[str, int, str], NotServed] = {}
+    for each in excluded:
+        first.setdefault((each.device, each.devices, each.cause), each)
+    return list(first.values())
 
 
 def _with_trace(query: ServingQuery) -> ServingQuery:
@@ -178,16 +196,18 @@ def _meeting(
 def _played(predictor: ServingPredictor, found: Candidate, query: ServingQuery, context: float) -> Played:
     """Return the times of requests in a queue; requests of mean length have the typical times in the median."""
     placed = found.placed
-    rate = placed.arriving_per_s
-    users = max(1, round(placed.load.users))
-    pace = predictor.pace(placed.deployment, placed.load, placed.most_running, found.times)
-    pace = replace(pace, room_tokens=placed.fit.max_users * (query.input_tokens + query.output_tokens))
+    # Copies that share workers for prompts are played together, others each by itself.
+    together = 1 if placed.deployment.prompts is None else placed.copies
+    rate = None if placed.arriving_per_s is None else placed.arriving_per_s * together
+    users = max(1, round(placed.load.users * together))
+    pace = predictor.pace(placed.deployment, placed.load, placed.most_running, found.times, together)
+    pace = replace(pace, room_tokens=together * placed.fit.max_users * (query.input_tokens + query.output_tokens))
     plain = draw_traffic(users, rate, (query.input_tokens, None), (query.output_tokens, None), context)
     typical = play(pace, plain)
     traffic: Traffic = plain
     if query.trace is not None:
         requests = [(r.arrival_s, r.input_tokens, r.output_tokens) for r in query.trace]
-        traffic = traced_traffic(users, rate, requests, placed.copies)
+        traffic = traced_traffic(users, rate, requests, placed.copies // together)
     elif query.input_tokens_p99 or query.output_tokens_p99:
         traffic = draw_traffic(
             users, rate, (query.input_tokens, query.input_tokens_p99), (query.output_tokens, query.output_tokens_p99),

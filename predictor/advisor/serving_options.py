@@ -212,8 +212,8 @@ def _cautions(found: Candidate, loads: SimilarLoads) -> list[str]:
     if placed.deployment.prompts is not None:
         known = shipped_model().first_error
         cautions.append(
-            f"disaggregated serving was learned from {known.rows} loads of {known.groups} campaigns alone: "
-            "its limits are wide"
+            f"disaggregated serving was learned from {known.rows} loads of {known.groups} campaigns alone, so its "
+            "limits are wide; handing over keys and values is not in the formula"
         )
     if not found.measured and not placed.deployment.loaded:
         cautions.append(

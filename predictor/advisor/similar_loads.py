@@ -43,8 +43,12 @@ class SimilarLoads:
         )
 
     def nearest(self, placed: Placed) -> list[MeasuredNearby]:
-        """Return the loads nearest to that of a deployment, the nearest first."""
+        """Return the loads nearest to that of a deployment, the nearest first; none where prompts are computed apart,
+        because no such load is in a log.
+        """
         deployment, load = placed.deployment, placed.load
+        if deployment.prompts is not None:
+            return []
         found = sorted(self._rows, key=lambda row: (_distance(row, deployment, load), row.event_id))
         return [_nearby(row) for row in found[:_NEAREST]]
 

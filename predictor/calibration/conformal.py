@@ -39,7 +39,7 @@ class Calibration(BaseModel):
     rows: int
 
 
-def calibrate(errors: Array, groups: Sequence[Hashable], *, level: float = INTERVAL_LEVEL) -> Calibration:
+def calibrate(errors: Array, groups: Sequence[str] | Sequence[int], *, level: float = INTERVAL_LEVEL) -> Calibration:
     """Calibrate on absolute log errors of held-out groups that are many and small, such as families.
 
     Raises ValueError for fewer than MIN_GROUPS groups, which are too few to promise anything.

@@ -36,6 +36,10 @@ _TOGETHER = 64.0
 """Prompts computed together from which one more costs as much as the next."""
 
 
+_LEAST_S = 1e-6
+"""Of one more prompt, whose tokens may be too few to take longer than reading the weights does anyway."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """What the times of disaggregated loads are made of, in seconds; columns with a row per deployment and load."""
@@ -70,7 +74,7 @@ def parts_of(cells: Sequence[tuple[Deployment, Load]], coefficients: Coefficient
     return Parts(
         decode_s=step_parts(decoding, coefficients).decode_s,
         prompt_s=alone.alone_s,
-        service_s=(several.batch_prompts_s - alone.batch_prompts_s) / (_TOGETHER - 1) / workers,
+        service_s=np.maximum((several.batch_prompts_s - alone.batch_prompts_s) / (_TOGETHER - 1), _LEAST_S) / workers,
         decoding=decoding,
         prompting=prompting,
     )
@@ -91,6 +95,8 @@ def prompt_deployment(deployment: Deployment) -> Deployment:
 class DisaggregatedModel:
     """Trees on what the formula leaves, and how far both err on unseen campaigns."""
 
+    service_factor: float
+    """What one more prompt takes a worker, over what the formula says: it is fitted to prompts that come one by one."""
     token_trees: lgb.Booster
     first_trees: lgb.Booster
     token_error: Calibration
@@ -99,6 +105,10 @@ class DisaggregatedModel:
     def predict(self, cells: Sequence[tuple[Deployment, Load]], coefficients: Coefficients) -> tuple[Array, Array]:
         """Return milliseconds per output token after the first, and to the first token, per row."""
         return corrected(self.token_trees, self.first_trees, parts_of(cells, coefficients))
+
+    def busy_share(self, cells: Sequence[tuple[Deployment, Load]], coefficients: Coefficients, whole_s: Array) -> Array:
+        """Return which share of the time workers for prompts work where requests take so long; above 1 they cannot."""
+        return self.service_factor * parts_of(cells, coefficients).queue_s / whole_s
 
 
 def corrected(token_trees: lgb.Booster, first_trees: lgb.Booster, parts: Parts) -> tuple[Array, Array]:
@@ -172,6 +182,7 @@ def shipped_model() -> DisaggregatedModel:
     require_slow_path()
     content = json.loads(lzma.decompress(SHIPPED.read_bytes()))
     return DisaggregatedModel(
+        content["service_factor"],
         lgb.Booster(model_str=content["token_trees"]),
         lgb.Booster(model_str=content["first_trees"]),
         Calibration(**content["token_error"]),
@@ -182,6 +193,7 @@ def shipped_model() -> DisaggregatedModel:
 def save(model: DisaggregatedModel, path: Path) -> None:
     """Write a model; equal ones give equal bytes."""
     content = {
+        "service_factor": model.service_factor,
         "token_trees": model.token_trees.model_to_string(num_iteration=-1),
         "first_trees": model.first_trees.model_to_string(num_iteration=-1),
         "token_error": model.token_error.model_dump(),

@@ -27,6 +27,8 @@ LEVEL = 0.8
 """Share of rows of an unseen device, model or layout that intervals aim to hold."""
 _LEAST_ROWS = 20
 """Rows of a group that is calibrated on: the share of fewer inside an interval tells little, and each group counts."""
+_KEPT_UP = 0.95
+"""Share of the measured disaggregated loads that the formula may not take for too much."""
 _LEFT_OUT = ("device", "model", "parallelism")
 """Groups that intervals are calibrated on. What carries over between layouts says nothing of whole batches."""
 
@@ -117,9 +119,13 @@ def fit_disaggregated(rows: Sequence[MeasuredLoad], coefficients: Coefficients) 
     """Return the model of disaggregated serving, with the errors that leaving campaigns out shows."""
     campaigns = campaigns_of(rows)
     left_out = leave_out_disaggregated(rows, campaigns, lambda _: coefficients)
-    trees = fit_trees(rows, parts_of([(row.deployment, row.load) for row in rows], coefficients))
+    parts = parts_of([(row.deployment, row.load) for row in rows], coefficients)
+    token_ms, first_ms = times_of(rows)
+    # All of these deployments kept up, so that nearly all of their workers for prompts were busy less than always.
+    busy = parts.queue_s / (first_ms + parts.decoding.output_tokens * token_ms) * 1e3
     return DisaggregatedModel(
-        *trees,
+        min(1.0, 1 / float(np.quantile(busy, _KEPT_UP))),
+        *fit_trees(rows, parts),
         token_error=calibrate(np.abs(left_out.token), campaigns, level=LEVEL),
         first_error=calibrate(np.abs(left_out.first), campaigns, level=LEVEL),
     )

@@ -104,16 +104,13 @@ class ServingPredictor:
         return [found[i] for i in range(len(cells))]
 
     def prompt_loads(self, cells: Sequence[tuple[Deployment, Load]], times: Sequence[ServingTimes]) -> list[float]:
-        """Return which share of the time the workers that compute prompts are busy; beyond 1 they cannot keep up.
-
-        By the formula alone, which took the workers that were measured for up to three times as busy as they were.
-        """
-        parts = parts_of(cells, self.model.coefficients)
+        """Return which share of the time the workers that compute prompts are busy; above 1 they cannot keep up."""
         whole_s = [
             (each.first_token_ms.p50 + load.output_tokens * each.output_token_ms.p50) / 1e3
             for each, (_, load) in zip(times, cells, strict=True)
         ]
-        return list(map(float, parts.queue_s / np.array(whole_s)))
+        busy = disaggregated_model().busy_share(cells, self.model.coefficients, np.array(whole_s))
+        return list(map(float, busy))
 
     def _disaggregated(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         model = disaggregated_model()
@@ -139,13 +136,15 @@ class ServingPredictor:
             )
         ]
 
-    def pace(self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes) -> Pace:
+    def pace(self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes, copies: int = 1) -> Pace:
         """Return how long the deployment takes at up to so many requests that run at once.
+
+        Copies that share workers for prompts are paced together, because their prompts wait for each other.
 
         Steps and prompts are the formula's, scaled as a whole so that this load takes its typical `times`.
         """
         if deployment.prompts is not None:
-            return self._pace_apart(deployment, load, most_running, times)
+            return self._pace_apart(deployment, load, most_running, times, copies)
         work, coefficients = work_of([(deployment, load)]), self.model.coefficients
         ([token_ms], [first_ms]), parts = step_times(work, coefficients), step_parts(work, coefficients)
         token_factor, first_factor = times.output_token_ms.p50 / token_ms, times.first_token_ms.p50 / first_ms
@@ -156,16 +155,18 @@ class ServingPredictor:
             room_tokens=most_running * (load.input_tokens + load.output_tokens),
         )
 
-    def _pace_apart(self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes) -> Pace:
+    def _pace_apart(
+        self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes, copies: int
+    ) -> Pace:
         parts = parts_of([(deployment, load)], self.model.coefficients)
-        first_factor = times.first_token_ms.p50 / 1e3 / parts.first_s[0]
+        factor = times.output_token_ms.p50 / 1e3 / float(parts.decode_s[0])
+        steps_s = self._steps_s(deployment, load, most_running, factor)
         return Pace(
-            step_s=self._steps_s(
-                deployment, load, most_running, times.output_token_ms.p50 / 1e3 / float(parts.decode_s[0])
-            ),
-            prompt_s=float(first_factor * parts.prompt_s[0]),
-            stall_s=float(first_factor * parts.service_s[0]),
-            room_tokens=most_running * (load.input_tokens + load.output_tokens),
+            # Requests are spread evenly over the copies.
+            step_s=np.repeat(steps_s, copies).tolist(),
+            prompt_s=float(parts.prompt_s[0]),
+            stall_s=disaggregated_model().service_factor * float(parts.service_s[0]) / copies,
+            room_tokens=copies * most_running * (load.input_tokens + load.output_tokens),
             prompts_apart=True,
         )
 

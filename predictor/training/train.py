@@ -82,6 +82,7 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     WarehouseEmpty before the first publish.
     """
     notify = progress or (lambda _: None)
+    # Before all else, because the predictor in service is loaded while figures are read.
     _follow(settings, log, notify)
     with ThreadPoolExecutor(max_workers=1) as pool:
         loading = pool.submit(_serving, settings)

@@ -136,6 +136,8 @@ def test_what_helm_renders_is_taken_by_kubernetes_and_by_dagster(
     # The chart's schema, which the test before this one checks, refers to a site that serves Kubernetes' own.
     command = ["helm", "template", "accel", os.environ["ACCEL_DAGSTER_CHART"], "--skip-schema-validation"]
     done = subprocess.run([*command, "-f", str(VALUES_FILE)], capture_output=True, text=True, check=False)
+    if "unknown flag" in done.stderr:
+        pytest.skip("this helm is older than 3.16")
     assert done.returncode == 0, done.stderr
     documents = [document for document in yaml.safe_load_all(done.stdout) if document]
     for document in documents:
