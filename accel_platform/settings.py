@@ -22,7 +22,9 @@ class Settings(BaseSettings):
     webhook_url: SecretStr | None = Field(
         default=None, description="Where failed runs are told, by an HTTP POST; default: nowhere."
     )
-    log_uri: str | None = Field(default=None, description="A directory or s3://bucket/prefix; default <home>/log.")
+    log_uri: str | None = Field(
+        default=None, description="A directory, or a prefix at s3://, gs://, az:// or abfss://; default <home>/log."
+    )
 
     engine: Literal["duckdb", "spark"] = Field(default="duckdb", description="What computes the tables.")
     spark: str | None = Field(default=None, description="Address of Spark Connect, e.g. sc://host:15002.")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from object_storages import ACCOUNT, KEY, azurite, google_stand_in, make_container
 
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
@@ -79,9 +80,38 @@ def bucket(request: pytest.FixtureRequest, s3_endpoint: str, monkeypatch: pytest
     return f"s3://{name}"
 
 
-@pytest.fixture(params=["directory", "s3"])
+@pytest.fixture
+def google_bucket(bucket: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A new bucket's URL at a stand-in of Google Cloud Storage."""
+    with google_stand_in(s3_endpoint) as address:
+        monkeypatch.setenv("GOOGLE_BASE_URL", address)
+        monkeypatch.setenv("GOOGLE_BEARER_TOKEN", "any")
+        yield bucket.replace("s3://", "gs://")
+
+
+@pytest.fixture(scope="session")
+def azure_address() -> Iterator[str]:
+    """Azure's own emulator, in the user's cache."""
+    with azurite(Path.home() / ".cache" / "accel-platform" / "azurite") as address:
+        yield address
+
+
+@pytest.fixture
+def azure_container(request: pytest.FixtureRequest, azure_address: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new container's URL; the environment leads to the emulator."""
+    for name, value in {"ENDPOINT": azure_address, "ACCOUNT_NAME": ACCOUNT, "ACCOUNT_KEY": KEY}.items():
+        monkeypatch.setenv(f"AZURE_STORAGE_{name}", value)
+    name = f"test-{abs(hash(request.node.name)) % 10**12}"
+    make_container(azure_address, name)
+    return f"abfss://{name}@{ACCOUNT}.dfs.core.windows.net"
+
+
+_PLACES = {"s3": "bucket", "google": "google_bucket", "azure": "azure_container"}
+
+
+@pytest.fixture(params=["directory", "s3", "google", pytest.param("azure", marks=pytest.mark.slow)])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where an empty store may be made."""
     if request.param == "directory":
         return str(tmp_path / "store")
-    return f"{request.getfixturevalue('bucket')}/some/prefix"
+    return f"{request.getfixturevalue(_PLACES[request.param])}/some/prefix"

@@ -81,7 +81,7 @@ def back_up(
             with _locked(location):
                 return _add_generation(settings, log, place, keep, say)
     if keep is not None:
-        raise InvalidInput(f"{location} will hold this one back-up: --keep is for a directory or s3://.")
+        raise InvalidInput(f"{location} will hold this one back-up: --keep is for a directory or object storage.")
     return _into_archive(settings, log, Path(location), say)
 
 

@@ -203,7 +203,9 @@ def open_target(location: str) -> Iterator[Place]:
     except OSError as error:  # a name that is too long
         raise InvalidInput(f"{location} cannot be a back-up's place: {error.strerror}. Name another.") from error
     if is_file:
-        raise InvalidInput(f"{location} is a file: name a directory, s3://bucket/prefix or a new .tar or .tar.gz file.")
+        raise InvalidInput(
+            f"{location} is a file: name a directory, a prefix of object storage or a new .tar or .tar.gz file."
+        )
     with tempfile.TemporaryDirectory(prefix="accel-backup-") as cache:
         yield Place(location, open_store(location, Path(cache), called="back-up"))
 

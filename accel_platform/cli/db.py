@@ -335,7 +335,8 @@ def backup(
     target: Annotated[
         str,
         typer.Argument(
-            help="A directory or s3://bucket/prefix, which may hold earlier back-ups, or a new .tar or .tar.gz."
+            help="A directory or s3://, gs://, az:// or abfss://, which may hold earlier back-ups, or a new .tar or "
+            ".tar.gz."
         ),
     ],
     keep: Annotated[

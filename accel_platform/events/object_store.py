@@ -1,4 +1,4 @@
-"""Store of segments under an S3 prefix."""
+"""Store of segments under a prefix of an object storage: S3, Google Cloud Storage or Azure Blob Storage."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,14 +19,55 @@ from accel_platform.errors import LogUnavailable, NotFound
 from accel_platform.events.segments import DEFAULT_NAME, Blob
 
 
+@dataclass(frozen=True)
+class Provider:
+    """Words and environment variables of one kind of object storage, for messages."""
+
+    place: str
+    container: str
+    endpoint: str
+    """Variable that names another server than the provider's own."""
+    credentials: str
+    rights: str
+
+
+_AZURE = Provider(
+    "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX or az://CONTAINER/PREFIX",
+    "container",
+    "AZURE_STORAGE_ENDPOINT",
+    "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    "the role Storage Blob Data Contributor",
+)
+PROVIDERS = {
+    "s3": Provider(
+        "s3://BUCKET/PREFIX",
+        "bucket",
+        "AWS_ENDPOINT_URL",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        "s3:ListBucket and s3:GetObject, PutObject, DeleteObject",
+    ),
+    "gs": Provider(
+        "gs://BUCKET/PREFIX",
+        "bucket",
+        "GOOGLE_BASE_URL",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "the role Storage Object Admin",
+    ),
+    "az": _AZURE,
+    "abfss": _AZURE,
+}
+"""By the scheme of their URLs."""
+
+
 class ObjectStoreBlobs:
-    """Blobs as S3 objects, written with `If-None-Match: *`. Blobs never change, so reads are cached locally.
+    """Blobs as objects that are written only where there is none. They never change, so reads are cached locally.
 
     `patience_s` bounds the wait for a server that does not answer, retries included. Large uploads get more time.
     """
 
     def __init__(self, url: str, cache: Path, *, patience_s: float = 20.0, called: str = DEFAULT_NAME) -> None:
         self.location = url
+        self._provider = PROVIDERS[url.partition("://")[0]]
         self._called = called
         self._cache = cache
         self._patience_s = patience_s
@@ -41,7 +83,7 @@ class ObjectStoreBlobs:
             try:
                 self._writer(share, len(data)).put(key, data, mode="create")
             except AlreadyExistsError as error:
-                if _status_of(error) != _CONFLICT:
+                if _status_of(error) != _CONFLICT or _TAKEN in str(error):
                     # An earlier attempt whose answer got lost may have stored this very object.
                     return failed is not None and self._holds(key, data)
                 failed = error
@@ -118,11 +160,13 @@ class ObjectStoreBlobs:
         return self._writers[timeout_s]
 
     def _connect(self, timeout_s: float, *, max_retries: int) -> ObjectStore:
-        # Plain http:// is allowed for an endpoint that names it, because local S3 servers have no TLS.
-        endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+        # Plain http:// is allowed for an endpoint that names it, because local servers have no TLS.
+        provider = self._provider
+        endpoint = os.environ.get(provider.endpoint, "")
         if endpoint and not _ENDPOINT.fullmatch(endpoint):  # the client would panic, which is no exception to catch
             raise LogUnavailable(
-                f"The {self._called} at {self.location} cannot be opened: AWS_ENDPOINT_URL {endpoint!r} is no address. "
+                f"The {self._called} at {self.location} cannot be opened: {provider.endpoint} {endpoint!r} is no "
+                "address. "
                 "Write it as https://HOST or http://HOST:PORT."
             )
         insecure = endpoint.startswith("http://")
@@ -145,7 +189,7 @@ class ObjectStoreBlobs:
         except _FAULTS as error:
             raise LogUnavailable(
                 f"The {self._called} at {self.location} cannot be opened: {_first_line(error)}. Write the place as "
-                "s3://BUCKET/PREFIX."
+                f"{provider.place}."
             ) from error
 
     def _fetch(self, key: str) -> bytes:
@@ -164,7 +208,7 @@ class ObjectStoreBlobs:
             return False
 
     def _unavailable(self, what: str, error: BaseException) -> LogUnavailable:
-        problem = _problem(error, self._patience_s)
+        problem = _problem(error, self._provider, self._patience_s)
         return LogUnavailable(f"The {self._called} at {self.location} cannot be {what}: {problem}")
 
 
@@ -179,11 +223,13 @@ _SLOWEST_UPLOAD_BYTES_PER_S = 1_000_000
 _FETCHES_AT_ONCE = 16
 _CONFLICT = 409
 """S3's response to two simultaneous writes of one key; one of the writers must retry."""
+_TAKEN = "BlobAlreadyExists"
+"""Azure's code for a key that is taken, with the same status."""
 
 
 def _is_absent(error: BaseException) -> bool:
     """Return whether the object is missing, although its bucket exists."""
-    return isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error)
+    return isinstance(error, FileNotFoundError) and not re.search("NoSuchBucket|ContainerNotFound", str(error))
 
 
 def _status_of(error: BaseException) -> int | None:
@@ -205,49 +251,49 @@ def _first_line(error: BaseException) -> str:
     return " ".join(str(error).partition("\n\nDebug source")[0].split())[:300].rstrip(".")
 
 
-def _problem(error: BaseException, patience_s: float) -> str:
-    """Return the meaning of an S3 fault and the action it calls for."""
+def _problem(error: BaseException, provider: Provider, patience_s: float) -> str:
+    """Return the meaning of a fault and the action it calls for."""
     text, status = str(error), _status_of(error)
     code = re.search(r"<Code>(\w+)</Code>", text)
-    kind = re.search(r"169\.254\.169\.254|redirect|TimedOut|kind: \w+", text)
+    kind = re.search(rf"{_ADDRESSES_OF_CREDENTIALS}|redirect|TimedOut|kind: \w+", text)
     symptom = f"{status} {code[1] if code else ''}".strip() if status else kind[0] if kind else ""
-    if "169.254.169.254" in text:  # the address from which Amazon's machines get credentials, whatever it answered
-        symptom = "169.254.169.254"
+    if re.search(_ADDRESSES_OF_CREDENTIALS, text):  # whatever they answered
+        symptom = "no credentials"
     meaning = next(meaning for pattern, meaning in _MEANINGS if re.search(pattern, symptom))
     return meaning.format(
         symptom=symptom,
-        endpoint=os.environ.get("AWS_ENDPOINT_URL") or "its endpoint",
+        endpoint=os.environ.get(provider.endpoint) or "its endpoint",
+        provider=provider,
         patience_s=patience_s,
         sentence=_first_line(error),
     )
 
 
+_ADDRESSES_OF_CREDENTIALS = r"169\.254\.169\.254|metadata\.google\.internal"
+"""From which machines of the providers get credentials."""
 _MEANINGS = (
-    ("169.254", "there are no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."),
+    ("no credentials", "there are no credentials. Set {provider.credentials}."),
     (
         "redirect|^30|AuthorizationHeaderMalformed|IllegalLocationConstraint",
         "the bucket is in another region. Set AWS_REGION to the bucket's region.",
     ),
     (
-        "403$|AccessDenied|AllAccessDisabled",
-        (
-            "the credentials do not allow it ({symptom}). They need s3:ListBucket and s3:GetObject, PutObject,"
-            " DeleteObject."
-        ),
+        "403$|AccessDenied|AllAccessDisabled|PermissionMismatch",
+        "the credentials do not allow it ({symptom}). They need {provider.rights}.",
     ),
     (
         "^40[13]|ExpiredToken|InvalidToken",
-        "the credentials are refused ({symptom}). Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        "the credentials are refused ({symptom}). Check {provider.credentials}.",
     ),
-    ("^404", "there is no such bucket ({symptom}). Create it, or mend ACCEL_LOG_URI."),
+    ("^404", "there is no such {provider.container} ({symptom}). Create it, or mend ACCEL_LOG_URI."),
     ("^507|Full|Quota", "the store is full ({symptom}). Free some space there and try again."),
     ("^501", "the server has no conditional writes ({symptom}). Use one that knows `If-None-Match`."),
     ("^[45]", "the server answers {symptom}. Try again later; if that stays, ask who runs it."),
-    ("Time", "no answer within {patience_s:g} s. Check AWS_ENDPOINT_URL and the network, and try again."),
+    ("Time", "no answer within {patience_s:g} s. Check {provider.endpoint} and the network, and try again."),
     (
         "kind: ",
-        "there is no connection to {endpoint}. Check AWS_ENDPOINT_URL, the network and that the server runs.",
+        "there is no connection to {endpoint}. Check {provider.endpoint}, the network and that the server runs.",
     ),
-    ("", "{sentence}. Check AWS_ENDPOINT_URL: perhaps it is no S3 server."),
+    ("", "{sentence}. Check {provider.endpoint}: perhaps it is another kind of server."),
 )
 """Messages by a pattern of the server's response; the first match is used."""

@@ -189,16 +189,19 @@ def _link_new(directory: int, path: Path, data: bytes) -> bool:
 
 
 def open_store(location: str, cache: Path, *, called: str = DEFAULT_NAME) -> SegmentStore:
-    """Open the store at a directory path or an `s3://bucket/prefix` URL; `called` names it in messages.
+    """Open the store at a directory path or an URL of an object storage; `called` names it in messages.
 
     Raises LogUnavailable for other schemes.
     """
     scheme, separator, _ = location.partition("://")
     if not separator:
         return DirectoryStore(Path(location), called=called)
-    if scheme == "s3":
-        # Only here, because hosts that only measure need no client of object stores.
-        from accel_platform.events.object_store import ObjectStoreBlobs
+    # Only here, because hosts that only measure need no client of object stores.
+    from accel_platform.events.object_store import PROVIDERS, ObjectStoreBlobs
 
+    if scheme in PROVIDERS:
         return ObjectStoreBlobs(location, cache, called=called)
-    raise LogUnavailable(f"The {called} cannot lie at {location!r}: name a directory or s3://bucket/prefix.")
+    raise LogUnavailable(
+        f"The {called} cannot lie at {location!r}: name a directory or s3://bucket/prefix, or one of gs://, az:// and "
+        "abfss://."
+    )

@@ -20,6 +20,9 @@ _WRITERS = 20
 class TestManyWriters:
     @pytest.mark.parametrize("appends", [3, pytest.param(50, marks=pytest.mark.slow)])
     def test_nothing_is_lost_or_doubled_beside_compaction(self, location: str, tmp_path: Path, appends: int) -> None:
+        if location.startswith("gs://") and appends > 3:
+            pytest.skip("the stand-in takes minutes, and Google's servers are not what it measures")
+
         def open_on(host: str) -> EventLog:
             return EventLog.open(Settings(home=tmp_path / host, log_uri=location))
 

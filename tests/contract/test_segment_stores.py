@@ -1,4 +1,4 @@
-"""The contract every segment store keeps: a directory, and S3 against a real (local) S3 server."""
+"""The contract every segment store keeps: a directory, a local S3 server, Azure's emulator, a stand-in of Google's."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ class TestFaultsOfS3:
     def test_a_server_of_something_else(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         with answering(200, b"<html>hello") as endpoint:
             monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-            with pytest.raises(LogUnavailable, match="perhaps it is no S3 server"):
+            with pytest.raises(LogUnavailable, match="perhaps it is another kind of server"):
                 ObjectStoreBlobs("s3://nowhere/log", tmp_path, patience_s=1.0).keys("segments")
 
     @pytest.mark.usefixtures("credentials")
@@ -315,6 +315,38 @@ class TestFaultsOfS3:
         store.publish("segments/a", b"one")
         with pytest.raises(LogUnavailable, match=r"cannot be kept in .*cache"):
             store.local_path("segments/a")
+
+
+class TestFaultsOfOtherStorages:
+    """Messages name what the provider of the storage calls so, and its variables."""
+
+    def _fails(self, url: str, expected: str, tmp_path: Path) -> None:
+        for call in (lambda s: s.publish("segments/a", b"one"), lambda s: s.keys("segments")):
+            with pytest.raises(LogUnavailable, match=expected) as failure:
+                call(ObjectStoreBlobs(url, tmp_path, patience_s=1.0))
+            assert "AWS" not in str(failure.value)
+            assert "\n" not in str(failure.value)
+
+    @pytest.mark.slow  # Azurite is installed once
+    def test_azure(self, azure_container: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        nowhere = "abfss://nowhere@devstoreaccount1.dfs.core.windows.net/log"
+        self._fails(nowhere, r"no such container \(404 ContainerNotFound\)", tmp_path)
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "AAAA")
+        self._fails(f"{azure_container}/log", "refused .403 AuthorizationFailure.*AZURE_STORAGE_ACCOUNT_KEY", tmp_path)
+
+    def test_azure_without_a_server_or_an_account(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+        with pytest.raises(LogUnavailable, match=r"cannot be opened: .*Account must be specified.*abfss://CONTAINER@"):
+            ObjectStoreBlobs("az://container/log", tmp_path)
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "somebody")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "AAAA")
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:9/somebody")
+        self._fails("az://container/log", "no connection to http://127.0.0.1:9.*Check AZURE_STORAGE_ENDPOINT", tmp_path)
+
+    def test_google(self, google_bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self._fails("gs://nowhere/log", r"no such bucket \(404 NoSuchBucket\)", tmp_path)
+        monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1:9")
+        self._fails(f"{google_bucket}/log", "no connection to http://127.0.0.1:9. Check GOOGLE_BASE_URL", tmp_path)
 
 
 class Interposed:
