@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import hmac
 import http.client
@@ -75,13 +76,7 @@ def google_stand_in(s3_endpoint: str) -> Iterator[str]:
 @contextmanager
 def azurite(place: Path) -> Iterator[str]:
     """Yield the address of Azure's own emulator, installed into a folder with npm if it is not there yet."""
-    program = place / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-    if not program.exists():
-        if shutil.which("npm") is None:
-            pytest.skip("npm is not installed, which brings Azurite")
-        install = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(place), AZURITE]
-        done = subprocess.run(install, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
+    program = _installed(place)
     port = free_port()
     options = ["--blobPort", str(port), "--inMemoryPersistence", "--skipApiVersionCheck", "--silent"]
     server = subprocess.Popen(
@@ -94,6 +89,20 @@ def azurite(place: Path) -> Iterator[str]:
     finally:
         server.terminate()
         server.communicate(timeout=20)
+
+
+def _installed(place: Path) -> Path:
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed, which brings Azurite")
+    place.mkdir(parents=True, exist_ok=True)
+    program = place / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes run tests
+        if not (place / "package-lock.json").exists():  # written last
+            install = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(place), AZURITE]
+            done = subprocess.run(install, capture_output=True, text=True, timeout=300, check=False)
+            assert done.returncode == 0, done.stderr
+    return program
 
 
 def _wait_for(server: subprocess.Popen[bytes], address: str) -> None:
