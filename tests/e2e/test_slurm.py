@@ -71,17 +71,18 @@ class World:
     def told(self, run_id: str) -> list[str]:
         return [entry.user_message for entry in self.instance.all_logs(run_id) if entry.dagster_event is None]
 
-    def measuring(self) -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter(["cmdline", "environ"]):
-            here = (process.info["environ"] or {}).get("ACCEL_HOME") == str(self.settings.home)
-            if here and WORKER in (process.info["cmdline"] or []):
-                found.append(process)
-        return found
+    def working(self) -> list[psutil.Process]:
+        """Return what works on this home in processes of its own, the oldest first."""
+        listed = psutil.process_iter(["environ", "create_time", "cmdline"])
+        here = [one for one in listed if (one.info["environ"] or {}).get("ACCEL_HOME") == str(self.settings.home)]
+        return sorted(here, key=lambda process: float(process.info["create_time"]))
 
-    def kill_measuring(self) -> None:
-        """Kill what measures, as the end of a node does."""
-        for process in self.measuring():
+    def measuring(self) -> list[psutil.Process]:
+        return [process for process in self.working() if WORKER in (process.info["cmdline"] or [])]
+
+    def kill_all(self) -> None:
+        """Kill what works, as the end of a node does: parents first, which else record that a child was killed."""
+        for process in self.working():
             with suppress(psutil.NoSuchProcess):  # Slurm may have ended it since it was listed
                 process.kill()
 
@@ -178,12 +179,13 @@ def test_a_job_whose_node_is_lost_is_tried_again(world: World) -> None:
     assert (again.id, again.attempts) == (one, 2)
     assert "NODE_FAIL" in _reason(world, done.run_id)
     assert world.run(again).success
-    assert world.request(one).state == "done"
+    request = world.request(one)
+    assert request.state == "done", request.closed
 
 
 def _lose(world: World) -> None:
     world.slurm.lose_node(world.job_now())
-    world.kill_measuring()
+    world.kill_all()
 
 
 def _reason(world: World, run_id: str) -> str:
@@ -274,7 +276,7 @@ def test_how_slurm_ended_a_job_is_the_reason_of_the_attempt(world: World, state:
         pytest.skip("only the stand-in is told how a job ends")
     world.ask()
     request = world.claim()
-    ending = world.while_measuring(lambda: (slurm.end(world.job_now(), state), world.kill_measuring()))
+    ending = world.while_measuring(lambda: (slurm.end(world.job_now(), state), world.kill_all()))
     done = world.run(request)
     ending.join()
     assert not done.success
