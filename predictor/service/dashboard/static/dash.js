@@ -17,10 +17,9 @@ for (const button of document.querySelectorAll("button.theme")) {
 // Not by scrollIntoView, because the keyboard would go on from there, past the link to the content.
 const current = document.querySelector(".side nav [aria-current]");
 if (current) {
-  const strip = current.closest("nav"), side = current.closest(".side");
-  const [link, room, all] = [current, strip, side].map(box => box.getBoundingClientRect());
+  const strip = current.closest("nav");
+  const [link, room] = [current, strip].map(box => box.getBoundingClientRect());
   strip.scrollLeft += (link.left + link.right - room.left - room.right) / 2;
-  side.scrollTop += Math.max(0, link.bottom - all.bottom);
 }
 
 const units = [["year", 31557600], ["month", 2629800], ["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
