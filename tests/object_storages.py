@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,10 +25,56 @@ from processes import free_port
 AZURITE = "azurite@3.37.0"
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""Of every Azurite, as its documentation has it."""
+"""Key of every Azurite, as its documentation has it."""
 _UNCHECKED = "AWS4-HMAC-SHA256 Credential=test/20261126/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 """By this moto knows that S3 is asked; it checks no signature."""
 _AS_S3 = {"x-goog-copy-source": "x-amz-copy-source"}
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    """Handler that has one way of answering, whatever the method."""
+
+    def respond(self) -> None:
+        raise NotImplementedError
+
+    def ask(self, address: str, path: str, headers: dict[str, str]) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Pass the request on to another server; return its status, headers and content."""
+        upstream = http.client.HTTPConnection(address.removeprefix("http://"))
+        upstream.request(self.command, path, self.body(), headers)
+        answer = upstream.getresponse()
+        return answer.status, answer.getheaders(), answer.read()
+
+    def body(self) -> bytes:
+        """Read what came with the request."""
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def send(self, status: int, content: bytes, headers: Iterable[tuple[str, str]] = ()) -> None:
+        """Answer with these headers, but for those of a connection."""
+        self.send_response(status)
+        for name, value in headers:
+            if name.lower() not in ("transfer-encoding", "connection", "content-length", "date", "server"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _any(self) -> None:
+        self.respond()
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _any  # noqa: N815 - the base class's names
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@contextmanager
+def served(handler: type[Answering]) -> Iterator[str]:
+    """Yield the address of a server with this handler."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
 
 
 @contextmanager
@@ -37,40 +83,20 @@ def google_stand_in(s3_endpoint: str) -> Iterator[str]:
 
     Both protocols are the same, but for the names of headers and the condition of a write.
     """
-    aim = s3_endpoint.removeprefix("http://")
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def pass_on(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+    class Google(Answering):
+        def respond(self) -> None:
             headers = {_AS_S3.get(name.lower(), name.lower()): value for name, value in self.headers.items()}
             headers["authorization"] = _UNCHECKED
             if self.headers.get("x-goog-if-generation-match") == "0":
                 headers["if-none-match"] = "*"
-            upstream = http.client.HTTPConnection(aim)
             path, mark, query = self.path.partition("?")
             # Google's clients encode hyphens and slashes too.
-            upstream.request(self.command, quote(unquote(path)) + mark + query, body, headers)
-            answer = upstream.getresponse()
-            content = answer.read()
-            self.send_response(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in ("transfer-encoding", "connection", "content-length", "date", "server"):
-                    self.send_header(name, value)
-            self.send_header("x-goog-generation", "1")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            status, found, content = self.ask(s3_endpoint, quote(unquote(path)) + mark + query, headers)
+            self.send(status, content, [*found, ("x-goog-generation", "1")])
 
-        do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = pass_on  # noqa: N815 - the base class's names
-
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with served(Google) as address:
+        yield address
 
 
 @contextmanager

@@ -166,8 +166,7 @@ class ObjectStoreBlobs:
         if endpoint and not _ENDPOINT.fullmatch(endpoint):  # the client would panic, which is no exception to catch
             raise LogUnavailable(
                 f"The {self._called} at {self.location} cannot be opened: {provider.endpoint} {endpoint!r} is no "
-                "address. "
-                "Write it as https://HOST or http://HOST:PORT."
+                "address. Write it as https://HOST or http://HOST:PORT."
             )
         insecure = endpoint.startswith("http://")
         try:

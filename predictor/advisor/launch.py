@@ -26,7 +26,7 @@ _PARTS = {
     "sglang": (f"{_SEEN} --disaggregation-mode prefill", f"{_SEEN} --disaggregation-mode decode"),
     "trtllm": (_SEEN, _SEEN),
 }
-"""What makes an engine a worker for prompts, and a copy that generates."""
+"""Options of a worker for prompts, and of a copy that generates."""
 _HOSTS = ("PROMPTS", "COPY")
 """Stand for the hosts of both, with a number."""
 _TRTLLM_PARTS = (

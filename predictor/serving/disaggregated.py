@@ -37,19 +37,19 @@ _TOGETHER = 64.0
 
 
 _LEAST_S = 1e-6
-"""Of one more prompt, whose tokens may be too few to take longer than reading the weights does anyway."""
+"""Least time of one more prompt: its tokens may be too few to take longer than reading the weights does anyway."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What the times of disaggregated loads are made of, in seconds; columns with a row per deployment and load."""
+    """Parts of the times of disaggregated loads, in seconds; columns with a row per deployment and load."""
 
     decode_s: Array
     """One step of the running users of a copy."""
     prompt_s: Array
     """The first token of a prompt that waits for no other."""
     service_s: Array
-    """What one more prompt takes a worker, over the workers of a copy."""
+    """Time of one more prompt at a worker, over the workers of a copy."""
     decoding: Work
     prompting: Work
 
@@ -96,7 +96,7 @@ class DisaggregatedModel:
     """Trees on what the formula leaves, and how far both err on unseen campaigns."""
 
     service_factor: float
-    """What one more prompt takes a worker, over what the formula says: it is fitted to prompts that come one by one."""
+    """Ratio of the time of one more prompt to the formula's, which is fitted to prompts that come one by one."""
     token_trees: lgb.Booster
     first_trees: lgb.Booster
     token_error: Calibration

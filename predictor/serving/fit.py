@@ -33,9 +33,14 @@ _LEFT_OUT = ("device", "model", "parallelism")
 """Groups that intervals are calibrated on. What carries over between layouts says nothing of whole batches."""
 
 
+def campaigns_of(rows: Sequence[MeasuredLoad]) -> list[str]:
+    """Return the campaign of each row: its model, device and engine."""
+    return [" ".join((row.model, row.deployment.device.name, row.deployment.engine)) for row in rows]
+
+
 def row_weights(rows: Sequence[MeasuredLoad]) -> Array:
     """Return a weight per row: a campaign of many rows counts more than one of few, but not as much more."""
-    campaigns = [(row.model, row.deployment.device.name, row.deployment.engine) for row in rows]
+    campaigns = campaigns_of(rows)
     sizes = Counter(campaigns)
     weights = np.array([sizes[campaign] ** -0.5 for campaign in campaigns])
     return np.asarray(weights / weights.mean())
@@ -108,11 +113,6 @@ def leave_out_disaggregated(
         token, first = corrected(*trees, parts_of([(row.deployment, row.load) for row in left], formula))
         found.token[out], found.first[out] = np.log(token / token_ms[out]), np.log(first / first_ms[out])
     return found
-
-
-def campaigns_of(rows: Sequence[MeasuredLoad]) -> list[str]:
-    """Return the campaign of each row: its model, device and engine."""
-    return [" ".join((row.model, row.deployment.device.name, row.deployment.engine)) for row in rows]
 
 
 def fit_disaggregated(rows: Sequence[MeasuredLoad], coefficients: Coefficients) -> DisaggregatedModel:

@@ -89,7 +89,7 @@ class PromptWorkers:
     per_copy: Fraction
     """Workers for each copy that generates: a half where two copies share one."""
     devices: int = 1
-    """Of one worker."""
+    """Devices of one worker."""
     attention_copies: int = 1
 
 

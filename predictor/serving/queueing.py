@@ -42,7 +42,7 @@ class Pace:
     room_tokens: float
     """Tokens whose keys and values fit at once."""
     prompts_apart: bool = False
-    """Whether prompts are computed elsewhere: then they hold up each other, and no step."""
+    """True where prompts are computed elsewhere: then they hold up each other, and no step."""
 
 
 @dataclass(frozen=True)

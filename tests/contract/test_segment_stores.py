@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import http.server
 import os
 import re
 import socket
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from object_storages import Answering, served
 
 from accel_platform.errors import LogUnavailable, NotFound
 from accel_platform.events import EventLog, object_store
@@ -359,69 +358,41 @@ class Interposed:
         self.lost = lost
         self.requests: Counter[str] = Counter()
         self._monkeypatch = monkeypatch
-        self._aim = os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")
+        self._aim = os.environ["AWS_ENDPOINT_URL"]
 
     def __enter__(self) -> Self:
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def pass_on(self) -> None:
+        class Between(Answering):
+            def respond(self) -> None:
                 outer.requests[self.command] += 1
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                upstream = http.client.HTTPConnection(outer._aim)
-                upstream.request(self.command, self.path, body, dict(self.headers))
-                answer = upstream.getresponse()
-                content = answer.read()
+                status, headers, content = self.ask(outer._aim, self.path, dict(self.headers))
                 if self.command == "PUT" and outer.lost:
                     outer.lost -= 1
                     self.close_connection = True
                     return
-                self.send_response(answer.status)
-                for name, value in answer.getheaders():
-                    if name.lower() not in ("transfer-encoding", "connection", "content-length", "date", "server"):
-                        self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+                self.send(status, content, headers)
 
-            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = pass_on  # noqa: N815 - the base class's names
-
-            def log_message(self, *_: object) -> None:
-                """Quiet."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self._monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{self._server.server_port}")
+        self._served = served(Between)
+        self._monkeypatch.setenv("AWS_ENDPOINT_URL", self._served.__enter__())
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{self._aim}")
+    def __exit__(self, *raised: Any) -> None:
+        self._served.__exit__(*raised)
+        self._monkeypatch.setenv("AWS_ENDPOINT_URL", self._aim)
 
 
 @contextmanager
 def answering(status: int, content: bytes) -> Iterator[str]:
     """A server that gives one answer to everything; its URL."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    class Always(Answering):
+        def respond(self) -> None:
+            self.body()
+            self.send(status, content)
 
-        do_GET = do_PUT = do_HEAD = do_POST = answer  # noqa: N815 - the base class's names
-
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with served(Always) as address:
+        yield address
 
 
 def test_an_unknown_scheme_is_refused(tmp_path: Path) -> None:
