@@ -5,32 +5,52 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from accel_platform.backends.detect import detect
 from accel_platform.backends.registry import runtime_for
+from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import Cell, plan_cells, result_key
-from accel_platform.bench.plan.presets import EFFORTS
-from accel_platform.bench.plan.run_options import RunOptions, RunScope
+from accel_platform.bench.plan.presets import Effort
+from accel_platform.bench.plan.run_options import RunOptions
+from accel_platform.bench.prepare.artifacts import Artifacts
+from accel_platform.bench.prepare.preparation import prepare_models
 from accel_platform.bench.run.campaign import export_campaign
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded
+from accel_platform.hardware.cpu import usable_cores
 from accel_platform.settings import Settings
 from accel_platform.workloads.cost import cost_of
 from accel_platform.workloads.custom_models import custom_models
+from accel_platform.workloads.inputs import make_inputs
 from accel_platform.workloads.model_catalog import ModelSpec, resolve_model
 
 SPEC = Path(__file__).with_name("gpu_campaign.json")
 LABEL = {"campaign": "gpu"}
-_REFERENCE_FLOPS = 4e12
-"""Work of a float32 reference on a processor, a few seconds of one with many cores."""
-_MIN_ROOM_S = 45.0
-"""No further model is begun with less time than this left."""
+_REFERENCE_FLOPS = 2.5e11
+"""Work of a float32 reference on a processor, under a second of one with many cores."""
+_MOST_FLOPS = {"float32": 1.2e13, "tf32": 4e13, "float16": 4e13, "bfloat16": 4e13}
+"""Work of the largest batch by precision: a fifth of a second of a large GPU, which larger ones do not fill better."""
+_AT_ONCE = 4
+"""Workers in flight: one measures, while the others start and load."""
+_GROUPS = 24
+"""Groups of a run at most. The next run begins when this one's last worker has ended."""
+_GROUP_S = 6.0
+"""Time of a group before one was measured; no run is begun that would end too late."""
+_EFFORT = Effort(
+    "campaign",
+    Sampling(min_time_s=0.15, max_time_s=0.6, limit_s=10.0, warmup_max_s=0.4, max_attempts=1),
+    timeout_s=120.0,
+    prepare_timeout_s=180.0,
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +59,7 @@ class Pass:
 
     hardware: str
     precision: str
+    batch_sizes: tuple[int, ...]
 
 
 def models() -> list[ModelSpec]:
@@ -67,25 +88,56 @@ def passes(hardware: str) -> list[Pass]:
     for entry in _spec()["passes"]:
         way, precision = entry["hardware"], entry["precision"]
         if precision in runtime.precisions and (not way or way in runtime.ways):
-            found.append(Pass(f"{hardware}:{way}" if way else hardware, precision))
+            sizes = tuple(entry["batch_sizes"])
+            found.append(Pass(f"{hardware}:{way}" if way else hardware, precision, sizes))
     return found
 
 
 def cells(hardware: str) -> Iterator[tuple[Cell, ...]]:
-    """Yield the cells of each model in each pass, small batches first."""
-    sizes = _spec()["batch_sizes"]
+    """Yield the cells of each model in each pass, small batches first, as far as a batch ends in time."""
     for one in passes(hardware):
         for model in models():
-            yield plan_cells([model], [one.hardware], sizes, precisions=[one.precision])
+            most = _MOST_FLOPS[one.precision] / _flops(model)
+            sizes = [size for size in one.batch_sizes if size <= most]
+            if sizes:
+                yield plan_cells([model], [one.hardware], sizes, precisions=[one.precision])
 
 
 def few_cells(hardware: str) -> Iterator[tuple[Cell, ...]]:
     """Yield what a stand-in measures to try the campaign: one small model, eager, in two batch sizes."""
     for one in passes(hardware):
         if one.hardware == hardware:
-            yield plan_cells(
-                [resolve_model("bert-tiny")], [hardware], _spec()["batch_sizes"][:2], precisions=[one.precision]
-            )
+            yield plan_cells([resolve_model("bert-tiny")], [hardware], one.batch_sizes[:2], precisions=[one.precision])
+
+
+def prepare(home: Path, groups: Sequence[tuple[Cell, ...]], report: Callable[[str], None]) -> None:
+    """Write the weights, inputs and references of all cells: work of the processor, while the device does other work.
+
+    A cell whose reference would take long gets its inputs alone, and its result stays unverified.
+    """
+    settings = Settings(home=home)
+    cells = [cell for group in groups for cell in group]
+    small = [cell for cell in cells if _flops(cell.model) * cell.batch_size <= _REFERENCE_FLOPS]
+    timeout_s = _EFFORT.prepare_timeout_s
+    prepare_models(small, settings, threads=usable_cores(), timeout_s=timeout_s, report=report)
+    shapes = {(cell.model, cell.batch_size, cell.sequence_length) for cell in set(cells) - set(small)}
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        for done in [pool.submit(_write_inputs, settings, *shape) for shape in shapes]:
+            done.result()
+
+
+def _write_inputs(settings: Settings, model: ModelSpec, batch_size: int, length: int | None) -> None:
+    path = Artifacts.of(model, settings).data((batch_size, length))
+    if path.exists() or not path.parent.exists():
+        return
+    arrays = {
+        f"{part}/{name}": array
+        for seed, part in enumerate(("input", "other"))
+        for name, array in make_inputs(model, batch_size=batch_size, sequence_length=length, seed=seed).items()
+    }
+    part_path = path.with_name(f".{path.name}")
+    np.savez(part_path, allow_pickle=False, **arrays)
+    part_path.replace(path)
 
 
 def run(
@@ -93,43 +145,33 @@ def run(
 ) -> dict[str, Any]:
     """Measure what is missing until the monotonic time `until`; return counts.
 
-    After each model all events are written to `path`, so that a call that is cut off brings back what it has.
+    After each run all events are written to `path`, so that a call that is cut off brings back what it has.
     """
     settings = Settings(home=home)
     log = EventLog.open(settings)
     inventory = detect({group[0].hardware for group in groups})
-    effort = replace(EFFORTS["quick"], timeout_s=120.0, prepare_timeout_s=180.0)
     tried = _tried(log)
-    finished = 0
-    for group in groups:
-        missing = [cell for cell in group if _name(cell) not in tried]
-        if missing and time.monotonic() + _MIN_ROOM_S > until:
-            break
-        for work, some in _by_reference(missing).items():
-            options = RunOptions(work, fix=False)
-            measure_cells(
-                some,
-                settings,
-                log,
-                effort=effort,
-                options=options,
-                on_progress=report,
-                inventory=inventory,
-                labels=LABEL,
-            )
-            export(home, path)
-        tried |= {_name(cell) for cell in missing}
-        finished += 1
-    return {"groups": len(groups), "finished": finished, "complete": finished == len(groups)}
-
-
-def _by_reference(missing: list[Cell]) -> dict[RunScope, list[Cell]]:
-    """Return the cells by whether a processor computes their reference in time; the others stay unverified."""
-    found: dict[RunScope, list[Cell]] = {}
-    for cell in missing:
-        flops = cost_of(cell.model, batch_size=1).flops * cell.batch_size
-        found.setdefault("all" if flops <= _REFERENCE_FLOPS else "measure", []).append(cell)
-    return found
+    missing = [cells for group in groups if (cells := tuple(cell for cell in group if _name(cell) not in tried))]
+    finished, group_s = len(groups) - len(missing), _GROUP_S
+    while missing and (count := min(_GROUPS, int((until - time.monotonic()) / group_s))):
+        now, missing = missing[:count], missing[count:]
+        began = time.monotonic()
+        prepare(home, now, report)
+        measure_cells(
+            [cell for group in now for cell in group],
+            settings,
+            log,
+            effort=_EFFORT,
+            options=RunOptions(fix=False, at_once=_AT_ONCE),
+            on_progress=report,
+            inventory=inventory,
+            labels=LABEL,
+        )
+        export(home, path)
+        finished += count
+        group_s = (time.monotonic() - began) / count
+        report(f"{finished} of {len(groups)} groups, {group_s:.1f} s a group")
+    return {"groups": len(groups), "finished": finished, "complete": not missing}
 
 
 def export(home: Path, path: Path) -> int:
@@ -160,6 +202,10 @@ def _tried(log: EventLog) -> set[tuple[Any, ...]]:
         hardware = r.hardware if r.choice is None else f"{r.hardware}:{r.choice}"
         found.add((r.model_id, hardware, r.precision, r.batch_size, r.sequence_length))
     return found
+
+
+def _flops(model: ModelSpec) -> int:
+    return cost_of(model, batch_size=1).flops
 
 
 def _name(cell: Cell) -> tuple[Any, ...]:

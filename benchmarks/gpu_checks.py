@@ -85,7 +85,7 @@ def _time_one(found: Outcome, target: Target, backend: Any, label: str) -> None:
     rounds: dict[str, list[float]] = {"engine": [], "timer": [], "events": [], "issue": []}
     sampling = Sampling(min_time_s=0.4, max_time_s=1.0, warmup_max_s=0.5)
     backend.run()
-    for _ in range(2 if target.stand_in else 4):
+    for _ in range(2 if target.stand_in else 3):
         rounds["engine"].append(median_ns(collect_samples(backend.run, sampling).samples_ns) / 1e6)
         with torch.inference_mode():
             rounds["timer"].append(timer.blocked_autorange(min_run_time=0.4).median * 1e3)

@@ -14,8 +14,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +30,7 @@ REPORT = "gpu-proof.json"
 CAMPAIGN = "campaign.parquet"
 KERNELS = "kernels.parquet"
 _LIMIT_S = 480.0
-"""The most that a stage may take."""
+"""The most that a stage may take which goes on in the next call; any other, three times what it needs."""
 
 
 @dataclass(frozen=True)
@@ -40,25 +42,30 @@ class Stage:
     needs_s: float
     partial: bool = False
     """Whether it goes on in the next call where time ran out."""
+    beside: bool = False
+    """Whether it may run beside others, because it judges numbers and neither times nor memory."""
 
 
 STAGES = (
-    Stage("contract", "the backend's contract tests, eager, compiled and as a CUDA graph", 60),
-    Stage("synchronized", "every sample waits for the device; a planted one that does not is caught", 30),
-    Stage("precisions", "products counted in float32, tf32, float16, bfloat16; a product in fp8", 40),
+    Stage("models", "weights, inputs and references of the campaign, made beside the other stages", 100, beside=True),
+    Stage("contract", "the backend's contract tests, eager, compiled and as a CUDA graph", 60, beside=True),
+    Stage("precisions", "products counted in float32, tf32, float16, bfloat16; a product in fp8", 40, beside=True),
+    Stage("ways", "torch.compile and CUDA graphs against eager", 40, beside=True),
+    Stage("modes", "generation and training, verified", 60, beside=True),
+    Stage("collectives", "training through NCCL in one process", 30, beside=True),
     Stage("memory", "peak memory against the allocator and NVML", 20),
     Stage("out_of_memory", "a batch too large fails with a reason, and the process goes on", 20),
     Stage("kills", "a killed child leaves no memory on the device", 30),
     Stage("energy", "counted energy against integrated power", 25),
     Stage("clocks", "clocks, power and throttling are noted", 15),
-    Stage("ways", "torch.compile and CUDA graphs against eager", 40),
-    Stage("modes", "generation and training, verified", 60),
-    Stage("collectives", "training through NCCL in one process", 30),
+    Stage("synchronized", "every sample waits for the device; a planted one that does not is caught", 30),
     Stage("timing", "p50 of 12 models against torch.utils.benchmark and device events", 90),
     Stage("kernels", "a sweep of single operators for the operator predictor", 60, partial=True),
-    Stage("campaign", "60 models and more, batch sizes, precisions, eager and compiled", 90, partial=True),
+    Stage("campaign", "60 models and more, batch sizes, precisions, eager and compiled", 60, partial=True),
     Stage("predictions", "what was predicted before, against what was measured", 5, partial=True),
 )
+_QUIET_FROM = next(i for i, stage in enumerate(STAGES) if stage.name == "synchronized")
+"""From this stage on the processor is left alone: the models are waited for."""
 
 
 def main() -> None:
@@ -86,20 +93,44 @@ def main() -> None:
         return
     report = _begin(arguments)
     until = time.monotonic() + arguments.seconds
-    for stage in STAGES:
-        if arguments.only and stage.name not in arguments.only:
-            continue
-        done = report["stages"].get(stage.name)
-        if done and (done["status"] == "pass" or (done["status"] != "partial" and not arguments.again)):
-            continue
+    todo = [stage for stage in STAGES if _is_open(stage, report, arguments)]
+    writing = threading.Lock()
+
+    def run(stage: Stage) -> None:
         if until - time.monotonic() < stage.needs_s:
             _say(f"{stage.name}: left to the next call, {until - time.monotonic():.0f} s are too few")
-            continue
+            return
         _say(f"{stage.name}: {stage.what} …")
-        report["stages"][stage.name] = _run_stage(stage, arguments, min(_LIMIT_S, until - time.monotonic()))
-        _write(arguments.out, report)
-        _say(_line(stage.name, report["stages"][stage.name]))
+        most = _LIMIT_S if stage.partial else 3 * stage.needs_s
+        found = _run_stage(stage, arguments, min(most, until - time.monotonic()))
+        with writing:
+            report["stages"][stage.name] = found
+            _write(arguments.out, report)
+        _say(_line(stage.name, found))
+
+    with ThreadPoolExecutor(len(STAGES)) as pool:
+        running = {stage.name: pool.submit(run, stage) for stage in todo if stage.beside}
+        for name, under_way in running.items():
+            if name != "models":
+                under_way.result()
+        for stage in todo:
+            if stage.beside:
+                continue
+            if "models" in running and STAGES.index(stage) >= _QUIET_FROM:
+                running["models"].result()
+            run(stage)
     _finish(report, for_machines=arguments.json)
+
+
+def _is_open(stage: Stage, report: dict[str, Any], arguments: argparse.Namespace) -> bool:
+    """Return whether this call is to run the stage."""
+    if stage.name == "models":
+        # They are not kept from call to call.
+        return _is_open(next(s for s in STAGES if s.name == "campaign"), report, arguments)
+    if arguments.only and stage.name not in arguments.only:
+        return False
+    done = report["stages"].get(stage.name)
+    return not done or done["status"] == "partial" or (done["status"] != "pass" and arguments.again)
 
 
 def _begin(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -167,10 +198,9 @@ def _run_stage(stage: Stage, arguments: argparse.Namespace, seconds: float) -> d
     command += ["--until", str(time.monotonic() + seconds - 15)]
     began = time.monotonic()
     found: dict[str, Any] = {"status": "fail", "figures": [], "absent": []}
-    log = arguments.out / "gpu-proof.log"
-    with log.open("a", encoding="utf-8") as errors:
-        errors.write(f"== {stage.name}\n")
-        errors.flush()
+    arguments.home.mkdir(parents=True, exist_ok=True)
+    log = arguments.home / f"{stage.name}.log"
+    with log.open("wb") as errors:
         # In a session of its own, so that its measuring children can be ended with it: they hold the device.
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
         try:
@@ -178,16 +208,18 @@ def _run_stage(stage: Stage, arguments: argparse.Namespace, seconds: float) -> d
         except subprocess.TimeoutExpired:
             reason = f"it took longer than {seconds:.0f} s"
             found |= {"status": "partial" if stage.partial else "fail", "reason": reason}
-        else:
-            if child.returncode == 0:
-                found = json.loads(answer.strip().splitlines()[-1])
-            else:
-                said = log.read_text(encoding="utf-8").strip().splitlines()
-                found["reason"] = f"the stage ended with exit code {child.returncode}: {said[-1][:300]}"
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+    said = log.read_text(encoding="utf-8", errors="replace").strip()
+    if child.returncode == 0:
+        found = json.loads(answer.strip().splitlines()[-1])
+    elif "reason" not in found:
+        last = said.splitlines()[-1:] or ["it said nothing"]
+        found["reason"] = f"the stage ended with exit code {child.returncode}: {last[0][:300]}"
+    with (arguments.out / "gpu-proof.log").open("a", encoding="utf-8") as all_said:
+        all_said.write(f"== {stage.name}\n{said}\n")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {**found, "seconds": round(time.monotonic() - began, 1), "finished_at": now}
 
@@ -229,6 +261,8 @@ def _runner(arguments: argparse.Namespace) -> Callable[[Any], Any]:
     import gpu_stages
 
     name, out, until = arguments.stage, arguments.out, arguments.until
+    if name == "models":
+        return gpu_stages.models
     if name == "kernels":
         return lambda target: gpu_stages.kernels(target, out / KERNELS, until)
     if name == "campaign":

@@ -15,6 +15,17 @@ from gpu_target import Outcome, Target
 _MOST_BYTES = 4_000_000
 
 
+def models(target: Target) -> Outcome:
+    """Prepare the models of the campaign."""
+    found = Outcome()
+    cells = gpu_campaign.few_cells if target.stand_in else gpu_campaign.cells
+    groups = list(cells(target.hardware))
+    gpu_campaign.prepare(target.home, groups, lambda text: print(text, file=sys.stderr))
+    names = {group[0].model.model_id for group in groups}
+    found.add("models prepared", len(names), "more than 0", len(names) > 0)
+    return found
+
+
 def kernels(target: Target, path: Path, until: float) -> Outcome:
     """Time single operators and write them as a kernel table."""
     found = Outcome()
@@ -70,7 +81,11 @@ def predictions(target: Target) -> Outcome:
         return found
     predicted, results = gpu_predictions.read(path), gpu_campaign.results(target.home)
     compared = gpu_predictions.compare(predicted, results)
-    found.complete = sum(result.choice is None and result.mode == "inference" for result in results) >= len(predicted)
+    tried = {(r.model_id, r.precision, r.batch_size) for r in results if r.choice is None and r.mode == "inference"}
+    eager = (
+        cell for group in gpu_campaign.cells(target.hardware) for cell in group if cell.hardware == target.hardware
+    )
+    found.complete = all((cell.model.model_id, cell.precision, cell.batch_size) in tried for cell in eager)
     if not compared["groups"]:
         found.absent.append("the campaign has measured no predicted cell yet")
         return found

@@ -89,7 +89,8 @@ def _inputs(target: Target, spec: ModelSpec, batch: int) -> Arrays:
     """Return inputs of the model after preparing its weights; no reference is computed."""
     from accel_platform.workloads.inputs import make_inputs
 
-    _prepare(target, spec, 1, "inference", reference=False)
+    if not artifacts_of(target, spec).weights.exists():
+        _prepare(target, spec, 1, "inference", reference=False)
     return make_inputs(spec, batch_size=batch, sequence_length=spec.sequence_length)
 
 

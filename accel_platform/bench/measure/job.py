@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -70,6 +72,17 @@ def sampling_for(job: Message) -> Sampling:
     if job["work"] == "verify":
         return Sampling(min_time_s=0.0, min_count=1, max_time_s=0.0, limit_s=0.0, warmup_max_s=0.0)
     return Sampling(**job["sampling"])
+
+
+@contextmanager
+def turn(job: Message) -> Iterator[None]:
+    """Have the device alone among the workers of this run until the block is left, where they take turns."""
+    if job.get("turn") is None:
+        yield
+        return
+    with Path(job["turn"]).open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def read_data(path: str) -> dict[str, dict[str, Any]]:

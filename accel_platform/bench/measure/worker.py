@@ -19,6 +19,7 @@ from accel_platform.bench.measure.job import (
     meter_target_for,
     read_data,
     sampling_for,
+    turn,
 )
 from accel_platform.bench.measure.observation import observe
 from accel_platform.bench.measure.sampling import Sampling
@@ -82,15 +83,15 @@ def _measure_cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:
     if job["mode"] == "generation":
         from accel_platform.bench.measure import generation
 
-        target = meter_target_for(job)
-        return generation.measure_generation(
-            backend, read_data(cell), sampling, precision=job["precision"], target=target
-        )
+        target, data = meter_target_for(job), read_data(cell)
+        with turn(job):
+            return generation.measure_generation(backend, data, sampling, precision=job["precision"], target=target)
     if job["mode"] == "training":
         from accel_platform.bench.measure import training
 
-        target = meter_target_for(job)
-        return training.measure_training(backend, read_data(cell), sampling, precision=job["precision"], target=target)
+        target, data = meter_target_for(job), read_data(cell)
+        with turn(job):
+            return training.measure_training(backend, data, sampling, precision=job["precision"], target=target)
     if job["work"] == "verify":
         return _verify_inference(backend, Path(cell), job["precision"])
     return _measure_inference(backend, Path(cell), sampling, job)
@@ -105,27 +106,31 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, job: Me
         parts = group_by_part(stored, ("input", "other"))
     remote = backend if isinstance(backend, Remote) else None
     clock = remote.clock_ns if remote else perf_counter_ns
-    start = perf_counter_ns()
-    backend.compile(parts["input"])
-    compiled = perf_counter_ns()
-    # The other input shows whether the outputs depend on the input; it runs first, so it is also the cold run.
-    backend.bind(parts["other"])
-    bound = clock()
-    backend.run()
-    first = clock()
-    other = backend.outputs()
-    backend.bind(parts["input"])
-    peak = remote.memory_peak_mib if remote else None
-    observed = observe(backend.run, sampling, clock, memory_peak_mib=peak, target=meter_target_for(job))
-    outputs = backend.outputs()
+    with turn(job):
+        start = perf_counter_ns()
+        backend.compile(parts["input"])
+        compiled = perf_counter_ns()
+        # The other input shows whether the outputs depend on the input; it runs first, so it is also the cold run.
+        backend.bind(parts["other"])
+        bound = clock()
+        backend.run()
+        first = clock()
+        other = backend.outputs()
+        backend.bind(parts["input"])
+        peak = remote.memory_peak_mib if remote else None
+        observed = observe(backend.run, sampling, clock, memory_peak_mib=peak, target=meter_target_for(job))
+        outputs = backend.outputs()
+        memory_device_peak_mib = backend.memory_device_peak_mib()
+        where = _where_it_ran(backend, job["precision"])
     return {
         **observed,
         "compile_ms": (compiled - start) / 1e6 if backend.compiles else None,
         "first_ms": (first - bound) / 1e6,
         "figures": {},
-        "memory_device_peak_mib": backend.memory_device_peak_mib(),
+        "memory_device_peak_mib": memory_device_peak_mib,
         "notes": remote.notes() if remote else {},
-        **_verify_outputs(backend, outputs, other, data, job["precision"]),
+        **where,
+        **_verify_outputs(outputs, other, data, job["precision"]),
     }
 
 
@@ -141,30 +146,36 @@ def _verify_inference(backend: Backend, data: Path, precision: str) -> dict[str,
         backend.bind(parts[part])
         backend.run()
         found[part] = backend.outputs()
-    return _verify_outputs(backend, found["input"], found["other"], data, precision)
+    where = _where_it_ran(backend, precision)
+    return {**where, **_verify_outputs(found["input"], found["other"], data, precision)}
 
 
-def _verify_outputs(backend: Backend, outputs: Any, other: Any, data: Path, precision: str) -> dict[str, Any]:
-    """Return the verdict on the last run's outputs and the runtime's report of where it ran.
+def _where_it_ran(backend: Backend, precision: str) -> dict[str, Any]:
+    """Return the runtime's report of the last run: its device, its graph's placement, its share of the precision."""
+    from accel_platform.bench.measure.verification import require_precision_share
+
+    share = require_precision_share(backend, precision)
+    confirmed, placed = backend.confirm(), backend.placement()
+    return {
+        "confirmed": vars(confirmed) if confirmed else None,
+        "precision_share": share,
+        "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
+    }
+
+
+def _verify_outputs(outputs: Any, other: Any, data: Path, precision: str) -> dict[str, Any]:
+    """Return the verdict on the last run's outputs.
 
     `verdict` is None without a reference; `unfounded` names a problem found even so.
     """
     import numpy as np
 
-    from accel_platform.bench.measure.verification import degenerate_reason, require_precision_share, verify
+    from accel_platform.bench.measure.verification import degenerate_reason, verify
 
-    share = require_precision_share(backend, precision)
     with np.load(data) as stored:
         reference = group_by_part(stored, ("reference",))["reference"]
     verdict = verify(outputs, other, reference, precision=precision) if reference else None
-    confirmed, placed = backend.confirm(), backend.placement()
-    return {
-        "verdict": vars(verdict) if verdict else None,
-        "unfounded": degenerate_reason(outputs, other),
-        "confirmed": vars(confirmed) if confirmed else None,
-        "precision_share": share,
-        "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
-    }
+    return {"verdict": vars(verdict) if verdict else None, "unfounded": degenerate_reason(outputs, other)}
 
 
 def _profile_operators(backend: Backend, data: Path, job: Message, number: int) -> dict[str, Any]:

@@ -19,6 +19,14 @@ def assign_lanes(groups: Iterable[Group], inventory: Inventory) -> list[list[Gro
     return list(found.values())
 
 
+def split_lane(lane: Sequence[Group], inventory: Inventory, at_once: int) -> list[list[Group]]:
+    """Deal the groups of one accelerator to as many lanes, whose workers take turns; return any other lane whole."""
+    devices = {physical_device_id(group[0].hardware, inventory) for group in lane}
+    if len(devices) > 1 or physical_device_id("cpu", inventory) in devices:
+        return [list(lane)]
+    return [dealt for start in range(at_once) if (dealt := list(lane[start::at_once]))]
+
+
 def physical_device_id(hardware: str, inventory: Inventory) -> str | None:
     """Return the id of the device that a hardware name keeps busy; for a software stand-in, the processor's."""
     device = inventory.device(hardware)

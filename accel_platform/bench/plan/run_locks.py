@@ -32,7 +32,7 @@ def hold_run_lock(settings: Settings, run_id: str) -> Iterator[None]:
 @contextmanager
 def lock_devices(settings: Settings, devices: Collection[str], report: Callable[[str], None]) -> Iterator[None]:
     """Hold these devices until the block is left; wait, and report it, while another benchmark has one."""
-    folder = settings.home / "devices" / host_id()
+    folder = _devices_folder(settings)
     make_directory(folder)
     with ExitStack() as held:
         # Lock in a fixed order, so that no two runs deadlock.
@@ -44,6 +44,11 @@ def lock_devices(settings: Settings, devices: Collection[str], report: Callable[
                 report(f"another benchmark has {device}: waiting until it ends")
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def turn_path(settings: Settings, device: str) -> Path:
+    """Return the file that workers of one run lock while they measure on the device."""
+    return _devices_folder(settings) / f"{device}.turn"
 
 
 def is_running(settings: Settings, run_id: str) -> bool:
@@ -62,6 +67,10 @@ def any_running(settings: Settings) -> bool:
     """Return whether a process on this host holds the lock of any run."""
     folder = settings.home / "under-way"
     return folder.is_dir() and any(is_running(settings, path.name) for path in sorted(folder.iterdir()))
+
+
+def _devices_folder(settings: Settings) -> Path:
+    return (settings.home / "devices" / host_id()).absolute()
 
 
 def _lock_path(settings: Settings, run_id: str) -> Path:

@@ -20,7 +20,7 @@ from uuid_utils.compat import uuid7
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.bench.measure.contention import Contention, disturbance_by_others
 from accel_platform.bench.measure.failures import FailureReason, classify
-from accel_platform.bench.plan import device_scheduling, resume
+from accel_platform.bench.plan import device_scheduling, resume, run_locks
 from accel_platform.bench.plan.plan import Cell, artifact_kind, group_by_process
 from accel_platform.bench.plan.presets import EFFORTS, Effort
 from accel_platform.bench.plan.run_locks import hold_run_lock, lock_devices
@@ -185,7 +185,12 @@ class _BenchmarkRun:
             self.recorder.flush()
             found = group_by_process(cells) if self.options.pooled else [(cell,) for cell in cells]
             side_by_side = device_scheduling.assign_lanes(found, self.inventory) if self.options.parallel else [found]
-            device_scheduling.run_lanes(side_by_side, self.measure, self.workers.stop)
+            dealt = [
+                part
+                for lane in side_by_side
+                for part in device_scheduling.split_lane(lane, self.inventory, self.options.at_once)
+            ]
+            device_scheduling.run_lanes(dealt, self.measure, self.workers.stop)
             status = "succeeded" if self.summary.ok else "failed"
             reason = None if self.summary.ok else "no cell could be measured"
         except BaseException as error:
@@ -338,6 +343,7 @@ class _BenchmarkRun:
                 replace(self.effort.sampling, max_attempts=1) if self.stayed_disturbed else self.effort.sampling
             ),
             "work": self.options.work,
+            "turn": self.turn_file(first),
         }
         for outcome in self.workers.measure(ready, job, self.trace_path if self.options.operators else None):
             if isinstance(outcome, OperatorProfile):
@@ -349,6 +355,13 @@ class _BenchmarkRun:
                     self.stayed_disturbed = disturbance_by_others(seen) is not None
                 failures.append(self.recorder.record_outcome(outcome, (applied or {}).get(outcome.cell)))
         return [failure for failure in failures if failure is not None]
+
+    def turn_file(self, cell: Cell) -> str | None:
+        """Return the file that the device's workers lock in turns; None where it has one worker at a time."""
+        device_id = device_scheduling.physical_device_id(cell.hardware, self.inventory)
+        if self.options.at_once == 1 or device_id is None:
+            return None
+        return str(run_locks.turn_path(self.settings, device_id))
 
     def trace_path(self, cell: Cell) -> Path:
         """Return the path for the Chrome trace of a cell's operators."""

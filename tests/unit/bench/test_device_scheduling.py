@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.backends.detect import Inventory
-from accel_platform.bench.plan.device_scheduling import Group, assign_lanes, physical_device_id, run_lanes
+from accel_platform.bench.measure.job import turn
+from accel_platform.bench.plan import run_locks
+from accel_platform.bench.plan.device_scheduling import (
+    Group,
+    assign_lanes,
+    physical_device_id,
+    run_lanes,
+    split_lane,
+)
 from accel_platform.bench.plan.plan import Cell, group_by_process
 from accel_platform.events.types import DeviceObserved, HostObserved
+from accel_platform.settings import Settings
 from accel_platform.workloads.model_catalog import resolve_model
 
 DEVICES = {
@@ -55,6 +65,39 @@ def test_lanes_keep_every_group_once_and_in_order(found: list[Cell]) -> None:
         assert [given_.index(group) for group in lane] == sorted(given_.index(group) for group in lane)
         assert len({physical_device_id(group[0].hardware, INVENTORY) for group in lane}) == 1
     assert len({physical_device_id(lane[0][0].hardware, INVENTORY) for lane in kept}) == len(kept)
+
+
+@given(cells, st.integers(1, 4))
+def test_an_accelerators_groups_are_dealt_and_a_processors_are_not(found: list[Cell], at_once: int) -> None:
+    for lane in assign_lanes(group_by_process(found), INVENTORY):
+        parts = split_lane(lane, INVENTORY, at_once)
+        assert sorted(map(lane.index, (group for part in parts for group in part))) == list(range(len(lane)))
+        assert all(parts)
+        on_gpu = physical_device_id(lane[0][0].hardware, INVENTORY) == "gpu-1"
+        assert len(parts) == (min(at_once, len(lane)) if on_gpu else 1)
+
+
+def test_workers_of_one_device_measure_in_turns(tmp_path: Path) -> None:
+    path = run_locks.turn_path(Settings(home=tmp_path), "gpu-1")
+    path.parent.mkdir(parents=True)
+    jobs: list[dict[str, str | None]] = [{"turn": str(path)}, {"turn": None}]
+    measured, waiting = threading.Event(), threading.Event()
+
+    def measure(job: dict[str, str | None]) -> None:
+        waiting.set()
+        with turn(job):
+            measured.set()
+
+    for job in jobs:
+        measured.clear()
+        waiting.clear()
+        with turn(jobs[0]):
+            worker = threading.Thread(target=measure, args=(job,))
+            worker.start()
+            assert waiting.wait(20)
+            assert measured.wait(0.2 if job["turn"] else 20) == (job["turn"] is None)
+        worker.join(20)
+        assert measured.is_set()
 
 
 def test_two_devices_overlap_and_one_never_does() -> None:
