@@ -48,7 +48,7 @@ class Stage:
 
 STAGES = (
     Stage("models", "weights, inputs and references of the campaign, made beside the other stages", 100, beside=True),
-    Stage("contract", "the backend's contract tests, eager, compiled and as a CUDA graph", 60, beside=True),
+    Stage("contract", "the backend's contract tests, eager, compiled and as a CUDA graph", 80, beside=True),
     Stage("precisions", "products counted in float32, tf32, float16, bfloat16; a product in fp8", 40, beside=True),
     Stage("ways", "torch.compile and CUDA graphs against eager", 40, beside=True),
     Stage("modes", "generation and training, verified", 60, beside=True),

@@ -14,6 +14,7 @@ import torch
 from accel_platform.backends.probes import PROBES
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
+from accel_platform.workloads.cost import cost_of
 from factories import event, result
 from predictor.operators.kernels import load_kernels
 
@@ -33,6 +34,13 @@ def test_the_campaign_has_sixty_models_of_four_modalities_in_four_precisions() -
     assert {one.precision for one in passes} == {"float32", "tf32", "float16", "bfloat16"}
     assert {one.hardware for one in passes} == {"cuda", "cuda:compile", "cuda:graph"}
     assert {one.hardware for one in gpu_campaign.passes("cpu")} == {"cpu", "cpu:compile"}
+
+
+def test_the_campaigns_work_is_written_down_as_it_is_traced() -> None:
+    models = gpu_campaign.models()
+    assert all(gpu_campaign._flops(model) > 0 for model in models)
+    for model in models[:4]:
+        assert gpu_campaign._flops(model) == pytest.approx(cost_of(model, batch_size=1).flops, rel=1e-3)
 
 
 def test_swept_kernels_have_the_shape_that_the_predictor_reads(tmp_path: Path) -> None:
