@@ -97,7 +97,9 @@ def _time_one(found: Outcome, target: Target, backend: Any, label: str) -> None:
     from torch.utils.benchmark import Timer
 
     scope = {"model": backend.model, "inputs": backend._inputs}
-    timer = Timer("model(**inputs)", globals=scope, num_threads=target.threads)
+    scope["synchronize"] = backend.synchronize
+    # Without waiting the host would issue a run while the one before is computed, so that its start is hidden.
+    timer = Timer("model(**inputs); synchronize()", globals=scope, num_threads=target.threads)
     rounds: dict[str, list[float]] = {"engine": [], "timer": [], "events": [], "issue": []}
     sampling = Sampling(min_time_s=0.4, max_time_s=1.0, warmup_max_s=0.5)
     backend.run()
