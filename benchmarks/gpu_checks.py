@@ -27,6 +27,7 @@ from accel_platform.backends.pytorch import PyTorchBackend, rounding_of
 from accel_platform.backends.registry import make_backend, runtime_for
 from accel_platform.bench.measure.sampling import Sampling, collect_samples
 from accel_platform.bench.measure.verification import TOLERANCE, relative_rms
+from accel_platform.events.types import Mode
 from accel_platform.workloads.model_catalog import resolve_model
 from gpu_target import REPOSITORY, Arrays, Outcome, Target, artifacts_of, loaded, measure_by_worker
 
@@ -310,20 +311,21 @@ def ways(target: Target) -> Outcome:
 
 
 def modes(target: Target) -> Outcome:
-    """Measure generation and training by the measuring worker, with verified tokens, losses and gradients."""
+    """Measure generation and training by measuring workers side by side, with verified tokens, losses and gradients."""
     found = Outcome()
-    names = ("gpt2-tiny",) if target.stand_in else ("gpt2", "t5-small", "bert-base")
-    for name in names:
-        for mode in ("generation", "training"):
-            if mode == "generation" and name == "bert-base":
-                continue
-            answer = measure_by_worker(target, name, mode=mode)
-            verdict = answer.get("verdict") or {}
-            reason = answer.get("reason") or verdict.get("reason") or answer.get("unfounded") or ""
-            figures = {k: v for k, v in answer.get("figures", {}).items() if isinstance(v, float)}
-            detail = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
-            met = answer["kind"] == "measured" and verdict.get("passed") is True and not answer["unfounded"]
-            found.add(f"{name}, {mode}", reason or "verified", "verified against float32", met, detail)
+    pairs: list[tuple[str, Mode]] = [("gpt2-tiny", "generation"), ("gpt2-tiny", "training")]
+    if not target.stand_in:
+        pairs = [(name, mode) for name in ("gpt2", "t5-small") for mode in ("generation", "training")]
+        pairs.append(("bert-base", "training"))
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        answers = list(pool.map(lambda pair: measure_by_worker(target, pair[0], mode=pair[1]), pairs))
+    for (name, mode), answer in zip(pairs, answers, strict=True):
+        verdict = answer.get("verdict") or {}
+        reason = answer.get("reason") or verdict.get("reason") or answer.get("unfounded") or ""
+        figures = {k: v for k, v in answer.get("figures", {}).items() if isinstance(v, float)}
+        detail = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
+        met = answer["kind"] == "measured" and verdict.get("passed") is True and not answer["unfounded"]
+        found.add(f"{name}, {mode}", reason or "verified", "verified against float32", met, detail)
     return found
 
 

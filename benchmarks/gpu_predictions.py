@@ -1,7 +1,8 @@
 """What the predictor says of every cell of the GPU campaign, written before anything was measured, and how it did.
 
 `python benchmarks/gpu_predictions.py write` made the files of `gpu_predictions/`. They are never made again for a
-device that was measured since.
+device that was measured since. `judge` tells what the present operator predictor says of the cells of a measured
+campaign: no test of it where it has learned from that campaign.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import gzip
 import io
 import math
 import statistics
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import gpu_campaign
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
-from accel_platform.bench.plan.plan import Cell
+from accel_platform.bench.plan.plan import Cell, plan_cells
 from accel_platform.errors import AccelError, NotFound
+from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded
 from accel_platform.hardware.catalog import find_spec
+from accel_platform.settings import Settings
 from accel_platform.workloads.model_catalog import ModelSpec
 
 if TYPE_CHECKING:
@@ -45,7 +49,6 @@ def file_of(device: str) -> Path | None:
 
 def predict_all(home: Path, device: str) -> list[dict[str, Any]]:
     """Return a row per eager cell; where the predictor abstains, with its reason."""
-    from accel_platform.settings import Settings
     from predictor.advisor.advisor import Advisor
 
     advisor = Advisor(Settings(home=home))
@@ -175,12 +178,55 @@ def _key(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple("" if row[name] is None else str(row[name]) for name in names)
 
 
+def predict_measured(measured: Iterable[ResultRecorded], device: str) -> list[dict[str, str]]:
+    """Return rows as `read` does, of what the present operator predictor says of the measured eager cells."""
+    models = {model.model_id: model for model in gpu_campaign.models()}
+    rows = []
+    for result in measured:
+        if result.choice is not None or result.batch_size is None or result.model_id not in models:
+            continue
+        model = models[result.model_id]
+        [cell] = plan_cells([model], ["cuda"], [result.batch_size], precisions=[result.precision])
+        row = {name: getattr(result, name) for name in COLUMNS[:5] if name != "modality"}
+        row |= {"modality": model.modality, "latency_ms": "", "low": "", "high": ""}
+        try:
+            latency = _sum_of_operators(model, cell, device)
+        except NotFound:
+            pass
+        else:
+            row |= {"latency_ms": latency.p50, "low": latency.low, "high": latency.high}
+        rows.append({name: "" if value is None else str(value) for name, value in row.items()})
+    return rows
+
+
+def _judge(campaign: Path, device: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(home=Path(folder))
+        EventLog.open(settings).adopt(campaign)
+        results = gpu_campaign.results(settings.home)
+    compared = compare(predict_measured(results, device), results)
+    for group, figures in compared["groups"].items():
+        error, inside = figures["median_error"], figures["inside_interval"]
+        print(f"{group}: {figures['cells']} cells, {error:.1%} off in the median, {inside:.0%} inside")
+    for loss in compared["worst"]:
+        print(
+            ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else str(value) for name, value in loss.items())
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["write"])
-    parser.add_argument("--home", type=Path, required=True, help="a home with `accel knowledge add --all`")
-    parser.add_argument("--device", choices=DEVICES, action="append")
+    commands = parser.add_subparsers(dest="what", required=True)
+    writing = commands.add_parser("write", help="write the predictions of every cell")
+    writing.add_argument("--home", type=Path, required=True, help="a home with `accel knowledge add --all`")
+    writing.add_argument("--device", choices=DEVICES, action="append")
+    judging = commands.add_parser("judge", help="compare the present predictor with a measured campaign")
+    judging.add_argument("campaign", type=Path, help="events, such as the reference campaign of an H100")
+    judging.add_argument("--device", choices=DEVICES, required=True)
     arguments = parser.parse_args()
+    if arguments.what == "judge":
+        _judge(arguments.campaign, DEVICES[arguments.device])
+        return
     for key in arguments.device or DEVICES:
         path = FOLDER / f"{key}.csv.gz"
         if path.exists():

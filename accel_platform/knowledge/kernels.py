@@ -1,4 +1,4 @@
-"""Kernel measurements of other hosts, shipped for the operator predictor: one table per source.
+"""Kernel measurements of other hosts, shipped for the operator predictor: one table per source, one of them our own.
 
 Columns: `device` (a name of the catalogue), `precision`, `operator`, `framework`, dimensions that are null where an
 operator has none, and `latency_ms`. Products are (m x k) by (k x n), b of them. Attention has b items, h heads, kv
@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 from accel_platform.errors import InvalidInput
 
 PACKS = Path(__file__).with_name("packs")
+MEASURED = Path(__file__).with_name("measured_kernels")
+"""Tables that this platform measured."""
 _ROWS_OF_EACH = 4_000
 """Rows taken of each operator and device of aiconfigurator, the same ones each time; more changed no prediction."""
 
@@ -64,7 +66,7 @@ FROM numbered WHERE place <= $rows ORDER BY ALL
 
 def kernel_tables() -> list[Path]:
     """Return the shipped kernel tables."""
-    return sorted(PACKS.glob("*/kernels.parquet"))
+    return [*sorted(PACKS.glob("*/kernels.parquet")), *sorted(MEASURED.glob("*.parquet"))]
 
 
 def convert_neusight(kernels: Path) -> pa.Table:

@@ -16,8 +16,8 @@ from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader
 from predictor.schemas.responses import INTERVAL_LEVEL, Compatibility, Interval, Where
 
-REFERENCE_HOSTS = frozenset({"host-f00cb1b79e00"})
-"""Hosts of the reference campaign, whose measurements come with the package."""
+REFERENCE_HOSTS = frozenset({"host-40bb15d51d61", "host-f00cb1b79e00"})
+"""Hosts of the reference campaigns, whose measurements come with the package."""
 
 _MAX_EVENT_IDS = 20
 """Event ids kept per cell, newest first."""
