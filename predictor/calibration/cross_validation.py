@@ -83,6 +83,8 @@ def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions
     devices = [name for name, n in Counter(s.device for s in samples).most_common(_MAX_DEVICES) if n > FEW_SHOT_SAMPLES]
     device_of = np.array([sample.device for sample in samples])
     all_own = all(sample.own for sample in (*samples, *few_samples))
+    # Own devices among others have a model of their own, so that none of them is asked about as a new device.
+    is_asked = np.array([all_own or not sample.own for sample in samples])
     separate_families = len(samples) <= _LARGE_SET or len(devices) < 2
     for fold in range(count if separate_families else 0):
         model = _fit_model(samples, folds != fold)
@@ -96,12 +98,11 @@ def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions
             continue
         if not separate_families:
             _record(holdouts, Regime.UNSEEN_FAMILY, model, _select(samples, new_family & ~new_device))
-        known_families, new_families = (_select(samples, mask & new_device) for mask in (~new_family, new_family))
+        asked = new_device & is_asked
+        known_families, new_families = (_select(samples, mask & asked) for mask in (~new_family, new_family))
         _record(holdouts, Regime.UNSEEN_DEVICE, model, known_families)
         _record(holdouts, Regime.UNSEEN_BOTH, model, new_families)
-        # Own devices among others have a model of their own, so that none of them is asked about here.
-        is_asked = all_own or not any(sample.own for sample in known_families)
-        if len(known_families) > FEW_SHOT_SAMPLES and is_asked:
+        if len(known_families) > FEW_SHOT_SAMPLES:
             order = np.random.default_rng(turn).permutation(len(known_families))
             few = set(order[:FEW_SHOT_SAMPLES].tolist())
             model.adapt([known_families[i] for i in sorted(few)])
@@ -132,13 +133,14 @@ def _record_few(
     Turn 0 are the families that the model was fitted without; of the known families those of turn 1 are tested. The
     others correct their device.
     """
-    new_families, known_families = _select(samples, turns == 0), _select(samples, turns == 1)
+    asked = np.array([all_own or not sample.own for sample in samples], dtype=bool)
+    new_families, known_families = (_select(samples, (turns == turn) & asked) for turn in (0, 1))
     model.corrections.clear()
     _record(holdouts, Regime.UNSEEN_DEVICE, model, known_families)
     _record(holdouts, Regime.UNSEEN_BOTH, model, new_families)
     model.adapt(_select(samples, turns > 1))
     for regime, tested in ((Regime.FEW_SHOT, known_families), (Regime.FEW_SHOT_UNSEEN_FAMILY, new_families)):
-        corrected = [s for s in tested if s.device in model.corrections and (all_own or not s.own)]
+        corrected = [sample for sample in tested if sample.device in model.corrections]
         _record(holdouts, regime, model, corrected)
 
 

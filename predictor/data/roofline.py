@@ -28,6 +28,23 @@ as fast as its memory. Of what an operator moves as much hits as the cache holds
 to single cores in part, and figures of them are no nearer with it."""
 
 
+HOST_MS_PER_OPERATOR = 0.0274
+"""Time in which PyTorch issues one operator to a GPU: the median of 25 models of transformers on an H100 beside a Xeon,
+each at its fastest batch size (22 to 36 µs for 21 of them), by the campaign of `benchmarks/gpu_campaign.py`. A model
+whose operators are shorter waits for that."""
+SLOW_HOST = 2.4
+"""Factor by which a slow host takes longer to issue operators: assumed."""
+
+
+def waits_for_host(sample: Sample) -> bool:
+    """Return whether an eager pass on a GPU was so short that its host may have set the time."""
+    if sample.kind != "gpu" or sample.backend != "pytorch" or sample.mode != "inference":
+        return False
+    mix = published_mix(sample.model, sample.size)
+    operators = _USUAL_OPERATORS if mix is None else mix.operators
+    return sample.latency_ms < SLOW_HOST * HOST_MS_PER_OPERATOR * operators
+
+
 def has_known_rates(sample: Sample) -> bool:
     """Return whether the device's peak and bandwidth are known."""
     return not (math.isnan(sample.peak_flops) or math.isnan(sample.bandwidth))

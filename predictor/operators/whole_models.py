@@ -12,17 +12,14 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from accel_platform.workloads.operators import Operator, OperatorKind
+from predictor.data.roofline import HOST_MS_PER_OPERATOR, SLOW_HOST
 from predictor.operators.device_rates import DeviceRates
 from predictor.operators.features import Array
 from predictor.operators.utilization import Utilization
 
-HOST_MS_PER_OPERATOR = 0.0274
-"""Time in which PyTorch issues one operator to a GPU: the median of 25 models of transformers on an H100 beside a Xeon,
-each at its fastest batch size (22 to 36 µs for 21 of them), by the campaign of `benchmarks/gpu_campaign.py`. A model
-whose operators are shorter waits for that."""
-HOST_RANGE = (0.4, 2.4)
-"""Factors between which other processors move that time: assumed. Without a GPU to launch on a Xeon takes 0.27 of it,
-7.3 µs by `benchmarks/operators.py`."""
+HOST_RANGE = (0.4, SLOW_HOST)
+"""Factors between which other processors move the time to issue an operator: assumed. Without a GPU to launch on a Xeon
+takes 0.27 of it, 7.3 µs by `benchmarks/operators.py`."""
 _RIDGE = 1.0
 """Weight of a device's prior against each of its measured models. From 0.3 to 3 no error changes by a percent point."""
 _VENDOR_SHRINKAGE = 4.0

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from accel_platform.hardware.catalog import catalog, find_spec
 from accel_platform.workloads.operators import DIMENSIONS, Operator
 from predictor.advisor.advisor import Advisor
+from predictor.data.roofline import HOST_MS_PER_OPERATOR
 from predictor.operators.device_rates import DeviceRates, device_rates, power_headroom
 from predictor.operators.features import price
 from predictor.operators.kernels import KernelTable
 from predictor.operators.predictor import load, save, shipped_predictor
 from predictor.operators.training_step import training_step
 from predictor.operators.utilization import fit_utilization
-from predictor.operators.whole_models import HOST_MS_PER_OPERATOR, MeasuredModel, fit_correction
+from predictor.operators.whole_models import MeasuredModel, fit_correction
 from predictor.schemas.requests import RecommendQuery
 from predictor_world import MODELS, append, measured_grid, result, world
 
