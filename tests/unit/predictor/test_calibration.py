@@ -119,6 +119,21 @@ def test_a_few_own_figures_do_not_drown_among_many_published_ones() -> None:
     assert elsewhere.p50 == pytest.approx(figures[0].latency_ms, rel=0.3)
 
 
+def test_own_devices_among_others_are_not_held_out_as_new_ones() -> None:
+    """One own GPU a hundred times slower than its rates would widen what is told of every other."""
+    published = synthetic_samples(DEVICES, per_family=3)
+    slow = [
+        replace(s, device="host-1", latency_ms=100 * s.latency_ms, own=True)
+        for s in synthetic_samples(("RTX 3080",), per_family=2)
+    ]
+    new_device = (Regime.UNSEEN_DEVICE, Regime.UNSEEN_BOTH, Regime.FEW_SHOT, Regime.FEW_SHOT_UNSEEN_FAMILY)
+    for few in (slow, slow[:5]):
+        held_out = cross_validate([*published, *few])
+        asked = {regime: {sample.device for sample in held_out[regime].samples} for regime in new_device}
+        assert all(devices and "host-1" not in devices for devices in asked.values())
+    assert {sample.device for sample in cross_validate(slow)[Regime.UNSEEN_FAMILY].samples} == {"host-1"}
+
+
 def test_a_place_with_enough_families_is_calibrated_on_its_own() -> None:
     rng = random.Random(0)
     samples = [s for s in synthetic_samples(("RTX 3090", "RTX 4080"), per_family=2) for _ in range(3)]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel_platform.events import EventLog
 from accel_platform.hardware.catalog import catalog, find_spec
 from accel_platform.workloads.operators import DIMENSIONS, Operator
 from predictor.advisor.advisor import Advisor
@@ -24,7 +25,8 @@ from predictor.operators.training_step import training_step
 from predictor.operators.utilization import fit_utilization
 from predictor.operators.whole_models import MeasuredModel, fit_correction
 from predictor.schemas.requests import RecommendQuery
-from predictor_world import MODELS, append, measured_grid, result, world
+from predictor.training.train import train
+from predictor_world import MODELS, append, described, measured_grid, result, world
 
 T4 = find_spec("NVIDIA T4")
 
@@ -185,6 +187,25 @@ def test_little_work_waits_for_the_host_and_says_so() -> None:
     tiny = tuple(Operator("elementwise", f"add {i}", (8.0, 8.0, 0.0), 50) for i in range(20))
     [prediction] = shipped_predictor().predict(tiny, [_rates("NVIDIA H100 SXM5 80GB")], 16)
     assert prediction.latency_ms.p50 >= 1000 * HOST_MS_PER_OPERATOR
+    assert prediction.host_bound
+
+
+def test_where_a_gpu_waits_for_its_host_what_was_learned_from_larger_batches_does_not_answer(tmp_path: Path) -> None:
+    devices = ("NVIDIA L4", "NVIDIA T4", "NVIDIA A10", "NVIDIA A100 PCIe 40GB", "NVIDIA V100 PCIe 32GB")
+    published = [
+        result(model, "cuda", batch, device=device, device_id=device, provenance="imported", precision="float16")
+        for model in MODELS
+        for device in devices
+        for batch in (4, 8, 16, 32)
+    ]
+    settings = world(tmp_path, [*map(described, MODELS), *published])
+    train(settings, EventLog.open(settings))
+    asked = {"model": "bert-base", "hardware": ["NVIDIA L4"], "batch_size": 2, "precision": "float16"}
+    answer = Advisor(settings).recommend(RecommendQuery.model_validate(asked))
+    assert [predicted.basis.partition(" at ")[0] for predicted in answer.recommendations] == [
+        "the sum of its operators"
+    ], answer
+    assert any("waits for the host" in warning for warning in answer.warnings)
 
 
 def test_a_gpu_nobody_measured_is_answered_with_an_interval_and_its_operators(tmp_path: Path) -> None:

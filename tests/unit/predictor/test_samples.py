@@ -35,7 +35,7 @@ from predictor.data.traced_models import ItemCost
 from predictor.models.analytical import roofline_terms_ms
 from predictor.models.latency_model import FittedEnsembles
 from predictor.training import sample_io
-from predictor_world import CPU, CPU_ID, MODELS, Model, append, described, devices, result, world
+from predictor_world import CPU, CPU_ID, MODELS, Model, append, described, devices, latency_of, result, verified, world
 
 COST = ItemCost(parameters=1e8, layers=12, flops=2e10, activation_bytes=3e8)
 L4 = find_spec("NVIDIA L4")
@@ -256,6 +256,25 @@ def test_only_usable_figures_are_learned_from(tmp_path: Path) -> None:
         "device not named": 1,
         "sequence length beyond what the model reads": 1,
     }
+
+
+def test_passes_that_waited_for_their_host_teach_nothing_of_the_gpu(tmp_path: Path) -> None:
+    """bert-base has some 300 operators for all that is known here, which a host issues in 8 ms, a slow one in 20."""
+    bert = MODELS[0]
+    measured = [
+        payload
+        for batch, ms in ((1, 7.0), (2, 15.0), (64, 40.0))
+        for payload in (
+            result(bert, "cuda", batch, device="NVIDIA L4", scale=ms / latency_of(bert, "cuda", batch)),
+            verified(bert, "cuda", batch),
+        )
+    ]
+    # Published figures are of batches that fill the device; a processor is its own host.
+    published = result(bert, "cuda", 8, device="NVIDIA T4", provenance="imported", scale=0.5)
+    own = [result(bert, "cpu", 1, scale=0.1), verified(bert, "cpu", 1)]
+    training_set = load_training_set(Reader(world(tmp_path, [described(bert), *measured, published, *own])))
+    assert {(s.hardware, s.batch_size) for s in training_set.measured} == {("cuda", 64), ("cuda", 8), ("cpu", 1)}
+    assert training_set.skipped == {"so short that the host set its time": 2}
 
 
 @pytest.mark.parametrize(
