@@ -70,7 +70,7 @@ def test_predictions_were_made_for_every_eager_cell(key: str) -> None:
     cells = {(cell.model.model_id, cell.precision, str(cell.batch_size))
              for group in gpu_campaign.cells("cuda") for cell in group if cell.hardware == "cuda"}  # fmt: skip
     assert {(row["model_id"], row["precision"], row["batch_size"]) for row in rows} >= cells
-    assert sum(bool(row["latency_ms"]) for row in rows) > 800
+    assert sum(bool(row["latency_ms"]) for row in rows) > 0.7 * len(rows)
     assert all(bool(row["latency_ms"]) != bool(row["reason"]) for row in rows)
 
 
