@@ -146,7 +146,7 @@ def shape(rows: Rows) -> alt.Shape:
 def color_encoding(names: Sequence[str], field: str = "line") -> alt.Color:
     """Encode each name as a color, in order."""
     there = list(dict.fromkeys(names))
-    legend = alt.Legend(orient="bottom", direction="vertical", columns=1 if max(map(len, there)) > 60 else 2)
+    legend = alt.Legend(orient="bottom", direction="vertical", columns=1 if max(map(len, there)) > 45 else 2)
     return alt.Color(f"{field}:N", title=None, legend=None if len(there) < 2 else legend).scale(
         domain=there, range=[PALETTE[i % LINES] for i in range(len(there))]
     )
@@ -202,7 +202,7 @@ def combine_panels(
 
 def subtitle(sentences: Sequence[str]) -> list[str]:
     """Wrap sentences into subtitle lines of readable length."""
-    return [line for text in sentences if text for line in wrap_text(text, 118)]
+    return [line for text in sentences if text for line in wrap_text(text, 88)]
 
 
 def describe_basis(rows: Rows) -> str:
