@@ -27,6 +27,7 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from accel_platform.events import EventLog, codec
 from accel_platform.events.compaction import compact
@@ -83,12 +84,19 @@ def _rebuild(home: Path) -> Cost:
     return _timed(lambda: publish.refresh(Settings(home=home), full=True))
 
 
-def _increment(home: Path, first: int, rounds: int = 3) -> Cost:
+def _of_one_model(first: int) -> pa.Table:
+    """Return some 1,000 events of the same one of 200 models."""
+    events = result_events(200_000, first=first)
+    return events.filter(pc.match_substring(events["payload"], '"model_id":"model-7"'))
+
+
+def _increment(home: Path, first: int, rounds: int = 3, *, one_model: bool = False) -> Cost:
     """Measure 1,000 new events on what is there, from the log to audited tables and matrix in service."""
     settings, costs = Settings(home=home), []
     for number in range(rounds):
-        start = first + 1000 * number
-        EventLog.open(settings).append_table(result_events(1000, first=start), key=f"new-{start}")
+        start = first + 200_000 * number
+        events = _of_one_model(start) if one_model else result_events(1000, first=start)
+        EventLog.open(settings).append_table(events, key=f"new-{start}")
 
         def work() -> None:
             staged = publish.stage(settings)
@@ -115,6 +123,10 @@ def sizes(home: Path, events: Sequence[int]) -> Iterator[Figure]:
         written = size
         found.setdefault("full rebuild", []).append((size, _apart(_rebuild, home)))
         found.setdefault("increment of 1,000", []).append((size, _apart(_increment, home, 10**11 + size)))
+        one_model = partial(_increment, one_model=True)
+        found.setdefault("increment of 1,000 of one model", []).append(
+            (size, _apart(one_model, home, 2 * 10**11 + size))
+        )
         found.setdefault("page of 100 results", []).append((size, _apart(_ask, home, _PAGE)))
         found.setdefault("average by model and hardware", []).append((size, _apart(_ask, home, _QUERY)))
         layers = sum((settings.warehouse_dir / layer.file).stat().st_size for layer in require_current(settings).layers)

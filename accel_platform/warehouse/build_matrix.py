@@ -1,7 +1,8 @@
 """Construction of the compatibility matrix from cells, each computed anew only where an event touches it.
 
 A cell sums up the attempts of one shape, fingerprint and outcome (`sql/matrix_cells.sql`). Cells without news are taken
-from the projection in service. The rows are those of a computation from all results.
+from the projection in service, and so are the matrix's rows of models without any: they follow from their model's cells
+alone. The rows are those of a computation from all results.
 """
 
 from __future__ import annotations
@@ -43,20 +44,22 @@ def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngin
             con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {computed}")
             con.execute("DETACH layer")
             return
-        cells = table_sql(CELLS)
-        if before is not None:
-            cells = _continued(con, dict(zip(staged.layers, names, strict=True)), before) or cells
+        attached = dict(zip(staged.layers, names, strict=True))
+        stored = _find_touched(con, attached, before) if before is not None else None
+        cells, matrix = table_sql(CELLS), table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS}")
+        if stored is not None:
+            cells, matrix = _continued_cells(stored), _continued_matrix(stored)
         con.execute(f"CREATE OR REPLACE TABLE layer.{CELLS} AS {cells}")
-        matrix = table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS}")
         con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {matrix}")
         con.execute("DETACH layer")
 
 
-def _continued(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str], before: Projection) -> str | None:
-    """Return SQL of the cells: those that events since `before` touch are computed, the others are as stored there.
+def _find_touched(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str], before: Projection) -> str | None:
+    """Find the cells and models that events since `before` touch; return the catalog name of its newest layer.
 
-    `attached` are the layers of the new projection with their catalog names. Returns None where knowledge packs were
-    added or removed since, which may change any cell, and where another engine computed the matrix without cells.
+    They are in the tables `touched` and `touched_models`. `attached` are the layers of the new projection with their
+    catalog names. Returns None where knowledge packs were added or removed since, which may change any cell, and where
+    another engine computed the matrix without cells.
     """
     added = [name for layer, name in attached.items() if layer not in before.layers]
     absorbed = [layer for layer in before.layers if layer not in attached]
@@ -90,12 +93,26 @@ def _continued(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str], be
     )
     if con.execute("FROM judged_anew LIMIT 1").fetchall():
         touching += f" UNION ALL SELECT {columns} FROM result_rows WHERE event_id IN (FROM judged_anew)"
+    con.execute(f"CREATE TEMP TABLE touching AS {touching}")
     # Found by hash, in half the time of comparing each column: a cell of equal hash is computed anew for nothing.
-    con.execute(f"CREATE TEMP TABLE touched AS SELECT DISTINCT hash({columns}) FROM ({touching})")
-    is_touched = f"hash({columns}) IN (FROM touched)"
+    con.execute(f"CREATE TEMP TABLE touched AS SELECT DISTINCT hash({columns}) FROM touching")
+    con.execute("CREATE TEMP TABLE touched_models AS SELECT DISTINCT model_id FROM touching")
+    return stored[before.layers[-1]]
+
+
+def _continued_cells(stored: str) -> str:
+    """Return SQL of the cells: the touched ones are computed, the others are as stored."""
+    is_touched = f"hash({', '.join(_CELL)}) IN (FROM touched)"
     return (
-        f"FROM {stored[before.layers[-1]]}.{CELLS} WHERE NOT {is_touched} UNION ALL FROM ("
+        f"FROM {stored}.{CELLS} WHERE NOT {is_touched} UNION ALL FROM ("
         f"WITH results AS (FROM memory.main.results WHERE {is_touched}), "
         f"verifications AS (FROM memory.main.verifications WHERE {is_touched}), "
         f"judged_results AS ({layers.JUDGED}) FROM ({table_sql(CELLS)}))"
     )
+
+
+def _continued_matrix(stored: str) -> str:
+    """Return SQL of the matrix: rows of touched models are computed from their cells, the others are as stored."""
+    is_touched = "model_id IN (FROM touched_models)"
+    matrix = table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS} WHERE {is_touched}")
+    return f"FROM {stored}.compat_matrix WHERE NOT {is_touched} UNION ALL FROM ({matrix})"
