@@ -25,6 +25,8 @@ _CELL = (
     "model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length", "processes",
 )  # fmt: skip
 """Columns of results and verifications; rows that differ in them are in different cells."""
+_NAMED_MODELS = 50
+"""Touched models up to which a scan is told their names."""
 
 
 def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngine | None = None) -> None:
@@ -48,7 +50,8 @@ def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngin
         stored = _find_touched(con, attached, before) if before is not None else None
         cells, matrix = table_sql(CELLS), table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS}")
         if stored is not None:
-            cells, matrix = _continued_cells(stored), _continued_matrix(stored)
+            named = _named_models(con)
+            cells, matrix = _continued_cells(stored, named), _continued_matrix(stored, named)
         con.execute(f"CREATE OR REPLACE TABLE layer.{CELLS} AS {cells}")
         con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {matrix}")
         con.execute("DETACH layer")
@@ -100,19 +103,28 @@ def _find_touched(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str],
     return stored[before.layers[-1]]
 
 
-def _continued_cells(stored: str) -> str:
+def _named_models(con: duckdb.DuckDBPyConnection) -> str | None:
+    """Return the condition of touched models' rows by their names, by which a scan skips others; None for too many."""
+    names = [name for (name,) in con.execute("FROM touched_models ORDER BY ALL").fetchall()]
+    if len(names) > _NAMED_MODELS:
+        return None
+    quoted = ", ".join(f"'{layers.escape_quotes(name)}'" for name in names)
+    return f"model_id IN ({quoted})" if names else "false"
+
+
+def _continued_cells(stored: str, named_models: str | None) -> str:
     """Return SQL of the cells: the touched ones are computed, the others are as stored."""
-    is_touched = f"hash({', '.join(_CELL)}) IN (FROM touched)"
+    is_touched = f"{named_models or 'true'} AND hash({', '.join(_CELL)}) IN (FROM touched)"
     return (
-        f"FROM {stored}.{CELLS} WHERE NOT {is_touched} UNION ALL FROM ("
+        f"FROM {stored}.{CELLS} WHERE NOT ({is_touched}) UNION ALL FROM ("
         f"WITH results AS (FROM memory.main.results WHERE {is_touched}), "
         f"verifications AS (FROM memory.main.verifications WHERE {is_touched}), "
         f"judged_results AS ({layers.JUDGED}) FROM ({table_sql(CELLS)}))"
     )
 
 
-def _continued_matrix(stored: str) -> str:
+def _continued_matrix(stored: str, named_models: str | None) -> str:
     """Return SQL of the matrix: rows of touched models are computed from their cells, the others are as stored."""
-    is_touched = "model_id IN (FROM touched_models)"
+    is_touched = named_models or "model_id IN (FROM touched_models)"
     matrix = table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS} WHERE {is_touched}")
-    return f"FROM {stored}.compat_matrix WHERE NOT {is_touched} UNION ALL FROM ({matrix})"
+    return f"FROM {stored}.compat_matrix WHERE NOT ({is_touched}) UNION ALL FROM ({matrix})"
