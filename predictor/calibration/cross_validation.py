@@ -83,8 +83,6 @@ def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions
     devices = [name for name, n in Counter(s.device for s in samples).most_common(_MAX_DEVICES) if n > FEW_SHOT_SAMPLES]
     device_of = np.array([sample.device for sample in samples])
     all_own = all(sample.own for sample in (*samples, *few_samples))
-    # Own devices among others have a model of their own, so that none of them is asked about as a new device.
-    is_asked = np.array([all_own or not sample.own for sample in samples])
     separate_families = len(samples) <= _LARGE_SET or len(devices) < 2
     for fold in range(count if separate_families else 0):
         model = _fit_model(samples, folds != fold)
@@ -98,7 +96,7 @@ def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions
             continue
         if not separate_families:
             _record(holdouts, Regime.UNSEEN_FAMILY, model, _select(samples, new_family & ~new_device))
-        asked = new_device & is_asked
+        asked = new_device & _asked(samples, all_own=all_own)
         known_families, new_families = (_select(samples, mask & asked) for mask in (~new_family, new_family))
         _record(holdouts, Regime.UNSEEN_DEVICE, model, known_families)
         _record(holdouts, Regime.UNSEEN_BOTH, model, new_families)
@@ -113,6 +111,11 @@ def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions
             _record_few(holdouts, model, few_samples, (few_folds - turn) % count, all_own=all_own)
     _cross_validate_seen(holdouts, samples, folds)
     return dict(holdouts)
+
+
+def _asked(samples: Sequence[Sample], *, all_own: bool) -> npt.NDArray[np.bool_]:
+    """Return which samples are asked about as of a new device: own devices among others have a model of their own."""
+    return np.array([all_own or not sample.own for sample in samples], dtype=bool)
 
 
 def _devices_with_few(samples: Sequence[Sample]) -> set[str]:
@@ -133,7 +136,7 @@ def _record_few(
     Turn 0 are the families that the model was fitted without; of the known families those of turn 1 are tested. The
     others correct their device.
     """
-    asked = np.array([all_own or not sample.own for sample in samples], dtype=bool)
+    asked = _asked(samples, all_own=all_own)
     new_families, known_families = (_select(samples, (turns == turn) & asked) for turn in (0, 1))
     model.corrections.clear()
     _record(holdouts, Regime.UNSEEN_DEVICE, model, known_families)
