@@ -19,6 +19,7 @@ import numpy as np
 from accel_platform.backends.detect import detect
 from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.measure.sampling import Sampling
+from accel_platform.bench.measure.verification import spread_items
 from accel_platform.bench.plan.plan import Cell, plan_cells, result_key
 from accel_platform.bench.plan.presets import Effort
 from accel_platform.bench.plan.run_options import RunOptions
@@ -121,13 +122,19 @@ def prepare(home: Path, groups: Sequence[tuple[Cell, ...]], report: Callable[[st
     """
     settings = Settings(home=home)
     cells = [cell for group in groups for cell in group]
-    small = [cell for cell in cells if _flops(cell.model) * cell.batch_size <= _REFERENCE_FLOPS]
+    small = [cell for cell in cells if _flops(cell.model) * _reference_items(cell) <= _REFERENCE_FLOPS]
     timeout_s = _EFFORT.prepare_timeout_s
     prepare_models(small, settings, threads=usable_cores(), timeout_s=timeout_s, report=report)
     shapes = {(cell.model, cell.batch_size, cell.sequence_length) for cell in set(cells) - set(small)}
     with ThreadPoolExecutor(usable_cores()) as pool:
         for done in [pool.submit(_write_inputs, settings, *shape) for shape in shapes]:
             done.result()
+
+
+def _reference_items(cell: Cell) -> int:
+    """Return how many items a cell's reference is of: likeness of texts and images takes the whole batch."""
+    items = spread_items(cell.batch_size)
+    return cell.batch_size if items is None or cell.model.modality == "multimodal" else len(items)
 
 
 def _write_inputs(settings: Settings, model: ModelSpec, batch_size: int, length: int | None) -> None:

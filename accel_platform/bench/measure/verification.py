@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,10 +43,14 @@ there the tolerance is wide because sums are taken in any order.
 """
 MIN_PRECISION_SHARE = 0.5
 """Share of a model's products that must run in the requested precision for the figure to be valid."""
+_WHOLE_BATCH, _SPREAD_ITEMS = 16, 8
+"""Size of the largest batch that is compared whole, and the number of items compared of larger ones."""
 _SAME_OUTPUT_TOLERANCE = 1e-6
 """Outputs of different inputs that differ by less than this, relative to their size, do not depend on the input."""
 
 Outputs = Mapping[str, npt.NDArray[Any]]
+Items = npt.NDArray[np.int64]
+"""Indices of a batch's items, ascending; the last item is always among them."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,26 @@ class VerificationResult:
     """Worst output: root mean square of the error over that of the reference. None where it cannot be computed."""
     max_abs_error: float | None = None
     reason: str | None = None
+    compared_items: int | None = None
+    """Number of the batch's items that were compared; None for all."""
 
 
-def verify(outputs: Outputs, other: Outputs, reference: Outputs, *, precision: str) -> VerificationResult:
-    """Compare the `outputs` of one input with its `reference`, and with the outputs of an `other` input."""
+def spread_items(batch_size: int) -> Items | None:
+    """Return the items of a large batch to compare, from the first to the last; None for all of a small one."""
+    if batch_size <= _WHOLE_BATCH:
+        return None
+    return np.linspace(0, batch_size - 1, _SPREAD_ITEMS).round().astype(np.int64)
+
+
+def verify(
+    outputs: Outputs, other: Outputs, reference: Outputs, *, precision: str, items: Items | None = None
+) -> VerificationResult:
+    """Compare the `outputs` of one input with its `reference`, and with the outputs of an `other` input.
+
+    The reference may be of some `items` of the batch alone. Then these are compared; all have to be finite.
+    """
+    if items is not None:
+        return _verify_some(outputs, other, reference, items, precision)
     tolerance = TOLERANCE[precision]
     constant = is_constant(outputs)
     if set(outputs) != set(reference):
@@ -88,6 +108,22 @@ def verify(outputs: Outputs, other: Outputs, reference: Outputs, *, precision: s
     ):
         problem = "the outputs differ more from the reference than those of another input do"
     return VerificationResult(problem is None, tolerance, constant, errors[worst], largest, problem)
+
+
+def _verify_some(
+    outputs: Outputs, other: Outputs, reference: Outputs, items: Items, precision: str
+) -> VerificationResult:
+    batch_size = int(items[-1]) + 1
+    problem = None
+    for name, values in outputs.items():
+        if values.shape[:1] != (batch_size,):
+            problem = f"{name} has shape {values.shape}, for a batch of {batch_size}"
+        elif not np.isfinite(values).all():
+            problem = f"{name} holds values that are not finite"
+    if problem := problem or degenerate_reason(outputs, other):
+        return VerificationResult(False, TOLERANCE[precision], is_constant(outputs), reason=problem)
+    some, other_some = ({name: values[items] for name, values in of.items()} for of in (outputs, other))
+    return replace(verify(some, other_some, reference, precision=precision), compared_items=len(items))
 
 
 def degenerate_reason(outputs: Outputs, other: Outputs) -> str | None:

@@ -173,8 +173,9 @@ def _verify_outputs(outputs: Any, other: Any, data: Path, precision: str) -> dic
     from accel_platform.bench.measure.verification import degenerate_reason, verify
 
     with np.load(data) as stored:
-        reference = group_by_part(stored, ("reference",))["reference"]
-    verdict = verify(outputs, other, reference, precision=precision) if reference else None
+        parts = group_by_part(stored, ("reference", "items"))
+    reference, items = parts["reference"], parts["items"].get("compared")
+    verdict = verify(outputs, other, reference, precision=precision, items=items) if reference else None
     return {"verdict": vars(verdict) if verdict else None, "unfounded": degenerate_reason(outputs, other)}
 
 

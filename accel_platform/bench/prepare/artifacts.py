@@ -76,7 +76,8 @@ class Artifacts:
         """Return the path of an .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for
         the first).
 
-        For training the inputs include labels or targets, and `parameters/trainable` marks the learned parameters. For
+        Where the reference is of some items of a large batch alone, `items/compared` are their indices. For training
+        the inputs include labels or targets, and `parameters/trainable` marks the learned parameters. For
         generation `greedy/tokens` and `greedy/margins` are added.
         """
         return self._shaped("data", shape)

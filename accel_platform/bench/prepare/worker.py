@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from accel_platform.events.types import Mode
     from accel_platform.workloads.heads import Head
 
+_SAME_ITEM = 1e-4
+"""Relative error between batches of two sizes up to which an item's outputs are the same: sums are taken otherwise."""
 _REFERENCE = "PyTorch, eager, float32, on the processor"
 _REFERENCES = {
     "onnx": "ONNX Runtime without optimization, float32, on the processor",
@@ -124,7 +126,6 @@ def _build_arrays(
 ) -> dict[str, Any]:
     """Return two inputs and the reference outputs of the first, named as in `Artifacts.data`."""
     from accel_platform.bench.measure import generation, training
-    from accel_platform.workloads.build import outputs_of
     from accel_platform.workloads.inputs import describe_inputs, make_inputs
 
     batch_size, length = shape
@@ -142,10 +143,37 @@ def _build_arrays(
         step = training.first_step(model, training.to_device(model, first)) if reference else {}
         known = {f"reference/{name}": value for name, value in step.items()} | training.trainable_mask(model)
     else:
-        found = outputs_of(model, first) if reference else {}
-        known = {f"reference/{name}": value for name, value in found.items()}
+        known = _build_reference(model, first, batch_size) if reference else {}
     inputs = {f"input/{name}": array for name, array in first.items()}
     return {**inputs, **{f"other/{name}": array for name, array in other.items()}, **known}
+
+
+def _build_reference(model: Any, inputs: dict[str, Any], batch_size: int) -> dict[str, Any]:
+    """Return the reference outputs of a pass; of a large batch those of some items alone, with their indices.
+
+    A large batch is computed whole where an output of one item depends on others, such as likeness of texts and images.
+    """
+    from accel_platform.bench.measure.verification import spread_items
+    from accel_platform.workloads.build import outputs_of
+
+    items = spread_items(batch_size)
+    if items is not None and all(len(array) == batch_size for array in inputs.values()):
+        some, fewer = (
+            outputs_of(model, {name: array[of] for name, array in inputs.items()}) for of in (items, items[:2])
+        )
+        if _are_alike(fewer, some):
+            return {"items/compared": items, **{f"reference/{name}": value for name, value in some.items()}}
+    return {f"reference/{name}": value for name, value in outputs_of(model, inputs).items()}
+
+
+def _are_alike(fewer: dict[str, Any], some: dict[str, Any]) -> bool:
+    """Return whether items have the same outputs in a smaller batch."""
+    from accel_platform.bench.measure.verification import relative_rms
+
+    return all(
+        values.shape[1:] == some[name].shape[1:] and relative_rms(values, some[name][: len(values)]) < _SAME_ITEM
+        for name, values in fewer.items()
+    )
 
 
 def _write_data(make: Callable[[], dict[str, Any]], path: Path) -> None:

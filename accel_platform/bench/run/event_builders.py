@@ -117,6 +117,9 @@ def verification_event(
     cell: Cell, device: DeviceObserved, verdict: dict[str, Any], *, reference: str
 ) -> VerificationRecorded:
     """Return the verification of a cell's outputs, from the fields of a `VerificationResult`."""
+    found = dict(verdict)
+    if (compared := found.pop("compared_items", None)) is not None:
+        reference = f"{reference}, {compared} of {cell.batch_size} items"
     return VerificationRecorded(
         model_id=cell.model.model_id,
         hardware=device.hardware,
@@ -130,7 +133,7 @@ def verification_event(
         processes=_processes(cell),
         weights_sha256=cell.weights_sha256,
         reference=reference,
-        **verdict,
+        **found,
     )
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from accel_platform.bench.measure.verification import TOLERANCE, is_constant, relative_rms, verify
+from accel_platform.bench.measure.verification import TOLERANCE, is_constant, relative_rms, spread_items, verify
+from accel_platform.bench.prepare.worker import _build_reference
 from accel_platform.precisions import MEASURABLE, PRECISIONS
 
 Array = npt.NDArray[np.float32]
@@ -122,3 +123,42 @@ def test_scaling_by_a_factor_is_an_error_of_its_distance_from_one(reference: Arr
 @given(arrays)
 def test_constancy_is_having_one_value(values: Array) -> None:
     assert is_constant({"out": values}) == (values.size > 1 and len(np.unique(values)) == 1)
+
+
+def test_of_a_large_batch_some_items_from_the_first_to_the_last_are_compared() -> None:
+    assert spread_items(16) is None
+    items = spread_items(64)
+    assert items is not None
+    assert items.tolist() == [0, 9, 18, 27, 36, 45, 54, 63]
+
+    batch, other = ({"hidden": np.random.default_rng(seed).standard_normal((64, 5))} for seed in (0, 1))
+    reference = {"hidden": batch["hidden"][items]}
+    right = verify(batch, other, reference, precision="float32", items=items)
+    assert (right.passed, right.compared_items, right.relative_error) == (True, 8, 0)
+
+    of_fewer = {"hidden": batch["hidden"][:63]}
+    half_wrong = {"hidden": np.concatenate([batch["hidden"][:32], other["hidden"][32:]])}
+    not_finite = {"hidden": np.where(np.arange(64)[:, None] == 5, np.nan, batch["hidden"])}
+    for wrong, reason in ((of_fewer, "batch of 64"), (half_wrong, "differs"), (not_finite, "not finite")):
+        verdict = verify(wrong, other, reference, precision="float32", items=items)
+        assert not verdict.passed
+        assert reason in (verdict.reason or "")
+    assert not verify(batch, batch, reference, precision="float32", items=items).passed
+
+
+def test_the_reference_of_a_large_batch_is_whole_where_items_depend_on_one_another() -> None:
+    pytest.importorskip("torch")
+    inputs = {"x": np.random.default_rng(0).standard_normal((64, 5), dtype=np.float32)}
+    models = {
+        "alone": (lambda x: {"hidden": 2 * x}, True),
+        "all pairs": (lambda x: {"hidden": 2 * x, "likeness": x @ x.T}, False),
+        "mean of the batch": (lambda x: {"hidden": x - x.mean(dim=0)}, False),
+        "sum over the batch": (lambda x: {"loss": x.sum(dim=0)}, False),
+    }
+    for name, (model, independent) in models.items():
+        built = _build_reference(model, inputs, 64)
+        assert ("items/compared" in built) is independent, name
+        assert len(built.get("reference/hidden", [0] * 64)) == (8 if independent else 64), name
+    alone = _build_reference(models["alone"][0], inputs, 64)
+    np.testing.assert_array_equal(alone["reference/hidden"], 2 * inputs["x"][alone["items/compared"]])
+    assert "items/compared" not in _build_reference(models["alone"][0], {"x": inputs["x"][:16]}, 16)
