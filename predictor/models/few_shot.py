@@ -43,14 +43,10 @@ class Correction:
         shape_stds = np.array([0.0, 0.0, *_SHAPE_STD, _STRETCH_STD * scale[-1]])
         noise = np.full(len(samples), _NOISE_STD**2)
         for _ in range(_ROUNDS):
-            _, coefficients = _fit(design, level_stds + shape_stds, noise, residuals)
+            coefficients = _fit(design, (level_stds + shape_stds)[None], noise, residuals)
             noise = (4 * _NOISE_STD**2 + (residuals - design @ coefficients) ** 2) / 5
-        fits = [
-            _fit(design, level * level_stds + shape * shape_stds, noise, residuals)
-            for level in _LEVEL_SHARES
-            for shape in _SHAPE_SHARES
-        ]
-        return cls(center, scale, max(fits, key=lambda fit: fit[0])[1])
+        shares = np.array([(level, shape) for level in _LEVEL_SHARES for shape in _SHAPE_SHARES])
+        return cls(center, scale, _fit(design, shares @ np.array([level_stds, shape_stds]), noise, residuals))
 
     def predict(self, samples: Sequence[Sample], beyond: Array) -> Array:
         """Return the correction of each sample, in logs."""
@@ -59,16 +55,18 @@ class Correction:
         return _with_intercept(np.clip((raw - self.center) / self.scale, -3, 3)) @ self.coefficients
 
 
-def _fit(design: Array, prior_stds: Array, noise: Array, residuals: Array) -> tuple[float, Array]:
-    """Return the log likelihood of the residuals, less a constant, and the likeliest coefficients.
+def _fit(design: Array, priors: Array, noise: Array, residuals: Array) -> Array:
+    """Return the likeliest coefficients under the one of the priors that makes the residuals likeliest.
 
-    `noise` is the variance of each residual.
+    Each row of `priors` has a standard deviation per column of the design; `noise` is the variance of each residual.
     """
-    loads = design * prior_stds**2
-    covariance = loads @ design.T + np.diag(noise)
-    explained = np.linalg.solve(covariance, residuals)
-    likelihood = -0.5 * float(residuals @ explained + np.linalg.slogdet(covariance)[1])
-    return likelihood, loads.T @ explained
+    loads = design * priors[:, None] ** 2
+    covariances = loads @ design.T + np.diag(noise)
+    explained = np.linalg.solve(covariances, residuals[:, None])[..., 0]
+    # Logs of likelihoods, less a constant.
+    likelihoods = -0.5 * (explained @ residuals + np.linalg.slogdet(covariances)[1])
+    best = int(np.argmax(likelihoods))
+    return np.asarray(loads[best].T @ explained[best])
 
 
 def _features(samples: Sequence[Sample], beyond: Array) -> Array:

@@ -229,9 +229,10 @@ class LatencyModel:
             by_workload: dict[Any, list[int]] = defaultdict(list)
             for i, sample in enumerate(samples):
                 by_workload[sample.workload_key].append(i)
+            settings = self._distance.encode(samples)
             for here in by_workload.values():
                 if rows := sources[here[0]]:
-                    weights = np.exp(-self._distance.distances([samples[i] for i in here], np.array(rows)))
+                    weights = np.exp(-self._distance.distances(settings.of(here), np.array(rows)))
                     total = weights.sum(axis=1)
                     logs[here] += total / (total + _PRIOR_WEIGHT) * _weighted_medians(residuals[rows], weights)
         # Generation is left out, because a decoder's name does not tell its architecture.
@@ -246,8 +247,29 @@ class LatencyModel:
         if self._ensembles is not None:
             return self._ensembles.known_device_residuals if known else self._ensembles.new_device_residuals
         residuals = np.full(len(self.known_samples), np.nan)
-        residuals[rows] = self._logs[rows] - self._predict_trees([self.known_samples[j] for j in rows], known=known)
+        if known:
+            fitted = self._specialist().fitted_logs
+            assert fitted is not None, "it was fitted here"
+            residuals[rows] = (self._logs - fitted)[rows]
+            return residuals
+        for kind in {self.known_samples[j].kind for j in rows}:
+            here = [j for j in rows if self.known_samples[j].kind == kind]
+            residuals[here] = self._logs[here] - self._known_samples_logs(kind, here)
         return residuals
+
+    def _known_samples_logs(self, kind: str, rows: list[int]) -> Array:
+        """Return the logs of known samples of one kind of silicon as if their devices were new.
+
+        Those that the generalist was fitted to need not be predicted again.
+        """
+        logs = np.full(len(self.known_samples), np.nan)
+        trees = self._generalist(kind)
+        if trees is not None and trees.fitted_logs is not None:
+            logs[self._generalist_rows(kind)] = trees.fitted_logs
+        rest = [j for j in rows if np.isnan(logs[j])]
+        if rest:
+            logs[rest] = self._predict_trees([self.known_samples[j] for j in rest], known=False)
+        return logs[rows]
 
     def _predict_trees(self, samples: Sequence[Sample], *, known: bool) -> Array:
         if known:
@@ -271,13 +293,17 @@ class LatencyModel:
         if self._ensembles is not None:
             return self._ensembles.generalists.get(kind)
         if kind not in self._generalists:
-            rows = [i for i, sample in enumerate(self.known_samples) if sample.kind == kind and has_known_rates(sample)]
+            rows = self._generalist_rows(kind)
             enough = len(rows) >= _MIN_GENERALIST_SAMPLES
             samples = [self.known_samples[i] for i in rows]
             self._generalists[kind] = (
                 ResidualTrees.fit(samples, self._logs[rows], _GENERALIST_NAMES, self._rounds) if enough else None
             )
         return self._generalists[kind]
+
+    def _generalist_rows(self, kind: str) -> list[int]:
+        """Return the known samples that the generalist of a kind of silicon is fitted to."""
+        return [i for i, sample in enumerate(self.known_samples) if sample.kind == kind and has_known_rates(sample)]
 
 
 _MISMATCH_PENALTIES = {"compiler": 6.0, "kind": 3.0, "layout": 3.0, "backend": 3.0, "hardware": 2.0, "device": 2.0}
@@ -288,13 +314,27 @@ _PRIOR_WEIGHT = math.exp(-4.0)
 
 
 @dataclass(frozen=True)
+class _Settings:
+    """Settings of samples, a row each."""
+
+    names: npt.NDArray[np.int64]
+    """Codes of the names of `_MISMATCH_PENALTIES`, a column each; -1 for those of no known sample."""
+    devices: Array
+    """Binary logs of their numbers."""
+    version: Array
+    """NaN where unknown."""
+
+    def of(self, rows: list[int]) -> _Settings:
+        """Return the settings of these rows."""
+        return _Settings(self.names[rows], self.devices[rows], self.version[rows])
+
+
+@dataclass(frozen=True)
 class _SettingDistance:
     """Distances between the settings (device, runtime, version) of known samples and others."""
 
     codes: Mapping[str, dict[str, int]]
-    names: npt.NDArray[np.int64]
-    devices: Array
-    version: Array
+    known: _Settings
 
     @classmethod
     def fit(cls, samples: Sequence[Sample]) -> _SettingDistance:
@@ -302,19 +342,29 @@ class _SettingDistance:
             name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in samples}))}
             for name in _MISMATCH_PENALTIES
         }
-        names = np.array([[codes[n][getattr(c, n)] for n in _MISMATCH_PENALTIES] for c in samples], dtype=np.int64)
-        return cls(codes, names, np.log2([c.devices for c in samples]), np.array([c.version for c in samples]))
+        return cls(codes, _encode(samples, codes))
 
-    def distances(self, samples: Sequence[Sample], rows: npt.NDArray[np.int64]) -> Array:
-        """Return a distance per sample and row of a known sample: 0 for equal settings."""
-        own = np.array(
-            [[codes.get(getattr(sample, name), -1) for name, codes in self.codes.items()] for sample in samples]
-        )
-        devices = np.array([[math.log2(sample.devices)] for sample in samples])
-        versions = np.array([[sample.version] for sample in samples])
-        differ = (self.names[rows] != own[:, None]) @ _PENALTIES + 2.0 * np.abs(self.devices[rows] - devices)
+    def encode(self, samples: Sequence[Sample]) -> _Settings:
+        """Return the settings of other samples."""
+        return _encode(samples, self.codes)
+
+    def distances(self, settings: _Settings, rows: npt.NDArray[np.int64]) -> Array:
+        """Return a distance per setting and row of a known sample: 0 for equal settings."""
+        known = self.known
+        differ = (known.names[rows] != settings.names[:, None]) @ _PENALTIES
+        differ += 2.0 * np.abs(known.devices[rows] - settings.devices[:, None])
+        apart = np.minimum(np.abs(known.version[rows] - settings.version[:, None]) / 50, 2.0)
         # An unknown version is at distance 0 from all.
-        return np.asarray(differ + np.nan_to_num(np.minimum(np.abs(self.version[rows] - versions) / 50, 2.0)))
+        return np.asarray(differ + np.where(np.isnan(apart), 0.0, apart))
+
+
+def _encode(samples: Sequence[Sample], codes: Mapping[str, dict[str, int]]) -> _Settings:
+    names = [[known.get(getattr(sample, name), -1) for name, known in codes.items()] for sample in samples]
+    return _Settings(
+        np.array(names, dtype=np.int64).reshape(len(samples), len(codes)),
+        np.log2([float(sample.devices) for sample in samples]),
+        np.array([sample.version for sample in samples]),
+    )
 
 
 def _weighted_medians(values: Array, weights: Array) -> Array:
