@@ -282,23 +282,19 @@ def _users_under_way(curve: Sequence[tuple[float, float]], requests_per_s: float
 
 
 def keeping_up(
-    predictor: ServingPredictor, placed: Sequence[Placed], times: Sequence[ServingTimes]
+    placed: Sequence[Placed], times: Sequence[ServingTimes]
 ) -> tuple[list[tuple[Placed, ServingTimes]], list[NotServed]]:
     """Return the deployments with their times, but for those whose workers cannot compute all prompts in time."""
-    apart = [i for i, each in enumerate(placed) if each.deployment.prompts is not None]
-    cells = [(placed[i].deployment, placed[i].load) for i in apart]
-    busy = dict(zip(apart, predictor.prompt_loads(cells, [times[i] for i in apart]) if apart else (), strict=True))
-    late = [i for i in apart if busy[i] > 1]
-    excluded = [
-        NotServed(
-            device=placed[i].deployment.device.name,
-            devices=placed[i].devices,
-            cause="overloaded",
-            reason=f"its workers for prompts ({placed[i].prompt_workers}) have {busy[i]:.0%} of the work they can do",
-        )
-        for i in late
-    ]
-    return [(placed[i], times[i]) for i in range(len(placed)) if busy.get(i, 0.0) <= 1], excluded
+    in_time, excluded = [], []
+    for each, of_each in zip(placed, times, strict=True):
+        busy = of_each.prompts_busy
+        if busy is None or busy <= 1:
+            in_time.append((each, of_each))
+            continue
+        reason = f"its workers for prompts ({each.prompt_workers}) have {busy:.0%} of the work they can do"
+        device = each.deployment.device.name
+        excluded.append(NotServed(device=device, devices=each.devices, cause="overloaded", reason=reason))
+    return in_time, excluded
 
 
 def end_to_end_ms(times: ServingTimes, load: Load) -> float:

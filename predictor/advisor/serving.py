@@ -58,7 +58,7 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         placed, overloaded = at_rate(predictor, placed, query.requests_per_s)
         excluded += overloaded
     times = predictor.predict([(each.deployment, each.load) for each in placed]) if placed else []
-    in_time, late = keeping_up(predictor, placed, times)
+    in_time, late = keeping_up(placed, times)
     excluded += late
     loads = SimilarLoads(measured, decoder, quantization)
     found = [

@@ -102,13 +102,16 @@ class DisaggregatedModel:
     token_error: Calibration
     first_error: Calibration
 
-    def predict(self, cells: Sequence[tuple[Deployment, Load]], coefficients: Coefficients) -> tuple[Array, Array]:
-        """Return milliseconds per output token after the first, and to the first token, per row."""
-        return corrected(self.token_trees, self.first_trees, parts_of(cells, coefficients))
-
-    def busy_share(self, cells: Sequence[tuple[Deployment, Load]], coefficients: Coefficients, whole_s: Array) -> Array:
-        """Return which share of the time workers for prompts work where requests take so long; above 1 they cannot."""
-        return self.service_factor * parts_of(cells, coefficients).queue_s / whole_s
+    def predict(
+        self, cells: Sequence[tuple[Deployment, Load]], coefficients: Coefficients
+    ) -> tuple[Array, Array, Array]:
+        """Return milliseconds per output token after the first, and to the first token, and the share of the time for
+        which the workers for prompts are busy, per row. Above a share of 1 they cannot keep up.
+        """
+        parts = parts_of(cells, coefficients)
+        token_ms, first_ms = corrected(self.token_trees, self.first_trees, parts)
+        whole_s = (first_ms + parts.decoding.output_tokens * token_ms) / 1e3
+        return token_ms, first_ms, self.service_factor * parts.queue_s / whole_s
 
 
 def corrected(token_trees: lgb.Booster, first_trees: lgb.Booster, parts: Parts) -> tuple[Array, Array]:

@@ -43,6 +43,8 @@ class ServingTimes:
     first_token_ms: Interval
     output_token_ms: Interval
     """Per token after the first."""
+    prompts_busy: float | None = None
+    """Share of the time for which the workers for prompts are busy; above 1 they cannot keep up. None without any."""
 
 
 @dataclass(frozen=True)
@@ -103,24 +105,16 @@ class ServingPredictor:
         found |= dict(zip(together, self._aggregated([cells[i] for i in together]) if together else (), strict=True))
         return [found[i] for i in range(len(cells))]
 
-    def prompt_loads(self, cells: Sequence[tuple[Deployment, Load]], times: Sequence[ServingTimes]) -> list[float]:
-        """Return which share of the time the workers that compute prompts are busy; above 1 they cannot keep up."""
-        whole_s = [
-            (each.first_token_ms.p50 + load.output_tokens * each.output_token_ms.p50) / 1e3
-            for each, (_, load) in zip(times, cells, strict=True)
-        ]
-        busy = disaggregated_model().busy_share(cells, self.model.coefficients, np.array(whole_s))
-        return list(map(float, busy))
-
     def _disaggregated(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         model = disaggregated_model()
-        token_ms, first_ms = model.predict(cells, self.model.coefficients)
         token, first = model.token_error, model.first_error
         return [
             ServingTimes(
-                _interval(of_first, first.half_width, first.level), _interval(of_token, token.half_width, token.level)
+                _interval(first_ms, first.half_width, first.level),
+                _interval(token_ms, token.half_width, token.level),
+                float(busy),
             )
-            for of_token, of_first in zip(token_ms, first_ms, strict=True)
+            for token_ms, first_ms, busy in zip(*model.predict(cells, self.model.coefficients), strict=True)
         ]
 
     def _aggregated(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
