@@ -42,6 +42,8 @@ from synthetic import result_events, write_log
 
 Figure = dict[str, object]
 _MODELLED = (10**8, 10**9, 10**10)
+_WRITERS_LOG = "s3://growth/writers"
+"""Another one than the logs that are opened, because servers of one process may share their objects."""
 _PAGE = "SELECT * FROM results ORDER BY result_id DESC LIMIT 100"
 _QUERY = "SELECT model_id, hardware, avg(throughput_items_per_s) FROM results GROUP BY model_id, hardware"
 
@@ -227,7 +229,7 @@ def writers(root: Path, processes: int, each: int, appends: int) -> Figure:
     """Let so many writers append to S3 beside compaction, and count what is lost or doubled."""
     with s3_server() as requests:
         arguments = [(root / f"host-{n}", each, appends) for n in range(processes)]
-        packer = EventLog.open(Settings(home=root / "packer", log_uri="s3://growth/log"))
+        packer = EventLog.open(Settings(home=root / "packer", log_uri=_WRITERS_LOG))
         started, nights = time.perf_counter(), 0
         with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
             running = [pool.submit(_write, *one) for one in arguments]
@@ -237,7 +239,7 @@ def writers(root: Path, processes: int, each: int, appends: int) -> Figure:
         acknowledged = Counter(one for written in running for one in written.result())
         seconds = time.perf_counter() - started
         stored = Counter(
-            event.event_id for event in EventLog.open(Settings(home=root / "r", log_uri="s3://growth/log")).read()
+            event.event_id for event in EventLog.open(Settings(home=root / "r", log_uri=_WRITERS_LOG)).read()
         )
         lost, doubled = acknowledged - stored, stored - acknowledged
         return {"what": f"{processes * each} writers x {appends} appends to S3 beside compaction: lost or doubled",
@@ -250,7 +252,7 @@ def _write(home: Path, writers_here: int, appends: int) -> list[UUID]:
     acknowledged: list[UUID] = []
 
     def write(number: int) -> None:
-        log = EventLog.open(Settings(home=home / str(number), log_uri="s3://growth/log"))
+        log = EventLog.open(Settings(home=home / str(number), log_uri=_WRITERS_LOG))
         table = result_events(appends, first=abs(hash((home, number))) % 10**9)
         for n in range(appends):
             log.append_table(table.slice(n, 1), key=f"{home.name}-{number}-{n}")

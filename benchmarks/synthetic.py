@@ -44,7 +44,8 @@ FROM drawn
 def result_events(count: int, *, first: int = 0, seed: int = 0, samples: int = 30) -> pa.Table:
     """`count` result events with `samples` samples each, as a table in the log's layout."""
     with duckdb.connect() as con:
-        con.execute("SET TimeZone = 'UTC'; SET arrow_lossless_conversion = true")  # UUIDs stay UUIDs
+        con.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+        con.execute("SET arrow_lossless_conversion = true")  # UUIDs stay UUIDs
         table = con.sql(_EVENTS.format(count=count, first=first, seed=seed, samples=samples)).to_arrow_table()
     return table.cast(codec.SCHEMA)
 

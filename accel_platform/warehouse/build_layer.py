@@ -173,7 +173,8 @@ def table_columns() -> dict[str, dict[str, str]]:
 def connect(directory: Path) -> duckdb.DuckDBPyConnection:
     """Return a connection that writes to the warehouse directory what does not fit into its share of memory."""
     con = duckdb.connect(":memory:", config={"temp_directory": str(directory / SPILL)})
-    con.execute("SET TimeZone = 'UTC'")
+    # Spawned processes count as interactive, where DuckDB draws its progress between what is printed.
+    con.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
     [(default,)] = con.execute(
         "SELECT current_setting('memory_limit')"
     ).fetchall()  # a share of the machine's, as 9.3 GiB
