@@ -24,11 +24,14 @@ from accel_platform.hardware.catalog import catalogued_name
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "float8")
 DIMENSIONS = (
     *("b", "m", "n", "k", "h", "kv", "input_channel", "output_channel", "kernel_size", "input_size", "stride"),
-    "padding",
+    *("padding", "groups", "edges"),
 )
+"""Of a convolution `groups` is 1 where null, and `edges`, the dimensions of its inputs besides channels, are 2."""
 _LARGEST = {"cuda": 1.0, "cpu": 0.125}
 """Share of each dimension's range that a stand-in takes, because it is so much slower."""
 _COUNT = {"linear": 120, "batched_matmul": 50, "convolution": 70, "attention": 60, "layer_norm": 30, "softmax": 30}
+_UNUSUAL = {"one edge": 30, "positions": 12, "groups": 30}
+"""Convolutions over time, those of speech models over 128 samples in groups, and those of images in groups."""
 _ELEMENTWISE = ("add", "mul", "div", "pow", "gelu", "relu", "tanh")
 _BYTES_MOST = 2**31
 
@@ -69,6 +72,27 @@ def shapes(scale: float, share: float = 1.0) -> Iterator[tuple[str, Shape]]:
     for operator in _ELEMENTWISE:
         for _ in range(max(1, round(12 * share))):
             yield operator, {"b": upto(1, 65_536), "h": upto(64, 16_384, 8)}
+    for kind, count in _UNUSUAL.items():
+        for _ in range(max(1, round(count * share))):
+            yield "convolution", _unusual(kind, upto, draw)
+
+
+def _unusual(kind: str, upto: Callable[..., int], draw: random.Random) -> Shape:
+    """Return a convolution of a kind of `_UNUSUAL`."""
+    shape = {"b": upto(1, 64), "groups": 1, "edges": 1, "stride": 1}
+    if kind == "one edge":
+        into, out = upto(16, 1024, 8), upto(16, 1024, 8)
+        shape |= {"kernel_size": draw.choice((2, 3, 3, 10)), "input_size": upto(64, 16_000)}
+        shape["stride"] = draw.choice((1, 2, 5))
+    elif kind == "positions":
+        into = out = 16 * upto(16, 64, 4)
+        shape |= {"groups": 16, "kernel_size": 128, "input_size": upto(50, 1500)}
+    else:
+        groups = draw.choice((2, 4, 8, 32))
+        into = out = groups * upto(4, 64, 4)
+        shape |= {"groups": groups, "edges": 2, "kernel_size": 3, "input_size": upto(7, 112)}
+        shape["stride"] = draw.choice((1, 1, 2))
+    return {**shape, "input_channel": into, "output_channel": out, "padding": shape["kernel_size"] // 2}
 
 
 def operation(operator: str, shape: Shape, precision: str, device: torch.device) -> Call | None:
@@ -83,8 +107,9 @@ def operation(operator: str, shape: Shape, precision: str, device: torch.device)
     if inputs is not None:
         sizes = [tuple(s[letter] for letter in letters) for letters in inputs]
     elif operator == "convolution":
-        channels, size, kernel = s["input_channel"], s["input_size"], s["kernel_size"]
-        sizes = [(s["b"], channels, size, size), (s["output_channel"], channels, kernel, kernel)]
+        channels, edges, groups = s["input_channel"], s.get("edges", 2), s.get("groups", 1)
+        weights = (s["output_channel"], channels // groups, *[s["kernel_size"]] * edges)
+        sizes = [(s["b"], channels, *[s["input_size"]] * edges), weights]
     else:
         sizes = [(s["b"], s["h"])] * 2
     if sum(map(math.prod, sizes)) * dtype.itemsize > _BYTES_MOST * _LARGEST[device.type]:
@@ -94,7 +119,9 @@ def operation(operator: str, shape: Shape, precision: str, device: torch.device)
     calls: dict[str, Call] = {
         "linear": lambda: functional.linear(x, more[0]),
         "batched_matmul": lambda: torch.bmm(x, more[0]),
-        "convolution": lambda: functional.conv2d(x, more[0], stride=s["stride"], padding=s["padding"]),
+        "convolution": lambda: (functional.conv1d if edges == 1 else functional.conv2d)(
+            x, more[0], stride=s["stride"], padding=s["padding"], groups=groups
+        ),
         "attention": lambda: functional.scaled_dot_product_attention(x, more[0], more[1]),
         "layer_norm": lambda: functional.layer_norm(x, (s["h"],)),
         "softmax": lambda: torch.softmax(x, -1),

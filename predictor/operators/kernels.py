@@ -97,11 +97,16 @@ def _product(rows: Any, operator: str) -> tuple[OperatorKind, Array]:
 
 def _convolution(rows: Any, _operator: str) -> tuple[OperatorKind, Array]:
     names = ("b", "input_channel", "output_channel", "kernel_size", "input_size", "stride", "padding")
-    b, channels, n, kernel, size, stride, padding = _columns(rows, *names)
-    pixels = ((size + 2 * padding - kernel) // stride + 1) ** 2
-    taps = kernel**2
-    read = b * channels * size**2 + channels * n * taps
-    columns = (b, pixels, n, channels * taps, np.ones_like(b), taps, read, b * n * pixels)
+    b, channels, outputs, kernel, size, stride, padding = _columns(rows, *names)
+    # Tables of others tell of convolutions over images alone, and of none in groups.
+    groups, edges = (
+        np.nan_to_num(rows[name].to_numpy(float), nan=usual) if name in rows else np.full_like(b, usual)
+        for name, usual in (("groups", 1.0), ("edges", 2.0))
+    )
+    pixels = ((size + 2 * padding - kernel) // stride + 1) ** edges
+    taps, n, k = kernel**edges, outputs / groups, channels / groups
+    read = b * channels * size**edges + k * outputs * taps
+    columns = (b, pixels, n, k * taps, groups, taps, read, b * outputs * pixels)
     return "convolution", np.stack(columns, 1)
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -15,7 +16,9 @@ from accel_platform.backends.probes import PROBES
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.workloads.cost import cost_of
+from accel_platform.workloads.operators import trace_module
 from factories import event, result
+from predictor.operators import kernels
 from predictor.operators.kernels import load_kernels
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
@@ -58,6 +61,38 @@ def test_swept_kernels_have_the_shape_that_the_predictor_reads(tmp_path: Path) -
     kinds = {"linear", "batched_matmul", "convolution", "attention", "layer_norm", "softmax", "elementwise"}
     assert set(tables) == kinds
     assert sum(len(table.light_ms) for table in tables.values()) == len(rows)
+
+
+def test_swept_convolutions_are_read_as_those_of_models_are_traced() -> None:
+    drawn = [shape for operator, shape in gpu_kernels.shapes(1.0, share=0.2) if operator == "convolution"]
+    assert {(shape.get("edges", 2), shape.get("groups", 1) > 1) for shape in drawn} == {
+        (edges, grouped) for edges in (1, 2) for grouped in (False, True)
+    }
+    rows = pd.DataFrame([{name: shape.get(name) for name in gpu_kernels.DIMENSIONS} for shape in drawn])
+    _, dimensions = kernels._convolution(rows.assign(b=2), "convolution")
+    for shape, read in zip(drawn, dimensions, strict=True):
+        one = torch.nn.Conv1d if shape.get("edges") == 1 else torch.nn.Conv2d
+        channels, size = shape["input_channel"], shape["input_size"]
+        with torch.device("meta"):
+            layer = one(channels, shape["output_channel"], shape["kernel_size"], stride=shape["stride"],
+                        padding=shape["padding"], groups=shape.get("groups", 1), bias=False)  # fmt: skip
+
+        class Named(torch.nn.Module):
+            def __init__(self, layer: torch.nn.Module = layer) -> None:
+                super().__init__()
+                self.layer = layer
+
+            def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+                return {"out": self.layer(x)}
+
+        place = (channels, *[size] * shape.get("edges", 2))
+
+        def batch_of(items: int, place: tuple[int, ...] = place) -> dict[str, torch.Tensor]:
+            return {"x": torch.empty(items, *place, device="meta")}
+
+        profile = trace_module("one", Named(), batch_of)
+        [traced] = [operator for operator in profile.of_two if operator.kind == "convolution"]
+        assert tuple(read) == pytest.approx(traced.dimensions), shape
 
 
 def test_the_same_shapes_are_drawn_each_time() -> None:
