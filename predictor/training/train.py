@@ -94,7 +94,7 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     notify(f"{rows} cases of {len(_families(samples))} families at snapshot {snapshot_id[:12]}")
     dataset_sha256 = _dataset_sha256(samples, training_set.failed)
     manifest = None if serving is None else artifact.load_manifest(settings, serving.predictor_id)
-    if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (dataset_sha256, lightgbm.__version__):
+    if serving and manifest and _would_fit_again(manifest, dataset_sha256):
         same = "on exactly these data" if manifest.snapshot_id != snapshot_id else "at this very snapshot"
         notify(f"the predictor in service was trained {same}: kept")
         sharing.share(settings, log, serving.predictor_id)
@@ -144,9 +144,19 @@ class FittedGroup(NamedTuple):
 def attach_holdouts(settings: Settings, predictor: Predictor) -> TrainedPredictor:
     """Return a stored predictor with its held-out errors, or without where other code made them."""
     manifest = artifact.load_manifest(settings, predictor.predictor_id)
-    if (manifest.code_sha256, manifest.lightgbm) != (fitting_code_sha256(), lightgbm.__version__):
+    if not _fits_alike(manifest):
         return TrainedPredictor(predictor, {})
     return TrainedPredictor(predictor, artifact.load_holdout(settings, predictor.predictor_id, predictor))
+
+
+def _fits_alike(manifest: Manifest) -> bool:
+    """Return whether the code here would fit equal models to the data of a predictor."""
+    return (manifest.code_sha256, manifest.lightgbm) == (fitting_code_sha256(), lightgbm.__version__)
+
+
+def _would_fit_again(manifest: Manifest, dataset_sha256: str) -> bool:
+    """Return whether training on these data would yield the predictor again."""
+    return manifest.dataset_sha256 == dataset_sha256 and _fits_alike(manifest)
 
 
 def fitted_groups(before: TrainedPredictor, manifest: Manifest) -> dict[str, FittedGroup]:
@@ -313,7 +323,7 @@ def _refused_before(
             manifest = artifact.load_manifest(settings, name)
         except artifact.ArtifactRejected:
             continue
-        if (manifest.dataset_sha256, manifest.lightgbm) != (dataset_sha256, lightgbm.__version__):
+        if not _would_fit_again(manifest, dataset_sha256):
             continue
         again = f"somebody went back from it: `accel predictor rollback {name}` puts it into service"
         reason = again if name in rolled_back else refusal_reason(log, name)

@@ -160,6 +160,20 @@ def test_training_twice_on_equal_data_keeps_the_predictor_and_tells_once(
     assert len(list(EventLog.open(settings).read(types={"PredictorTrained"}))) == 1
 
 
+def test_other_code_trains_again_on_equal_data(
+    trained: tuple[Settings, TrainingReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, report = trained
+    upgraded = Settings(home=tmp_path / "home")
+    shutil.copytree(settings.home, upgraded.home)
+    for module in ("train", "artifact"):
+        monkeypatch.setattr(f"predictor.training.{module}.fitting_code_sha256", lambda: "1" * 64)
+    again = train(upgraded, EventLog.open(upgraded))
+    assert (again.new, again.promoted) == (True, True)
+    assert again.predictor_id != report.predictor_id
+    assert train(upgraded, EventLog.open(upgraded)).new is False
+
+
 @pytest.mark.slow
 def test_training_is_deterministic(trained: tuple[Settings, TrainingReport], tmp_path: Path) -> None:
     settings, report = trained
