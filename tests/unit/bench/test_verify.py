@@ -154,6 +154,8 @@ def test_the_reference_of_a_large_batch_is_whole_where_items_depend_on_one_anoth
         "all pairs": (lambda x: {"hidden": 2 * x, "likeness": x @ x.T}, False),
         "mean of the batch": (lambda x: {"hidden": x - x.mean(dim=0)}, False),
         "sum over the batch": (lambda x: {"loss": x.sum(dim=0)}, False),
+        "a number for all": (lambda x: {"hidden": 2 * x, "loss": x.sum()}, False),
+        "as many rows always": (lambda x: {"hidden": 2 * x, "codes": x.new_ones(3)}, False),
     }
     for name, (model, independent) in models.items():
         built = _build_reference(model, inputs, 64)
