@@ -48,7 +48,7 @@ def running(
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=60)
+                process.wait(timeout=60 * PATIENCE)
             for left in started:
                 with suppress(psutil.NoSuchProcess):
                     left.kill()

@@ -101,7 +101,7 @@ def test_what_is_measured_in_a_mode_is_missing_in_no_other(home: Path) -> None:
 def test_two_processes_train_together(home: Path) -> None:
     options = ("--models", "bert-tiny", "--hardware", "cpu", "--mode", "training", "--nproc", "2", "--missing")
     command = [sys.executable, "-m", "accel_platform", "bench", "run", "--home", str(home), *SHORT, *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     [row] = json.loads(done.stdout)["results"]
     assert row["status"] == "ok", row["reason"]

@@ -210,22 +210,22 @@ SMALL = ("--models", "BERT-tiny", "--sequence-length", "16", "--effort", "quick"
 def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
     options = (*SMALL, "--hardware", "onnxruntime", "--batch-sizes", "1,2")
     first = accel(world.settings.home, *options, "--json")
-    output, progress = first.communicate(timeout=120)
+    output, progress = first.communicate(timeout=360)
     assert first.returncode == 0, progress
     answer = json.loads(output)
     assert answer["ok"] == 2
     assert len(answer["results"]) == 2
     assert all(row["latency_p50_ms"] > 0 and row["status"] == "ok" for row in answer["results"])
     again = accel(world.settings.home, *options, "--missing")
-    output, progress = again.communicate(timeout=120)
+    output, progress = again.communicate(timeout=360)
     assert again.returncode == 0
     assert "All 2 cells are measured already." in progress
     dry = accel(world.settings.home, *options[:-1], "1,2,4", "--missing", "--dry-run", "--json")
-    rows = json.loads(dry.communicate(timeout=60)[0])
+    rows = json.loads(dry.communicate(timeout=180)[0])
     assert [row["state"] for row in rows] == ["measured already"] * 2 + ["to measure"]
     assert [row["estimate_from"] for row in rows] == [None, None, "effort limits"]
     dry = accel(world.settings.home, *options, "--dry-run")
-    output, progress = dry.communicate(timeout=60)
+    output, progress = dry.communicate(timeout=180)
     assert output.count("earlier result") == 2
     assert "for 2 cells: 2 by earlier results" in progress
 
@@ -244,7 +244,7 @@ def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
 )
 def test_the_command_says_what_is_wrong(tmp_path: Path, arguments: tuple[str, ...], code: int, words: str) -> None:
     process = accel(tmp_path, *arguments)
-    _, progress = process.communicate(timeout=60)
+    _, progress = process.communicate(timeout=180)
     assert process.returncode == code
     assert words in progress
     assert "Traceback" not in progress
@@ -266,8 +266,8 @@ def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: Wor
     wait_for_segment(world.log, 2, process)
     left_over = workers(process.pid)
     process.send_signal(signal_)
-    _, progress = process.communicate(timeout=30)
-    _, alive = psutil.wait_procs(left_over, timeout=10)
+    _, progress = process.communicate(timeout=90)
+    _, alive = psutil.wait_procs(left_over, timeout=30)
     assert alive == []
     kept = [event for event in world.log.read() if event.type == "ResultRecorded"]
     assert len(kept) >= 2
@@ -281,7 +281,7 @@ def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: Wor
         assert finished == []
     # The last run goes on from there, and then there is none to go on with.
     rest = accel(world.settings.home, "--resume", "--json", "--label", "note=rest")
-    output, progress = rest.communicate(timeout=120)
+    output, progress = rest.communicate(timeout=360)
     assert rest.returncode == 0, progress
     assert f"{4 - len(kept)} cells are left" in progress
     assert json.loads(output)["ok"] == 4 - len(kept)
@@ -289,7 +289,7 @@ def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: Wor
     assert resumed.plan["effort"]["name"] == "quick"
     assert resumed.labels.items() >= {"branch": "main", "note": "rest"}.items()
     again = accel(world.settings.home, "--resume")
-    assert "nothing to resume" in again.communicate(timeout=60)[1]
+    assert "nothing to resume" in again.communicate(timeout=180)[1]
 
 
 def result_of(event: Event) -> Any:

@@ -116,7 +116,7 @@ def test_a_check_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 def accel(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "accel_platform", "bench", "coverage", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=360, check=False)
 
 
 def test_the_command_reports_what_is_on_record(home: Path, log: EventLog, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_two_processes_appending_the_same_runs_leave_each_once(settings: Setting
         assert writer.stdin is not None
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    written = [int(writer.communicate(timeout=60)[0]) for writer in writers]
+    written = [int(writer.communicate(timeout=180)[0]) for writer in writers]
     assert sum(written) == 100
     assert sum(1 for _ in EventLog.open(settings).read()) == 300
 

@@ -77,7 +77,7 @@ CONFIG = {
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=10).status_code < 500
+        return httpx.get(url, timeout=30).status_code < 500
     except httpx.TransportError:
         return False
 
@@ -90,7 +90,7 @@ def test_the_graph_runs_in_dagster_dev_and_a_started_service_answers_from_what_i
         def ask(query: str, **variables: Any) -> Any:
             assert process.poll() is None, log.read_text()[-4000:]
             url = f"http://127.0.0.1:{port}/graphql"
-            answer = httpx.post(url, json={"query": query, "variables": variables}, timeout=60).json()
+            answer = httpx.post(url, json={"query": query, "variables": variables}, timeout=180).json()
             assert "errors" not in answer, answer
             return answer["data"]
 
@@ -131,10 +131,10 @@ def test_accel_ui_brings_both_up_follows_log_and_inbox_and_takes_both_down(tmp_p
     with running(command, log, ACCEL_INBOX=str(inbox)) as process:
         ready = f"Open http://127.0.0.1:{pages}"
         wait_for("both", 120, lambda: ready in log.read_text() or process.poll() is not None, log)
-        assert httpx.get(f"http://127.0.0.1:{pages}/server_info", timeout=30).json()["dagster_version"]
+        assert httpx.get(f"http://127.0.0.1:{pages}/server_info", timeout=90).json()["dagster_version"]
         _check_what_runs_by_itself(f"http://127.0.0.1:{pages}/graphql", log)
         # Nothing has been measured in this home yet: the knowledge packs answer.
-        fresh = httpx.get(f"http://127.0.0.1:{service}/health", timeout=30)
+        fresh = httpx.get(f"http://127.0.0.1:{service}/health", timeout=90)
         assert fresh.status_code == 200
         assert fresh.json()["knowledge_problems"] == {}
         assert fresh.json()["results"] > 10_000
@@ -163,8 +163,8 @@ def test_accel_ui_brings_both_up_follows_log_and_inbox_and_takes_both_down(tmp_p
         assert rows == [{"model_id": "gpt2", "latency_mean_ms": 5.5, "source_path": str(inbox / "card.json")}]
         started = family(process)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=90) == 130
-        _, alive = psutil.wait_procs(started[1:], timeout=5)
+        assert process.wait(timeout=270) == 130
+        _, alive = psutil.wait_procs(started[1:], timeout=15)
         assert alive == []
     # Where its code location ends in the middle of a sensor's tick, Dagster's daemon logs errors: not to the user.
     assert "Traceback" not in log.read_text()
@@ -174,7 +174,7 @@ def _check_what_runs_by_itself(url: str, log: Path) -> None:
     """Dagster's daemons are alive, and every sensor and schedule is on."""
 
     def ask(query: str) -> Any:
-        answer = httpx.post(url, json={"query": query}, timeout=60).json()
+        answer = httpx.post(url, json={"query": query}, timeout=180).json()
         assert "errors" not in answer, answer
         return answer["data"]
 
@@ -231,7 +231,7 @@ def _check_what_the_pages_show(nodes: list[dict[str, Any]]) -> None:
 def _check_the_service(home: Path, log: Path) -> None:
     port = free_port()
     command = [ACCEL, "serve", "--port", str(port), "--home", str(home)]
-    with running(command, log), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as service:
+    with running(command, log), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=90) as service:
         wait_for("the service", 180, lambda: _answers(f"http://127.0.0.1:{port}/health"), log)
         health = service.get("/health")
         assert health.status_code == 200, health.text

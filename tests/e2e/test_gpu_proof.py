@@ -25,7 +25,7 @@ QUICK = ("memory", "clocks", "kernels", "campaign", "predictions")
 def _prove(out: Path, *options: str, fails: bool = False) -> str:
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "gpu_proof.py"), "--out", str(out), *options]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=2700)
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
     return done.stderr if fails else done.stdout
 

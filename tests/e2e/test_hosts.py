@@ -77,7 +77,7 @@ class Postgres:
 
     def _do(self, program: str, *arguments: str) -> None:
         command = [str(self._binaries / program), "-D", str(self._data), *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", timeout=60, **self._user)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", timeout=180, **self._user)
 
 
 class World:
@@ -219,7 +219,7 @@ def test_of_hosts_that_start_at_once_on_an_empty_database_one_creates_the_tables
             assert not host.done()
             assert sqlalchemy.inspect(other).get_table_names() == []
             other.invalidate()  # as of a host that was killed
-        host.result(timeout=60)
+        host.result(timeout=180)
     assert "runs" in sqlalchemy.inspect(empty).get_table_names()
     empty.dispose()
     server.dispose()
@@ -345,7 +345,7 @@ def test_what_is_cancelled_stops_measuring(world: World) -> None:
     [record] = world.runs(in_pages)
     url = f"http://127.0.0.1:{world.pages}/graphql"
     asked = {"query": TERMINATE, "variables": {"id": record.dagster_run.run_id}}
-    answer = httpx.post(url, json=asked, timeout=30).json()
+    answer = httpx.post(url, json=asked, timeout=90).json()
     assert answer["data"]["terminateRun"]["__typename"] == "TerminateRunSuccess", answer
     _gone(world, child)
     request = world.closed(in_pages)

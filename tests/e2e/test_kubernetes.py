@@ -197,7 +197,7 @@ def test_what_is_cancelled_stops_measuring_and_in_the_pages_its_job_is_deleted(w
     [job] = world.jobs_of(in_pages)
     name = str(job["metadata"]["name"])
     asked = {"query": TERMINATE, "variables": {"id": name.removeprefix("dagster-run-")}}
-    answer = httpx.post(f"http://127.0.0.1:{world.pages}/graphql", json=asked, timeout=60).json()
+    answer = httpx.post(f"http://127.0.0.1:{world.pages}/graphql", json=asked, timeout=180).json()
     assert answer["data"]["terminateRun"]["__typename"] == "TerminateRunSuccess", answer
     wait_for("the job to be deleted", 60, lambda: name not in world.cluster.jobs, world.said)
     assert world.cluster.pods[name].deleted

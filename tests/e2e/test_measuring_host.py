@@ -41,13 +41,13 @@ def measuring(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(home), str(REPOSITORY)],
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=360,
     )
     venv.create(home / "env", symlinks=True)
     python = home / "env" / "bin" / "python"
     [wheel] = home.glob("*.whl")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", "--quiet"]
-    subprocess.run([*pip, str(wheel)], check=True, timeout=120)
+    subprocess.run([*pip, str(wheel)], check=True, timeout=360)
     target = TargetHost(f"{sys.version_info[0]}.{sys.version_info[1]}", f"linux_{platform.machine()}", {})
     [packages] = (home / "env").glob("lib/python*/site-packages")
     for needed in (*map(distribution, measuring_packages(["cpu"], target)), *_torch_and_what_it_needs()):
@@ -60,7 +60,7 @@ def measuring(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _run(command: Sequence[str], folder: Path, *, fails: int = 0) -> str:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("ACCEL_", "DAGSTER_", "PYTHONPATH"))}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == fails, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout if not fails else done.stderr

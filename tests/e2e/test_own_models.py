@@ -38,7 +38,7 @@ def _accel(folder: Path, *words: str) -> Any:
         env={**os.environ, "ACCEL_HOME": str(folder / "home")},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert "Traceback" not in done.stderr

@@ -106,6 +106,6 @@ def _run(command: str, directory: Path, environment: dict[str, str]) -> subproce
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )

@@ -75,7 +75,7 @@ class Workspace:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         command = ["bash", "-e", "-o", "pipefail", "-c", script]
         return subprocess.run(command, cwd=self.path, env={**clean, "PATH": path, **environment},
-                              capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
+                              capture_output=True, text=True, timeout=900, check=False)  # fmt: skip
 
 
 def github(workspace: Workspace, commit: str, *steps: str, code: int = 0) -> None:

@@ -39,7 +39,7 @@ class Distributions:
 def _build(source: Path, output: Path, *options: str) -> Distributions:
     """Without options, the wheel is made from the source distribution."""
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), *options, str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=360)
     assert done.returncode == 0, done.stdout + done.stderr
     [wheel], [sdist] = output.glob("*.whl"), output.glob("*.tar.gz")
     return Distributions(wheel, sdist)
@@ -65,7 +65,7 @@ def accel(tmp_path_factory: pytest.TempPathFactory, built: Distributions) -> Pat
     venv.create(home, symlinks=True)
     python = home / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", "--quiet"]
-    subprocess.run([*pip, str(built.wheel)], check=True, timeout=120)
+    subprocess.run([*pip, str(built.wheel)], check=True, timeout=360)
     [packages] = home.glob("lib/python*/site-packages")
     for needed in _dependencies():
         for name in {file.parts[0] for file in needed.files or ()} - {"..", "__pycache__"}:
@@ -99,7 +99,7 @@ def _run(folder: Path, *command: str) -> str:
         name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DAGSTER_", "PYTHONPATH"))
     }
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -178,7 +178,7 @@ def test_the_pages_and_the_service_run_in_this_folder(accel: Path, folder: Path,
         wait_for("accel ui", 120, lambda: "asset graph" in log.read_text() or process.poll() is not None, log)
         assert process.poll() is None, log.read_text()
         question = {"model": "bert-base-uncased", "batch_size": 4, "sequence_length": 128}
-        answer = httpx.post(f"http://127.0.0.1:{service}/recommend", json=question, timeout=60)
+        answer = httpx.post(f"http://127.0.0.1:{service}/recommend", json=question, timeout=180)
         assert answer.status_code == 200, answer.text
         assert answer.json()["recommendations"]
         entries = wait_for("the code locations", 60, lambda: _locations(pages), log)
@@ -187,7 +187,7 @@ def test_the_pages_and_the_service_run_in_this_folder(accel: Path, folder: Path,
 
 def _locations(port: int) -> dict[str, str] | None:
     """Each code location's name with its type, once all are loaded."""
-    answer = httpx.post(f"http://127.0.0.1:{port}/graphql", json={"query": LOCATIONS}, timeout=30).json()
+    answer = httpx.post(f"http://127.0.0.1:{port}/graphql", json={"query": LOCATIONS}, timeout=90).json()
     entries: list[dict[str, Any]] = answer["data"]["workspaceOrError"]["locationEntries"]
     if not entries or any(entry["locationOrLoadError"] is None for entry in entries):
         return None
