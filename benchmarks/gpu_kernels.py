@@ -26,7 +26,7 @@ DIMENSIONS = (
     *("b", "m", "n", "k", "h", "kv", "input_channel", "output_channel", "kernel_size", "input_size", "stride"),
     *("padding", "groups", "edges"),
 )
-"""Of a convolution `groups` is 1 where null, and `edges`, the dimensions of its inputs besides channels, are 2."""
+"""Dimensions of operators. Convolutions have 1 of `groups` and 2 `edges` (dimensions besides channels) where null."""
 _LARGEST = {"cuda": 1.0, "cpu": 0.125}
 """Share of each dimension's range that a stand-in takes, because it is so much slower."""
 _COUNT = {"linear": 120, "batched_matmul": 50, "convolution": 70, "attention": 60, "layer_norm": 30, "softmax": 30}

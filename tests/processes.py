@@ -62,11 +62,11 @@ needs_a_quiet_machine = pytest.mark.skipif(
 
 
 PATIENCE = 3
-"""How much slower a machine may be that runs several tests at once, or that others use, too."""
+"""Factor that a machine may be slower by, because it runs several tests at once or others use it, too."""
 
 
 def wait_for(what: str, seconds: float, found: Callable[[], Any], log: Path) -> Any:
-    """What `found` answers, once it answers something; if it never does, the test fails with what the process said.
+    """Return what `found` answers, once it answers something; else fail the test with what the process said.
 
     `seconds` are those of a quiet machine. A limit that is itself promised has to be asserted beside it.
     """

@@ -113,7 +113,7 @@ def test_a_stopped_run_leaves_no_browser(home: Path, signal_: int) -> None:
     finally:
         os.kill(process.pid, signal_)
         process.wait(30)
-    _, alive = psutil.wait_procs(browser, timeout=30)
+    _, alive = psutil.wait_procs(browser, timeout=10)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
 
 

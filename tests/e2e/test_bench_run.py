@@ -267,7 +267,7 @@ def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: Wor
     left_over = workers(process.pid)
     process.send_signal(signal_)
     _, progress = process.communicate(timeout=90)
-    _, alive = psutil.wait_procs(left_over, timeout=30)
+    _, alive = psutil.wait_procs(left_over, timeout=10)
     assert alive == []
     kept = [event for event in world.log.read() if event.type == "ResultRecorded"]
     assert len(kept) >= 2

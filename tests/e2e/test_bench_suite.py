@@ -200,7 +200,7 @@ def test_a_stopped_suite_keeps_what_it_has_and_says_how_to_go_on(tmp_path: Path)
     assert process.returncode == 130
     assert "the same command with --missing continues" in progress
     assert "Traceback" not in progress
-    assert psutil.wait_procs(left_over, timeout=30)[1] == []
+    assert psutil.wait_procs(left_over, timeout=10)[1] == []
 
 
 def test_a_bad_suite_ends_with_one_line(tmp_path: Path) -> None:

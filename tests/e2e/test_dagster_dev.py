@@ -164,7 +164,7 @@ def test_accel_ui_brings_both_up_follows_log_and_inbox_and_takes_both_down(tmp_p
         started = family(process)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=270) == 130
-        _, alive = psutil.wait_procs(started[1:], timeout=15)
+        _, alive = psutil.wait_procs(started[1:], timeout=5)
         assert alive == []
     # Where its code location ends in the middle of a sensor's tick, Dagster's daemon logs errors: not to the user.
     assert "Traceback" not in log.read_text()

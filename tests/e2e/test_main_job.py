@@ -57,7 +57,7 @@ def test_stopped_half_way_it_goes_on_serves_and_the_next_run_measures_nothing(tm
         first.send_signal(signal.SIGINT)
         assert first.wait(timeout=90) == 130, log.read_text()
         assert len(started) > 1
-        _, alive = psutil.wait_procs(started[1:], timeout=15)
+        _, alive = psutil.wait_procs(started[1:], timeout=5)
         assert alive == []
     assert "the same command continues" in log.read_text()
     kept = len(_measured(log))
@@ -110,7 +110,7 @@ def test_stopped_while_it_measures_beside_the_service_it_leaves_no_process(tmp_p
         started = family(first)
         first.send_signal(signal.SIGTERM)
         assert first.wait(timeout=180) == 0, log.read_text()
-        _, alive = psutil.wait_procs(started[1:], timeout=15)
+        _, alive = psutil.wait_procs(started[1:], timeout=5)
         assert alive == []
 
 
