@@ -27,7 +27,7 @@ import httpx
 import psutil
 import pytest
 import sqlalchemy
-from processes import family, free_port, running, wait_for
+from processes import PATIENCE, family, free_port, running, wait_for
 
 from accel_platform.bench.requests.lifecycle import REQUEST_LABEL, Request, Requests, close, request_benchmark
 from accel_platform.errors import AccelError
@@ -285,13 +285,13 @@ def test_a_run_that_is_killed_and_a_log_that_cannot_be_written_are_tried_again(w
     run.kill()
     _gone(world, run)
 
-    world.measuring(asked, attempt=2, seconds=FREE_S)
+    world.measuring(asked, attempt=2, seconds=FREE_S / PATIENCE)
     with _not_writable(world, "full"):
         wait_for("the second run to fail", 120, lambda: _statuses(world, asked)[1:] == ["FAILURE"], world.said)
         time.sleep(6)
         assert world.request(asked).attempts == 2  # what cannot be written down does not begin
 
-    child = world.measuring(asked, attempt=3, seconds=FREE_S)
+    child = world.measuring(asked, attempt=3, seconds=FREE_S / PATIENCE)
     child.kill()
     request = world.closed(asked)
     # One cell was measured in the first attempt, and is not measured again; the other's process was killed.
@@ -308,7 +308,7 @@ def test_a_run_outlives_its_code_server_and_a_restart_of_postgresql(world: World
     with _not_writable(world, "read-only"):
         wait_for("the run to fail", 60, lambda: _statuses(world, asked) == ["FAILURE"], world.said)
 
-    world.measuring(asked, attempt=2, seconds=FREE_S)
+    world.measuring(asked, attempt=2, seconds=FREE_S / PATIENCE)
     world.hosts["cpu"].kill()
     world.postgres.stop()
     time.sleep(2)
@@ -331,7 +331,9 @@ def test_a_host_that_vanishes_while_it_measures_is_given_up_and_its_device_is_fr
         for process in lost:
             with suppress(psutil.NoSuchProcess):  # it ended because the one before it did
                 end(process)
-    wait_for("the run to be given up", FREE_S + 5, lambda: _statuses(world, asked) == ["FAILURE"], world.said)
+    wait_for(
+        "the run to be given up", (FREE_S + 5) / PATIENCE, lambda: _statuses(world, asked) == ["FAILURE"], world.said
+    )
     assert time.monotonic() - lost_at <= FREE_S
     world.hosts["cpu"] = world.serve("cpu")
     request = world.closed(asked)
