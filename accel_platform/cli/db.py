@@ -94,6 +94,7 @@ def stats(
     from accel_platform.events import EventLog
     from accel_platform.settings import SnapshotSettings
     from accel_platform.warehouse.layers import current
+    from accel_platform.warehouse.publish import holds
     from accel_platform.warehouse.reader import Reader
 
     settings = settings_for(home, as_of)
@@ -113,7 +114,7 @@ def stats(
         results = Reader(settings).rows(
             "SELECT provenance, status, count(*) AS results FROM results GROUP BY ALL ORDER BY ALL"
         )
-    up_to_date = projection is not None and projection.snapshot_id == snapshot.id
+    up_to_date = projection is not None and holds(projection, log, snapshot)
     if wants_json(as_json, format_):
         tables = (
             {"snapshot_id": projection.snapshot_id, "up_to_date": up_to_date, "rows": rows, "results": results}

@@ -23,6 +23,7 @@ from accel_platform.cli.options import (
 )
 from accel_platform.cli.output import (
     choose_format,
+    follow_log,
     note,
     print_json,
     print_table,
@@ -172,8 +173,8 @@ def detect(output: Output = None, format_: FileFormat = None, home: Home = None,
     from accel_platform.events import EventLog
     from accel_platform.hardware.cpu import usable_cores
 
-    inventory = look()
-    log = EventLog.open(settings_for(home))
+    inventory, settings = look(), settings_for(home)
+    log = EventLog.open(settings)
     appended = log.append(inventory.events()) if log.snapshot().segments else None
     kind, threads = choose_format(as_json, format_, output), usable_cores()
     devices = [
@@ -197,3 +198,5 @@ def detect(output: Output = None, format_: FileFormat = None, home: Home = None,
     document = {"host_id": inventory.host_id, "host": host, "devices": devices}
     write_answer(short if kind in PEOPLE else devices, kind, output, title="Hardware of this host", document=document)
     note(f"Recorded as {appended.segment}." if appended else "Nothing is recorded here yet, so this is not either.")
+    if appended:
+        follow_log(settings)

@@ -29,6 +29,7 @@ def status(home: Home = None, as_json: Json = False, format_: OutputFormat = For
     from accel_platform.events import EventLog
     from accel_platform.knowledge.cards import SOURCE_PREFIX
     from accel_platform.warehouse.layers import current
+    from accel_platform.warehouse.publish import holds
     from accel_platform.warehouse.reader import Reader
     from predictor.calibration.conformal import MIN_GROUPS
     from predictor.calibration.cross_validation import MIN_SAMPLES
@@ -37,7 +38,7 @@ def status(home: Home = None, as_json: Json = False, format_: OutputFormat = For
     settings = settings_for(home)
     log = EventLog.open(settings)
     snapshot, projection = log.snapshot(), current(settings)
-    tables: dict[str, Any] = {"up_to_date": projection is not None and projection.snapshot_id == snapshot.id}
+    tables: dict[str, Any] = {"up_to_date": projection is not None and holds(projection, log, snapshot)}
     if projection is not None:
         reader = Reader(settings)
         tables |= reader.rows(_RESULTS, [SOURCE_PREFIX])[0] | reader.rows(_OPEN)[0]

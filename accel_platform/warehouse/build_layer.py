@@ -83,6 +83,13 @@ def schema_id() -> str:
     return hashlib.sha256("\0".join([repr(versions), _EVENTS, *views, *tables]).encode()).hexdigest()[:16]
 
 
+@cache
+def source_types() -> frozenset[str]:
+    """Return the types of events that tables other than `events` are made of: those that their SQL names."""
+    sql = " ".join(table_sql(table) for table in (*PER_EVENT, *DERIVED) if table != "events")
+    return frozenset(name for name in PAYLOADS if f"'{name}'" in sql)
+
+
 def fill_layer(
     path: Path,
     log: EventLog,

@@ -109,6 +109,20 @@ def bring_up_to_date(settings: Settings, *, progress: Progress | None = None) ->
         refresh(settings, progress=progress)
 
 
+def holds(projection: Projection, log: EventLog, snapshot: Snapshot) -> bool:
+    """Return whether the tables hold all of a snapshot that they are made of.
+
+    Events that only the table `events` shows, such as those of a training, may be missing.
+    """
+    if projection.snapshot_id == snapshot.id:
+        return True
+    known = segments_of(projection, log)
+    if known is None or known - snapshot.segments:
+        return False
+    missing = log.read(Snapshot(snapshot.segments - known), types=build_layer.source_types())
+    return next(missing, None) is None
+
+
 def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None = None) -> StagedProjection:
     """Build the tables for a snapshot (default: the log now), on top of those in service where possible.
 

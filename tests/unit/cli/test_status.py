@@ -6,13 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
+from accel_platform.backends.detect import Inventory
 from accel_platform.cli import app
 from accel_platform.events import EventLog
+from accel_platform.events.types import HostObserved, PredictorPromoted
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from factories import event, result, verification
+
+HOST = HostObserved(hostname="lab", os="Linux", cpu_model="Test CPU", cpu_cores_logical=2, memory_mib=1024.0)
 
 
 def _status(home: Path) -> dict[str, Any]:
@@ -46,3 +51,20 @@ def test_each_stage_names_the_next(tmp_path: Path) -> None:
                 for f in ("bert", "vit", "t5") for b in (1, 2, 4, 8)])  # fmt: skip
     refresh(settings)
     assert _status(settings.home)["next"].startswith("`accel train`")
+
+
+def test_tables_are_behind_only_what_they_are_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(home=tmp_path)
+    log = EventLog.open(settings)
+    log.append([event(result()), event(verification())])
+    refresh(settings)
+    log.append([event(PredictorPromoted(predictor_id="p", cause="trained", reason="the first"))])
+    stats = json.loads(CliRunner().invoke(app, ["db", "stats", "--json", "--home", str(tmp_path)]).stdout)
+    assert stats["warehouse"]["snapshot_id"] != stats["log"]["snapshot_id"]
+    assert stats["warehouse"]["up_to_date"]
+    assert _status(tmp_path)["tables"]["up_to_date"], "no table but `events` shows a promotion"
+    log.append([event(HOST)])
+    assert not _status(tmp_path)["tables"]["up_to_date"], "the table of hosts lacks one"
+    monkeypatch.setattr("accel_platform.backends.detect.detect", lambda: Inventory("host-here", HOST, ()))
+    assert CliRunner().invoke(app, ["detect", "--home", str(tmp_path)]).exit_code == 0
+    assert _status(tmp_path)["tables"]["up_to_date"], "`accel detect` brings in what it recorded"
