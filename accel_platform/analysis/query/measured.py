@@ -23,7 +23,9 @@ WHERE r.provenance = 'measured' AND r.precision IS NOT NULL AND r.batch_size IS 
 ORDER BY r.result_id
 """
 _DETAILS = """
-SELECT event_id, payload->>'$.noisy_reason' AS noisy_reason, samples_ns FROM events
+SELECT event_id, payload->>'$.noisy_reason' AS noisy_reason, samples_ns,
+    CAST(payload->>'$.environment.contention.others_share' AS DOUBLE) AS others_share
+FROM events
 WHERE event_id IN (SELECT unnest($ids))
 """
 
@@ -47,6 +49,8 @@ class ProcessResult:
     """Whether it waited for a core because other processes ran."""
     doubt: str | None = None
     """Why its own samples are in doubt, if they were read. Disagreement with other processes is no such reason."""
+    others_share: float | None = None
+    """Processor time of other processes over that of all cores, 0 to 1; None if not read or not recorded."""
     samples_ns: tuple[int, ...] = ()
 
 
@@ -103,4 +107,5 @@ def _grouped(rows: Sequence[Mapping[str, Any]]) -> MeasuredProcesses:
 def _detailed(process: ProcessResult, details: Mapping[str, Any]) -> ProcessResult:
     reason = details["noisy_reason"] if process.noisy else None
     doubt = reason if reason and not reason.startswith(DISAGREEMENT_PREFIX) else None
-    return replace(process, samples_ns=tuple(details["samples_ns"] or ()), doubt=doubt)
+    samples_ns = tuple(details["samples_ns"] or ())
+    return replace(process, samples_ns=samples_ns, doubt=doubt, others_share=details["others_share"])

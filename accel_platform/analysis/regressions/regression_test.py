@@ -43,6 +43,8 @@ MIN_PROCESSES_FOR_OWN_NOISE = 3
 MAX_SPIKE_DEVIATIONS = 5.0
 MAX_DISTURBANCE = 1.0
 """Largest relative change attributed to disturbance; disturbed processes were seen to take 1.7 times as long."""
+MAX_LOAD_DIFFERENCE = 0.15
+"""Share of all cores by which others may use more beside one side; more than `MAX_OTHERS_SHARE` disturbs a process."""
 MAX_NOISE = 0.25
 """Noise (relative change) above which the absence of a change cannot be concluded."""
 
@@ -188,7 +190,7 @@ def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
             return replace(decision, state="ok")
         needed = processes_needed(medians, effect=MAX_NOISE)
         return replace(decision, processes_needed=needed, reason=f"too noisy to tell a change by {MAX_NOISE:.0%}")
-    if (reason := _disturbance(before, after)) is not None:
+    if (reason := _disturbance(before, after, slower=found.ratio > 1)) is not None:
         return replace(decision, disturbed=True, reason=reason)
     if min(len(before), len(after)) >= MIN_PROCESSES_FOR_OWN_NOISE:
         noise = max(noise, estimate_comparison_noise(_medians_ns(before), _medians_ns(after)))
@@ -201,14 +203,26 @@ def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
     return replace(decision, state="suspicious", reason=uncertainty, processes_needed=max(needed, MIN_PROCESSES))
 
 
-def _disturbance(before: Sequence[ProcessResult], after: Sequence[ProcessResult]) -> str | None:
-    """Return why a change says nothing: other processes disturbed most of one side, and not of the other."""
-    counts = [sum(process.disturbed for process in side) for side in (before, after)]
-    mostly = [2 * count > len(side) for count, side in zip(counts, (before, after), strict=True)]
-    if mostly[0] == mostly[1]:
+def _disturbance(before: Sequence[ProcessResult], after: Sequence[ProcessResult], *, slower: bool) -> str | None:
+    """Return why a change says nothing: other processes disturbed most of one side and not of the other, or both but
+    the slower one by more."""
+    sides = {"baseline": before, "candidate": after}
+    counts = {name: sum(process.disturbed for process in side) for name, side in sides.items()}
+    mostly = [name for name, side in sides.items() if 2 * counts[name] > len(side)]
+    if len(mostly) == 1:
+        [name] = mostly
+        disturbed = f"{counts[name]} of {len(sides[name])} processes of the {name}"
+        return f"other processes disturbed {disturbed}: measure it again on a calm host"
+    was, now = (_others_share(side) for side in (before, after))
+    if not mostly or was is None or now is None or (now - was if slower else was - now) <= MAX_LOAD_DIFFERENCE:
         return None
-    name, count, side = ("baseline", counts[0], before) if mostly[0] else ("candidate", counts[1], after)
-    return f"other processes disturbed {count} of {len(side)} processes of the {name}: measure it again on a calm host"
+    return f"other processes used {was:.0%} of the processor before and {now:.0%} now: measure it again on a calm host"
+
+
+def _others_share(processes: Sequence[ProcessResult]) -> float | None:
+    """Return the median share of the processor that others used; None where no process recorded it."""
+    known = [process.others_share for process in processes if process.others_share is not None]
+    return median(known) if known else None
 
 
 def _uncertainty_reason(

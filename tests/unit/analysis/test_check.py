@@ -342,6 +342,13 @@ class TestRecorded:
         lab.run(NEW)
         assert lab.only().state == "ok"
 
+    def test_a_host_that_got_busier_is_no_regression(self, lab: Lab) -> None:
+        lab.runs(6, OLD, environment={"contention": {"others_share": 0.2, "waiting_share": 0.1}})
+        lab.runs(3, NEW, 1.4, environment={"contention": {"others_share": 0.6, "waiting_share": 0.1}})
+        found = lab.only()
+        assert (found.state, found.disturbed) == ("insufficient_data", True)
+        assert "used 20% of the processor before and 60% now" in str(found.reason)
+
     def test_a_shift_that_went_back_is_gone_after_three_results(self, lab: Lab) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)

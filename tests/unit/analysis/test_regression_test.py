@@ -254,3 +254,20 @@ def test_a_side_that_others_disturbed_decides_nothing() -> None:
     busy = [replace(one, disturbed=True) for one in calm]
     assert decide(SERIES, busy, [replace(one, disturbed=True) for one in slow], busy).state == "regressed"
     assert decide(SERIES, calm, [replace(one, disturbed=True) for one in calm[:3]], calm).state == "ok"
+
+
+def test_a_side_that_others_disturbed_more_decides_nothing_where_it_is_the_slower_one() -> None:
+    generator = random.Random(5)
+    before, slower = processes(generator, 8, disturbed=True), processes(generator, 3, 1.4, disturbed=True)
+
+    def state(share_before: float | None, share_now: float | None, *, exchanged: bool = False) -> tuple[str, bool]:
+        was = [replace(one, others_share=share_before) for one in (slower if exchanged else before)]
+        now = [replace(one, others_share=share_now) for one in (before[:3] if exchanged else slower)]
+        found = decide(SERIES, was, now, [*before, *was])
+        return found.state, found.disturbed
+
+    assert state(0.2, 0.6) == ("insufficient_data", True)
+    assert state(0.2, 0.3) == ("regressed", False), "a host that is always busy is compared with itself"
+    assert state(0.6, 0.2) == ("regressed", False), "it is slower with less beside it"
+    assert state(None, 0.6) == ("regressed", False), "older results did not record it"
+    assert state(0.6, 0.2, exchanged=True) == ("insufficient_data", True), "less load is no improvement"
