@@ -113,10 +113,11 @@ def build_answer(
     key = ranking(objective, spread)
     # The faster goes first where the objective tells none apart, as where no price is known.
     latency_key = ranking("latency", spread)
-    ranked = sorted(
-        remaining,
-        key=lambda r: (key(r), latency_key(r), r.latency_ms.p50, r.hardware, r.device_id or r.device or ""),
-    )
+
+    def merit(figures: Figures) -> tuple[float, float, float]:
+        return key(figures), latency_key(figures), figures.latency_ms.p50
+
+    ranked = sorted(remaining, key=lambda r: (*merit(r), r.hardware, r.device_id or r.device or ""))
     if len(ranked) > 1:
         missing = ((figures, missing_figure(objective, key(figures))) for figures in ranked)
         warnings += _said_once([(_label(of), f"{_label(of)}: {why}") for of, why in missing if why is not None])
@@ -133,14 +134,22 @@ def build_answer(
         sequence_length=query.sequence_length,
         output_tokens=query.output_tokens,
         recommendations=[
-            Recommendation(**vars(figures), rank=i, ranked_by=key(figures) if math.isfinite(key(figures)) else None)
-            for i, figures in enumerate(ranked, start=1)
+            Recommendation(**vars(figures), rank=rank, ranked_by=key(figures) if math.isfinite(key(figures)) else None)
+            for figures, rank in zip(ranked, _shared_ranks([merit(r) for r in ranked]), strict=True)
         ],
         excluded=[e for e in excluded if e.device is not None or e.hardware not in answered],
         warnings=list(dict.fromkeys(warnings)),
         snapshot_id=evidence.snapshot_id,
         predictor_id=state.predictor_id,
     )
+
+
+def _shared_ranks(ordered: Sequence[tuple[float, ...]]) -> list[int]:
+    """Return the rank of each sorted key from 1; equal keys share one, and the next is as if they had not."""
+    ranks: list[int] = []
+    for i, key in enumerate(ordered):
+        ranks.append(ranks[-1] if i and key == ordered[i - 1] else i + 1)
+    return ranks
 
 
 def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -> str | None:

@@ -129,7 +129,7 @@ class Figures(_Value):
 class Recommendation(Figures):
     """One way to run the model."""
 
-    rank: int = Field(ge=1, description="Rank by `ranked_by`, the smallest first.")
+    rank: int = Field(ge=1, description="Rank by `ranked_by`, the smallest first; equal figures share one.")
     ranked_by: float | None = Field(
         description="Unfavorable end of the objective: ms of a single batch, ms per item, USD per million items, J per "
         "item or MiB. Null where it is not known."

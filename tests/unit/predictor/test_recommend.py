@@ -439,3 +439,17 @@ def test_a_precision_that_a_runtime_has_not_is_not_predicted_by_its_width(adviso
     told = _ask(advisor, "bert-base", precision="int3", hardware=["cpu"])
     assert [e.cause for e in told.excluded] == ["no_runtime"]
     assert "ask in a precision that it has: float32" in told.excluded[0].suggestion
+
+
+def test_equal_figures_share_a_rank(advisor: Advisor) -> None:
+    waiting = ["NVIDIA H200 SXM", "NVIDIA B200 SXM", "NVIDIA GB200"]
+    ranked = _ask(advisor, "bert-tiny", hardware=[*waiting, "NVIDIA T4", CPU]).recommendations
+    ranks: dict[float | None, set[int]] = {}
+    for place, r in enumerate(ranked, start=1):
+        ranks.setdefault(r.ranked_by, set()).add(r.rank)
+        assert r.rank <= place
+    # Each of these GPUs waits for the host, which takes equally long whichever it is.
+    assert len({r.ranked_by for r in ranked if r.device in waiting}) == 1
+    assert all(len(shared) == 1 for shared in ranks.values())
+    last = ranked[-1]
+    assert last.rank == 1 + sum(r.ranked_by != last.ranked_by for r in ranked)
