@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
+from types import FrameType
+from typing import NoReturn
 
 import psutil
 
@@ -55,6 +58,17 @@ def kill_descendants(timeout_s: float = 2.0) -> list[int]:
         if time.monotonic() >= deadline:
             return [process.pid for process in _descendants()]
     return []
+
+
+def end_at_once(number: int, _: FrameType | None = None) -> NoReturn:
+    """End this process and its descendants with the exit code of the signal, as a handler of a second Ctrl-C.
+
+    Nothing is raised and nothing cleaned up, because the parts that are just stopping would report that as errors.
+    """
+    os.write(2, b"Ended at once.\n")  # because the interrupted code may hold the lock of sys.stderr
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # because threads would report the ends of what is killed
+    kill_descendants()
+    os._exit(128 + number)
 
 
 def _descendants() -> list[psutil.Process]:

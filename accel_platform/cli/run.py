@@ -20,7 +20,7 @@ from accel_platform.cli.knowledge import adopt_shipped
 from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
 from accel_platform.cli.output import note, print_json, settings_for, wants_json
 from accel_platform.cli.predictor import announce
-from accel_platform.signals import adopt_orphans, kill_descendants
+from accel_platform.signals import adopt_orphans, end_at_once, kill_descendants
 
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
@@ -261,9 +261,9 @@ def _started(
                 relays[-1].start()
         yield processes
     finally:
-        # `make` and a shell pass on a signal that the group got, too; it must not cut this short.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+        # `make` passes on a SIGTERM that the group got, too; it must not cut this short, as a second Ctrl-C does.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, end_at_once)
         for process in processes.values():
             if process.poll() is None:
                 stopped.add(process.pid)

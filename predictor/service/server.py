@@ -19,6 +19,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.process import BaseProcess
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -28,7 +29,7 @@ from uvicorn.supervisors import multiprocess as supervisor
 from accel_platform.api_keys import KeyStore
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.settings import Settings
-from accel_platform.signals import block_sigint
+from accel_platform.signals import block_sigint, end_at_once
 from predictor.service.middleware import log_setup, metrics
 from predictor.service.middleware.auth import is_loopback
 from predictor.service.middleware.connections import (
@@ -89,6 +90,11 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.server_state = ConnectionTable(limits or ConnectionLimits(raise_connection_limit()))
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit and sig == signal.SIGINT:
+            end_at_once(sig)
+        super().handle_exit(sig, frame)
+
     async def on_tick(self, counter: int) -> bool:
         self.server_state.end_overdue()
         if counter % 10 == 0:  # once a second, because it looks at every connection
@@ -146,6 +152,15 @@ class _Worker(supervisor.Process):
 
 class _Workers(Multiprocess):
     """uvicorn's supervisor, which alone gets Ctrl-C and ends its workers, because one amid its imports would break."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        super().__init__(config, sockets)
+        signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, number: int, _: FrameType | None) -> None:
+        if self.should_exit.is_set() or number in self.signal_queue:
+            end_at_once(number)
+        self.signal_queue.append(number)
 
     def terminate_all(self) -> None:
         stop_accepting(self.sockets)

@@ -144,6 +144,22 @@ def test_ctrl_c_ends_it_cleanly_and_the_port_is_refused_while_taken(tmp_path: Pa
         freed.bind(("127.0.0.1", int(port)))
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path, workers: str) -> None:
+    settings = world(tmp_path, measured_grid(MODELS[:1]))
+    with _serving(settings, "--workers", workers) as (url, process, said):
+        _wait_until_healthy(url)
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as slow:
+            slow.sendall(b"GET /health HTTP/1.1\r\n")  # a request that does not end
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=20) == 130
+        assert said.lines()[-1] == "Ended at once.\n"
+        assert "Traceback" not in "".join(said.lines())
+
+
 def test_ctrl_c_while_its_workers_start_ends_all_without_a_word(tmp_path: Path) -> None:
     """As a terminal has it, that sends the signal to workers too."""
     command = [*ACCEL, "serve", "--port", "0", "--workers", "2", "--home", str(tmp_path)]

@@ -50,3 +50,19 @@ def test_what_it_started_is_gone_before_it_ends(tmp_path: Path, stubborn: bool) 
             child.kill()
     assert left == []
     assert code == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to who asks for them")
+def test_a_second_ctrl_c_ends_it_at_once() -> None:
+    command = [sys.executable, "-c", PARENT.replace("stop_s=1", "stop_s=60"), CHILD.format(stubborn=True)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        started = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert not any(child.is_running() for child in started)
+    assert (process.returncode, said) == (130, "Ended at once.\n")
