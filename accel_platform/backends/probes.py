@@ -44,6 +44,11 @@ def _host_processor() -> dict[str, Any]:
     }
 
 
+def processor_id() -> str:
+    """Return the device id of this host's processor."""
+    return str(_host_processor()["device_id"])
+
+
 def _torch() -> Any:
     try:
         import torch

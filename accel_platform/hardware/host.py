@@ -23,7 +23,10 @@ HOST_NAME = "ACCEL_HOST_NAME"
 
 
 def host_id() -> str:
-    """Return `host-` and 12 hex digits, equal across runs and reboots of one installation on one machine."""
+    """Return `host-` and 12 hex digits, equal across runs and reboots of one installation on one machine.
+
+    Clones of a virtual machine share it, because they share the installation's id.
+    """
     return "host-" + hashlib.sha256(f"accel-platform {_machine_identity()}".encode()).hexdigest()[:12]
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from scipy.special import stdtrit
 
 from accel_platform.table_io.values import rounded
-from predictor.data.evidence import REFERENCE_HOSTS, SCALABLE_FIELDS, CellKey, CellSummary, Evidence
+from predictor.data.evidence import SCALABLE_FIELDS, CellKey, CellSummary, Evidence
 from predictor.data.fast_path import require_slow_path
 from predictor.data.samples import Sample
-from predictor.schemas.responses import INTERVAL_LEVEL, ExclusionCause, Interval, Neighbour, Provenance
+from predictor.schemas.responses import INTERVAL_LEVEL, ExclusionCause, Interval, Neighbour, Provenance, Where
 
 MIN_MODELS = 3
 """Models that must have been measured both ways before their ratio counts for another model."""
@@ -295,14 +295,18 @@ def _batch_size(summary: CellSummary) -> int:
     return summary.cell.batch_size
 
 
+_MEASURED: dict[Where, str] = {
+    "here": "measured here",
+    "mine": "measured on another of your hosts",
+    "elsewhere": "measured on a reference host",
+}
+
+
 def _describe_source(evidence: Evidence, summary: CellSummary) -> str:
     """Return who measured a cell. Only this host's own figures are "measured here"."""
     if not summary.measured:
         return "imported"
-    if evidence.this_host in summary.hosts:
-        return "measured here"
-    mine = {*summary.hosts} - REFERENCE_HOSTS
-    return "measured on another of your hosts" if mine else "measured on a reference host"
+    return _MEASURED[evidence.where_measured(summary.cell.target, summary.hosts)]
 
 
 def _describe_spread(summary: CellSummary, runs: str) -> str:

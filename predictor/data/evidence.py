@@ -7,10 +7,11 @@ unsuspected.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from accel_platform.backends.probes import processor_id
 from accel_platform.hardware.host import host_id
 from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader
@@ -135,6 +136,8 @@ class Evidence:
     models: dict[str, dict[str, Any]]
     this_host: str
     """Id of the host that answers."""
+    this_processor: str
+    """Device id of its processor."""
     by_model: dict[str, list[CellSummary]] = field(default_factory=dict)
     by_target: dict[Target, list[CellSummary]] = field(default_factory=dict)
     by_other_fields: dict[Hashable, list[CellSummary]] = field(default_factory=dict)
@@ -168,10 +171,24 @@ class Evidence:
 
     def where(self, target: Target) -> Where:
         """Return whether this host has or measured the target, another host of this log, or neither."""
-        hosts = self.memoize("hosts", self._hosts_by_target).get(target, set())
-        if self.this_host in hosts:
+        return self.where_measured(target, self.memoize("hosts", self._hosts_by_target).get(target, ()))
+
+    def where_measured(self, target: Target, hosts: Collection[str]) -> Where:
+        """Return the place of what these hosts have or measured of a target.
+
+        Clones of a virtual machine share their host's id. Under a reference host's id only the devices of this machine
+        are therefore here.
+        """
+        if self.this_host in hosts and (
+            self.this_host not in REFERENCE_HOSTS or target.device_id in self.memoize("present", self._present_devices)
+        ):
             return "here"
-        return "mine" if hosts - REFERENCE_HOSTS else "elsewhere"
+        return "elsewhere" if REFERENCE_HOSTS.issuperset(hosts) else "mine"
+
+    def _present_devices(self) -> frozenset[str | None]:
+        """Return the ids of this machine's devices: its processor, and those last seen under its id beside it."""
+        seen = frozenset(d.target.device_id for d in self.devices if d.available and d.host_id == self.this_host)
+        return seen if self.this_processor in seen else frozenset([self.this_processor])
 
     def _hosts_by_target(self) -> dict[Target, set[str]]:
         hosts: dict[Target, set[str]] = {}
@@ -215,6 +232,7 @@ def load_evidence(reader: Reader) -> Evidence:
             devices=observed_devices(reader),
             models={row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")},
             this_host=host_id(),
+            this_processor=processor_id(),
         )
         # Read again if another snapshot was published between two queries.
         if reader.snapshot_id == snapshot_id:

@@ -109,8 +109,8 @@ def test_the_fingerprint_follows_versions_and_threads_but_not_the_clock(inventor
 
 def test_ids_are_the_same_in_another_process(inventory: Inventory) -> None:
     script = (
-        "from accel_platform.hardware.host import host_id; from accel_platform.backends.probes import _host_processor;"
-        "print(host_id(), _host_processor()['device_id'])"
+        "from accel_platform.hardware.host import host_id; from accel_platform.backends.probes import processor_id;"
+        "print(host_id(), processor_id())"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     device = inventory.device("cpu")

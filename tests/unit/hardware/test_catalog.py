@@ -90,7 +90,7 @@ def test_a_name_that_leaves_the_form_factor_open_says_what_it_is_taken_for() -> 
 
 @pytest.mark.parametrize("device", catalog(), ids=lambda device: device.name)
 def test_every_device_can_be_asked_for_or_is_refused_in_words(device: DeviceSpec) -> None:
-    nothing = Evidence("snapshot", {}, {}, {}, [], {}, "host-1")
+    nothing = Evidence("snapshot", {}, {}, {}, [], {}, "host-1", "cpu-1")
     chosen, missing = choose_candidates(nothing, [device.name])
     [found] = [*chosen, *missing]
     if isinstance(found, Candidate):

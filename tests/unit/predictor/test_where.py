@@ -9,13 +9,14 @@ from accel_platform.events import EventLog
 from accel_platform.knowledge import CAMPAIGNS
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
+from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.advisor.answers import excluded_by_reason
 from predictor.advisor.objectives import gain_elsewhere
 from predictor.data import evidence
 from predictor.schemas.requests import RecommendQuery
 from predictor.schemas.responses import Answer, Excluded
-from predictor_world import CPU, MODELS, devices, measured_grid, result, world
+from predictor_world import CPU, CPU_ID, MODELS, devices, measured_grid, result, world
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,30 @@ def test_a_recommendation_says_where(
     assert ("AMD EPYC", "elsewhere") in places
     for r in ranked:
         assert ("measured here" in r.basis) <= (r.where == "here")
+
+
+@pytest.mark.parametrize("processor", ["Intel(R) Xeon(R) Processor", "AMD EPYC"])
+def test_a_clone_of_a_reference_host_is_that_host_with_the_same_processor_only(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, processor: str
+) -> None:
+    sql = "SELECT DISTINCT host_id, device_id FROM devices WHERE hardware = 'cpu' AND name = ?"
+    [reference] = Reader(settings).rows(sql, (processor,))
+    host = reference["host_id"]
+    monkeypatch.setattr(evidence, "processor_id", lambda: "cpu-of-the-clone")
+    ranked = _ask(settings, monkeypatch, host).recommendations
+    assert {r.where for r in ranked} == {"mine", "elsewhere"}
+    assert not any("measured here" in r.basis for r in ranked)
+    monkeypatch.setattr(evidence, "processor_id", lambda: reference["device_id"])
+    assert "here" in {r.where for r in _ask(settings, monkeypatch, host).recommendations}
+
+
+def test_what_a_clone_of_a_reference_host_measured_itself_is_here(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "REFERENCE_HOSTS", evidence.REFERENCE_HOSTS | {"host-1"})
+    monkeypatch.setattr(evidence, "processor_id", lambda: CPU_ID)
+    ranked = _ask(settings, monkeypatch, "host-1").recommendations
+    assert {r.device_id for r in ranked if r.where == "here"} == {CPU_ID}
 
 
 @pytest.mark.parametrize(("where", "allowed"), [("here", {"here"}), ("mine", {"here", "mine"})])
