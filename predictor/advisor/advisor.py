@@ -18,7 +18,7 @@ from accel_platform.errors import AccelError, NotFound, WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.answer_cache import CandidateResult, LRUByteCache
-from predictor.advisor.answers import build_answer, candidate_result, candidate_results
+from predictor.advisor.answers import build_answer, candidate_result, candidate_results, listed
 from predictor.advisor.estimation import estimate_all
 from predictor.advisor.model_estimates import warm_up
 from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
@@ -31,6 +31,7 @@ from predictor.schemas.requests import BatchQuery, ModelConfig, PredictQuery, Re
 from predictor.schemas.responses import (
     Answer,
     BatchAnswer,
+    Figures,
     PredictAnswer,
     Unanswered,
 )
@@ -263,10 +264,10 @@ def _best(
 ) -> PredictAnswer:
     answer = build_answer(state, resolved, results)
     name = query.place
-    if not answer.recommendations:
+    ranked = answer.recommendations
+    if not ranked:
         reasons = "; ".join(dict.fromkeys(f"{e.reason.rstrip('.')}: {e.suggestion}" for e in answer.excluded))
         raise NotFound(f"Nothing supports a figure for {answer.model} on {name}: {reasons}.")
-    ranked = answer.recommendations
     available = {(target.hardware, target.device_id) for target in state.evidence.available}
     best = min(
         ranked,
@@ -277,20 +278,47 @@ def _best(
             r.rank,
         ),
     )
-    warnings = list(answer.warnings)
-    if len(ranked) > 1:
-        names = ", ".join(f"{r.device} ({r.device_id})" if r.device else "one without a name" for r in ranked)
-        warnings.append(f"{name} stands for several: {names}. Ask for one by its id.")
+    # Warnings about the others, and about how they compare, tell nothing of the one figure that is answered.
+    chosen = [result.figures is not None and _is_of(result.figures, best) for result in results]
+    alone = replace(resolved, candidates=tuple(compress(resolved.candidates, chosen)))
+    warnings = build_answer(state, alone, list(compress(results, chosen))).warnings
     return PredictAnswer(
         model=answer.model,
         batch_size=answer.batch_size,
         sequence_length=answer.sequence_length,
         output_tokens=answer.output_tokens,
         **{field: value for field, value in best if field not in ("rank", "ranked_by")},
-        warnings=warnings,
+        warnings=[*warnings, *_other_choices(name, best, ranked)],
         snapshot_id=answer.snapshot_id,
         predictor_id=answer.predictor_id,
     )
+
+
+def _is_of(figures: Figures, best: Figures) -> bool:
+    """Return whether both are of one runtime on one device."""
+    return all(getattr(figures, name) == getattr(best, name) for name in ("hardware", "backend", "device_id", "device"))
+
+
+def _other_choices(name: str, best: Figures, ranked: Sequence[Figures]) -> list[str]:
+    """Return a warning where a name stands for several devices, or for one with several runtimes; else nothing."""
+    devices = {r.device_id or r.device: _device_label(r) for r in [best, *ranked]}
+    if len(devices) > 1:
+        first, *others = devices.values()
+        return [f"{name} stands for {len(devices)} devices: this is {first}. Others, by name or id: {listed(others)}."]
+    runtimes = dict.fromkeys(r.hardware for r in ranked if r.hardware != best.hardware)
+    if runtimes:
+        return [
+            f"{name} has several runtimes: this is {best.hardware}. Ask for another by name: {', '.join(runtimes)}."
+        ]
+    backends = dict.fromkeys(r.backend for r in ranked if r.backend != best.backend)
+    if backends:
+        return [f"{name} was measured with several runtimes: this is {best.backend}, the others {', '.join(backends)}."]
+    return []
+
+
+def _device_label(figures: Figures) -> str:
+    named = figures.device or "one without a name"
+    return f"{named} ({figures.device_id})" if figures.device_id else named
 
 
 def _unanswered(query: PredictQuery, resolved: ResolvedQuery | AccelError, error: AccelError) -> Unanswered:

@@ -121,9 +121,9 @@ def build_answer(
     if len(ranked) > 1:
         missing = ((figures, missing_figure(objective, key(figures))) for figures in ranked)
         warnings += _said_once([(_label(of), f"{_label(of)}: {why}") for of, why in missing if why is not None])
+        warnings += filter(None, [level_mismatch(objective, ranked), assumed_spread(ranked, spread)])
     if query.open_precision:
         warnings += filter(None, [_usual_precision(query, results)])
-    warnings += filter(None, [level_mismatch(objective, ranked), assumed_spread(ranked, spread)])
     if not ranked and query.mode == "generation" and find_served_model(query.subject.model_id) is not None:
         warnings.append(f"Served by an engine it is known: `accel serving {query.subject.model_id}` answers.")
     # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
@@ -162,7 +162,7 @@ def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -
     faster = dict.fromkeys(c.spec.name for c in answered if c.spec.peak_fp16_tensor_tflops)
     if faster:
         return (
-            f"No precision was given: figures that state theirs are of {query.precision}. On {_named(list(faster))} "
+            f"No precision was given: figures that state theirs are of {query.precision}. On {listed(list(faster))} "
             "float16 or bfloat16 is usual and faster: ask for it."
         )
     too_small = [
@@ -173,7 +173,7 @@ def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -
     if not too_small or query.precision not in ("float32", "tf32"):
         return None
     return (
-        f"No precision was given, and in {query.precision} the model does not fit on {_named(too_small)}: in float16 "
+        f"No precision was given, and in {query.precision} the model does not fit on {listed(too_small)}: in float16 "
         "it takes half, so ask for that."
     )
 
@@ -184,14 +184,15 @@ def _said_once(cautions: Sequence[tuple[str, str]]) -> list[str]:
     for label, caution in cautions:
         text = caution.removeprefix(f"{label}: ")
         labels.setdefault(text, []).extend([label] if text != caution else [])
-    return [f"{_named([*dict.fromkeys(of)])}: {text}" if of else text for text, of in labels.items()]
+    return [f"{listed([*dict.fromkeys(of)])}: {text}" if of else text for text, of in labels.items()]
 
 
 def _label(figures: Figures) -> str:
     return f"{figures.hardware} ({figures.device})" if figures.device else figures.hardware
 
 
-def _named(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return ", ".join(names[:_MAX_NAMED]) + more
 

@@ -32,6 +32,15 @@ _MAX_REASONS = 5
 _MIN_LOG_FACTOR = 0.02
 """Smallest absolute log factor of a contribution that counts as a reason."""
 
+_UNSEEN = "nothing was measured on the device, its spec sheet stands for it."
+_HARDLY_SEEN = "the device was hardly measured, its spec sheet and a few figures stand for it."
+_DEVICE_CAUTION = {
+    Regime.UNSEEN_DEVICE: _UNSEEN,
+    Regime.UNSEEN_BOTH: _UNSEEN,
+    Regime.FEW_SHOT: _HARDLY_SEEN,
+    Regime.FEW_SHOT_UNSEEN_FAMILY: _HARDLY_SEEN,
+}
+
 Cell = tuple[ResolvedQuery, Candidate]
 
 
@@ -137,8 +146,8 @@ def _estimate(
     cautions = []
     if prediction.extrapolation_factor > 1:
         cautions.append(f"{target.hardware}: {prediction.extrapolation_factor:.1f} times beyond anything learned from.")
-    if prediction.regime in (Regime.UNSEEN_DEVICE, Regime.UNSEEN_BOTH):
-        cautions.append(f"{target.label}: nothing was measured on the device, its spec sheet stands for it.")
+    if (caution := _DEVICE_CAUTION.get(prediction.regime)) is not None:
+        cautions.append(f"{target.label}: {caution}")
     if risk >= MAX_RISK / 5:
         cautions.append(f"{target.label}: {_failure_phrase(failure)} with a probability of {risk:.0%}.")
     neighbors = nearest_neighbors(evidence, query, target)

@@ -29,11 +29,6 @@ MAX_INTERVAL_RATIO = 50.0
 """High over low from which on an interval is no answer."""
 _MAX_FAST_SAMPLES = 16
 """Samples that the fast path predicts and explains."""
-_REPORTED_REGIME = {
-    Regime.FEW_SHOT: Regime.UNSEEN_DEVICE,
-    Regime.FEW_SHOT_UNSEEN_FAMILY: Regime.UNSEEN_BOTH,
-}
-"""Regimes that a prediction reports as another one."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +42,7 @@ class Prediction:
     reason: str
     """Why it is unsupported, else what it rests on."""
     regime: Regime
-    """What the training set lacks; few-shot regimes are reported as those of an unseen device."""
+    """What the training set lacks."""
     extrapolation_factor: float
     """Factor by which FLOPs, batch or size lie outside the training range; 1 inside."""
     risks: dict[str, float]
@@ -217,7 +212,7 @@ def _make_prediction(
         memory_peak_mib=peak,
         supported=support.doubt is None,
         reason=support.doubt or _basis_text(mode, sample, support.regime),
-        regime=_REPORTED_REGIME.get(support.regime, support.regime),
+        regime=support.regime,
         extrapolation_factor=support.extrapolation_factor,
         risks=risks,
         contributions=contributions,

@@ -67,6 +67,17 @@ def test_the_regime_decides_the_interval(predictor: Predictor) -> None:
         assert interval.level == pytest.approx(0.9 if regime in (Regime.SEEN, Regime.UNSEEN_FAMILY) else 0.72)
 
 
+def test_a_few_figures_of_a_device_are_never_called_none(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [synthetic_sample(f"resnet_{i}", "RTX 4080", gmacs=2 + i, macts=10) for i in range(3)]
+    latency_model = predictor.modes["inference"].latency_model
+    monkeypatch.setattr(latency_model, "corrections", {})
+    latency_model.adapt(few)
+    for model, regime in (("resnet_0", Regime.FEW_SHOT), ("unheard_of", Regime.FEW_SHOT_UNSEEN_FAMILY)):
+        prediction = _predict(predictor, "RTX 4080", model)
+        assert "the device was hardly" in prediction.reason
+        assert prediction.regime == regime
+
+
 def test_extrapolation_widens_the_interval_and_then_abstains(predictor: Predictor) -> None:
     def spread(batch: int) -> float:
         work = synthetic_sample("resnet_0", "RTX 3090", gmacs=4, macts=10, batch=batch).work

@@ -20,6 +20,7 @@ from predictor.schemas.requests import PredictQuery, RecommendQuery
 from predictor.schemas.responses import Answer, PredictAnswer
 from predictor.training.train import train
 from predictor_world import (
+    BACKENDS,
     CPU,
     CPU_ID,
     MODELS,
@@ -289,8 +290,12 @@ def test_predict_answers_one_cell_or_says_what_to_measure(advisor: Advisor) -> N
     assert (answer.hardware, answer.provenance, answer.batch_size) == ("cpu", "scaled", 2)
     with pytest.raises(NotFound, match="accel bench run --models bert-base --hardware rocm"):
         advisor.predict(PredictQuery(model="bert-base", hardware="rocm"))
-    several = advisor.predict(PredictQuery(model="bert-base", hardware=CPU))
-    assert any("several" in w for w in several.warnings)
+    for name in (CPU, CPU_ID):
+        one = advisor.predict(PredictQuery(model="bert-base", hardware=name))
+        [choice] = [w for w in one.warnings if "several" in w]
+        # The device is settled, so only the runtime can be chosen.
+        assert choice.startswith(f"{name} has several runtimes: this is {one.hardware}. Ask for another by name: ")
+        assert {*choice.partition("name: ")[2].rstrip(".").split(", ")} == {*BACKENDS} - {"cuda", one.hardware}
 
 
 @pytest.mark.slow
@@ -368,6 +373,20 @@ def test_two_machines_that_call_their_processor_the_same_stay_apart(tmp_path: Pa
     answer = advisor.predict(PredictQuery(model="bert-base", hardware="cpu"))
     assert answer.device_id == CPU_ID
     assert any(CPU_ID in w and "imported-64-core" in w for w in answer.warnings)
+
+
+def test_a_prediction_bears_no_warning_of_the_devices_beside_it(tmp_path: Path) -> None:
+    claimed = result(
+        BERT, "cpu", 1, provenance="imported", device_id="imported-64-core", device="Huge CPU", precision=None
+    )
+    advisor = Advisor(world(tmp_path, [result(BERT, "cpu", 1), verified(BERT, "cpu", 1), claimed]))
+    ranked = _ask(advisor, "bert-base", hardware=["cpu"])
+    assert any("state no precision" in w for w in ranked.warnings)
+    assert any("is ranked as if" in w for w in ranked.warnings)
+    for name, its_own in (("cpu", False), ("imported-64-core", True)):
+        warnings = advisor.predict(PredictQuery(model="bert-base", hardware=name)).warnings
+        assert any("state no precision" in w for w in warnings) is its_own
+        assert not any("ranked" in w for w in warnings)
 
 
 def test_figures_of_several_image_sizes_are_kept_apart(tmp_path: Path) -> None:
