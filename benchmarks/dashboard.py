@@ -75,7 +75,7 @@ def pages(settings: Settings) -> dict[str, Callable[[], str]]:
         "one run": lambda: f"/runs/run-{_DRAWN.randrange(1000)}",
         "events": lambda: f"/events?before={next(results)}",
         "events, filtered": lambda: (
-            f"/events?type=ResultRecorded&host=host-{_DRAWN.randrange(7)}&before={next(results)}"
+            f"/events?type=ResultRecorded&host_id=host-{_DRAWN.randrange(7)}&before={next(results)}"
         ),
         "one event": lambda: f"/events/{next(results)}",
     }

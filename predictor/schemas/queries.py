@@ -107,7 +107,13 @@ class CoverageQuery(PageQuery):
     status: Name
 
 
-Moment = Annotated[AwareDatetime | None, BeforeValidator(require_date)]
+def _midnight(value: object) -> object:
+    """Return a date's midnight in UTC, and other values as `require_date` does."""
+    value = require_date(value)
+    return f"{value}T00:00:00Z" if isinstance(value, str) and len(value) == len("2026-11-20") else value
+
+
+Moment = Annotated[AwareDatetime | None, BeforeValidator(_midnight)]
 
 
 class EventsQuery(PageQuery):

@@ -120,6 +120,24 @@ def test_filters_stand_in_the_address_and_hold(client: TestClient) -> None:
     assert events.count('<th scope="row"') == 1
 
 
+def test_pages_take_the_filter_names_of_commands_and_routes(client: TestClient, settings: Settings) -> None:
+    def models(filters: str) -> list[str]:
+        return re.findall(r'<tr><th scope="row"><a href="/dashboard/models/([^"]*)', page(client, f"/matrix?{filters}"))
+
+    assert models("model=vit") == ["vit-base"]
+    assert models("model=vit&model=bert-base&hardware=openvino") == ["bert-base", "vit-base"]
+    assert models("q=vit&mode=inference&precision=float32&batch_size=1") == ["clip-vit-base-patch32", "vit-base"]
+    assert 'name="precision" value="float32"' in page(client, "/matrix?precision=float32")
+    assert client.get("/dashboard/matrix?model=vitt").status_code == 404
+    [run] = Reader(settings).rows("SELECT run_id, host_id FROM runs WHERE host_id IS NOT NULL ORDER BY ALL LIMIT 1")
+    of_run = page(client, f"/events?run_id={run['run_id']}&since=2020-01-01&until=2100-01-01")
+    assert of_run.count('<th scope="row"') > 1
+    assert "No event matches" in page(client, f"/events?run_id={run['run_id']}&until=2020-01-01")
+    assert run["run_id"] in page(client, f"/runs?host_id={run['host_id']}")
+    assert page(client, "/regressions?mode=inference").count('<th scope="row"') == 1
+    assert "No shift matches" in page(client, "/regressions?mode=training")
+
+
 def test_results_and_events_are_paged_to_their_end(client: TestClient, settings: Settings) -> None:
     for noun, table in (("results", "results"), ("events", "events")):
         path, seen = f"/{noun}", 0

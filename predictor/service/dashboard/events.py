@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.query.filters import require_recorded_if_empty
 from accel_platform.errors import NotFound
+from predictor.schemas.queries import Moment
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
 
@@ -20,7 +21,8 @@ SELECT type, count(*) AS events, max(recorded_at) AS newest_at FROM events GROUP
 _EVENTS = """
 SELECT event_id, type, occurred_at, recorded_at, source, host_id, run_id FROM events
 WHERE ($type IS NULL OR type = $type) AND ($source IS NULL OR source = $source)
-    AND ($host IS NULL OR host_id = $host) AND ($run IS NULL OR run_id = $run)
+    AND ($host_id IS NULL OR host_id = $host_id) AND ($run_id IS NULL OR run_id = $run_id)
+    AND ($since IS NULL OR recorded_at >= $since) AND ($until IS NULL OR recorded_at < $until)
     AND ($before IS NULL OR event_id < $before)
 ORDER BY event_id DESC LIMIT $limit
 """
@@ -34,8 +36,10 @@ class EventsPageParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
     type: str | None = Field(default=None, max_length=200)
     source: str | None = Field(default=None, max_length=200)
-    host: str | None = Field(default=None, max_length=200)
-    run: str | None = Field(default=None, max_length=200)
+    host_id: str | None = Field(default=None, max_length=200)
+    run_id: str | None = Field(default=None, max_length=200)
+    since: Moment = None
+    until: Moment = None
     before: UUID | None = None
 
 
@@ -57,10 +61,10 @@ def router(site: DashboardSite) -> APIRouter:
 
 def _list(site: DashboardSite, query: EventsPageParams) -> dict[str, Any]:
     rows = site.reader.rows(_EVENTS, {**query.model_dump(), "limit": _SHOWN + 1})
-    given = {"type": query.type, "source": query.source, "host_id": query.host, "run_id": query.run}
+    given = query.model_dump(include={"type", "source", "host_id", "run_id"})
     require_recorded_if_empty(rows, site.reader, "events", given)
     more = rows[_SHOWN - 1]["event_id"] if len(rows) > _SHOWN else None
-    lists = "list_sort(list(DISTINCT source)) AS source, list_sort(list(DISTINCT host_id)) AS host"
+    lists = "list_sort(list(DISTINCT source)) AS source, list_sort(list(DISTINCT host_id)) AS host_id"
     [choices] = site.cached("event choices", lambda: site.reader.rows(f"SELECT {lists} FROM events"))
     types = site.cached("event types", lambda: site.reader.rows(_TYPES))
     return {"query": query, "events": rows[:_SHOWN], "more": more, "types": types, "choices": choices}

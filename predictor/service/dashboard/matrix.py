@@ -35,15 +35,17 @@ ORDER BY batch_size, sequence_length, precision, result_id
 _MOST_EVIDENCE = 200
 
 
-class MatrixPageParams(BaseModel):
-    """Filters and page of the matrix."""
+class MatrixPageParams(Selection):
+    """Filters and page of the matrix. `q` is a part of a model's name."""
 
-    model_config = ConfigDict(extra="forbid")
     q: str | None = Field(default=None, max_length=200)
     family: str | None = Field(default=None, max_length=200)
     mode: str = Field(default="inference", max_length=40)
-    device: str | None = Field(default=None, max_length=300)
     page: int = Field(default=1, ge=1, le=100_000)
+
+    def selection(self) -> Selection:
+        """Return the filters that the matrix is computed with."""
+        return Selection(**self.model_dump(include=set(Selection.model_fields)))
 
 
 class CellQuery(BaseModel):
@@ -78,13 +80,16 @@ def router(site: DashboardSite) -> APIRouter:
 def _heat(site: DashboardSite, query: MatrixPageParams) -> dict[str, Any]:
     modes = [row["mode"] for row in site.cached("matrix modes", lambda: site.reader.rows(_MODES))]
     matrix: Matrix
-    selection = Selection(device=query.device, mode=query.mode)
+    selection = query.selection()
     require_known(site.reader, selection)
+
+    def compute() -> Matrix:
+        return compatibility_matrix(site.reader, selection, mode=query.mode)
+
     if query.mode in modes:
-        matrix = site.cached(
-            ("matrix", query.mode, query.device),
-            lambda: compatibility_matrix(site.reader, selection, mode=query.mode),
-        )
+        # Only of modes and devices there are so few that each may be kept.
+        few = not selection.model_dump(exclude_defaults=True).keys() - {"mode", "device"}
+        matrix = site.cached(("matrix", selection), compute) if few else compute()
     else:
         matrix = Matrix(snapshot_id="", hardware=[], devices={}, models={})
     families = site.cached("families", lambda: _families(site))

@@ -29,6 +29,7 @@ _LIST = """
 SELECT * FROM regressions
 WHERE ($state IS NULL OR state = $state) AND ($direction IS NULL OR direction = $direction)
     AND ($model IS NULL OR model_id = $model) AND ($hardware IS NULL OR hardware = $hardware)
+    AND ($mode IS NULL OR mode = $mode)
 ORDER BY state = 'open' DESC, found_at DESC, regression_id LIMIT 100
 """
 _DECISIONS = """
@@ -48,6 +49,7 @@ class RegressionsPageParams(BaseModel):
     direction: Literal["regressed", "improved"] | None = None
     model: str | None = Field(default=None, max_length=500)
     hardware: str | None = Field(default=None, max_length=200)
+    mode: str | None = Field(default=None, max_length=200)
 
 
 class ShiftDecisionForm(BaseModel):
@@ -94,7 +96,7 @@ def router(site: DashboardSite, settings: Settings) -> APIRouter:
 def _list(site: DashboardSite, query: RegressionsPageParams) -> dict[str, Any]:
     model = query.model and canonical_model_id(query.model)
     rows = site.reader.rows(_LIST, {**query.model_dump(), "model": model})
-    require_known_unless_found(rows, site.reader, selection_of(query.model, query.hardware, None))
+    require_known_unless_found(rows, site.reader, selection_of(query.model, query.hardware, query.mode))
     counts = {(row["state"], row["direction"]): row["shifts"] for row in site.reader.rows(_COUNTS)}
     return {
         "query": query,

@@ -20,6 +20,7 @@ _RUNS = """
 SELECT run_id, kind, source, host_id, status, started_at, finished_at, duration_s, results, cells_ok, cells_failed,
     cells_skipped, "commit"
 FROM runs WHERE ($kind IS NULL OR kind = $kind) AND ($status IS NULL OR status = $status)
+    AND ($host_id IS NULL OR host_id = $host_id)
     AND ($commit IS NULL OR starts_with("commit", $commit))
 ORDER BY coalesce(started_at, finished_at) DESC NULLS LAST, run_id DESC LIMIT $limit OFFSET $first
 """
@@ -31,6 +32,7 @@ class RunsPageParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
     kind: str | None = Field(default=None, max_length=200)
     status: str | None = Field(default=None, max_length=200)
+    host_id: str | None = Field(default=None, max_length=200)
     commit: str | None = Field(default=None, max_length=200)
     page: int = Field(default=1, ge=1, le=100_000)
 
@@ -52,8 +54,8 @@ def router(site: DashboardSite) -> APIRouter:
 def _list(site: DashboardSite, query: RunsPageParams) -> dict[str, Any]:
     given = query.model_dump(exclude={"page"})
     rows = site.reader.rows(_RUNS, {**given, "limit": _SHOWN + 1, "first": (query.page - 1) * _SHOWN})
-    require_recorded_if_empty(rows, site.reader, "runs", {"kind": query.kind, "status": query.status})
-    lists = "list_sort(list(DISTINCT kind)) AS kind, list_sort(list(DISTINCT status)) AS status"
+    require_recorded_if_empty(rows, site.reader, "runs", query.model_dump(include={"kind", "status", "host_id"}))
+    lists = ", ".join(f"list_sort(list(DISTINCT {name})) AS {name}" for name in ("kind", "status", "host_id"))
     [choices] = site.cached("run choices", lambda: site.reader.rows(f"SELECT {lists} FROM runs"))
     return {"query": query, "runs": rows[:_SHOWN], "more": len(rows) > _SHOWN, "choices": choices}
 
