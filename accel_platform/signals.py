@@ -17,6 +17,8 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+# Looked up here, because a child that was just forked must not wait for the loader's lock.
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
 @contextmanager
@@ -36,14 +38,14 @@ def block_sigint() -> Iterator[None]:
 
 def adopt_orphans() -> None:
     """Have Linux hand this process the children of its children that die, so that `kill_descendants` finds them."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if _prctl is not None:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def interrupt_with_parent() -> None:
     """Have Linux send this process SIGINT when the thread that started it ends, however it does."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
 
 
 def kill_descendants(timeout_s: float = 2.0) -> list[int]:

@@ -20,7 +20,7 @@ from accel_platform.cli.knowledge import adopt_shipped
 from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
 from accel_platform.cli.output import note, print_json, settings_for, wants_json
 from accel_platform.cli.predictor import announce
-from accel_platform.signals import adopt_orphans, end_at_once, kill_descendants
+from accel_platform.signals import adopt_orphans, end_at_once, interrupt_with_parent, kill_descendants
 
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
@@ -243,7 +243,7 @@ def _started(
     """Yield the commands as processes, each in its own process group so that Ctrl-C reaches it once.
 
     At the end they are interrupted, and after `stop_s` killed; none of their descendants is left then. What they write
-    from then on goes to the file `ending`, where one is given.
+    from then on goes to the file `ending`, where one is given. On Linux they are interrupted where this process is killed.
     """
     processes: dict[str, subprocess.Popen[bytes]] = {}
     stopped: set[int] = set()
@@ -253,7 +253,13 @@ def _started(
     try:
         for name, command in commands.items():
             processes[name] = process = subprocess.Popen(
-                command, cwd=folder, env=environment, start_new_session=True, stdout=stdout, stderr=stderr
+                command,
+                cwd=folder,
+                env=environment,
+                start_new_session=True,
+                stdout=stdout,
+                stderr=stderr,
+                preexec_fn=interrupt_with_parent,  # noqa: PLW1509 - it takes no lock, and Dagster cannot call it
             )
             if ending is not None:
                 ending.unlink(missing_ok=True)

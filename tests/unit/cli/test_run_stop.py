@@ -66,3 +66,17 @@ def test_a_second_ctrl_c_ends_it_at_once() -> None:
         _, said = process.communicate(timeout=20)
     assert not any(child.is_running() for child in started)
     assert (process.returncode, said) == (130, "Ended at once.\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's end")
+def test_what_it_started_is_interrupted_where_it_is_killed() -> None:
+    child = "import time; print('begun', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", PARENT, child], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        [started] = psutil.Process(process.pid).children()
+        process.kill()
+        gone, left = psutil.wait_procs([started], timeout=20)
+        for each in left:
+            each.kill()
+    assert gone == [started]
