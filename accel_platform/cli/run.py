@@ -243,7 +243,8 @@ def _started(
     """Yield the commands as processes, each in its own process group so that Ctrl-C reaches it once.
 
     At the end they are interrupted, and after `stop_s` killed; none of their descendants is left then. What they write
-    from then on goes to the file `ending`, where one is given. On Linux they are interrupted where this process is killed.
+    from then on goes to the file `ending`, where one is given. On Linux they are interrupted, too, where this
+    process is killed.
     """
     processes: dict[str, subprocess.Popen[bytes]] = {}
     stopped: set[int] = set()
