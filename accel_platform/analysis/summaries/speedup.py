@@ -46,9 +46,14 @@ def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _pair(cell: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
     several = min(cell["results"], baseline["results"]) > 1
+    place = (
+        "the same device"
+        if baseline["device_id"] is not None and baseline["device_id"] == cell["device_id"]
+        else baseline["device_name"] or baseline["device_id"] or "a device not named"
+    )
     return {
         **cell,
-        "baseline": f"{BASELINE} on {baseline['device_name'] or baseline['device_id'] or 'a device not named'}",
+        "baseline": f"{BASELINE} on {place}",
         "baseline_device_id": baseline["device_id"],
         "baseline_latency_ms": baseline["latency_ms"],
         "baseline_results": baseline["results"],

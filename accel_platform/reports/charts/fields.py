@@ -86,7 +86,7 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
                 )
             )
     base = alt.Chart(alt.InlineData(marks)).encode(
-        x=alt.X("column:N", title="hardware").axis(labelAngle=-35, orient="top", labelLimit=230),
+        x=alt.X("column:N", title="hardware").axis(labelAngle=-35, orient="top", labelLimit=420),
         y=alt.Y("family:N", title=None).axis(labelLimit=380),
     )
     scale = alt.Scale(type="log", domain=[min(mark["share"] for mark in marks) / 1.01, 1], scheme="viridis")

@@ -240,8 +240,8 @@ def error_bars(base: alt.Chart, *, horizontal: bool, low: Any) -> alt.Chart:
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """Wrap text to a width, between words."""
-    return textwrap.wrap(text, width, break_long_words=False) or [""]
+    """Wrap text to a width, between words. Ids stay whole."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def row_labels(rows: Rows, fields: Sequence[str]) -> list[str]:

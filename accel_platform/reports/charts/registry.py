@@ -18,6 +18,7 @@ from accel_platform.analysis.summaries.roofline import Rooflines
 from accel_platform.analysis.summaries.scatter import read_scatter
 from accel_platform.analysis.summaries.speedup import speedups
 from accel_platform.errors import NotFound
+from accel_platform.hardware.device_names import with_distinct_names
 from accel_platform.reports.charts import curves, fields, ranked, times
 from accel_platform.warehouse.reader import Reader
 
@@ -46,7 +47,7 @@ def _cells(_: Reader, __: Selection, cells: Sequence[Row]) -> Sequence[Row]:
 
 
 def _speedups(_: Reader, __: Selection, cells: Sequence[Row]) -> Sequence[Row]:
-    return speedups(cells)
+    return speedups(with_distinct_names(cells))  # because a pair names its baseline's device
 
 
 def _efficiencies(reader: Reader, _: Selection, cells: Sequence[Row]) -> Sequence[Row]:
@@ -159,7 +160,7 @@ def chart(
         return kind.draw(rows, [f"Of the predictor in service{_filters(selection)}."])
     fit, omitted = drawable or select_drawable(read_cells(reader, selection, evidence=False), selection)
     about = [*omitted, f"Snapshot {reader.snapshot_id[:12]}{_filters(selection)}."]
-    return kind.draw(kind.read(reader, selection, fit), about)
+    return kind.draw(with_distinct_names(kind.read(reader, selection, fit)), about)
 
 
 def _unfit(cell: Row, selection: Selection) -> str | None:

@@ -27,7 +27,7 @@ from accel_platform.reports.charts.render import kind_of, page, render, specific
 from accel_platform.reports.charts.theme import BACKGROUND, PALETTE, SHAPES
 from accel_platform.warehouse.reader import Reader
 from made_cells import HOSTILE, cell
-from predictor_world import world
+from predictor_world import CPU, MODELS, described, result, verified, world
 
 
 def marks(chart: Any) -> list[dict[str, Any]]:
@@ -52,6 +52,21 @@ def marks(chart: Any) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     return Reader(world(tmp_path_factory.mktemp("drawing")))
+
+
+@pytest.fixture(scope="module")
+def namesakes(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """One model on two processors of one name."""
+    events = [
+        payload
+        for number in (1, 2)
+        for hardware in ("cpu", "openvino")
+        for payload in (
+            result(MODELS[0], hardware, 1, device_id=f"cpu-{number}", scale=number),
+            verified(MODELS[0], hardware, 1).model_copy(update={"device_id": f"cpu-{number}"}),
+        )
+    ]
+    return Reader(world(tmp_path_factory.mktemp("namesakes"), [described(MODELS[0]), *events]))
 
 
 @pytest.mark.parametrize(
@@ -251,6 +266,19 @@ def test_names_in_a_column_are_never_one_name() -> None:
     names = row_labels(rows, ["hardware", "device_name"])
     assert len(set(names)) == 2
     assert all(name.count("\n") <= 1 for name in names)
+
+
+@pytest.mark.parametrize("name", ["latency", "hardware", "heatmap", "speedup", "roofline", "noise"])
+def test_devices_of_one_name_are_drawn_apart_by_their_ids(namesakes: Reader, name: str) -> None:
+    text = json.dumps(specification(chart(name, namesakes, Selection())))
+    assert all(f"{CPU} (cpu-{number})" in text for number in (1, 2))
+    rows = marks(chart(name, namesakes, Selection(device="cpu-1")))
+    assert not any("(cpu-1)" in str(row) for row in rows), "one device alone goes by its name"
+
+
+def test_a_place_of_the_heat_map_is_one_device(namesakes: Reader) -> None:
+    rows = [row for row in marks(chart("heatmap", namesakes, Selection(hardware=("cpu",)))) if "column" in row]
+    assert len(rows) == len({row["column"] for row in rows}) == 2
 
 
 def test_energy_is_counted_or_bounded_by_the_published_power() -> None:

@@ -1,0 +1,33 @@
+"""Names of devices in tables, charts and messages, where devices of different ids may share a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def shared_names(devices: Iterable[tuple[str | None, str | None]]) -> frozenset[str]:
+    """Return the names that several ids stand for, of pairs of name and id. An unknown id may be any of the others."""
+    ids: dict[str, set[str]] = {}
+    for name, device_id in devices:
+        if name is not None and device_id is not None:
+            ids.setdefault(name, set()).add(device_id)
+    return frozenset(name for name, found in ids.items() if len(found) > 1)
+
+
+def distinct_name(name: str | None, device_id: str | None, shared: Iterable[str], *more: str) -> str | None:
+    """Return a name with the id behind it if others share it, and with what `more` tells devices apart.
+
+    The id stands for a name that is unknown; None where both are.
+    """
+    telling = [device_id] if device_id is not None and name in shared else []
+    named = name or device_id
+    return f"{named} ({', '.join([*telling, *more])})" if named and (telling or more) else named
+
+
+def with_distinct_names(
+    rows: Sequence[Mapping[str, Any]], name: str = "device_name", device_id: str = "device_id"
+) -> list[dict[str, Any]]:
+    """Return the rows with device names that no two devices among them share."""
+    shared = shared_names((row[name], row[device_id]) for row in rows)
+    return [{**row, name: distinct_name(row[name], row[device_id], shared)} for row in rows]
