@@ -15,6 +15,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+_HELP_COLUMNS = 100
+"""Columns that help uses at most, because longer lines are hard to read."""
+
 
 @dataclass(frozen=True)
 class _Entry:
@@ -86,11 +89,11 @@ def _load(name: str) -> Any:
     module, _, attribute = entry.place.partition(":")
     loaded = getattr(import_module(f"accel_platform.cli.{module}"), attribute)
     parent = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    if isinstance(loaded, typer.Typer):
-        parent.add_typer(loaded, name=name)
-    elif entry.many_values:
-        from accel_platform.cli.options import ManyValues
+    from accel_platform.cli.options import CommandGroup, ManyValues
 
+    if isinstance(loaded, typer.Typer):
+        parent.add_typer(loaded, name=name, cls=CommandGroup)
+    elif entry.many_values:
         parent.command(name, cls=ManyValues)(loaded)
     else:
         parent.command(name)(loaded)
@@ -118,7 +121,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help, because importing rich would double the time of --help
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_COLUMNS},
 )
 
 

@@ -12,6 +12,7 @@ import typer
 from accel_platform.cli import snapshot
 from accel_platform.cli.options import (
     AsOf,
+    CommandGroup,
     FileFormat,
     FormatOption,
     Home,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 Engine = Literal["duckdb", "spark"]
 
 app = typer.Typer(help="The warehouse: tables projected from the event log.", no_args_is_help=True)
-app.add_typer(snapshot.app, name="snapshot")
+app.add_typer(snapshot.app, name="snapshot", cls=CommandGroup)
 
 
 @app.command()

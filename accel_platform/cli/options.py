@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import inspect
 import itertools
+import sys
 from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.filters import Selection
@@ -106,6 +107,16 @@ class ManyValues(TyperCommand):
         }
         joined = {name for parameter in self.params if parameter.metavar == SEVERAL for name in parameter.opts}
         return super().parse_args(ctx, _join_values(list(_repeat_options(args, repeated | joined)), joined))
+
+
+class CommandGroup(TyperGroup):
+    """Group whose help shows the first sentence of each command whole, on several lines where it needs them."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, self.commands[name].get_short_help_str(sys.maxsize)) for name in self.list_commands(ctx)]
+            )
 
 
 def with_filters(*excluded: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

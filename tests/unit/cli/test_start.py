@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -40,3 +41,17 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) > 20
+
+
+def test_help_uses_the_terminals_width_and_cuts_no_summary() -> None:
+    command = [sys.executable, "-m", "accel_platform", "bench", "--help"]
+    wide, narrow = (
+        subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=60, env=os.environ | {"COLUMNS": columns}
+        ).stdout
+        for columns in ("100", "60")
+    )
+    assert "..." not in (wide + narrow).replace("[ARGS]...", "")
+    assert "Run the benchmark of a suite file, and write its reports, charts and tables.\n" in wide
+    assert 80 < max(map(len, wide.splitlines())) <= 100
+    assert max(map(len, narrow.splitlines())) <= 60
