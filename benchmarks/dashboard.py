@@ -73,10 +73,8 @@ def pages(settings: Settings) -> dict[str, Callable[[], str]]:
         "one result": lambda: f"/results/{next(results)}",
         "runs": lambda: f"/runs?page={_DRAWN.randint(1, 20)}",
         "one run": lambda: f"/runs/run-{_DRAWN.randrange(1000)}",
-        "events": lambda: f"/events?before={next(results)}",
-        "events, filtered": lambda: (
-            f"/events?type=ResultRecorded&host_id=host-{_DRAWN.randrange(7)}&before={next(results)}"
-        ),
+        "events": lambda: f"/events?{once()}Z",
+        "events, filtered": lambda: f"/events?type=ResultRecorded&host_id=host-{_DRAWN.randrange(7)}&{once()}Z",
         "one event": lambda: f"/events/{next(results)}",
     }
 

@@ -126,6 +126,19 @@ class EventsQuery(PageQuery):
     since: Moment = Field(default=None, description="Recorded at or after this time.")
     until: Moment = Field(default=None, description="Recorded before this time.")
 
+    def where(self) -> tuple[str, dict[str, Any]]:
+        """Return an SQL condition over the events (as `r`), and its values."""
+        condition, values = equality_condition(**self.names())
+        for name, sign in (("since", ">="), ("until", "<")):
+            if (moment := getattr(self, name)) is not None:
+                condition += f" AND r.recorded_at {sign} ${name}"
+                values[name] = moment
+        return condition, values
+
+    def names(self) -> dict[str, str | None]:
+        """Return the names that it filters by, None for those unset."""
+        return self.model_dump(include={"type", "run_id", "host_id", "source"})
+
 
 class Health(BaseModel):
     """State of a service that answers, and the data behind its answers."""

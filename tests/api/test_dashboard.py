@@ -284,6 +284,7 @@ def test_a_question_that_cannot_be_answered_says_why_in_the_form(
         ("/results?hardwear=cpu", 422),
         ("/results?since=yesterday", 422),
         ("/results?before=x", 422),
+        ("/results?cursor=x", 404),
         ("/models?page=0", 422),
         ("/compare?metric=beauty", 422),
         ("/recommend?batch_size=many", 422),

@@ -5,18 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
+from accel_platform.events import Event, EventLog
 from accel_platform.events.types import ResultRecorded, ResultSuspected, SuspicionOverruled
 from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.time_travel import tables_as_of
 from predictor.schemas import rows
@@ -132,6 +136,34 @@ def test_one_result_has_its_samples_verification_and_event(client: TestClient) -
     assert (doubt["rule"], doubt["confidence"], doubt["overruled_by"]) == ("too_good", 0.9, "ann")
     assert client.get(f"/results/{uuid4()}").status_code == 404
     assert client.get("/results/7").status_code == 422
+
+
+def test_results_come_by_time_whatever_their_ids(tmp_path: Any) -> None:
+    settings = world(tmp_path, [])
+    times = [None, datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 1, 12, tzinfo=UTC), None]
+    log = EventLog.open(settings)
+    for number, at in enumerate(times):  # the greater the id, the older or less known the time
+        placed = Event.of(_imported(), source="test").model_copy(
+            update={"event_id": UUID(int=number << 120 | 1), "occurred_at": at}
+        )
+        log.append([placed])
+    refresh(settings)
+    with TestClient(create_app(settings)) as client:
+        found, cursor = [], None
+        while not found or cursor:
+            page = client.get("/results", params={"limit": 1, **({"cursor": cursor} if cursor else {})}).json()
+            found += [UUID(row["result_id"]).int >> 120 for row in page["results"]]
+            cursor = page["next_cursor"]
+        assert found == [1, 2, 3, 0], "newest first, then those of unknown time"
+        old = [row["test_timestamp"] for row in client.get("/performance").json()["performance"]]
+        assert old[:2] == ["2026-03-02T00:00:00Z", "2026-03-01T12:00:00Z"]
+        shown, path = [], "/dashboard/results?limit=3"
+        while path:
+            text = client.get(path, headers={"accept": "text/html"}).text
+            shown += [UUID(one).int >> 120 for one in re.findall(r'href="/dashboard/results/([0-9a-f-]{36})"', text)]
+            following = re.search(r'href="([^"]*)" rel="next"', text)
+            path = following[1].replace("&amp;", "&") if following else ""
+        assert shown == found
 
 
 def test_filters_are_those_of_every_command(client: TestClient) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from accel_platform.analysis.query.filters import equality_condition, require_recorded_if_empty
+from accel_platform.analysis.query.filters import require_recorded_if_empty
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.snapshots import read_snapshot_events
@@ -20,11 +20,11 @@ from predictor.schemas.queries import EventsQuery
 from predictor.schemas.rows import EventPage, StoredEvent
 from predictor.service.background.intake import PENDING, pending_response
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
-from predictor.service.http.paging import PagedTable
+from predictor.service.http.paging import NEWEST_EVENTS, PagedTable
 from predictor.service.http.problems import problem_responses
 
 _COLUMNS = ", ".join(f"r.{name}" for name in StoredEvent.model_fields)
-_EVENTS = PagedTable("events", _COLUMNS, (("r.recorded_at", "TIMESTAMPTZ"), ("r.event_id", "UUID")), row_id="event_id")
+_EVENTS = PagedTable("events", _COLUMNS, NEWEST_EVENTS, row_id="event_id")
 _ONE = f"SELECT {_COLUMNS} FROM events AS r WHERE event_id = $id"
 
 
@@ -62,14 +62,8 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
         """List events as the tables have them, the latest recorded first."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            filters = query.model_dump(include={"type", "run_id", "host_id", "source"})
-            condition, values = equality_condition(**filters)
-            for name, sign in (("since", ">="), ("until", "<")):
-                if (moment := getattr(query, name)) is not None:
-                    condition += f" AND r.recorded_at {sign} ${name}"
-                    values[name] = moment
-            rows, more = _EVENTS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
-            require_recorded_if_empty(rows, tables, "events", filters)
+            rows, more = _EVENTS.page(tables, *query.where(), limit=query.limit, cursor=query.cursor)
+            require_recorded_if_empty(rows, tables, "events", query.names())
             return {
                 "events": parse_json_columns(rows, "payload"),
                 "next_cursor": more,

@@ -21,7 +21,7 @@ from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import MatrixQuery, ResultsQuery
 from predictor.schemas.rows import Page
 from predictor.service.http.conditional import NOT_MODIFIED, table_response
-from predictor.service.http.paging import PagedTable
+from predictor.service.http.paging import NEWEST_RESULTS, PagedTable
 from predictor.service.http.problems import problem_responses
 
 _PERFORMANCE = PagedTable(
@@ -31,7 +31,7 @@ _PERFORMANCE = PagedTable(
     r.latency_p50_ms AS median_latency_ms, r.throughput_items_per_s AS throughput_items_per_second,
     r.memory_peak_mib AS memory_peak_mb, r.status, r.reason AS error_message, r.provenance,
     coalesce(r.occurred_at, timezone('UTC', r.occurred_local)) AS test_timestamp, r.source_path AS source_file""",
-    (("r.result_id", "UUID"),),
+    NEWEST_RESULTS,
     row_id="result_id",
 )
 _COMPATIBILITY = PagedTable(

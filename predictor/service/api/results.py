@@ -25,11 +25,11 @@ from predictor.service.http.conditional import (
     parse_json_columns,
     table_response,
 )
-from predictor.service.http.paging import PagedTable
+from predictor.service.http.paging import NEWEST_RESULTS, PagedTable
 from predictor.service.http.problems import problem_responses
 
 _COLUMNS = ", ".join(f"r.{name}" for name in Result.model_fields)
-_RESULTS = PagedTable("results", _COLUMNS, (("r.result_id", "UUID"),), row_id="result_id")
+_RESULTS = PagedTable("results", _COLUMNS, NEWEST_RESULTS, row_id="result_id")
 _ONE = f"SELECT {_COLUMNS} FROM results AS r WHERE r.result_id = $id"
 # Verifications of the same run only, because another run's says nothing of this result.
 _VERIFICATIONS = f"""
@@ -68,7 +68,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
 
     @routes.get("/results", response_model=ResultPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
     def results(request: Request, query: Annotated[ResultsQuery, Query()]) -> Response:
-        """List rows of the results table, newest first."""
+        """List rows of the results table, newest first by `occurred_at`; those of unknown time come last."""
 
         def read(tables: Reader) -> dict[str, Any]:
             condition, values = query.where()

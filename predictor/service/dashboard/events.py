@@ -6,41 +6,28 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from accel_platform.analysis.query.filters import require_recorded_if_empty
 from accel_platform.errors import NotFound
-from predictor.schemas.queries import Moment
+from predictor.schemas.queries import EventsQuery
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
+from predictor.service.http.paging import NEWEST_EVENTS, PagedTable
 
-_SHOWN = 50
 _TYPES = """
 SELECT type, count(*) AS events, max(recorded_at) AS newest_at FROM events GROUP BY type ORDER BY events DESC, type
 """
-_EVENTS = """
-SELECT event_id, type, occurred_at, recorded_at, source, host_id, run_id FROM events
-WHERE ($type IS NULL OR type = $type) AND ($source IS NULL OR source = $source)
-    AND ($host_id IS NULL OR host_id = $host_id) AND ($run_id IS NULL OR run_id = $run_id)
-    AND ($since IS NULL OR recorded_at >= $since) AND ($until IS NULL OR recorded_at < $until)
-    AND ($before IS NULL OR event_id < $before)
-ORDER BY event_id DESC LIMIT $limit
-"""
+_COLUMNS = "r.event_id, r.type, r.occurred_at, r.recorded_at, r.source, r.host_id, r.run_id"
+_EVENTS = PagedTable("events", _COLUMNS, NEWEST_EVENTS)
 # Events caused by an event.
 _CAUSED = "SELECT event_id, type, recorded_at FROM events WHERE causation_id = ? ORDER BY event_id LIMIT 20"
 
 
-class EventsPageParams(BaseModel):
-    """Query of the events page: filters and the id to continue before."""
+class EventsPageParams(EventsQuery):
+    """Filters and page of events."""
 
-    model_config = ConfigDict(extra="forbid")
-    type: str | None = Field(default=None, max_length=200)
-    source: str | None = Field(default=None, max_length=200)
-    host_id: str | None = Field(default=None, max_length=200)
-    run_id: str | None = Field(default=None, max_length=200)
-    since: Moment = None
-    until: Moment = None
-    before: UUID | None = None
+    limit: int = Field(default=50, ge=1, le=1000)
 
 
 def router(site: DashboardSite) -> APIRouter:
@@ -60,14 +47,12 @@ def router(site: DashboardSite) -> APIRouter:
 
 
 def _list(site: DashboardSite, query: EventsPageParams) -> dict[str, Any]:
-    rows = site.reader.rows(_EVENTS, {**query.model_dump(), "limit": _SHOWN + 1})
-    given = query.model_dump(include={"type", "source", "host_id", "run_id"})
-    require_recorded_if_empty(rows, site.reader, "events", given)
-    more = rows[_SHOWN - 1]["event_id"] if len(rows) > _SHOWN else None
+    rows, more = _EVENTS.page(site.reader, *query.where(), limit=query.limit, cursor=query.cursor)
+    require_recorded_if_empty(rows, site.reader, "events", query.names())
     lists = "list_sort(list(DISTINCT source)) AS source, list_sort(list(DISTINCT host_id)) AS host_id"
     [choices] = site.cached("event choices", lambda: site.reader.rows(f"SELECT {lists} FROM events"))
     types = site.cached("event types", lambda: site.reader.rows(_TYPES))
-    return {"query": query, "events": rows[:_SHOWN], "more": more, "types": types, "choices": choices}
+    return {"query": query, "events": rows, "more": more, "types": types, "choices": choices}
 
 
 def _one(site: DashboardSite, event_id: UUID) -> dict[str, Any]:

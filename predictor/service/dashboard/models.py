@@ -20,7 +20,7 @@ from accel_platform.events.types import MeasuredSeries, Provenance
 from accel_platform.reports.regressions import cell
 from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.results import RECENT
+from predictor.service.dashboard.results import newest_results
 from predictor.service.dashboard.urls import query_params, sort_rows
 
 _SHOWN = 100
@@ -154,7 +154,7 @@ def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
         "series": _series(site, condition, values),
         "compatibility": reader.rows(_COMPATIBILITY, about),
         "regressions": reader.rows(_REGRESSIONS, about),
-        "recent": reader.rows(RECENT.format(condition=condition, limit=15), values),
+        "recent": newest_results(reader, condition, values, 15),
         "choices": _choices(site, model_id),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -12,19 +13,19 @@ import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 
-from accel_platform.analysis.query.filters import Selection, require_known_unless_found
+from accel_platform.analysis.query.filters import require_known_unless_found
 from accel_platform.errors import NotFound
+from accel_platform.warehouse.reader import Reader
+from predictor.schemas.queries import ResultsQuery
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
+from predictor.service.http.paging import NEWEST_RESULTS, PagedTable
 
-SHOWN = 50
 _BINS = 40
-RECENT = """
-SELECT r.result_id, r.run_id, r.model_id, r.hardware, r.device_name, r.mode, r.precision, r.batch_size,
+_COLUMNS = """r.result_id, r.run_id, r.model_id, r.hardware, r.device_name, r.mode, r.precision, r.batch_size,
     r.sequence_length, r.processes, coalesce(r.latency_p50_ms, r.latency_mean_ms) AS latency_ms,
-    r.throughput_items_per_s, r.memory_peak_mib, r.samples, r.noisy, r.provenance, r.status, r.reason, r.occurred_at
-FROM results AS r WHERE {condition} ORDER BY r.result_id DESC LIMIT {limit}
-"""
+    r.throughput_items_per_s, r.memory_peak_mib, r.samples, r.noisy, r.provenance, r.status, r.reason, r.occurred_at"""
+_RESULTS = PagedTable("results", _COLUMNS, NEWEST_RESULTS)
 _FACTS = """
 SELECT j.* EXCLUDE (counts), e.payload FROM judged_results AS j JOIN events AS e USING (event_id) WHERE j.result_id = ?
 """
@@ -42,10 +43,10 @@ WHERE r.result_id = ? LIMIT 5
 """
 
 
-class ResultsPageParams(Selection):
-    """Query of the results page: filters and the id to continue before."""
+class ResultsPageParams(ResultsQuery):
+    """Filters and page of results."""
 
-    before: UUID | None = Field(default=None, description="Only results with smaller ids, which are older.")
+    limit: int = Field(default=50, ge=1, le=1000)
 
 
 def router(site: DashboardSite) -> APIRouter:
@@ -81,14 +82,15 @@ def filter_choices(site: DashboardSite) -> dict[str, list[str]]:
     return {name: row[name] or [] for name in names}
 
 
+def newest_results(reader: Reader, condition: str, values: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
+    """Return at most `limit` results (as `r`) that meet a condition, as `parts.results` shows them."""
+    return _RESULTS.page(reader, condition, values, limit=limit, cursor=None)[0]
+
+
 def _list(site: DashboardSite, query: ResultsPageParams) -> dict[str, Any]:
-    condition, values = query.where()
-    if query.before is not None:
-        condition, values = f"{condition} AND r.result_id < $before", {**values, "before": query.before}
-    rows = site.reader.rows(RECENT.format(condition=condition, limit=SHOWN + 1), values)
+    rows, more = _RESULTS.page(site.reader, *query.where(), limit=query.limit, cursor=query.cursor)
     require_known_unless_found(rows, site.reader, query)
-    more = rows[SHOWN - 1]["result_id"] if len(rows) > SHOWN else None
-    return {"query": query, "results": rows[:SHOWN], "more": more, "choices": filter_choices(site)}
+    return {"query": query, "results": rows, "more": more, "choices": filter_choices(site)}
 
 
 def _one(site: DashboardSite, result_id: UUID) -> dict[str, Any]:

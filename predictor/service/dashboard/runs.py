@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from accel_platform.analysis.query.filters import require_recorded_if_empty
 from accel_platform.errors import NotFound
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.results import RECENT
+from predictor.service.dashboard.results import newest_results
 from predictor.service.dashboard.urls import query_params
 
 _SHOWN = 50
@@ -69,6 +69,6 @@ def _one(site: DashboardSite, run_id: str) -> dict[str, Any]:
     return {
         "run": {**run, **{name: json.loads(run[name] or "{}") for name in ("plan", "software", "labels")}},
         "hosts": site.reader.rows("SELECT * FROM hosts WHERE host_id = ?", (run["host_id"],)),
-        "results": site.reader.rows(RECENT.format(condition="r.run_id = $run", limit=limit), {"run": run_id}),
+        "results": newest_results(site.reader, "r.run_id = $run", {"run": run_id}, limit),
         "limit": limit,
     }

@@ -20,6 +20,12 @@ from accel_platform.warehouse.reader import Reader
 
 _PARSERS: dict[str, Callable[[str], Any]] = {"UUID": UUID, "TIMESTAMPTZ": datetime.fromisoformat, "VARCHAR": str}
 _CURSOR = TypeAdapter(list[str])
+NEWEST_RESULTS = (
+    ("coalesce(r.occurred_at, TIMESTAMPTZ '1970-01-01 00:00:00+00')", "TIMESTAMPTZ"),
+    ("r.result_id", "UUID"),
+)
+"""Order of results, those of unknown time last. Ids do not tell the time, because only some hold it."""
+NEWEST_EVENTS = (("r.recorded_at", "TIMESTAMPTZ"), ("r.event_id", "UUID"))
 UNKNOWN_CURSOR = "There is no such page: begin again without a cursor."
 
 
