@@ -78,7 +78,7 @@ _CAUSES = {
     "does_not_fit": "too small a memory",
     "measured_failure": "failed when measured",
     "predicted_failure": "expected to fail",
-    "unavailable": "unavailable here",
+    "unavailable": "unavailable",
     "unsupported": "no figure supported",
     "no_runtime": "no runtime of this platform",
 }

@@ -14,23 +14,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import compress
 
+from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import AccelError, NotFound, WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.answer_cache import CandidateResult, LRUByteCache
-from predictor.advisor.answers import build_answer, candidate_result, candidate_results, listed
+from predictor.advisor.answers import build_answer, candidate_result, candidate_results, excluded_by_reason, listed
 from predictor.advisor.estimation import estimate_all
 from predictor.advisor.model_estimates import warm_up
 from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
 from predictor.advisor.serving import recommend_serving
 from predictor.advisor.serving_state import ServingState
 from predictor.calibration.predictor import Predictor
-from predictor.data.evidence import load_evidence
+from predictor.data.evidence import Evidence, load_evidence
 from predictor.data.fast_path import SlowPathRequired, fast_path_only
 from predictor.schemas.requests import BatchQuery, ModelConfig, PredictQuery, RecommendQuery
 from predictor.schemas.responses import (
     Answer,
     BatchAnswer,
+    Excluded,
     Figures,
     PredictAnswer,
     Unanswered,
@@ -208,6 +210,8 @@ def _cache_key(query: RecommendQuery) -> str:
 
 
 _PROVENANCE_RANK = {"measured": 0, "scaled": 1, "predicted": 2}
+_MAX_REASONS = 2
+"""Reasons for no figure that an error names."""
 _WHERE_RANK = {"here": 0, "mine": 1, "elsewhere": 2}
 
 
@@ -266,8 +270,8 @@ def _best(
     name = query.place
     ranked = answer.recommendations
     if not ranked:
-        reasons = "; ".join(dict.fromkeys(f"{e.reason.rstrip('.')}: {e.suggestion}" for e in answer.excluded))
-        raise NotFound(f"Nothing supports a figure for {answer.model} on {name}: {reasons}.")
+        reasons = _reasons_for_nothing(state.evidence, resolved, results, answer.excluded)
+        raise NotFound(f"Nothing supports a figure for {answer.model} on {name}: {reasons}")
     available = {(target.hardware, target.device_id) for target in state.evidence.available}
     best = min(
         ranked,
@@ -292,6 +296,35 @@ def _best(
         snapshot_id=answer.snapshot_id,
         predictor_id=answer.predictor_id,
     )
+
+
+def _reasons_for_nothing(
+    evidence: Evidence, resolved: ResolvedQuery, results: Sequence[CandidateResult], excluded: Sequence[Excluded]
+) -> str:
+    """Return why there is no figure and what to do: first for this host, and for runtimes of this platform."""
+    targets = {
+        result.excluded: candidate.target
+        for candidate, result in zip(resolved.candidates, results, strict=True)
+        if result.excluded is not None
+    }
+
+    def distance(item: Excluded) -> tuple[int, bool]:
+        target = targets.get(item)
+        if target is None:
+            return 0, False
+        device, runtime = evidence.by_device.get(target), RUNTIMES.get(target.hardware)
+        seen_here = device is not None and device.host_id == evidence.this_host
+        foreign = runtime is None or runtime.backend != target.backend
+        return 0 if seen_here else _WHERE_RANK[evidence.where(target)], foreign
+
+    groups = sorted(excluded_by_reason(excluded).values(), key=lambda group: min(map(distance, group)))
+    reasons = [
+        group[0].reason.rstrip(".") + (f" ({len(group)} devices)" if len(group) > 1 else "")
+        for group in groups[:_MAX_REASONS]
+    ]
+    if len(groups) > _MAX_REASONS:
+        reasons.append(f"and for {len(groups) - _MAX_REASONS} more reasons, which `accel recommend --verbose` lists")
+    return f"{'; '.join(reasons)}. To settle it: {groups[0][0].suggestion}." if groups else "nothing of it is known."
 
 
 def _is_of(figures: Figures, best: Figures) -> bool:

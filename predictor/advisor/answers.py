@@ -25,7 +25,7 @@ from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate
 from predictor.advisor.serving_state import ServingState
 from predictor.advisor.suggestions import suggest_measurement
-from predictor.data.evidence import Evidence
+from predictor.data.evidence import Evidence, Target
 from predictor.data.fast_path import require_slow_path
 from predictor.schemas.requests import Constraints, Objective
 from predictor.schemas.responses import (
@@ -73,7 +73,16 @@ def candidate_result(
     target = candidate.target
     # Figures of an unnamed device are not reported, because nobody could measure on it.
     named = target.device_id is not None or target not in evidence.by_target
-    return CandidateResult(excluded=_excluded(evidence, query, candidate, estimate) if named else None)
+    reported = named and not _lacked_elsewhere(evidence, target)
+    return CandidateResult(excluded=_excluded(evidence, query, candidate, estimate) if reported else None)
+
+
+def _lacked_elsewhere(evidence: Evidence, target: Target) -> bool:
+    """Return whether only another host lacks the hardware: no news where some host has it."""
+    device = evidence.by_device.get(target)
+    if device is None or device.available or device.host_id == evidence.this_host:
+        return False
+    return target.hardware in evidence.memoize("present hardware", lambda: {t.hardware for t in evidence.available})
 
 
 def build_answer(
@@ -249,7 +258,7 @@ def _excluded(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, ab
     target = candidate.target
     device = evidence.by_device.get(target)
     # An emulated device does not count as present, because measuring it would settle nothing.
-    here = device is not None and device.available and not device.emulated
+    here = device is not None and device.available and not device.emulated and evidence.where(target) == "here"
     return Excluded(
         hardware=target.hardware,
         device=target.device,

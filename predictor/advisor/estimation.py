@@ -146,7 +146,8 @@ def _rule_out(
         return Abstention("measured_failure", reason)
     device = evidence.by_device.get(target)
     if device is not None and not device.available:
-        return Abstention("unavailable", f"unavailable: {device.reason}")
+        place = "here" if device.host_id == evidence.this_host else f"on {device.host_id or 'another host'}"
+        return Abstention("unavailable", f"unavailable {place}: {device.reason}")
     if device is not None and device.emulated:
         return Abstention("unavailable", "an emulated device: its speed tells nothing of the real one")
     if target.device_id is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from accel_platform.backends.probes import processor_id
+from accel_platform.hardware.catalog import catalogued_name
 from accel_platform.hardware.host import host_id
 from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader
@@ -147,7 +148,7 @@ class Evidence:
     image_sizes: dict[str, set[float]] = field(default_factory=dict)
     """Image sizes that files state, by model: pixels along an edge."""
     by_device: dict[Target, KnownDevice] = field(default_factory=dict)
-    """Devices as they were seen last."""
+    """Devices as they were seen last; where hosts differ, as one saw it that has it, and this host before others."""
     available: set[Target] = field(default_factory=set)
     """Targets that some host has."""
     _derived: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -162,7 +163,9 @@ class Evidence:
             self.sequence_lengths.add(summary.cell.sequence_length)
             if summary.cell.image_size is not None:
                 self.image_sizes.setdefault(summary.cell.model_id, set()).add(summary.cell.image_size)
-        self.by_device.update((device.target, device) for device in self.devices)
+        # A host that has the device goes before one that lacks it, and this host before others.
+        by_nearness = sorted(self.devices, key=lambda device: (device.available, device.host_id == self.this_host))
+        self.by_device.update((device.target, device) for device in by_nearness)
         self.available.update(device.target for device in self.devices if device.available)
 
     def targets(self) -> list[Target]:
@@ -382,7 +385,8 @@ def _compatibility(
 
 
 def _target(row: dict[str, Any]) -> Target:
-    return Target(row["hardware"], row["backend"], row["device"], row["device_name"] or row["device"])
+    name = row["device_name"] or row["device"]
+    return Target(row["hardware"], row["backend"], row["device"], name and catalogued_name(name))
 
 
 def _cell(row: dict[str, Any]) -> CellKey:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 
+from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
 from accel_platform.knowledge import CAMPAIGNS
 from accel_platform.settings import Settings
@@ -14,7 +15,7 @@ from predictor.advisor.advisor import Advisor
 from predictor.advisor.answers import excluded_by_reason
 from predictor.advisor.objectives import gain_elsewhere
 from predictor.data import evidence
-from predictor.schemas.requests import RecommendQuery
+from predictor.schemas.requests import PredictQuery, RecommendQuery
 from predictor.schemas.responses import Answer, Excluded
 from predictor_world import CPU, CPU_ID, MODELS, devices, measured_grid, result, world
 
@@ -97,6 +98,52 @@ def test_the_gain_elsewhere_is_named(settings: Settings, monkeypatch: pytest.Mon
     assert sentence is not None
     assert best.hardware in sentence
     assert gain_elsewhere("latency", [r for r in ranked if r.where == "here"]) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        ("host-40bb15d51d61", "unavailable here: the installed torch 2.11.0+cu130"),
+        ("host-f00cb1b79e00", "unavailable here: the installed torch 2.13.0+cpu"),
+        ("host-1", "unavailable on host-"),
+    ],
+)
+def test_what_is_unavailable_names_the_host_and_this_one_first(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, host: str, reason: str
+) -> None:
+    [mps] = [e for e in _ask(settings, monkeypatch, host).excluded if e.hardware == "mps"]
+    assert mps.reason.startswith(reason)
+
+
+def test_what_another_host_lacks_is_no_news_where_some_host_has_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No runtime computes in float64, so that openvino is not answered for; the H100's host cannot import it.
+    for host, lacks in (("host-f00cb1b79e00", False), ("host-40bb15d51d61", True)):
+        excluded = _ask(settings, monkeypatch, host, hardware=["openvino"], precision="float64").excluded
+        assert any("cannot be imported" in e.reason for e in excluded) is lacks
+        query = PredictQuery(model="bert-base", hardware="openvino", precision="float64")
+        with pytest.raises(NotFound) as nothing:
+            Advisor(settings).predict(query)
+        assert ("unavailable here: openvino cannot be imported" in str(nothing.value)) is lacks
+
+
+def test_why_there_is_no_figure_stays_short(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "host_id", lambda: "host-f00cb1b79e00")
+    with pytest.raises(NotFound) as nothing:
+        Advisor(settings).predict(PredictQuery(model="bert-base", hardware="cuda", precision="int8"))
+    assert "on cuda: unavailable here: the installed torch 2.13.0+cpu" in str(nothing.value)
+    assert str(nothing.value).count("To settle it: ") == 1
+    assert len(str(nothing.value)) < 450
+
+
+def test_a_command_is_for_this_host_only_where_it_has_the_hardware(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for host, begins in (("host-1", "accel bench run"), ("host-other", "on a host that has it: accel bench run")):
+        excluded = _ask(settings, monkeypatch, host, batch_size=4096, hardware=[CPU]).excluded
+        assert excluded
+        assert all(e.suggestion.startswith(begins) for e in excluded)
 
 
 def test_excluded_hardware_is_grouped_by_reason() -> None:
