@@ -132,6 +132,23 @@ def test_invalid_input_names_the_field(client: TestClient, body: dict[str, Any],
     assert field in [error["field"] for error in problem["errors"]] or field == "body"
 
 
+@pytest.mark.parametrize("route", ["/recommend", "/predict", "/predict/batch", "/query"])
+def test_a_body_without_its_media_type_is_415_with_the_header_to_send(client: TestClient, route: str) -> None:
+    for headers, stated in (({}, "missing"), ({"content-type": "text/csv"}, "text/csv")):
+        response = client.post(route, content='{"model": "bert-base"}', headers=headers)
+        problem = _problem(response, 415, "unsupported-media-type")
+        assert f"needs the header Content-Type: application/json; it is {stated}" in problem["detail"]
+
+
+def test_what_is_no_json_names_the_place(client: TestClient) -> None:
+    headers = {"content-type": "application/json"}
+    for body, place in (("{bad", "line 1, column 2"), ('{"model":\n  "bert-base",\n  }', "line 3, column 3")):
+        problem = _problem(client.post("/recommend", content=body, headers=headers), 422, "invalid-input")
+        [error] = problem["errors"]
+        assert error["field"] == "body"
+        assert error["message"].startswith(f"not JSON at {place}: ")
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [

@@ -139,6 +139,10 @@ def test_lines_are_a_batch(client: TestClient, log: EventLog) -> None:
     assert len(_stored(log, before)) == 3
     broken = client.post("/results", content=lines + '{"model_id"', headers=headers)
     assert broken.status_code == 422
+    assert "line 4, column 12" in broken.json()["detail"]
+    for body, place in (('{"a" 1}', "line 1, column 6"), ('{}\n\n{"a" 1}\n{}\n', "line 3, column 6")):
+        answer = client.post("/results", content=body, headers=headers)
+        assert f"not JSON at {place}: " in answer.json()["detail"]
     assert client.post("/results", content=lines, headers={"content-type": "text/csv"}).status_code == 415
 
 

@@ -67,7 +67,7 @@ def router(sandbox: Sandbox) -> APIRouter:
         response_model=SqlRows,
         responses={
             200: {"content": {kind: {"schema": _BYTES} for kind in (ARROW, "text/csv")}},
-            **problem_responses(400, 413, 422, 503),
+            **problem_responses(400, 413, 415, 422, 503),
         },
     )
     async def query(statement: SqlQuery, request: Request) -> Response:

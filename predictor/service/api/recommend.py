@@ -29,7 +29,7 @@ def router(advisor: Advisor) -> APIRouter:
     routes = APIRouter(tags=["advice"])
 
     @routes.post(
-        "/recommend", response_model=Answer | ServingAnswer, responses=problem_responses(400, 404, 413, 422, 503)
+        "/recommend", response_model=Answer | ServingAnswer, responses=problem_responses(400, 404, 413, 415, 422, 503)
     )
     async def recommend(query: AnyQuery) -> Response:
         """Rank the hardware for a model, with limits, provenance and evidence for every figure.
@@ -44,12 +44,12 @@ def router(advisor: Advisor) -> APIRouter:
             content = await run_in_threadpool(advisor.answer, query)
         return Response(content, media_type="application/json")
 
-    @routes.post("/predict", responses=problem_responses(400, 404, 413, 422, 503))
+    @routes.post("/predict", responses=problem_responses(400, 404, 413, 415, 422, 503))
     def predict(query: PredictQuery) -> PredictAnswer:
         """Return the figures of one model on one piece of hardware; 404, with what to measure, where there are none."""
         return advisor.predict(query)
 
-    @routes.post("/predict/batch", responses=problem_responses(400, 413, 422, 503))
+    @routes.post("/predict/batch", responses=problem_responses(400, 413, 415, 422, 503))
     def predict_many(query: BatchQuery) -> BatchAnswer:
         """Predict up to 1,000 cells at once; a cell without an answer has the reason in its place."""
         return advisor.predict_many(query)

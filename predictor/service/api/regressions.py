@@ -59,7 +59,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
     routes = APIRouter(tags=["regressions"])
     reader, problems, body = (
         advisor.reader,
-        problem_responses(400, 404, 409, 413, 422, 503),
+        problem_responses(400, 404, 409, 413, 415, 422, 503),
         [require_strict_body(ShiftDecision)],
     )
 

@@ -156,7 +156,7 @@ def router(lookup: RequestLookup, log_for: LogFor, request_update: Callable[[], 
     @routes.post(
         "/benchmarks",
         status_code=202,
-        responses=problem_responses(400, 404, 413, 422, 503),
+        responses=problem_responses(400, 404, 413, 415, 422, 503),
         dependencies=[require_strict_body(Benchmark)],
     )
     def benchmark(

@@ -16,6 +16,7 @@ from predictor.schemas.ingest import require_storable
 
 NDJSON = "application/x-ndjson"
 _MEDIA_TYPES = ("application/json", NDJSON)
+_BEFORE_LINES = b"["
 
 
 class JsonOrNdjsonRoute(APIRoute):
@@ -25,21 +26,40 @@ class JsonOrNdjsonRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handler(request: Request) -> Response:
-            media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            media_type = _media_type(request)
             if media_type not in _MEDIA_TYPES:
-                raise HTTPException(415, f"The body must be {' or '.join(_MEDIA_TYPES)}")
+                raise HTTPException(415, f"The body needs the header Content-Type: {' or '.join(_MEDIA_TYPES)}")
             return await handle(await _as_json(request) if media_type == NDJSON else request)
 
         return handler
 
 
 async def _as_json(request: Request) -> Request:
-    lines = [line for line in (await request.body()).split(b"\n") if line.strip()]
+    """Return the request with its lines as a list; they stay lines, so that errors name the right one."""
+    lines = (await request.body()).rstrip().split(b"\n")
+    filled = [i for i, line in enumerate(lines) if line.strip()]
+    for i in filled[:-1]:
+        lines[i] += b","
     headers = [(name, value) for name, value in request.scope["headers"] if name != b"content-type"]
     scope = {**request.scope, "headers": [*headers, (b"content-type", b"application/json")]}
     parsed_request = Request(scope, request.receive)
-    parsed_request._body = b"[" + b",".join(lines) + b"]"
+    parsed_request._body = _BEFORE_LINES + b"\n".join(lines) + b"]"
     return parsed_request
+
+
+def describe_json_error(request: Request, error: RequestValidationError) -> str:
+    """Return where a body stops being JSON, and why, from FastAPI's error of kind `json_invalid`."""
+    [problem] = error.errors()
+    before = error.body[: problem["loc"][1]]
+    line = before.count("\n") + 1
+    column = len(before) - before.rfind("\n")
+    if line == 1 and _media_type(request) == NDJSON:
+        column -= len(_BEFORE_LINES)
+    return f"not JSON at line {line}, column {column}: {problem['ctx']['error']}"
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def require_strict_body(schema: Any) -> params.Depends:

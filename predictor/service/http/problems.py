@@ -29,6 +29,7 @@ from accel_platform.errors import (
 from accel_platform.events.types import PAYLOADS
 from accel_platform.warehouse.layers import WarehouseDamaged
 from predictor.schemas.queries import Problem
+from predictor.service.http.bodies import describe_json_error
 
 CONTENT_TYPE = "application/problem+json"
 MAX_BODY_BYTES = 256 * 1024
@@ -111,11 +112,24 @@ def problem_response(request: Request, status: int, kind: str, detail: str, head
 
 async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    errors = [{"field": _field_path(e), "message": e["msg"]} for e in error.errors()]
+    if isinstance(error.body, bytes):
+        # FastAPI parses no body whose media type is not JSON, as that of `curl -d`, and of a form of another site.
+        stated = request.headers.get("content-type", "missing")
+        return await _http_error(
+            request, HTTPException(415, f"The body needs the header Content-Type: application/json; it is {stated}")
+        )
+    errors = [
+        {"field": _field_path(e), "message": describe_json_error(request, error) if _is_no_json(e) else e["msg"]}
+        for e in error.errors()
+    ]
     detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors)
     return _problem_document(
         request, 422, "invalid-input", "The input cannot be used", f"{detail}. See /docs for the schema.", errors=errors
     )
+
+
+def _is_no_json(error: dict[str, Any]) -> bool:
+    return bool(error["type"] == "json_invalid")
 
 
 def _field_path(error: dict[str, Any]) -> str:
@@ -123,7 +137,7 @@ def _field_path(error: dict[str, Any]) -> str:
 
     Tags of unions (`<config>`, `RunStarted`) are left out.
     """
-    if error["type"] == "json_invalid":
+    if _is_no_json(error):
         return "body"
     path = (str(part) for part in error["loc"] if part not in ("body", "query") and part not in PAYLOADS)
     return ".".join(part for part in path if not part.startswith("<")) or "body"
