@@ -7,6 +7,8 @@ import os
 import threading
 from pathlib import Path
 
+from accel_platform.errors import InvalidInput
+
 
 def write_durably(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
     """Replace the file's content; the content and the file's name are on disk when this returns.
@@ -27,6 +29,16 @@ def write_durably(path: Path, content: str | bytes, *, mode: int = 0o666) -> Non
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def require_writable(path: Path) -> None:
+    """Raise InvalidInput where no file can be written at the path, for use before the work that the file is to hold."""
+    if path.is_dir():
+        raise InvalidInput(f"{path} is a directory: name the file to write.")
+    if not path.parent.is_dir():
+        raise InvalidInput(f"The directory {path.parent} does not exist.")
+    if not os.access(path.parent, os.W_OK):
+        raise InvalidInput(f"{path} cannot be written, because this user may not write to {path.parent}.")
 
 
 def make_directory(path: Path) -> None:

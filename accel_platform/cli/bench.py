@@ -20,6 +20,7 @@ from accel_platform.cli.options import (
     ManyValues,
     Output,
     OutputFormat,
+    output_file,
     parse_batch_sizes,
     split_words,
 )
@@ -300,7 +301,9 @@ def _weights(text: str | None, models: list[str] | None, models_file: Path | Non
 
 @app.command(cls=ManyValues)
 def export(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, e.g. campaign.parquet.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", callback=output_file, help="The file to write, e.g. campaign.parquet.")
+    ],
     runs: Annotated[
         str | None, typer.Option(metavar=SEVERAL, help="Run ids.", show_default="all runs of this installation")
     ] = None,

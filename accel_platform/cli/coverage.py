@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import PEOPLE, SEVERAL, AnyFormat, FileFormat, Home, Json, Output, split_words
+from accel_platform.cli.options import (
+    PEOPLE,
+    SEVERAL,
+    AnyFormat,
+    FileFormat,
+    Home,
+    Json,
+    Output,
+    output_file,
+    split_words,
+)
 from accel_platform.cli.output import choose_format, note, settings_for, write_answer
 
 if TYPE_CHECKING:
@@ -25,7 +35,9 @@ def coverage(
     retry: Annotated[bool, typer.Option("--retry", help="Repeat the checks that failed before.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Run no check; print the checks on record.")] = False,
     failures: Annotated[bool, typer.Option("--failures", help="List the failed checks with their reasons.")] = False,
-    write: Annotated[Path | None, typer.Option(help="Also write the checks on record as Markdown here.")] = None,
+    write: Annotated[
+        Path | None, typer.Option(callback=output_file, help="Also write the checks on record as Markdown here.")
+    ] = None,
     output: Output = None,
     format_: FileFormat = None,
     home: Home = None,
@@ -57,8 +69,9 @@ def coverage(
     checks = [check for (kind, name), check in latest.items() if kind in wanted and name in names]
     if write is not None:
         from accel_platform.bench.coverage.report import render_markdown
+        from accel_platform.table_io.files import save_bytes
 
-        write.write_text(render_markdown(checks, total=len(selected)), encoding="utf-8")
+        save_bytes(write, render_markdown(checks, total=len(selected)).encode())
     _print(checks, failures, (kind, output))
 
 

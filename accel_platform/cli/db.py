@@ -21,6 +21,7 @@ from accel_platform.cli.options import (
     Output,
     OutputFormat,
     build_selection,
+    output_file,
     with_filters,
 )
 from accel_platform.cli.output import (
@@ -228,7 +229,7 @@ def query(
 @with_filters()
 def export(
     table: Annotated[str, typer.Argument(help="A table, e.g. results.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", callback=output_file, help="The file to write.")],
     as_of: AsOf = None,
     format_: FileFormat = None,
     home: Home = None,

@@ -151,10 +151,10 @@ def _cell_text(cell: RatedCell) -> str:
 
 
 def _write_text(text: str, output: Path | None) -> None:
-    from accel_platform.table_io.files import save_with
+    from accel_platform.table_io.files import save_bytes
 
     if output is None:
         typer.echo(text)
     else:
-        save_with(output, lambda stream: stream.write(text.encode()))
+        save_bytes(output, text.encode())
         note(f"written to {output}")

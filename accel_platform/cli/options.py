@@ -56,11 +56,23 @@ FileFormat = Annotated[
     AnyFormat | None,
     typer.Option("--format", help="Output format.", show_default="by --output's ending, else table"),
 ]
+
+
+def output_file(path: Path | None) -> Path | None:
+    """Return the file to write, as a parameter's callback. Raises InvalidInput before the work that it is to hold."""
+    from accel_platform.atomic_write import require_writable
+
+    if path is not None:
+        require_writable(path)
+    return path
+
+
 Output = Annotated[
     Path | None,
     typer.Option(
         "--output",
         "-o",
+        callback=output_file,
         help="Write the answer to this file: .md, .html, .json, .csv, .parquet or .xlsx.",
         show_default=False,
     ),

@@ -85,7 +85,7 @@ def write_answer(
     name: Kind = kind.value
     if output is not None:
         if as_document:
-            files.save_with(output, lambda stream: stream.write(f"{json_text(document)}\n".encode()))
+            files.save_bytes(output, f"{json_text(document)}\n".encode())
             note(f"written to {output}")
         else:
             note(f"{files.save(rows, output, name, title=title):,} rows written to {output}")

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import AnyFormat, FileFormat, FormatOption, Home, Json, Output, OutputFormat
+from accel_platform.cli.options import (
+    AnyFormat,
+    FileFormat,
+    FormatOption,
+    Home,
+    Json,
+    Output,
+    OutputFormat,
+    output_file,
+)
 from accel_platform.cli.output import (
     choose_format,
     note,
@@ -158,7 +167,9 @@ def evaluate(
     dataset: Annotated[Path | None, Directory] = None,
     train: Annotated[Path | None, Directory] = None,
     test: Annotated[Path | None, Directory] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Write an HTML page with charts.")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", callback=output_file, help="Write an HTML page with charts.")
+    ] = None,
     output: Output = None,
     format_: FileFormat = None,
     home: Home = None,

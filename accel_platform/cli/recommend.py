@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, Mode, OutputFormat
+from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, Mode, OutputFormat, output_file
 from accel_platform.cli.output import exit_if_nothing, note, print_json, settings_for, wants_json
 
 
@@ -202,9 +202,14 @@ def predict(
         typer.Option("--set", help="A named set of models for the matrix.", show_default="all that were measured"),
     ] = None,
     chart: Annotated[
-        Path | None, typer.Option("--chart", help="Write a chart: curves over batch sizes, or hardware side by side.")
+        Path | None,
+        typer.Option(
+            "--chart", callback=output_file, help="Write a chart: curves over batch sizes, or hardware side by side."
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="Write the matrix to this file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", callback=output_file, help="Write the matrix to this file.")
+    ] = None,
     home: Home = None,
     json_: Json = False,
     format_: Annotated[

@@ -184,6 +184,7 @@ def print_matrix(rows: list[dict[str, Any]], format_: str, output: Path | None) 
     """Write the matrix to a file or stdout. Raises InvalidInput if it cannot be written."""
     from accel_platform.errors import InvalidInput
     from accel_platform.reports.charts.render import page
+    from accel_platform.table_io.files import save_bytes
     from predictor.advisor import batch_tables, charts
 
     if format_ == "html":
@@ -203,10 +204,7 @@ def print_matrix(rows: list[dict[str, Any]], format_: str, output: Path | None) 
     if output is None:
         typer.echo(text, nl=False)
         return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"{output} cannot be written: {error.strerror}.") from error
+    save_bytes(output, text.encode())
     note(f"{len(rows)} cells written to {output}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import AsOf, Home, Json
+from accel_platform.cli.options import AsOf, Home, Json, output_file
 from accel_platform.cli.output import note, print_error, print_json, print_table, settings_for
 
 if TYPE_CHECKING:
@@ -42,9 +42,15 @@ def check(
     ] = False,
     record: Annotated[bool, typer.Option("--record", help="Record regressions, for `accel regress list`.")] = False,
     markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="Also write Markdown for a pull request.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--markdown", callback=output_file, help="Also write Markdown for a pull request.", show_default=False
+        ),
     ] = None,
-    junit: Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML.", show_default=False)] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option("--junit", callback=output_file, help="Also write JUnit XML.", show_default=False),
+    ] = None,
     as_of: AsOf = None,
     home: Home = None,
     as_json: Json = False,
@@ -133,16 +139,12 @@ def _remeasure(settings: Settings, reader: Reader, candidate: RunSet, doubtful: 
 
 
 def _write(checked: Check, markdown: Path | None, junit: Path | None) -> None:
-    from accel_platform.errors import AccelError
     from accel_platform.reports import regressions
+    from accel_platform.table_io.files import save_bytes
 
     for path, text in ((markdown, regressions.markdown), (junit, regressions.junit)):
-        if path is None:
-            continue
-        try:
-            path.write_text(text(checked), encoding="utf-8")
-        except OSError as error:
-            raise AccelError(f"{path} cannot be written: {error.strerror}.") from error
+        if path is not None:
+            save_bytes(path, text(checked).encode())
 
 
 def _print(checked: Check, format_: CheckFormat, *, record: bool) -> None:

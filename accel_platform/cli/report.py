@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import AsOf, Home, Json, build_selection, with_filters
+from accel_platform.cli.options import AsOf, Home, Json, build_selection, output_file, with_filters
 from accel_platform.cli.output import line_width, note, print_json, print_table, settings_for
 
 
@@ -56,6 +56,7 @@ def report(
         typer.Option(
             "--output",
             "-o",
+            callback=output_file,
             help="Write to this file: .txt, .md, .html, .pdf, .json, .xlsx, or .zip with a CSV file per table; with "
             "--format parquet, a Parquet file.",
             show_default=False,
@@ -77,7 +78,7 @@ def report(
     from accel_platform.errors import InvalidInput
     from accel_platform.reports.documents.kinds import report
     from accel_platform.reports.documents.render import render
-    from accel_platform.table_io.files import save_with
+    from accel_platform.table_io.files import save_bytes
     from accel_platform.warehouse.reader import Reader
 
     if as_json and format_ not in (None, ReportFormat.json):
@@ -91,7 +92,7 @@ def report(
         sys.stdout.buffer.write(content)
         sys.stdout.flush()
         return
-    save_with(output, lambda stream: stream.write(content))
+    save_bytes(output, content)
     note(f"{len(content):,} bytes written to {output}")
 
 
@@ -124,7 +125,13 @@ def chart(
     as_of: AsOf = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file to write: .png, .svg, .html or .json.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            callback=output_file,
+            help="The file to write: .png, .svg, .html or .json.",
+            show_default=False,
+        ),
     ] = None,
     home: Home = None,
     as_json: Json = False,

@@ -11,6 +11,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from accel_platform.atomic_write import require_writable
 from accel_platform.errors import AccelError, InvalidInput, storage_unavailable
 from accel_platform.table_io import text
 from accel_platform.table_io.kinds import Kind
@@ -41,12 +42,17 @@ def save_with(path: Path, fill: Callable[[BinaryIO], int]) -> int:
     return save_by_name(path, fill_file)
 
 
+def save_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically. Raises InvalidInput if that is impossible."""
+    save_with(path, lambda stream: stream.write(content))
+
+
 def save_by_name(path: Path, make: Callable[[Path], int]) -> int:
     """Write a file atomically through a function that creates a file of the given name."""
-    if path.is_dir():
-        raise InvalidInput(f"{path} is a directory: name the file to write.")
-    if not path.parent.is_dir():
-        raise InvalidInput(f"The directory {path.parent} does not exist.")
+    require_writable(path)
+    if path.exists() and not path.is_file():
+        return make(path)  # a pipe or device, which nothing may replace
+    path = path.resolve()
     temporary = path.with_name(f".{path.name}.part")
     try:
         count = make(temporary)

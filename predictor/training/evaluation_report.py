@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import erfinv
 
 from accel_platform.reports.charts.render import page
+from accel_platform.table_io.files import save_bytes
 from predictor.schemas.responses import INTERVAL_LEVEL
 from predictor.training.evaluate import EvaluationResult, evaluation_metrics
 
@@ -29,7 +30,7 @@ def write_report(path: Path, results: Sequence[tuple[str, EvaluationResult]]) ->
         heading="What the predictor knows, and what it does not",
         below=_table(metrics),
     )
-    path.write_text(text, encoding="utf-8")
+    save_bytes(path, text.encode())
 
 
 def _charts(dataset: str, result: EvaluationResult, metrics: dict[str, Any]) -> alt.HConcatChart:

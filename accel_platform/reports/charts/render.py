@@ -12,6 +12,7 @@ import altair as alt
 
 from accel_platform.errors import InvalidInput
 from accel_platform.reports.charts.theme import BACKGROUND, Theme, theme_config
+from accel_platform.table_io.files import save_bytes
 
 Kind = Literal["json", "svg", "png", "html"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -84,10 +85,7 @@ def write(chart: Chart, path: Path, theme: Theme = "light", *, heading: str = ""
     """Write the chart in the format of the path's suffix. `heading` is for HTML. Raises InvalidInput."""
     kind = kind_of(path)
     content = page(chart, theme, heading=heading).encode() if kind == "html" else render(chart, kind, theme)
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from error
+    save_bytes(path, content)
 
 
 def _bundle() -> str:
