@@ -174,11 +174,11 @@ def _option(path: str) -> str:
 
 
 _RANKED_BY = {
-    "cost": "the upper limit of what a million output tokens cost",
-    "latency": "the upper limit of the time to the last token",
-    "throughput": "the lower limit of output tokens per second",
+    "cost": "at_most, the upper limit of what a million output tokens cost",
+    "latency": "at_most, the upper limit of the time to the last token",
+    "throughput": "at_least, the lower limit of output tokens per second",
     "goodput": "the requests per second that meet all goals of time",
-    "energy": "the upper limit of joules per output token",
+    "energy": "at_most, the upper limit of joules per output token",
 }
 
 
@@ -250,12 +250,16 @@ def _row(option: ServingOption, objective: str, percentile: int | None) -> dict[
     times, suffix = (option, "") if tail is None else (option.slow, f"_p{tail}")
     tokens = {"tokens_per_s": round(option.output_tokens_per_s.p50)}
     rent = {"usd_per_mtok": "-" if cost is None else f"{cost.p50:.2f}"}
+    # The limit that ranks is that of the typical request, at every percentile.
+    rate, end = option.output_tokens_per_s, option.end_to_end_ms
     ranking: dict[str, dict[str, Any]] = {
-        "cost": rent,
-        "latency": {f"end_to_end_s{suffix}": _short(times.end_to_end_ms.p50 / 1e3)},
-        "throughput": tokens,
+        "cost": rent | {"at_most": "-" if cost is None else f"{cost.high or cost.p50:.2f}"},
+        "latency": {"end_to_end_s": _short(end.p50 / 1e3), "at_most": rounded((end.high or end.p50) / 1e3)},
+        "throughput": tokens | {"at_least": round(rate.low or rate.p50)},
         "goodput": {"good_requests_per_s": _short(option.goodput_requests_per_s or 0.0)},
-        "energy": {"j_per_token": "-" if energy is None else _short(energy.p50)},
+        "energy": {"j_per_token": "-", "at_most": "-"}
+        if energy is None
+        else {"j_per_token": _short(energy.p50), "at_most": rounded(energy.high or energy.p50)},
     }
     return {
         "devices": _devices(option) + (" *" if option.best_trade_off else ""),
