@@ -118,7 +118,7 @@ def resolve_query(
     NotFound
         For an unknown model.
     InvalidInput
-        For unknown hardware, and for a config or size that cannot be.
+        For unknown hardware or an unknown precision, and for a config or size that cannot be.
     """
     evidence = state.evidence
     precision_warning = None if query.precision is not None else _stored_precision(query.model)
@@ -158,7 +158,9 @@ def resolve_query(
         known = state.known_model(*names)
         known = None if known and cost and known.name == subject.model_id else known
     trained = state.known_decoder(*names) if query.mode == "generation" else known
-    precisions = (DEFAULT_PRECISION, None) if query.precision is None else (canonical_precision(query.precision),)
+    precisions = (
+        (DEFAULT_PRECISION, None) if query.precision is None else (_resolve_precision(query.precision, evidence),)
+    )
     candidates, absent = choose_candidates(evidence, hardware, priced=priced and query.mode != "generation")
     return ResolvedQuery(
         subject=subject,
@@ -177,6 +179,18 @@ def resolve_query(
         candidates=tuple(candidates),
         absent=tuple(absent),
     )
+
+
+def _resolve_precision(name: str, evidence: Evidence) -> str:
+    """Return the precision of this name, of the platform or of a result. Raises InvalidInput with those there are."""
+    precision = canonical_precision(name)
+    recorded = evidence.memoize(
+        "recorded precisions", lambda: {cell.precision for cell in evidence.summaries if cell.precision is not None}
+    )
+    if precision not in PRECISIONS and precision not in recorded:
+        known = [*PRECISIONS, *sorted(recorded - PRECISIONS.keys())]
+        raise InvalidInput(f"No precision is called {name!r}: choose {', '.join(known)}.")
+    return precision
 
 
 def _stored_precision(model: str | ModelConfig | ModelFigures) -> str | None:

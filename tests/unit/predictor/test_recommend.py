@@ -225,6 +225,13 @@ def test_precision_names_mean_the_same(advisor: Advisor) -> None:
         assert _ask(advisor, "bert-base", precision=name, hardware=["cpu"]).recommendations[0].provenance == "measured"
 
 
+def test_a_precision_is_one_of_the_platform_or_of_a_result(tmp_path: Path) -> None:
+    advisor = Advisor(world(tmp_path, [result(BERT, "cpu", 1, provenance="imported", precision="w8a8")]))
+    assert _ask(advisor, "bert-base", hardware=["cpu"], precision="w8a8").recommendations
+    with pytest.raises(InvalidInput, match=r"called 'fp7': choose float64, float32, .*, int4, w8a8\.$"):
+        advisor.predict(PredictQuery(model="bert-base", hardware="cpu", precision="fp7"))
+
+
 def test_figures_without_a_precision_are_used_with_a_warning_unless_one_is_asked(tmp_path: Path) -> None:
     advisor = Advisor(world(tmp_path, [result(BERT, "cpu", 1, provenance="imported", precision=None)]))
     answer = _ask(advisor, "bert-base", hardware=["cpu"])
@@ -455,7 +462,7 @@ def test_where_an_objective_tells_none_apart_the_faster_goes_first(advisor: Advi
 
 
 def test_a_precision_that_a_runtime_has_not_is_not_predicted_by_its_width(advisor: Advisor) -> None:
-    told = _ask(advisor, "bert-base", precision="int3", hardware=["cpu"])
+    told = _ask(advisor, "bert-base", precision="float64", hardware=["cpu"])
     assert [e.cause for e in told.excluded] == ["no_runtime"]
     assert "ask in a precision that it has: float32" in told.excluded[0].suggestion
 
