@@ -119,7 +119,7 @@ def history(
     from accel_platform.analysis.query.measured import read_measured_series
     from accel_platform.analysis.regressions.changepoint_history import find_shifts
     from accel_platform.analysis.regressions.triage import read_decisions
-    from accel_platform.reports.regressions import cell
+    from accel_platform.reports.regressions import distinct_cells
 
     reject_as_of(as_of, record=record)
     settings = settings_for(home, as_of)
@@ -140,20 +140,20 @@ def history(
         }
         for one in found
     ]
+    moved = [shift for one in found for shift in one.shifts]
     shifts = [
         {
             "regression_id": shift.regression_id,
             "state": shift.state,
             "model_id": shift.model_id,
-            "cell": cell(shift),
+            "cell": text,
             "before_ms": shift.before_ms,
             "after_ms": shift.after_ms,
             "change_percent": shift.change_percent,
             "commit": ", ".join(commit[:12] for commit in shift.commits_after) or None,
             "first_result": shift.first_result,
         }
-        for one in found
-        for shift in one.shifts
+        for shift, text in zip(moved, distinct_cells(moved), strict=True)
     ]
     kind = choose_format(as_json, format_, output)
     write_answer(shifts, kind, output, title="Shifts of measured series", document=document, empty="No series moved.")
@@ -176,12 +176,15 @@ def list_regressions(
     from accel_platform.analysis.query.filters import require_known_unless_found
     from accel_platform.analysis.regressions.triage import recorded_shifts
     from accel_platform.events.types import MeasuredSeries
-    from accel_platform.reports.regressions import cell
+    from accel_platform.reports.regressions import distinct_cells
 
     reader, chosen = open_tables(settings_for(home, as_of)), build_selection(filters)
     rows = recorded_shifts(reader, chosen, state=state and state.value)
     require_known_unless_found(rows, reader, chosen)
     shown = ("before_ms", "after_ms", "change_percent", "found_at")
+
+    cells = distinct_cells([MeasuredSeries.model_construct(**row) for row in rows])
+    cell_of = {row["regression_id"]: text for row, text in zip(rows, cells, strict=True)}
 
     def short(row: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -189,7 +192,7 @@ def list_regressions(
             "state": row["state"],
             "direction": row["direction"],
             "model_id": row["model_id"],
-            "cell": cell(MeasuredSeries.model_construct(**row)),
+            "cell": cell_of[row["regression_id"]],
             **{name: row[name] for name in shown},
             "commit": ", ".join(commit[:12] for commit in row["commits_after"] or ()) or None,
             "by": row["accepted_by"] or row["rejected_by"],

@@ -161,7 +161,7 @@ def _print(checked: Check, format_: CheckFormat, *, record: bool) -> None:
             {
                 "state": decision.state,
                 "model_id": decision.series.model_id,
-                "cell": regressions.cell(decision.series),
+                "cell": text,
                 "before_ms": decision.before_ms,
                 "after_ms": decision.after_ms,
                 "change_percent": decision.change_percent,
@@ -169,7 +169,7 @@ def _print(checked: Check, format_: CheckFormat, *, record: bool) -> None:
                 "processes": f"{decision.processes_before} / {decision.processes_after}",
                 "why": regressions.why(decision),
             }
-            for decision in checked.decisions
+            for text, decision in regressions.named_decisions(checked)
         ]
         print_table(rows, empty="No cell was measured on either side.")
         note(f"{regressions.title(checked)}.")

@@ -8,7 +8,8 @@ from typing import Any
 
 from accel_platform.analysis.regressions.snapshot_comparison import TableChanges
 from accel_platform.events.types import MeasuredSeries
-from accel_platform.reports.regressions import cell
+from accel_platform.hardware.device_names import with_distinct_names
+from accel_platform.reports.regressions import distinct_cells
 from accel_platform.table_io.values import rounded
 from accel_platform.warehouse.reader import Reader
 
@@ -24,12 +25,14 @@ def day_report(day: date, found: TableChanges, after: Reader) -> str:
     medians = [
         {
             "model": row["model_id"],
-            "cell": cell(MeasuredSeries.model_construct(**row)),
+            "cell": text,
             "before": f"{rounded(row['before_ms'], 4)} ms",
             "after": f"{rounded(row['after_ms'], 4)} ms",
             "change": f"{row['change_percent']:+.1f} %",
         }
-        for row in found.medians
+        for row, text in zip(
+            found.medians, distinct_cells([MeasuredSeries.model_construct(**row) for row in found.medians]), strict=True
+        )
     ]
     changed = [
         {
@@ -39,7 +42,7 @@ def day_report(day: date, found: TableChanges, after: Reader) -> str:
             "mode": row["mode"],
             **{side: _verdict(row[f"state_{side}"], row[f"rating_{side}"]) for side in ("before", "after")},
         }
-        for row in found.matrix
+        for row in with_distinct_names(found.matrix)
     ]
     parts = [
         f"# {day}",

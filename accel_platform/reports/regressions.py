@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
@@ -43,14 +44,15 @@ def markdown(checked: Check) -> str:
     if any(decision.accepted_baseline for decision in checked.decisions):
         sides += " Where a level was accepted since, it takes the baseline's place."
     lines = [f"### {title(checked)}", "", sides]
+    named = named_decisions(checked)
     for state, heading in _HEADINGS.items():
-        decisions = [decision for decision in checked.decisions if _outcome(decision) == state]
+        decisions = [(text, decision) for text, decision in named if _outcome(decision) == state]
         if not decisions:
             continue
         table = [
             "| model | cell | before | after | change | noise | processes | why |",
             "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
-            *("| " + " | ".join(map(_in_table, _row(decision))) + " |" for decision in decisions[:_SHOWN]),
+            *("| " + " | ".join(map(_in_table, _row(*one))) + " |" for one in decisions[:_SHOWN]),
         ]
         if len(decisions) > _SHOWN:
             table += ["", f"… and {len(decisions) - _SHOWN} more."]
@@ -69,9 +71,9 @@ def junit(checked: Check) -> str:
     """
     undecided = "error" if checked.exit_code == CANNOT_DECIDE else "skipped"
     cases = []
-    for decision in checked.decisions:
+    for text, decision in named_decisions(checked):
         series = decision.series
-        name, classname = quoteattr(_clean(cell(series))), quoteattr(_clean(f"{series.model_id}.{series.hardware}"))
+        name, classname = quoteattr(_clean(text)), quoteattr(_clean(f"{series.model_id}.{series.hardware}"))
         message = _clean(describe_decision(decision))
         inside = {
             "regressed": f"<failure message={quoteattr(message)} type={quoteattr('regression')}/>",
@@ -87,9 +89,26 @@ def junit(checked: Check) -> str:
     return "\n".join([head, *cases, "  </testsuite>", "</testsuites>", ""])
 
 
+def named_decisions(checked: Check) -> list[tuple[str, Decision]]:
+    """Return each decision with its configuration in words."""
+    cells = distinct_cells([decision.series for decision in checked.decisions])
+    return list(zip(cells, checked.decisions, strict=True))
+
+
 def cell(series: MeasuredSeries) -> str:
     """Return the configuration in words, without default values."""
     return f"{series.hardware}{f':{series.choice}' if series.choice else ''}, {shape(series)}"
+
+
+def distinct_cells(all_series: Sequence[MeasuredSeries]) -> list[str]:
+    """Return each series' configuration in words, with the device's id where another device measured the same."""
+    devices: dict[tuple[str, str], set[str]] = {}
+    for series in all_series:
+        devices.setdefault((series.model_id, cell(series)), set()).add(series.device_id)
+    return [
+        f"{cell(series)}, {series.device_id}" if len(devices[series.model_id, cell(series)]) > 1 else cell(series)
+        for series in all_series
+    ]
 
 
 def shape(series: MeasuredSeries) -> str:
@@ -128,11 +147,11 @@ def why(decision: Decision) -> str:
     return "; ".join(part for part in (decision.reason, more, left_out) if part)
 
 
-def _row(decision: Decision) -> list[str]:
+def _row(text: str, decision: Decision) -> list[str]:
     change = decision.change_percent
     return [
         decision.series.model_id,
-        cell(decision.series),
+        text,
         milliseconds(decision.before_ms),
         milliseconds(decision.after_ms),
         "" if change is None else f"{change:+.1f} %",

@@ -562,6 +562,17 @@ class TestCommand:
         [case, _] = ET.parse(tmp_path / "report.xml").getroot().iter("testcase")
         assert "ada accepted its new level" in ET.tostring(case, encoding="unicode")
 
+    def test_one_cell_on_two_devices_names_them(self, lab: Lab, tmp_path: Path) -> None:
+        for device in ("cpu-one", "cpu-two"):
+            lab.runs(6, OLD, device_id=device)
+            lab.runs(3, NEW, 1.5, device_id=device)
+        report = tmp_path / "report.xml"
+        asked = ["check", "--baseline", OLD, "--candidate", NEW, "--record", "--junit", str(report)]
+        wanted = {f"cpu, batch 1, length 128, float32, cpu-{number}" for number in ("one", "two")}
+        printed = [lab.accel(*words).stdout for words in (asked, [*asked[:5], "--format", "markdown"], ["list"])]
+        assert all(cell in text for text in printed for cell in wanted), printed
+        assert {case.get("name") for case in ET.parse(report).getroot().iter("testcase")} == wanted
+
     def test_a_report_of_nothing_decided_is_no_success(self, lab: Lab, tmp_path: Path) -> None:
         lab.run(OLD)
         lab.run(NEW)
