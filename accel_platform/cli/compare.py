@@ -92,11 +92,13 @@ def _side_by_side(
     from accel_platform.analysis.query.filters import measure_command
     from accel_platform.analysis.summaries.comparison import compare_side_by_side
     from accel_platform.hardware.catalog import form_factor_caution
+    from accel_platform.hardware.device_names import with_distinct_names
     from accel_platform.warehouse.reader import Reader
 
     found = compare_side_by_side(Reader(settings_for(home, as_of)), filters, "model_id" if by_model else "hardware")
     kind, output = to
-    rows = _drop_empty_columns([_display_row(row) for row in found.rows]) if kind in PEOPLE else found.rows
+    named = with_distinct_names(found.rows)
+    rows = _drop_empty_columns([_display_row(row) for row in named]) if kind in PEOPLE else found.rows
     hint = _missing_shape_reason(found) or f"To measure: `{measure_command(filters)}`."
     sides = "models" if by_model else "hardware"
     one_side = len(getattr(filters, "model" if by_model else "hardware")) == 1
@@ -115,10 +117,17 @@ def _side_by_side(
         note(f"{len(found.unpaired)} cells of shapes that only one was measured at are left out; --json has them.")
     if found.rows:
         note(
-            f"ratio: latency over that of {found.names[0]} at the same shape; its 95 % interval is over processes "
-            "where both have two or more, else over samples alone."
+            f"ratio: latency over that of {found.names[0] if by_model else _baseline(found.names[0], named)} at the "
+            "same shape; its 95 % interval is over processes where both have two or more, else over samples alone."
         )
     exit_if_nothing(found.rows)
+
+
+def _baseline(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the name that ratios are to, with its devices that they are to if the rows are of several."""
+    devices = dict.fromkeys(row["device_name"] for row in rows if row["baseline"])
+    several = len({row["device_id"] for row in rows}) > 1
+    return f"{name} on {' or '.join(filter(None, devices))}" if several and any(devices) else name
 
 
 def _changes(
@@ -143,7 +152,10 @@ def _changes(
     rows = found.rows
     if kind in PEOPLE:
         rows = _drop_empty_columns(
-            [{"model_id": r["model_id"], "cell": _cell_label(r), **_pick(r, shown)} for r in found.rows]
+            [
+                {"model_id": r["model_id"], "cell": cell, **_pick(r, shown)}
+                for r, cell in zip(found.rows, _cell_labels(found.rows), strict=True)
+            ]
         )
     title = f"Between {found.before[:12]} and {found.after[:12]}"
     write_answer(
@@ -182,7 +194,7 @@ def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "model_id": row["model_id"],
         "shape": _shape(row),
         "hardware": row["hardware"] + (f":{row['choice']}" if row["choice"] else ""),
-        "device": row["device_name"] or row["device_id"],
+        "device": row["device_name"],
         "latency_ms": row["latency_ms"],
         "runs": row["runs"] or row["results"],
         "between_runs_ms": spread,
@@ -198,11 +210,11 @@ def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cell_label(row: Mapping[str, Any]) -> str:
+def _cell_labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     from accel_platform.events.types import MeasuredSeries
-    from accel_platform.reports.regressions import cell
+    from accel_platform.reports.regressions import distinct_cells
 
-    return cell(MeasuredSeries.model_construct(**{"weights_sha256": None, **row}))
+    return distinct_cells([MeasuredSeries.model_construct(**{"weights_sha256": None, **row}) for row in rows])
 
 
 def _shape(row: Mapping[str, Any]) -> str:
@@ -252,6 +264,7 @@ def trend(
     from accel_platform.analysis.query.filters import measure_command
     from accel_platform.analysis.regressions.trend import trends
     from accel_platform.errors import InvalidInput
+    from accel_platform.hardware.device_names import with_distinct_names
     from accel_platform.warehouse.reader import Reader
 
     kind, chosen = choose_format(as_json, format_, output), build_selection(filters)
@@ -260,9 +273,10 @@ def trend(
     found = trends(Reader(settings_for(home, as_of)), chosen, metric.value, min_change_percent=min_change_percent)
     nothing = f"No result with {metric.value} is there. To measure: `{measure_command(chosen)}`."
     document = [one.document() for one in found]
-    rows = [_series_row(one) for one in found] if kind in PEOPLE else _point_rows(found)
+    named = [series["device_name"] for series in with_distinct_names([one.series for one in found])]
+    rows = list(map(_series_row, found, named)) if kind in PEOPLE else _point_rows(found)
     write_answer(rows, kind, output, title=f"{metric.value} over time", document=document, empty=nothing)
-    shifts = [row for one in found for row in _shift_rows(one)]
+    shifts = [row for one, device in zip(found, named, strict=True) for row in _shift_rows(one, device)]
     if kind == "table" and output is None and shifts:
         typer.echo()
         print_table(shifts)
@@ -273,14 +287,14 @@ def trend(
     exit_if_nothing(found)
 
 
-def _series_row(one: Trend) -> dict[str, Any]:
+def _series_row(one: Trend, device: str | None) -> dict[str, Any]:
     from accel_platform.table_io.text import sparkline
 
     values = [point.value for point in one.points]
     return {
         "model_id": one.series["model_id"],
         "cell": _series_label(one),
-        "device": one.series["device_name"] or one.series["device_id"],
+        "device": device,
         "fingerprint": one.series["fingerprint"] and one.series["fingerprint"][:8],
         "provenance": one.series["provenance"],
         "results": len(values),
@@ -294,12 +308,13 @@ def _series_row(one: Trend) -> dict[str, Any]:
     }
 
 
-def _shift_rows(one: Trend) -> list[dict[str, Any]]:
+def _shift_rows(one: Trend, device: str | None) -> list[dict[str, Any]]:
     words = {True: "worse", False: "better", None: None}
     return [
         {
             "model_id": one.series["model_id"],
             "cell": _series_label(one),
+            "device": device,
             "since": shift.point.at,
             "commit": shift.point.commit and shift.point.commit[:12],
             "before": shift.before,

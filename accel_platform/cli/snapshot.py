@@ -87,6 +87,7 @@ def diff(
 
 def _print(found: TableChanges) -> None:
     from accel_platform.events.types import MeasuredSeries
+    from accel_platform.hardware.device_names import with_distinct_names
     from accel_platform.reports.regressions import cell
 
     print_table(found.results, empty="No result came or went.")
@@ -104,7 +105,7 @@ def _print(found: TableChanges) -> None:
         empty="No median moved.",
     )
     typer.echo()
-    print_table([_cell(row) for row in found.matrix], empty="No cell of the matrix changed.")
+    print_table([_cell(row) for row in with_distinct_names(found.matrix)], empty="No cell of the matrix changed.")
     note(f"{found.added:,} results came and {found.removed:,} went between {found.before[:12]} and {found.after[:12]}.")
 
 

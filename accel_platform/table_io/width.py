@@ -14,6 +14,8 @@ _MIN_TEXT_WIDTH = 14
 """Text is not cut shorter than this; rather the last columns are left out."""
 _MIN_NAME_WIDTH = 32
 """The same of the first column, which tells the rows apart."""
+_NAME_END = 8
+"""Characters of a name's end that stay: the hash of a device id."""
 
 
 def fitted(rows: Rows, width: int) -> tuple[Rows, tuple[str, ...]]:
@@ -37,9 +39,10 @@ def fitted(rows: Rows, width: int) -> tuple[Rows, tuple[str, ...]]:
         left_out.insert(0, name)
     if left_out:
         remarks.append(f"left out at {width} columns: {', '.join(left_out)} (COLUMNS=300 shows them, --json has all)")
-    cut = [{name: _cut(row.get(name), limit) for name, limit in limits.items()} for row in rows]
-    if any(isinstance(text, str) and text.endswith("…") for row in cut for text in row.values()):
-        remarks.append("texts that end in … are cut: COLUMNS=300 or --json shows them whole")
+    columns = {name: _cut_column([row.get(name) for row in rows], limit) for name, limit in limits.items()}
+    cut = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    if any(isinstance(text, str) and "…" in text for row in cut for text in row.values()):
+        remarks.append("texts with … are cut: COLUMNS=300 or --json shows them whole")
     return cut, tuple(line for remark in remarks for line in wrapped(remark, width))
 
 
@@ -98,9 +101,24 @@ def _cut_texts(table: Table, rows: Rows, width: int) -> dict[str, int]:
     return widths
 
 
+def cut_middle(text: str, limit: int) -> str:
+    """Return a text of at most `limit` characters: its beginning and its end, which tells namesakes apart."""
+    return text if len(text) <= limit else f"{text[: limit - _NAME_END - 1]}…{text[-_NAME_END:]}"
+
+
+def _cut_column(values: Sequence[Any], limit: int) -> list[Any]:
+    """Return a column's values with their ends cut, or their middles if that leaves more of them apart."""
+    ends = [_cut(value, limit) for value in values]
+    middles = [value if _fits(value, limit) else cut_middle(display_text(value), limit) for value in values]
+    return max(ends, middles, key=lambda column: len(set(map(display_text, column))))
+
+
 def _cut(value: Any, limit: int) -> Any:
-    text = display_text(value)
-    return value if len(text) <= limit else f"{text[: limit - 1]}…"
+    return value if _fits(value, limit) else f"{display_text(value)[: limit - 1]}…"
+
+
+def _fits(value: Any, limit: int) -> bool:
+    return len(display_text(value)) <= limit
 
 
 def _as_list(row: Mapping[str, Any], width: int) -> Sequence[Mapping[str, Any]]:

@@ -12,6 +12,7 @@ from accel_platform.analysis.query.filters import Selection, canonical_model_id,
 from accel_platform.analysis.query.run_refs import ObservedDevices, differing_keys, observed_devices
 from accel_platform.analysis.stats.significance import ratio_interval
 from accel_platform.events.types import Provenance
+from accel_platform.hardware.device_names import distinct_name, shared_names
 from accel_platform.warehouse.reader import Reader
 
 By = Literal["hardware", "model_id"]
@@ -28,7 +29,8 @@ WHERE r.result_id IN (SELECT unnest($ids))
 
 @dataclass(frozen=True)
 class Comparison:
-    """Cells as rows of `read_cells`, ordered by shape, with the fields that `_compared` adds."""
+    """Cells as rows of `read_cells`, ordered by shape, with the fields that `_compared` adds. `baseline` is what
+    the ratios of its shape and provenance are to."""
 
     snapshot_id: str
     by: By
@@ -104,20 +106,24 @@ class _Details:
 
     results: Mapping[UUID, Mapping[str, Any]]
     seen: ObservedDevices
+    shared: frozenset[str]
+    """Names that several devices of the cells share."""
 
     @classmethod
-    def of(cls, reader: Reader, cells: Iterable[Mapping[str, Any]]) -> _Details:
+    def of(cls, reader: Reader, cells: Sequence[Mapping[str, Any]]) -> _Details:
+        shared = shared_names((cell["device_name"], cell["device_id"]) for cell in cells)
         ids = [result_id for cell in cells for result_id in cell["evidence"]]
         rows = {row["result_id"]: row for row in reader.rows(_DETAILS, {"ids": ids})} if ids else {}
         runs = {row["run_id"] for row in rows.values() if row["run_id"]}
-        return cls(rows, observed_devices(reader, runs) if runs else {})
+        return cls(rows, observed_devices(reader, runs) if runs else {}, shared)
 
     def samples(self, cell: Mapping[str, Any]) -> list[Sequence[int]]:
         return [self.results[result_id]["samples_ns"] or () for result_id in cell["evidence"]]
 
     def environment(self, cell: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """Return device, threads and versions behind a cell's figures, several values where its results differ."""
-        found: dict[str, set[str]] = {"device": {cell["device_name"] or cell["device_id"] or "unknown"}}
+        device = distinct_name(cell["device_name"], cell["device_id"], self.shared)
+        found: dict[str, set[str]] = {"device": {device or "unknown"}}
         for result_id in cell["evidence"]:
             row = self.results[result_id]
             seen = self.seen.get((row["run_id"], row["hardware"], row["choice"]), {})
@@ -146,6 +152,7 @@ def _compared(
             interval = ratio_interval(ratio, details.samples(first), details.samples(cell))
         yield {
             **cell,
+            "baseline": first is cell,
             "ratio": ratio,
             "ratio_low": interval and interval.low,
             "ratio_high": interval and interval.high,
@@ -194,4 +201,4 @@ def _order(cell: Mapping[str, Any], by: By, names: Sequence[str]) -> tuple[Any, 
     place = names.index(_called(cell, by, names))
     shape = tuple((value is not None, value or 0, "") if not isinstance(value, str) else (True, 0, value)
                   for value in _shape(cell, by))  # fmt: skip
-    return (shape, place, cell["device_name"] or "", _TRUST.index(cell["provenance"]))
+    return (shape, place, cell["device_name"] or "", cell["device_id"] or "", _TRUST.index(cell["provenance"]))

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from accel_platform.analysis.query.filters import Selection, reject_choices
 from accel_platform.analysis.summaries.matrix import Verdict, cell_verdict
+from accel_platform.hardware.device_names import with_distinct_names
 from accel_platform.warehouse.matrix_at import matrix_history_sql
 from accel_platform.warehouse.reader import Reader
 
@@ -69,9 +70,14 @@ def matrix_history(
     days = [row["day"] for row in reader.rows(_DAYS, {"models": models})]
     cells: dict[datetime, dict[Key, Row]] = {day: {} for day in days[-MAX_DAYS:]}
     moments = [day + timedelta(days=1) for day in cells]
-    for row in reader.rows(matrix_history_sql(), {"moments": moments, "models": models}) if moments else ():
-        if mode in (None, row["mode"]) and (not shown or {row["hardware"], row["device_name"]} & shown):
-            cells[row["moment"] - timedelta(days=1)][tuple(row[name] for name in _KEY)] = row
+    rows = reader.rows(matrix_history_sql(), {"moments": moments, "models": models}) if moments else []
+    selected = [
+        row
+        for row in rows
+        if mode in (None, row["mode"]) and (not shown or {row["hardware"], row["device_name"]} & shown)
+    ]
+    for row in with_distinct_names(selected):
+        cells[row["moment"] - timedelta(days=1)][tuple(row[name] for name in _KEY)] = row
     changes: list[MatrixChange] = []
     before: dict[Key, Row] = {}
     for number, (day, now) in enumerate(cells.items()):
@@ -97,7 +103,7 @@ def _change(day: datetime, before: Row | None, after: Row | None) -> MatrixChang
         day=day,
         model_id=known["model_id"],
         hardware=known["hardware"],
-        device=known["device_name"] or known["device_id"],
+        device=known["device_name"],
         mode=known["mode"],
         before=old,
         after=new,

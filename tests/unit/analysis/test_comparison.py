@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection, require_known
@@ -16,6 +17,7 @@ from accel_platform.analysis.stats.significance import ratio_interval
 from accel_platform.analysis.summaries.comparison import compare_side_by_side
 from accel_platform.analysis.summaries.matrix import compatibility_matrix
 from accel_platform.analysis.summaries.matrix_history import matrix_history
+from accel_platform.cli import app
 from accel_platform.cli.compare import _missing_shape_reason
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
@@ -26,7 +28,7 @@ from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.time_travel import tables_as_of
 from factories import event, result, verification
-from predictor_world import MODELS, append, measured_grid, world
+from predictor_world import CPU, MODELS, append, measured_grid, verified, world
 from predictor_world import result as modelled
 
 
@@ -129,6 +131,36 @@ def test_what_differs_between_fingerprints_is_told(tmp_path: Path) -> None:
     reader = Reader(made)
     rows = compare_side_by_side(reader, Selection(hardware=("cpu",)), "model_id").rows
     assert [row["differs"] for row in rows] == [[], ["threads 4 against 2"]]
+
+
+def test_devices_of_one_name_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    made = world(tmp_path, [
+        payload
+        for device, scale in (("slow", 2.0), ("fast", 1.0)) for hardware in ("openvino", "cpu")
+        for payload in (
+            modelled(MODELS[0], hardware, 1, device_id=device, scale=scale),
+            verified(MODELS[0], hardware, 1).model_copy(update={"device_id": device}),
+        )
+    ])  # fmt: skip
+    rows = compare_side_by_side(
+        Reader(made), Selection(model=("bert-base",), hardware=("cpu", "openvino")), "hardware"
+    ).rows
+    assert [(row["hardware"], row["device_id"], row["baseline"]) for row in rows] == [
+        ("cpu", "fast", True), ("cpu", "slow", False), ("openvino", "fast", False), ("openvino", "slow", False),
+    ]  # fmt: skip
+    assert [row["differs"] for row in rows][1] == [f"device {CPU} (slow) against {CPU} (fast)"]
+    words = ["compare", "--model", "bert-base", "--hardware", "cpu", "openvino", "--home", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert all(f"{row['hardware']:8}  {CPU} ({row['device_id']})" in done.stdout for row in rows)
+    assert f"ratio: latency over that of cpu on {CPU} (fast) at the same shape" in " ".join(done.output.split())
+    matrix = compatibility_matrix(Reader(made), by_device=True)
+    assert {*matrix["devices"].values()} == {1}
+    assert [name for name in matrix["hardware"] if name.startswith("cpu")] == [
+        f"cpu · {CPU} (fast)", f"cpu · {CPU} (slow)"
+    ]  # fmt: skip
+    assert {change.device for change in matrix_history(Reader(made))} == {f"{CPU} (fast)", f"{CPU} (slow)"}
+    done = CliRunner().invoke(app, ["trend", "--model", "bert-base", "--home", str(tmp_path)])
+    assert all(done.stdout.count(f"{CPU} ({device})") == 2 for device in ("fast", "slow"))
 
 
 @pytest.mark.parametrize("processes", [1, 2, 5])

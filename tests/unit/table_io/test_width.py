@@ -38,9 +38,15 @@ def test_columns_of_one_value_are_said_once_and_long_texts_cut() -> None:
     assert list(shown[0]) == ["reason"]
     assert remarks == (
         "in all rows: model bert, mode inference",
-        "texts that end in … are cut: COLUMNS=300 or --json shows",
-        "them whole",
+        "texts with … are cut: COLUMNS=300 or --json shows them whole",
     )
+
+
+def test_texts_that_differ_at_their_end_alone_stay_apart() -> None:
+    rows = [{"reason": f"{end} " + "long " * 30, "device": f"AMD EPYC (cpu-amd-epyc-{end})"} for end in ("a1", "b2")]
+    shown, _ = fitted(rows, 50)
+    assert [row["device"][-3:] for row in shown] == ["a1)", "b2)"]
+    assert all("…" in row["device"] and row["reason"].endswith("…") for row in shown)
 
 
 def test_one_row_is_a_list_of_its_fields() -> None:
