@@ -84,11 +84,13 @@ WHERE samples_ns IS NOT NULL
 """
 # `verified`: verdict on a result's outputs in its own run; NULL if never checked. Another run's verdict does not count,
 # because a driver may have been fixed, or broken, in between.
+# `failed`: it did not run to its end, or its outputs differ from the reference. What was never checked did not fail.
 # `counts`: the result may be evidence, good or bad. Micro-benchmarks are of no model, and figures whose file names no
 # hardware are evidence for none.
 JUDGED = """
-SELECT r.*, v.passed AS verified, r.provenance IN ('measured', 'imported') AND r.model_family <> 'microbenchmark'
-    AND r.hardware <> 'unknown' AS counts
+SELECT r.*, v.passed AS verified, r.status <> 'ok' OR coalesce(NOT v.passed, false) AS failed,
+    r.provenance IN ('measured', 'imported') AND r.model_family <> 'microbenchmark'
+        AND r.hardware <> 'unknown' AS counts
 FROM results AS r
 LEFT JOIN (
     SELECT run_id, model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, processes,
@@ -105,7 +107,7 @@ LEFT JOIN (
 # Evidence for matrix, regressions and predictor: verified measurements, and imports without suspicion. Measurements
 # that other processes disturbed stand in only where the cell has no others.
 USABLE = """
-SELECT r.* EXCLUDE (counts) FROM judged_results AS r
+SELECT r.* EXCLUDE (counts, failed) FROM judged_results AS r
 WHERE counts AND status = 'ok' AND (provenance = 'imported' OR verified)
     AND (disturbed IS NOT TRUE OR NOT EXISTS (
         FROM judged_results AS o

@@ -90,7 +90,10 @@ ORDER BY model_id, "column"
 """
 _BY_DEVICE = "hardware || ' · ' || coalesce(device_name, device_id, 'not named')"
 _SEEN = """
-SELECT model_id, hardware, device_id, provenance, count(*) AS results FROM results
+SELECT model_id, hardware, device_id, count(*) AS results,
+    CASE WHEN provenance = 'measured' AND NOT failed AND verified IS NULL THEN 'not verified' ELSE provenance END
+        AS kind
+FROM judged_results
 WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
 GROUP BY ALL ORDER BY ALL
 """
@@ -186,14 +189,14 @@ def _family_cell(members: dict[str, RatedCell]) -> FamilyCell:
 
 
 Seen = dict[str | None, dict[str, int]]
-"""Results of one model on one hardware name, by device and provenance."""
+"""Results of one model on one hardware name, by device and provenance; `not verified` for unchecked measurements."""
 
 
 def _seen(reader: Reader, values: dict[str, Any]) -> dict[tuple[str, str], Seen]:
     found: dict[tuple[str, str], Seen] = {}
     for row in reader.rows(_SEEN, values):
         devices = found.setdefault((row["model_id"], row["hardware"]), {})
-        devices.setdefault(row["device_id"], {})[row["provenance"]] = row["results"]
+        devices.setdefault(row["device_id"], {})[row["kind"]] = row["results"]
     return found
 
 
@@ -220,13 +223,13 @@ def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
 
 
 def _untested(seen: Seen) -> RatedCell:
-    """Build an untested cell, with the count of results that are no evidence: emulated, simulated or suspect."""
+    """Build an untested cell, with the count of results that are no evidence: unverified, emulated and suspect ones."""
     counts: Counter[str] = Counter()
     for device in seen.values():
         counts.update(device)
-    by_provenance = ", ".join(f"{count} {provenance}" for provenance, count in sorted(counts.items()))
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     return RatedCell(verdict="untested", state="untested", rating=None, relative_speed=None, latency_p50_ms=None,
                 disturbed=None, batch_size=None, sequence_length=None, device=None, failure_class=None,
-                reason=f"results that do not count here: {by_provenance}" if by_provenance else None,
+                reason=f"results that do not count here: {kinds}" if kinds else None,
                 results_ok=0, results_failed=0, last_worked_at=None, last_failed_at=None,
                 provenance=[], evidence=[])  # fmt: skip

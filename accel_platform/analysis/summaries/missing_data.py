@@ -8,9 +8,10 @@ from accel_platform.analysis.query.filters import Selection
 from accel_platform.warehouse.reader import Reader
 
 _FAILED = """
-SELECT r.hardware, r.status, coalesce(r.failure_class, 'not stated') AS failure_class, count(*) AS results,
-    count(DISTINCT r.model_id) AS models, max_by(r.reason, r.recorded_at) AS newest_reason
-FROM judged_results AS r WHERE r.status <> 'ok' AND {condition}
+SELECT r.hardware, r.status,
+    CASE WHEN r.status = 'ok' THEN 'wrong outputs' ELSE coalesce(r.failure_class, 'not stated') END AS failure_class,
+    count(*) AS results, count(DISTINCT r.model_id) AS models, max_by(r.reason, r.recorded_at) AS newest_reason
+FROM judged_results AS r WHERE r.failed AND {condition}
 GROUP BY ALL ORDER BY results DESC, r.hardware, failure_class
 """
 _DOUBTED = """
@@ -35,14 +36,14 @@ SELECT count(*) AS results, count(DISTINCT r.run_id) AS runs, count(DISTINCT r.m
 FROM results AS r WHERE {condition}
 """
 _BY_PROVENANCE = """
-SELECT r.provenance, count(*) AS results, count(*) FILTER (r.status = 'ok') AS ok,
-    count(*) FILTER (r.status <> 'ok') AS not_ok, count(DISTINCT r.model_id) AS models,
+SELECT r.provenance, count(*) AS results, count(*) FILTER (NOT r.failed) AS ok,
+    count(*) FILTER (r.failed) AS failed, count(DISTINCT r.model_id) AS models,
     count(DISTINCT r.hardware) AS hardware, sum(r.samples)::BIGINT AS samples
-FROM results AS r WHERE {condition} GROUP BY r.provenance ORDER BY results DESC, r.provenance
+FROM judged_results AS r WHERE {condition} GROUP BY r.provenance ORDER BY results DESC, r.provenance
 """
 _UNCOMPARED = """
-SELECT count(*) AS results, count(*) FILTER (r.verified IS FALSE) AS wrong FROM judged_results AS r
-WHERE r.status = 'ok' AND r.provenance IN ('measured', 'emulated') AND r.verified IS NOT TRUE AND {condition}
+SELECT count(*) AS results FROM judged_results AS r
+WHERE r.provenance IN ('measured', 'emulated') AND NOT r.failed AND r.verified IS NULL AND {condition}
 """
 
 
@@ -59,7 +60,7 @@ class MissingData:
         self.doubted = read(_DOUBTED)
         [self.counts] = read(_COUNTS)
         self.by_provenance = read(_BY_PROVENANCE)
-        [self.unverified] = read(_UNCOMPARED)
+        self.unverified: int = read(_UNCOMPARED)[0]["results"]
         self.failures = sum(row["results"] for row in self.failed)
         self.doubts = sum(r["results"] for r in self.by_provenance if r["provenance"] in ("suspect", "simulated"))
         self.quarantined = reader.rows(_QUARANTINED)

@@ -217,7 +217,7 @@ def caveats(source: ReportSource) -> list[Finding]:
         found.append(
             Finding(
                 f"{count_of(gaps.failures, 'result')} failed, most often on {most['hardware']}{why}.",
-                "accel db query \"SELECT * FROM results WHERE status <> 'ok'\"",
+                'accel db query "SELECT * FROM judged_results WHERE failed"',
             )
         )
     if doubted := gaps.doubts:

@@ -22,9 +22,9 @@ FROM devices WHERE available GROUP BY 1, 2 ORDER BY 1, 2
 """
 _EVIDENCE = """
 SELECT r.hardware, coalesce(r.device_name, r.device_id, 'not named') AS device, r.provenance,
-    count(DISTINCT r.model_id) AS models, count(*) AS results, count(*) FILTER (r.status <> 'ok') AS failed,
+    count(DISTINCT r.model_id) AS models, count(*) AS results, count(*) FILTER (r.failed) AS failed,
     count(DISTINCT r.run_id) AS runs, count(DISTINCT r.fingerprint) AS fingerprints, max(r.occurred_at) AS newest
-FROM results AS r WHERE {condition} GROUP BY ALL ORDER BY results DESC, 1, 2, 3
+FROM judged_results AS r WHERE {condition} GROUP BY ALL ORDER BY results DESC, 1, 2, 3
 """
 _ARCHITECTURES = """
 SELECT hardware, category, count(*) FILTER (status = 'ok') AS ok, count(*) FILTER (status <> 'ok') AS failed,
@@ -37,8 +37,8 @@ SELECT coalesce(r.model_family, 'unknown') AS family, count(DISTINCT r.model_id)
     count(*) FILTER (r.provenance = 'measured' AND r.status = 'ok') AS measured,
     count(*) FILTER (r.provenance = 'imported' AND r.status = 'ok') AS imported,
     count(*) FILTER (r.provenance = 'emulated' AND r.status = 'ok') AS emulated,
-    count(*) FILTER (r.status <> 'ok') AS failed
-FROM results AS r WHERE r.model_family <> 'microbenchmark' AND {condition} GROUP BY 1
+    count(*) FILTER (r.failed) AS failed
+FROM judged_results AS r WHERE r.model_family <> 'microbenchmark' AND {condition} GROUP BY 1
 ORDER BY count(*) DESC, 1
 """
 
@@ -217,18 +217,17 @@ def optimization(source: ReportSource) -> Section:
 
 def missing(source: ReportSource) -> Section:
     """List what the figures of a report do not cover."""
-    gaps, unverified = source.gaps, source.gaps.unverified
+    gaps = source.gaps
     return Section(
         "Missing, failed, quarantined and doubted",
         [
             Text(
                 f"{gaps.failures:,} results failed, "
                 f"{sum(row['records'] for row in gaps.quarantined):,} records are in quarantine, "
-                f"{gaps.doubts:,} results are suspect or simulated, {unverified['results'] - unverified['wrong']:,} of "
-                f"ours were never compared with a reference and {unverified['wrong']:,} differed from it; "
-                f"{len(gaps.absent)} hardware names answer on no host."
+                f"{gaps.doubts:,} results are suspect or simulated, {gaps.unverified:,} of ours were never compared "
+                f"with a reference; {len(gaps.absent)} hardware names answer on no host."
             ),
-            ReportTable("Failed results", gaps.failed, _sql("SELECT * FROM results WHERE status <> 'ok'")),
+            ReportTable("Failed results", gaps.failed, _sql("SELECT * FROM judged_results WHERE failed")),
             ReportTable("Suspect and simulated, by rule", gaps.doubted, "accel history audit"),
             ReportTable("Quarantine", gaps.quarantined, _sql("SELECT * FROM quarantine")),
             ReportTable("Hardware without a device", gaps.absent, "accel detect"),

@@ -1,7 +1,7 @@
 -- Does each model run on each device in each mode today, and how does it compare? Only measured and unsuspected imported
--- rows count, and a measured row only where its outputs were verified and none failed. Of a device's measurements those
--- under its newest fingerprint count, because a change makes it another machine. Of each shape the newest attempt decides:
--- one that was verified or failed before one that was not verified, a measurement before an import.
+-- rows count, and a measured row only where it failed or its outputs were verified. Of a device's measurements those
+-- under its newest fingerprint count, because a change makes it another machine. Of each shape the newest attempt decides,
+-- a measurement before an import.
 -- Measurements that other processes disturbed are rated nowhere, and are a shape's figure only where it has no others.
 -- The rating compares equal shapes (and numbers of processes) that work, only: best p50 of that shape on any device over
 -- this device's p50, then the median over the shapes both have; high >= 0.8, medium >= 0.4, low below, NULL where no
@@ -17,8 +17,7 @@ current AS (
     SELECT *, NOT measured OR measured_fingerprint IS NOT DISTINCT FROM newest_machine.fingerprint AS today FROM machines
 ),
 judged AS (
-    SELECT *, CASE failing WHEN 'unverified' THEN 'outputs not verified'
-            WHEN 'wrong' THEN 'outputs differ from the reference' ELSE last_reason END AS problem
+    SELECT *, CASE failing WHEN 'wrong' THEN 'outputs differ from the reference' ELSE last_reason END AS problem
     FROM current
 ),
 decided AS (
@@ -29,7 +28,7 @@ decided AS (
         image_size, processes),
     by_age AS (PARTITION BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length,
         image_size, processes
-        ORDER BY today DESC, failing IS NOT DISTINCT FROM 'unverified', measured DESC, last_at DESC, last_id DESC)
+        ORDER BY today DESC, measured DESC, last_at DESC, last_id DESC)
 ),
 shapes AS (
     SELECT model_id, mode, precision, batch_size, sequence_length, image_size, processes, min(steady_p50_ms) AS best_ms,
@@ -41,7 +40,7 @@ shapes AS (
 rated AS (
     SELECT j.*, s.devices,
         CASE WHEN j.works AND j.stands AND s.devices > 1 THEN s.best_ms / nullif(j.steady_p50_ms, 0) END AS relative_speed,
-        CASE WHEN j.works OR j.last_worked IS NULL OR j.failing = 'unverified' THEN j.problem
+        CASE WHEN j.works OR j.last_worked IS NULL THEN j.problem
              ELSE 'worked until ' || strftime(j.last_worked, '%Y-%m-%d') || ', failed on ' || strftime(j.last_at, '%Y-%m-%d')
                  || coalesce(': ' || j.problem, '') END AS dated_problem
     FROM decided AS j

@@ -7,11 +7,11 @@ WITH tried AS (
     FROM judged_results
     -- What a runtime does not compute in says nothing of the model.
     WHERE counts AND failure_class IS DISTINCT FROM 'unsupported_precision'
+        -- Outputs that nobody compared say neither that the model works nor that it fails.
+        AND (failed OR verified OR provenance = 'imported')
 ),
 attempts AS (
-    SELECT *, status = 'ok' AND (provenance = 'imported' OR coalesce(verified, false)) AS works,
-        CASE WHEN status <> 'ok' THEN status WHEN measured AND verified IS NULL THEN 'unverified'
-             WHEN measured AND NOT verified THEN 'wrong' END AS failing,
+    SELECT *, NOT failed AS works, CASE WHEN status <> 'ok' THEN status WHEN failed THEN 'wrong' END AS failing,
         CASE WHEN measured THEN fingerprint END AS measured_fingerprint
     FROM tried
 ),

@@ -20,9 +20,9 @@ ORDER BY h.hostname, d.available DESC, d.hardware, d.choice
 # Hardware named in results, detected on a host or not.
 _MEASURED = """
 SELECT r.hardware, r.device_id, any_value(r.device_name) AS device_name, count(*) AS results,
-    count(DISTINCT r.model_id) AS models, count(*) FILTER (WHERE r.status <> 'ok') AS failed,
+    count(DISTINCT r.model_id) AS models, count(*) FILTER (WHERE r.failed) AS failed,
     list_sort(list(DISTINCT r.provenance)) AS provenance, max(r.occurred_at) AS newest_at
-FROM results AS r GROUP BY r.hardware, r.device_id ORDER BY results DESC, r.hardware, r.device_id
+FROM judged_results AS r GROUP BY r.hardware, r.device_id ORDER BY results DESC, r.hardware, r.device_id
 """
 _MODELS = """
 SELECT * EXCLUDE (evidence), len(evidence) AS evidence FROM compat_matrix

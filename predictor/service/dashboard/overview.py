@@ -20,8 +20,8 @@ SELECT (SELECT count(*) FROM results) AS results, (SELECT count(*) FROM events) 
     (SELECT count(*) FROM quarantine) AS quarantined
 """
 _PROVENANCE = """
-SELECT provenance, count(*) AS results, count(*) FILTER (WHERE status <> 'ok') AS failed
-FROM results GROUP BY provenance ORDER BY results DESC, provenance
+SELECT provenance, count(*) AS results, count(*) FILTER (WHERE failed) AS failed
+FROM judged_results GROUP BY provenance ORDER BY results DESC, provenance
 """
 _DAYS = """
 SELECT recorded_at::DATE AS day, count(*) AS results FROM results

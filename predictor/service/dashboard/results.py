@@ -27,7 +27,8 @@ _COLUMNS = """r.result_id, r.run_id, r.model_id, r.hardware, r.device_name, r.mo
     r.throughput_items_per_s, r.memory_peak_mib, r.samples, r.noisy, r.provenance, r.status, r.reason, r.occurred_at"""
 _RESULTS = PagedTable("results", _COLUMNS, NEWEST_RESULTS)
 _FACTS = """
-SELECT j.* EXCLUDE (counts), e.payload FROM judged_results AS j JOIN events AS e USING (event_id) WHERE j.result_id = ?
+SELECT j.* EXCLUDE (counts, failed), e.payload
+FROM judged_results AS j JOIN events AS e USING (event_id) WHERE j.result_id = ?
 """
 _SAMPLES = "SELECT samples_ns FROM events WHERE event_id = ?"
 _SUSPICIONS = """

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.summaries.matrix import compatibility_matrix
+from accel_platform.analysis.summaries.missing_data import MissingData
 from accel_platform.analysis.summaries.speedup import speedups
 from accel_platform.bench.measure.contention import Contention, disturbance_by_others
 from accel_platform.cli.matrix import _cell_text
@@ -297,10 +298,10 @@ class TestMatrix:
         run("unverified", 11, result())
         _stage_and_publish(settings)
         [cell] = reader.rows("SELECT * FROM compat_matrix")
-        assert (cell["state"], cell["results_ok"], cell["results_failed"]) == ("failed", 2, 3)
-        assert (cell["last_worked_at"].day, cell["last_failed_at"].day) == (3, 11)
+        assert (cell["state"], cell["results_ok"], cell["results_failed"]) == ("failed", 2, 2)
+        assert (cell["last_worked_at"].day, cell["last_failed_at"].day) == (3, 10)
         shown = compatibility_matrix(reader)["models"]["bert-base"]["cpu"]
-        assert _cell_text(shown) == "failed n=3 (worked until 2026-11-03)"
+        assert _cell_text(shown) == "failed n=2 (worked until 2026-11-03)"
 
     def test_a_disturbed_measurement_is_no_headline(self, settings: Settings, log: EventLog) -> None:
         busy = {"contention": {"others_share": 0.6, "waiting_share": 0.55}}
@@ -347,12 +348,12 @@ class TestMatrix:
         reader = Reader(settings)
         states = reader.rows("SELECT mode, state, reason FROM compat_matrix ORDER BY mode")
         assert [(row["mode"], row["state"], row["reason"]) for row in states] == [
-            ("generation", "failed", "outputs not verified"),
             ("inference", "compatible", None),
             ("training", "failed", "outputs differ from the reference"),
         ]
         assert [row["mode"] for row in reader.rows("SELECT mode FROM usable_results")] == ["inference"]
         assert compatibility_matrix(reader)["models"]["bert-base"]["cpu"]["state"] == "compatible"
+        assert compatibility_matrix(reader, mode="generation")["models"] == {}
         assert compatibility_matrix(reader, mode="training")["models"]["bert-base"]["cpu"]["state"] == "failed"
 
     def test_devices_are_compared_with_equally_many_processes_only(self, settings: Settings, log: EventLog) -> None:
@@ -386,7 +387,7 @@ class TestMatrix:
         publish.refresh(settings)
         assert [row["state"] for row in Reader(settings).rows("SELECT state FROM compat_matrix")] == ["failed"]
 
-    def test_unverified_wrong_and_failed_are_not_compatible(self, settings: Settings, log: EventLog) -> None:
+    def test_wrong_outputs_failed_and_unverified_ones_did_not(self, settings: Settings, log: EventLog) -> None:
         cells = self._matrix(
             settings, log,
             result(),
@@ -394,10 +395,20 @@ class TestMatrix:
             result(hardware="onnxruntime", status="failed", reason="unsupported operator", samples_ns=()),
         )  # fmt: skip
         assert {name: (cell["state"], cell["reason"]) for name, cell in cells.items()} == {
-            "cpu": ("failed", "outputs not verified"),
             "openvino": ("failed", "outputs differ from the reference"),
             "onnxruntime": ("failed", "unsupported operator"),
         }
+        reader = Reader(settings)
+        failed = reader.rows("SELECT hardware FROM judged_results WHERE failed ORDER BY hardware")
+        assert [row["hardware"] for row in failed] == ["onnxruntime", "openvino"]
+        gaps = MissingData(reader, Selection())
+        assert (gaps.failures, gaps.unverified) == (2, 1)
+        assert [(row["results"], row["ok"], row["failed"]) for row in gaps.by_provenance] == [(3, 1, 2)]
+        log.append([event(p) for p in (result(model_id="x"), verification(model_id="x"))])
+        log.append([event(result(model_id="x", hardware="openvino"))])
+        publish.refresh(settings)
+        cell = compatibility_matrix(reader)["models"]["x"]["openvino"]
+        assert (cell["verdict"], cell["reason"]) == ("untested", "results that do not count here: 1 not verified")
 
     @pytest.mark.parametrize("provenance", ["simulated", "suspect", "emulated"])
     def test_doubtful_rows_do_not_count(self, settings: Settings, log: EventLog, provenance: str) -> None:
