@@ -51,9 +51,9 @@ def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format
     if wants_json(json_, format_):
         print_json(vars(report))
         return
-    print_table(metric_rows(report.metrics), empty="Too few cells to hold some out: its errors are not known.")
+    print_table(metric_rows(report.metrics), empty="Too few figures to hold some out: its errors are not known.")
     for reason, count in report.skipped.items():
-        note(f"{count} cells not learned from: {reason}")
+        note(f"{count} figures not learned from: {reason}")
 
 
 def serve(
@@ -136,7 +136,7 @@ def show(
     document = manifest.model_dump(mode="json")
     kind = choose_format(as_json, format_, output)
     write_answer(metric_rows(manifest.metrics), kind, output, title="Errors on held-out results", document=document)
-    note(f"{manifest.rows} samples of {len(manifest.families)} families at snapshot {manifest.snapshot_id[:12]}")
+    note(f"{manifest.rows} figures of {len(manifest.families)} families at snapshot {manifest.snapshot_id[:12]}")
 
 
 @app.command()

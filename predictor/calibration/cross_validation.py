@@ -37,6 +37,11 @@ class Regime(StrEnum):
     FEW_SHOT_UNSEEN_FAMILY = "few, family"
     """A few figures of the device; the model was not measured."""
 
+    @property
+    def label(self) -> str:
+        """Text for people: `hardware + family` and `few + family` where two things are lacking."""
+        return "hardware + family" if self is Regime.UNSEEN_BOTH else self.value.replace(", ", " + ")
+
 
 NEW_DEVICE_REGIMES = (
     Regime.UNSEEN_DEVICE,

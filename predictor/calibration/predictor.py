@@ -240,7 +240,7 @@ _REGIME_TEXT: dict[Regime, str] = {
 def _basis_text(mode: ModeModel, sample: Sample, regime: Regime) -> str:
     count = mode.latency_model.count_same_workload(sample)
     transfer = f"; the same work was measured {count} times elsewhere or otherwise" if count else ""
-    return f"learned from {len(mode.latency_model.known_samples)} figures; {_REGIME_TEXT[regime]}{transfer}"
+    return f"learned from {len(mode.latency_model.samples)} figures; {_REGIME_TEXT[regime]}{transfer}"
 
 
 def median_log_latency(latency_model: LatencyModel) -> float:

@@ -52,7 +52,7 @@ def evaluate_splits(samples: Sequence[Sample], notify: Callable[[str], None]) ->
     for name, split in SPLITS.items():
         rounds = list(split(samples))
         if rounds:
-            notify(f"{name}: {len(rounds)} rounds over {len(samples)} cases")
+            notify(f"{name}: {len(rounds)} rounds over {len(samples)} figures")
             results.append(_evaluate_split(name, samples, rounds, notify))
     return results
 

@@ -91,7 +91,7 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     skipped = dict(training_set.skipped)
     samples = _group_by_mode(training_set, skipped)
     rows = sum(map(len, samples.values()))
-    notify(f"{rows} cases of {len(_families(samples))} families at snapshot {snapshot_id[:12]}")
+    notify(f"{rows} figures of {len(_families(samples))} families at snapshot {snapshot_id[:12]}")
     dataset_sha256 = _dataset_sha256(samples, training_set.failed)
     manifest = None if serving is None else artifact.load_manifest(settings, serving.predictor_id)
     if serving and manifest and _would_fit_again(manifest, dataset_sha256):
@@ -187,7 +187,7 @@ def fit_modes(
         earlier = fitted.get(mode) if fitted else None
         if earlier is not None and earlier.model.latency_model.samples == mode_samples:
             modes[mode], holdouts[mode], latency[mode] = earlier
-            notify(f"{mode}: {len(mode_samples)} cases, all as before: kept")
+            notify(f"{mode}: {len(mode_samples)} figures, all as before: kept")
             continue
         # Each fit has a thread; those of the linear algebra would wait for work beside it, busily.
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=2) as pool:
@@ -195,8 +195,10 @@ def fit_modes(
             holdouts[mode], latency[mode], calibrations = validation.result()
             model = fitting.result()
         modes[mode] = ModeModel(model, calibrations, TrainingRange.fit(mode_samples), median_log_latency(model))
-        errors = ", ".join(f"{found['median_ape']:.1%} lacking {regime}" for regime, found in latency[mode].items())
-        notify(f"{mode}: {len(mode_samples)} cells; median error {errors or 'not known: too few to hold some out'}")
+        errors = ", ".join(
+            f"{found['median_ape']:.1%} lacking {Regime(regime).label}" for regime, found in latency[mode].items()
+        )
+        notify(f"{mode}: {len(mode_samples)} figures; median error {errors or 'not known: too few to hold some out'}")
     return modes, holdouts, latency
 
 
@@ -242,7 +244,7 @@ def metric_rows(metrics: dict[str, Any]) -> list[dict[str, Any]]:
     rows = [
         {
             "figure": f"latency, {mode}",
-            "lacking": regime,
+            "lacking": Regime(regime).label,
             "held out": found["rows"],
             "groups": found["groups"],
             "median error": percent(found["median_ape"]),

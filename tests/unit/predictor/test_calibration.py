@@ -25,7 +25,7 @@ from predictor.data.samples import TOKENS, Sample
 from predictor.models.analytical import AdditiveRoofline
 from predictor.models.gaussian_process import ArchitectureGP
 from predictor.models.latency_model import log_latency
-from predictor.training.train import fit_predictor
+from predictor.training.train import fit_predictor, metric_rows
 
 DEVICES = (*GPUS, "RTX 3080", "NVIDIA A100-SXM4-80GB")
 
@@ -71,11 +71,26 @@ def test_a_few_figures_of_a_device_are_never_called_none(predictor: Predictor, m
     few = [synthetic_sample(f"resnet_{i}", "RTX 4080", gmacs=2 + i, macts=10) for i in range(3)]
     latency_model = predictor.modes["inference"].latency_model
     monkeypatch.setattr(latency_model, "corrections", {})
+    monkeypatch.setattr(latency_model, "samples", [*latency_model.samples, *few])
     latency_model.adapt(few)
     for model, regime in (("resnet_0", Regime.FEW_SHOT), ("unheard_of", Regime.FEW_SHOT_UNSEEN_FAMILY)):
         prediction = _predict(predictor, "RTX 4080", model)
-        assert "the device was hardly" in prediction.reason
+        # Those few count among what was learned from, as they do in training.
+        assert prediction.reason.startswith(f"learned from {len(_measured()) + 3} figures; the device was hardly")
         assert prediction.regime == regime
+
+
+def test_what_is_lacking_is_told_apart_in_words() -> None:
+    scores = {"rows": 9, "groups": 3, "median_ape": 0.1, "coverage": 0.8, "coverage_aimed_at": 0.9}
+    rows = metric_rows({"latency": {"inference": {regime.value: scores for regime in Regime}}})
+    lacking = ["nothing", "family", "hardware", "hardware + family", "few", "few + family"]
+    assert [row["lacking"] for row in rows] == lacking
+    told: list[str] = []
+    fit_predictor({"inference": _measured()}, [], told.append)
+    [line] = [text for text in told if text.startswith("inference: ")]
+    assert line.startswith(f"inference: {len(_measured())} figures; median error ")
+    # Commas are between regimes only, so that each error has one of the texts above.
+    assert all(part.partition(" lacking ")[2] in lacking for part in line.partition("error ")[2].split(", "))
 
 
 def test_extrapolation_widens_the_interval_and_then_abstains(predictor: Predictor) -> None:
