@@ -18,7 +18,9 @@ from accel_platform.api_keys import KeyStore, Scope
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ShiftAccepted, ShiftRejected, WriteAudited
 from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
+from factories import event, result, verification
 from predictor.service.app import create_app
 from predictor.training.train import train
 from predictor_world import world
@@ -87,6 +89,26 @@ def test_the_overview_counts_what_there_is(client: TestClient, settings: Setting
     assert re.search(r"is-alert.*<b>1</b><span>open regressions", text)
     assert "unreadable" in text
     assert "+40" in text
+
+
+def test_the_overview_counts_published_figures_apart_and_failures_by_the_rule(tmp_path: Path) -> None:
+    settings, log = Settings(home=tmp_path), EventLog.open(Settings(home=tmp_path))
+    log.append([event(p) for p in (result(), result(batch_size=2), verification(batch_size=2, passed=False))])
+    claim: dict[str, Any] = {"provenance": "imported", "fingerprint": None, "samples_ns": ()}
+    claims = [result(latency_mean_ms=1.0, **claim), result(status="failed", reason="no memory", **claim)]
+    log.append([event(one, run_id=None) for one in claims])
+    shipped = [result(batch_size=size, latency_mean_ms=1.0, **claim) for size in range(1, 97)]
+    log.append([event(one, run_id=None, source="pack:timm@1") for one in shipped])
+    refresh(settings)
+    with TestClient(create_app(settings)) as client:
+        text = page(client, "")
+        row = r'<tr><th scope="row"><a href="([^"]*)"><span[^>]*>(\w+)</span></a>.*?</th><td class="num">(\d+)</td>'
+        rows = re.findall(rf'{row}<td class="num">([^<]*)</td><td class="num">(\d+)</td></tr>', text)
+        assert rows == [
+            ("/dashboard/results?provenance=imported", "imported", "2", "50%", "1"),
+            ("/dashboard/results?provenance=measured", "measured", "2", "50%", "1"),
+            ("/dashboard/knowledge", "published", "96", "", "0"),
+        ]
 
 
 def test_hostile_names_are_text_everywhere(client: TestClient, settings: Settings) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from accel_platform.events.types import MeasuredSeries
+from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.reports.regressions import cell
 from accel_platform.warehouse.reader import Reader
 from predictor.service.dashboard.rendering import DashboardSite
@@ -19,13 +20,15 @@ SELECT (SELECT count(*) FROM results) AS results, (SELECT count(*) FROM events) 
     (SELECT count(*) FROM regressions WHERE state = 'open' AND direction = 'improved') AS improved,
     (SELECT count(*) FROM quarantine) AS quarantined
 """
-_PROVENANCE = """
-SELECT provenance, count(*) AS results, count(*) FILTER (WHERE failed) AS failed
-FROM judged_results GROUP BY provenance ORDER BY results DESC, provenance
+# Published figures are apart, because they outnumber by far what a log holds of its own.
+_ORIGINS = f"""
+SELECT CASE WHEN starts_with(source, '{SOURCE_PREFIX}') THEN 'published' ELSE provenance END AS origin,
+    count(*) AS results, count(*) FILTER (WHERE failed) AS failed
+FROM judged_results GROUP BY origin ORDER BY origin = 'published', results DESC, origin
 """
-_DAYS = """
+_DAYS = f"""
 SELECT recorded_at::DATE AS day, count(*) AS results FROM results
-WHERE NOT starts_with(source, 'pack:') GROUP BY day ORDER BY day DESC LIMIT 30
+WHERE NOT starts_with(source, '{SOURCE_PREFIX}') GROUP BY day ORDER BY day DESC LIMIT 30
 """
 _RUNS = """
 SELECT run_id, kind, source, status, started_at, finished_at, results, cells_ok, cells_failed, "commit" FROM runs
@@ -65,9 +68,11 @@ def router(site: DashboardSite) -> APIRouter:
 def _content(reader: Reader) -> dict[str, Any]:
     [totals] = reader.rows(_TOTALS)
     days = reader.rows(_DAYS)[::-1]
+    origins = reader.rows(_ORIGINS)
     return {
         "totals": totals,
-        "provenance": reader.rows(_PROVENANCE),
+        "origins": origins,
+        "own": sum(row["results"] for row in origins if row["origin"] != "published"),
         "days": days,
         "runs": reader.rows(_RUNS),
         "imported": reader.rows(_IMPORTED),
