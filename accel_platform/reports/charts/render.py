@@ -20,6 +20,8 @@ Chart = alt.TopLevelMixin
 _MARK = re.compile(r'(<(?:path|line|text)\b[^>]* aria-label="([^"]*)"[^>]*?)(?:/>|>([^<]*)</(path|line|text)>)')
 
 _ID = re.compile(r'(\bid="|url\(#)([^")]+)')
+_LINE = re.compile(r"(<(?:text|tspan)\b[^>]*)>([^<]*)")
+_FONT = re.compile(r'font-(family|size|weight)="([^"]+?)(?:px)?"')
 
 
 def specification(chart: Chart, theme: Theme = "light") -> dict[str, Any]:
@@ -44,14 +46,14 @@ def render(chart: Chart, kind: Kind, theme: Theme = "light") -> bytes:
 
 
 def svg(chart: Chart, theme: Theme = "page", *, name: str = "chart") -> str:
-    """Return the chart as SVG whose marks have tooltips without a script.
+    """Return the chart as SVG whose marks have tooltips without a script, and whose texts fit in any font.
 
     `name` keeps its ids apart from those of other charts on one page.
     """
     import vl_convert
 
     drawn = _ID.sub(rf"\1{name}-\2", vl_convert.vegalite_to_svg(specification(chart, theme)))
-    return _MARK.sub(_with_title, drawn)
+    return _MARK.sub(_with_title, _with_widths(drawn))
 
 
 def page(chart: Chart, theme: Theme = "light", *, heading: str = "", below: str = "") -> str:
@@ -99,6 +101,45 @@ def _bundle() -> str:
 def _heading(spec: dict[str, Any]) -> str:
     title = spec.get("title")
     return str(title.get("text", "") if isinstance(title, dict) else title or "Chart")
+
+
+def _with_widths(drawn: str) -> str:
+    """Give each text the width it was laid out with, because a viewer's font may be wider and would be clipped."""
+    lines: list[dict[str, str]] = []
+    font: dict[str, str] = {}
+    for tag, content in _LINE.findall(drawn):
+        font = dict(_FONT.findall(tag)) if tag.startswith("<text") else font
+        lines.append({**font, "text": html.unescape(content)})
+    widths = iter(_measure(lines))
+
+    def fit(line: re.Match[str]) -> str:
+        length = f' textLength="{next(widths):.1f}" lengthAdjust="spacingAndGlyphs"'
+        return f"{line[1]}{length if line[2] else ''}>{line[2]}"
+
+    return _LINE.sub(fit, drawn)
+
+
+def _measure(lines: list[dict[str, str]]) -> list[float]:
+    """Return the width of each text in pixels, by the font metrics that charts are laid out with."""
+    import vl_convert
+
+    fonts = {"text": "text", "font": "family", "fontSize": "size", "fontWeight": "weight"}
+    width = "datum.bounds.x2 - datum.bounds.x1"
+    spec = {
+        "$schema": "https://vega.github.io/schema/vega/v6.json",
+        "data": [{"name": "lines", "values": lines}],
+        "marks": [
+            {
+                "type": "text",
+                "name": "drawn",
+                "from": {"data": "lines"},
+                "encode": {"enter": {name: {"field": field} for name, field in fonts.items()}},
+            },
+            {"type": "symbol", "from": {"data": "drawn"}, "encode": {"update": {"x": {"signal": width}}}},
+        ],
+    }
+    [root] = vl_convert.vega_to_scenegraph(spec)["scenegraph"]["items"]
+    return [symbol["x"] for symbol in root["items"][1]["items"]]
 
 
 def _with_title(found: re.Match[str]) -> str:

@@ -8,6 +8,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -128,6 +129,17 @@ def test_each_kind_is_what_it_says() -> None:
     assert "currentColor" in svg(drawn), "letters take the colour of the page"
     with pytest.raises(InvalidInput, match=r"\.png"):
         kind_of(Path("x.bmp"))
+
+
+def test_texts_keep_the_width_they_are_laid_out_with_in_any_font() -> None:
+    """As wide as Arial is: of its em a digit takes 0.556, and at 11 pixels 6.1."""
+    rows = [cell(device_name=f"A <wide> name {number} " * 3) for number in range(2)]
+    drawn = ET.fromstring(svg(ranked.hardware(rows, [])))
+    texts = [element for element in drawn.iter() if element.tag.endswith(("text", "tspan")) and element.text]
+    assert any(text.text.startswith("A <wide> name 0") for text in texts)
+    widths = {text.text: float(text.attrib["textLength"]) for text in texts}
+    assert widths["0"] == 6.1
+    assert widths["latency of a batch (ms)"] == 111.3
 
 
 def test_colours_are_told_apart_by_who_sees_no_red_or_no_green_and_on_either_ground() -> None:
