@@ -32,14 +32,14 @@ figures AS (
         list_aggregate(samples_ns, 'quantile_cont', [0.5, 0.9, 0.95, 0.99]) AS quantiles_ns
     FROM parsed
 ),
--- One device, one name: what sources call `h100_sxm` or `Nvidia H100 GPU` goes by its name in the spec sheet. A device of
--- a host of this log keeps its identity; hosts that a file describes (`imported-`) are somebody else's, and one device of
--- theirs is one. `4 x h100_sxm` are four of them, which is another device to compare with.
+-- One device, one name: what sources call `h100_sxm`, `Nvidia H100 GPU` or `NVIDIA H100 80GB HBM3` goes by its name in the
+-- spec sheet. A device of a host of this log keeps its id; hosts that a file describes (`imported-`) are somebody else's, and
+-- one device of theirs is one. `4 x h100_sxm` are four of them, which is another device to compare with.
 sheet AS (SELECT * FROM (VALUES $device_sheet) AS listed (key, name)),
 counted AS (
     SELECT *, try_cast(regexp_extract(device_name, '^(\d+) x ', 1) AS INTEGER) AS stated_count,
-        CASE WHEN coalesce(starts_with(host_id, 'imported-'), true) AND provenance <> 'measured'
-             THEN regexp_replace(lower(regexp_replace(device_name, '^\d+ x ', '')), $device_noise, '', 'g') END AS sheet_key
+        regexp_replace(lower(regexp_replace(device_name, '^\d+ x ', '')), $device_noise, '', 'g') AS sheet_key,
+        coalesce(starts_with(host_id, 'imported-'), true) AND provenance <> 'measured' AS of_others
     FROM figures
 ),
 named AS (
@@ -51,7 +51,7 @@ rows AS (
     SELECT
         event_id AS result_id, run_id, event_id, host_id,
         p.model_id, p.model_family, p.hardware, p.choice, p.backend,
-        CASE WHEN catalogued IS NULL THEN p.device_id ELSE 'imported:' || catalogued END AS device_id,
+        CASE WHEN of_others AND catalogued IS NOT NULL THEN 'imported:' || catalogued ELSE p.device_id END AS device_id,
         coalesce(catalogued, p.device_name) AS device_name, p.device_name AS source_device_name,
         CASE WHEN p.device_name IS NOT NULL THEN coalesce(stated_count, 1) END AS device_count,
         p.fingerprint, p.threads,

@@ -561,6 +561,8 @@ def test_one_device_of_two_hosts_that_files_describe_is_one_and_a_host_of_the_lo
     claim: Any = {"provenance": "imported", "samples_ns": (), "latency_mean_ms": 2.0, "fingerprint": None}
     for host in ("imported-1", "imported-2", "lab-7"):
         log.append([event(result(device_name="h100_sxm", device_id=f"on {host}", **claim), host_id=host)])
+    log.append([event(result(device_name="NVIDIA H100 80GB HBM3", device_id="cuda-h100"), host_id="lab-8")])
     _stage_and_publish(settings)
-    rows = Reader(settings).rows("SELECT device_id, count(*) AS n FROM results GROUP BY ALL")
-    assert {tuple(row.values()) for row in rows} == {(f"imported:{H100}", 2), ("on lab-7", 1)}
+    rows = Reader(settings).rows("SELECT device_id, device_name, count(*) AS n FROM results GROUP BY ALL")
+    expected = {(f"imported:{H100}", H100, 2), ("on lab-7", H100, 1), ("cuda-h100", H100, 1)}
+    assert {tuple(row.values()) for row in rows} == expected
