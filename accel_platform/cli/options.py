@@ -118,7 +118,19 @@ class ManyValues(TyperCommand):
             name for parameter in self.params if getattr(parameter, "multiple", False) for name in parameter.opts
         }
         joined = {name for parameter in self.params if parameter.metavar == SEVERAL for name in parameter.opts}
+        if all(parameter.param_type_name == "option" for parameter in self.params):
+            switches = {name for option in self.params if getattr(option, "is_flag", False) for name in option.opts}
+            _require_no_value(args, switches)
         return super().parse_args(ctx, _join_values(list(_repeat_options(args, repeated | joined)), joined))
+
+
+def _require_no_value(args: list[str], switches: set[str]) -> None:
+    """Raise InvalidInput where a word follows a switch of a command that takes options only."""
+    for name, word in itertools.pairwise(args):
+        if name in switches and not word.startswith("-"):
+            from accel_platform.errors import InvalidInput
+
+            raise InvalidInput(f"{name} takes no value: leave {word!r} out (--help lists the options).")
 
 
 class CommandGroup(TyperGroup):

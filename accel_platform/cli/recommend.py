@@ -291,6 +291,10 @@ def _chosen_model(name: str | None, config: Path | None, figures: dict[str, Any]
     from accel_platform.strict_json import read_object
 
     ways: list[Any] = [way for way in (name, config, figures) if way is not None]
+    if figures is not None and len(ways) > 1:
+        options = ", ".join(_option_name(f"model.{key}") for key in figures)
+        given = "--config" if name is None else name
+        raise InvalidInput(f"{options} would describe a model in place of {given}: leave out one or the other.")
     if len(ways) != 1:
         raise InvalidInput("Give one model: its name before --hardware, --config FILE, or --parameters with --flops.")
     return read_object(config)[0] if config is not None else ways[0]

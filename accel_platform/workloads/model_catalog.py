@@ -79,7 +79,7 @@ class ModelSpec:
 def resolve_model(name: str) -> ModelSpec:
     """Return the model of a canonical key, alias or hub id, in any case and spelling of separators.
 
-    Raises NotFound with the closest known names.
+    Raises NotFound with the closest known names, or the command that lists all.
     """
     found = find_model(name)
     if found is not None:
@@ -87,8 +87,8 @@ def resolve_model(name: str) -> ModelSpec:
     catalogue = _catalogue()
     close = difflib.get_close_matches(_slug(name), catalogue.names, n=4, cutoff=0.6)
     near = list(dict.fromkeys(catalogue.names[c] for c in close))
-    hint = f" Did you mean {', '.join(near)}?" if near else f" Known: {', '.join(catalogue.models)}."
-    raise NotFound(f"No model is called {name!r}.{hint}")
+    hint = f"Did you mean {', '.join(near)}?" if near else "`accel bench models` lists those that can be measured."
+    raise NotFound(f"No model is called {name!r}. {hint}")
 
 
 @lru_cache(maxsize=4096)

@@ -115,8 +115,9 @@ def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
             spec = resolve_model(name)
         except NotFound as error:
             close = list(dict.fromkeys(known[n] for n in difflib.get_close_matches(_slug(name), known, n=4)))
-            more = f" In the warehouse: {', '.join(close)}." if close else ""
-            raise NotFound(f"{error}{more}") from error
+            listed = '`accel db query "SELECT model_id FROM models"`'
+            more = f"Results name {', '.join(close)}." if close else f"{listed} lists those that results name."
+            raise NotFound(f"{error} {more}") from error
     return ResolvedModel(spec.model_id, spec.family, spec.modality, spec, default_sequence_length=spec.sequence_length)
 
 

@@ -95,6 +95,11 @@ def test_an_interrupt_before_the_command_begins_ends_it_without_a_word(tmp_path:
         (["serving", "llama-3.1-8b", "--objective", "beauty"], "cost"),
         (["serving", "llama-3.1-8b", "--users", "0"], "--users"),
         (["serving"], "--config"),
+        (["matrix", "--family", "vit"], "--family takes no value: leave 'vit' out"),
+        (
+            ["predict", "vit-tiny", "--family", "vit", "--hardware", "cpu"],
+            "--family would describe a model in place of vit",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

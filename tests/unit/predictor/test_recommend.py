@@ -467,6 +467,21 @@ def test_a_precision_that_a_runtime_has_not_is_not_predicted_by_its_width(adviso
     assert "ask in a precision that it has: float32" in told.excluded[0].suggestion
 
 
+def test_an_unknown_model_gets_close_names_or_the_commands_that_list_all(tmp_path: Path) -> None:
+    named = result(BERT, "cpu", 1, provenance="imported", model_id="hurricane_net")
+    advisor = Advisor(world(tmp_path, [named]))
+    for name, expected in (
+        ("hurricane-nett", "Results name hurricane_net."),
+        ("bert-bse", "Did you mean bert-base"),
+        ("qqqqq", "`accel bench models` lists those that can be measured"),
+        ("qqqqq", '`accel db query "SELECT model_id FROM models"` lists those that results name'),
+    ):
+        with pytest.raises(NotFound) as unknown:
+            _ask(advisor, name)
+        assert expected in str(unknown.value)
+        assert len(str(unknown.value)) < 250
+
+
 def test_equal_figures_share_a_rank(advisor: Advisor) -> None:
     waiting = ["NVIDIA H200 SXM", "NVIDIA B200 SXM", "NVIDIA GB200"]
     ranked = _ask(advisor, "bert-tiny", hardware=[*waiting, "NVIDIA T4", CPU]).recommendations
