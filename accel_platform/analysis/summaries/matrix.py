@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Literal, TypedDict, get_args
 
 from accel_platform.analysis.query.filters import Selection
+from accel_platform.hardware.device_names import with_distinct_names
 from accel_platform.warehouse.matrix_at import filtered_matrix_sql
 from accel_platform.warehouse.reader import Reader
 
@@ -73,22 +74,21 @@ class FamilyCell(TypedDict):
 
 # The best of several devices represents a hardware name; a device that works beats one that failed.
 _BEST = """
-SELECT model_id, hardware, {column} AS "column",
-    count(DISTINCT coalesce(device_id, device_name, '')) OVER (PARTITION BY "column") AS devices,
+SELECT model_id, hardware, device_name,
+    count(DISTINCT coalesce(device_id, device_name, '')) OVER (PARTITION BY {place}) AS devices,
     device_id, state, rating, relative_speed, latency_p50_ms, disturbed, batch_size, sequence_length,
-    coalesce(device_name, device_id) AS device, failure_class, reason, results_ok, results_failed,
-    last_worked_at, last_failed_at, evidence
+    failure_class, reason, results_ok, results_failed, last_worked_at, last_failed_at, evidence
 FROM ({matrix})
 WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
     AND (len($hardware) = 0 OR list_contains($hardware, hardware) OR list_contains($hardware, device_name))
     AND ($devices IS NULL OR list_contains($devices, device_id) OR list_contains($devices, device_name))
 QUALIFY row_number() OVER (
-    PARTITION BY model_id, "column"
+    PARTITION BY model_id, {place}
     ORDER BY state, relative_speed DESC NULLS LAST, latency_p50_ms NULLS LAST, device_id
 ) = 1
-ORDER BY model_id, "column"
+ORDER BY model_id, hardware, device_id
 """
-_BY_DEVICE = "hardware || ' · ' || coalesce(device_name, device_id, 'not named')"
+_BY_DEVICE = "hardware, device_id, device_name"
 _SEEN = """
 SELECT model_id, hardware, device_id, count(*) AS results,
     CASE WHEN provenance = 'measured' AND NOT failed AND verified IS NULL THEN 'not verified' ELSE provenance END
@@ -116,7 +116,8 @@ def compatibility_matrix(
         "hardware": [*selection.hardware_names, *selection.hardware_devices.values()],
         "devices": selection.device_names,
     }
-    rows = reader.rows(_BEST.format(matrix=matrix, column=_BY_DEVICE if by_device else "hardware"), outer | values)
+    best = reader.rows(_BEST.format(matrix=matrix, place=_BY_DEVICE if by_device else "hardware"), outer | values)
+    rows = [{**row, "column": _column(row, by_device=by_device)} for row in with_distinct_names(best)]
     seen = _seen(reader, {name: outer[name] for name in ("mode", "models")})
     columns = {row["column"]: row for row in rows}
     models: dict[str, dict[str, RatedCell]] = {}
@@ -134,6 +135,10 @@ def compatibility_matrix(
         devices={column: columns[column]["devices"] for column in sorted(columns)},
         models=models,
     )
+
+
+def _column(row: dict[str, Any], *, by_device: bool) -> str:
+    return f"{row['hardware']} · {row['device_name'] or 'not named'}" if by_device else str(row["hardware"])
 
 
 def _seen_there(seen: Seen, column: dict[str, Any], *, by_device: bool) -> Seen:
@@ -210,7 +215,7 @@ def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
         disturbed=row["disturbed"],
         batch_size=row["batch_size"],
         sequence_length=row["sequence_length"],
-        device=row["device"],
+        device=row["device_name"],
         failure_class=row["failure_class"],
         reason=row["reason"],
         results_ok=row["results_ok"],
