@@ -11,6 +11,7 @@ import typer
 
 from accel_platform.cli.output import note, print_json, print_table
 from accel_platform.table_io.values import rounded
+from accel_platform.table_io.width import cut_middle
 
 if TYPE_CHECKING:
     from predictor.advisor.advisor import Advisor
@@ -21,8 +22,8 @@ _SHOWN = (
     "model", "hardware", "device", "batch_size", "precision", "latency_ms", "latency_low_ms", "latency_high_ms",
     "level", "items_per_s", "provenance",
 )  # fmt: skip
-_MAX_NAME, _NAME_END = 28, 8
-"""Most characters of a device's name in a table of 100, and how many of its end are kept."""
+_MAX_NAME = 28
+"""Most characters of a device's name in a table of 100."""
 _MAX_REASONS = 5
 """Reasons for leaving hardware out that are listed unless all is asked for."""
 _MAX_ELSEWHERE = 15
@@ -55,7 +56,7 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: b
         note("level: share of single batches (measured) or of unseen cells (predicted) in the limits; --wide shows all")
     if (gain := gain_elsewhere(objective, answer.recommendations)) is not None:
         note(gain)
-    _note_excluded(answer.excluded, verbose=verbose)
+    _note_excluded(answer, verbose=verbose)
     open_ = [e for e in answer.excluded if e.cause not in ("constraint", "does_not_fit", "no_runtime")]
     if open_ and not any(e.cause == "constraint" for e in answer.excluded):
         # One suggestion is shown, because they differ only in hardware; --json has all.
@@ -85,10 +86,12 @@ _CAUSES = {
 """Causes of leaving hardware out, in words."""
 
 
-def _note_excluded(excluded: Sequence[Excluded], *, verbose: bool) -> None:
+def _note_excluded(answer: Answer, *, verbose: bool) -> None:
     """Print what was left out by reason: first what was tried or may be changed, then the most frequent reasons."""
     from predictor.advisor.answers import excluded_by_reason
+    from predictor.advisor.device_labels import place_label, shared_devices
 
+    excluded, shared = answer.excluded, shared_devices([*answer.recommendations, *answer.excluded])
     groups = sorted(
         excluded_by_reason(excluded).items(), key=lambda group: group[1][0].cause in ("unsupported", "no_runtime")
     )
@@ -101,7 +104,7 @@ def _note_excluded(excluded: Sequence[Excluded], *, verbose: bool) -> None:
             note(f"left out: {len(group)} devices: {reason}")
             continue
         # Runtimes of one device that are left out for one reason read alike.
-        for device in dict.fromkeys(f"{e.hardware}{f' ({e.device})' if e.device else ''}" for e in group):
+        for device in dict.fromkeys(place_label(e, shared) for e in group):
             note(f"left out: {device}: {reason}")
     if not verbose and any(len(group) > 1 for _, group in groups):
         more = len(groups) - _MAX_REASONS
@@ -111,25 +114,16 @@ def _note_excluded(excluded: Sequence[Excluded], *, verbose: bool) -> None:
 
 def _rows(ranked: Sequence[Recommendation], objective: Objective, *, wide: bool) -> list[dict[str, Any]]:
     """Return a row per recommendation; what tells devices of one name apart is added to it."""
+    from predictor.advisor.device_labels import device_labels
+
     rows = []
     several_own = len({r.where for r in ranked} - {"elsewhere"}) > 1
-    for r in ranked:
-        namesakes = [o for o in ranked if (o.hardware, o.device) == (r.hardware, r.device)]
-        telling = [r.device_id] if len({o.device_id for o in namesakes}) > 1 else []
-        telling += [r.backend] if len({o.backend for o in namesakes}) > 1 else []
-        named = f"{r.device} ({', '.join(filter(None, telling))})" if telling else r.device
+    for r, named in zip(ranked, device_labels(ranked), strict=True):
         columns = _wide_row(r) if wide else _narrow_row(r, objective)
-        device = named if wide or named is None else _shortened(named)
+        device = named if wide or named is None else cut_middle(named, _MAX_NAME)
         place = {"where": r.where} if wide or several_own else {}
         rows.append({"rank": r.rank, **columns, "device": device, **place, **_objective(r, objective, wide=wide)})
     return rows
-
-
-def _shortened(name: str) -> str:
-    """Return a name of at most _MAX_NAME characters: its beginning and its end, which tells namesakes apart."""
-    if len(name) <= _MAX_NAME:
-        return name
-    return f"{name[: _MAX_NAME - _NAME_END - 1]}…{name[-_NAME_END:]}"
 
 
 def print_prediction(answer: PredictAnswer) -> None:

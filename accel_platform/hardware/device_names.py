@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 
@@ -15,12 +15,12 @@ def shared_names(devices: Iterable[tuple[str | None, str | None]]) -> frozenset[
     return frozenset(name for name, found in ids.items() if len(found) > 1)
 
 
-def distinct_name(name: str | None, device_id: str | None, shared: Iterable[str], *more: str) -> str | None:
+def distinct_name(name: str | None, device_id: str | None, shared: Set[str], *more: str) -> str | None:
     """Return a name with the id behind it if others share it, and with what `more` tells devices apart.
 
     The id stands for a name that is unknown; None where both are.
     """
-    telling = [device_id] if device_id is not None and name in shared else []
+    telling = [device_id] if device_id is not None and name is not None and name in shared else []
     named = name or device_id
     return f"{named} ({', '.join([*telling, *more])})" if named and (telling or more) else named
 

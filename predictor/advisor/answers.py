@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from accel_platform.backends.registry import RUNTIMES
 from predictor.advisor.answer_cache import CandidateResult
 from predictor.advisor.bound import generation_bound, roofline_bound
 from predictor.advisor.candidates import Candidate
+from predictor.advisor.device_labels import place_label, shared_devices
 from predictor.advisor.estimation import estimate_all, in_answering_precision, matrix_verdict
 from predictor.advisor.model_estimates import queried_sample
 from predictor.advisor.objectives import (
@@ -107,18 +108,21 @@ def build_answer(
         for absent in query.absent
     ]
     remaining: list[Figures] = []
-    cautions: list[tuple[str, str]] = []
+    cautions: list[tuple[Figures | None, str]] = []
     for candidate, result in zip(query.candidates, results, strict=True):
         if result.figures is None:
             excluded += filter(None, [result.excluded])
             continue
         violated = violations(constraints, result.figures, candidate.spec, spread) if constraints else None
         if violated is None:
-            cautions += [(candidate.target.label, caution) for caution in result.cautions]
+            for caution in result.cautions:
+                text = caution.removeprefix(f"{candidate.target.label}: ")
+                cautions.append((None if text == caution else result.figures, text))
             remaining.append(result.figures)
         else:
             excluded.append(_excluded(evidence, query, candidate, Abstention("constraint", violated)))
-    warnings += _said_once(cautions)
+    shared = shared_devices(remaining)
+    warnings += _said_once(cautions, shared)
     key = ranking(objective, spread)
     # The faster goes first where the objective tells none apart, as where no price is known.
     latency_key = ranking("latency", spread)
@@ -129,7 +133,7 @@ def build_answer(
     ranked = sorted(remaining, key=lambda r: (*merit(r), r.hardware, r.device_id or r.device or ""))
     if len(ranked) > 1:
         missing = ((figures, missing_figure(objective, key(figures))) for figures in ranked)
-        warnings += _said_once([(_label(of), f"{_label(of)}: {why}") for of, why in missing if why is not None])
+        warnings += _said_once([(of, why) for of, why in missing if why is not None], shared)
         warnings += filter(None, [level_mismatch(objective, ranked), assumed_spread(ranked, spread)])
     if query.open_precision:
         warnings += filter(None, [_usual_precision(query, results)])
@@ -175,29 +179,23 @@ def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -
             "float16 or bfloat16 is usual and faster: ask for it."
         )
     too_small = [
-        candidate.target.label
-        for candidate, result in zip(query.candidates, results, strict=True)
-        if result.excluded is not None and result.excluded.cause == "does_not_fit"
+        result.excluded for result in results if result.excluded is not None and result.excluded.cause == "does_not_fit"
     ]
     if not too_small or query.precision not in ("float32", "tf32"):
         return None
+    labels = [place_label(excluded, shared_devices(too_small)) for excluded in too_small]
     return (
-        f"No precision was given, and in {query.precision} the model does not fit on {listed(too_small)}: in float16 "
+        f"No precision was given, and in {query.precision} the model does not fit on {listed(labels)}: in float16 "
         "it takes half, so ask for that."
     )
 
 
-def _said_once(cautions: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the cautions of candidates, each once with the candidates that it is of; some begin with their label."""
+def _said_once(cautions: Sequence[tuple[Figures | None, str]], shared: Set[str]) -> list[str]:
+    """Return each caution once, with the places that it is of; None where it names none or names them itself."""
     labels: dict[str, list[str]] = {}
-    for label, caution in cautions:
-        text = caution.removeprefix(f"{label}: ")
-        labels.setdefault(text, []).extend([label] if text != caution else [])
+    for figures, text in cautions:
+        labels.setdefault(text, []).extend([] if figures is None else [place_label(figures, shared)])
     return [f"{listed([*dict.fromkeys(of)])}: {text}" if of else text for text, of in labels.items()]
-
-
-def _label(figures: Figures) -> str:
-    return f"{figures.hardware} ({figures.device})" if figures.device else figures.hardware
 
 
 def listed(names: Sequence[str]) -> str:

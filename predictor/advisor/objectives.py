@@ -14,6 +14,7 @@ import numpy as np
 
 from accel_platform.hardware.catalog import DeviceSpec
 from accel_platform.table_io.values import rounded
+from predictor.advisor.device_labels import place_label, shared_devices
 from predictor.data.evidence import Evidence
 from predictor.schemas.requests import Constraints, Objective
 from predictor.schemas.responses import INTERVAL_LEVEL, Cost, Energy, Figures, Interval, Recommendation
@@ -133,7 +134,7 @@ def gain_elsewhere(objective: Objective, ranked: Sequence[Recommendation]) -> st
     if own.ranked_by is None or other.ranked_by is None:
         return None
     times = own.ranked_by / other.ranked_by
-    name = f"{other.hardware}{f' ({other.device})' if other.device else ''}, {other.provenance}"
+    name = f"{place_label(other, shared_devices(ranked))}, {other.provenance}"
     if times <= 1:
         return f"The best elsewhere, {name}, is {rounded(1 / times)} times worse in {objective} than the best of yours."
     better = f"is {rounded(times)} times better in {objective} than the best of yours, by upper limits"

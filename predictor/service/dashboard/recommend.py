@@ -8,8 +8,10 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import AccelError, InvalidInput, NotFound
+from accel_platform.hardware.device_names import distinct_name
 from predictor.advisor import batch_tables
 from predictor.advisor.answers import excluded_by_reason
+from predictor.advisor.device_labels import device_labels, shared_devices
 from predictor.advisor.objectives import gain_elsewhere
 from predictor.schemas.requests import Constraints, Objective, RecommendQuery, validate_query
 from predictor.schemas.responses import Figures, Interval, Recommendation
@@ -77,15 +79,23 @@ def _content(site: DashboardSite, form: RecommendForm) -> dict[str, Any]:
     except (InvalidInput, NotFound) as error:
         return {**content, "problem": str(error), "status_code": _status(error)}
     label, unit = _FIGURES[form.objective]
-    shown = [{"is": r, "figure": _figure(r, form.objective)} for r in answer.recommendations]
+    ranked = answer.recommendations
+    shown = [
+        {"is": r, "device": device, "figure": _figure(r, form.objective)}
+        for r, device in zip(ranked, device_labels(ranked), strict=True)
+    ]
+    shared = shared_devices([*ranked, *answer.excluded])
     return {
         **content,
         "answer": answer,
         "shown": shown,
         "label": label,
         "unit": unit,
-        "gain": gain_elsewhere(form.objective, answer.recommendations),
-        "excluded": excluded_by_reason(answer.excluded),
+        "gain": gain_elsewhere(form.objective, ranked),
+        "excluded": [
+            (reason, group, [*dict.fromkeys(distinct_name(e.device, e.device_id, shared) for e in group if e.device)])
+            for reason, group in excluded_by_reason(answer.excluded).items()
+        ],
     }
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from accel_platform.cli import app
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
 from accel_platform.knowledge import CAMPAIGNS
@@ -13,11 +17,12 @@ from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.advisor.answers import excluded_by_reason
+from predictor.advisor.device_labels import device_labels
 from predictor.advisor.objectives import gain_elsewhere
 from predictor.data import evidence
 from predictor.schemas.requests import PredictQuery, RecommendQuery
 from predictor.schemas.responses import Answer, Excluded
-from predictor_world import CPU, CPU_ID, MODELS, devices, measured_grid, result, world
+from predictor_world import CPU, CPU_ID, MODELS, devices, measured_grid, result, verified, world
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +149,30 @@ def test_a_command_is_for_this_host_only_where_it_has_the_hardware(
         excluded = _ask(settings, monkeypatch, host, batch_size=4096, hardware=[CPU]).excluded
         assert excluded
         assert all(e.suggestion.startswith(begins) for e in excluded)
+
+
+def test_devices_of_one_name_are_told_apart_in_every_sentence_of_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unstated = {"precision": None, "provenance": "imported", "backend": "vllm"}
+    settings = world(tmp_path, [
+        result(MODELS[0], "cpu", 1, device_id="own"),
+        verified(MODELS[0], "cpu", 1).model_copy(update={"device_id": "own"}),
+        *(result(MODELS[0], "cpu", 1, device_id=one, scale=scale, **unstated) for one, scale in (("a", 2), ("b", 3))),
+        result(MODELS[0], "cpu", 1, device_id="a", provenance="imported", backend="ncnn", scale=4),
+    ])  # fmt: skip
+    answer = _ask(settings, monkeypatch, "host-1")
+    assert f"cpu ({CPU}, a), cpu ({CPU}, b): the figures state no precision; they are taken for float32." in (
+        answer.warnings
+    )
+    assert str(gain_elsewhere("latency", answer.recommendations)).startswith(f"The best elsewhere, cpu ({CPU}, a), ")
+    assert device_labels(answer.recommendations) == [
+        f"{CPU} (own)", f"{CPU} (a, vllm)", f"{CPU} (b)", f"{CPU} (a, ncnn)"
+    ]  # fmt: skip
+    words = ["recommend", "bert-base", "--sequence-length", "128", "--verbose", "--home", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert f"left out: cpu ({CPU}, {CPU_ID}): " in done.output
+    assert all(label in done.stdout for label in (f"{CPU} (own)", f"{CPU} (b)"))
 
 
 def test_excluded_hardware_is_grouped_by_reason() -> None:
