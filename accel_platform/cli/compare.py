@@ -140,6 +140,7 @@ def _changes(
     from dataclasses import asdict
 
     from accel_platform.analysis.regressions.snapshot_comparison import compare_cells
+    from accel_platform.reports.regressions import with_cells
     from accel_platform.warehouse.publish import bring_up_to_date
     from accel_platform.warehouse.reader import Reader
 
@@ -152,10 +153,7 @@ def _changes(
     rows = found.rows
     if kind in PEOPLE:
         rows = _drop_empty_columns(
-            [
-                {"model_id": r["model_id"], "cell": cell, **_pick(r, shown)}
-                for r, cell in zip(found.rows, _cell_labels(found.rows), strict=True)
-            ]
+            [{"model_id": r["model_id"], "cell": r["cell"], **_pick(r, shown)} for r in with_cells(found.rows)]
         )
     title = f"Between {found.before[:12]} and {found.after[:12]}"
     write_answer(
@@ -208,13 +206,6 @@ def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "differs": "; ".join(row["differs"]) or None,
         "note": row["note"],
     }
-
-
-def _cell_labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    from accel_platform.events.types import MeasuredSeries
-    from accel_platform.reports.regressions import distinct_cells
-
-    return distinct_cells([MeasuredSeries.model_construct(**{"weights_sha256": None, **row}) for row in rows])
 
 
 def _shape(row: Mapping[str, Any]) -> str:

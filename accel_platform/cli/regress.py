@@ -175,16 +175,14 @@ def list_regressions(
     """List recorded regressions and improvements, newest first, with their state."""
     from accel_platform.analysis.query.filters import require_known_unless_found
     from accel_platform.analysis.regressions.triage import recorded_shifts
-    from accel_platform.events.types import MeasuredSeries
-    from accel_platform.reports.regressions import distinct_cells
+    from accel_platform.reports.regressions import with_cells
 
     reader, chosen = open_tables(settings_for(home, as_of)), build_selection(filters)
     rows = recorded_shifts(reader, chosen, state=state and state.value)
     require_known_unless_found(rows, reader, chosen)
     shown = ("before_ms", "after_ms", "change_percent", "found_at")
 
-    cells = distinct_cells([MeasuredSeries.model_construct(**row) for row in rows])
-    cell_of = {row["regression_id"]: text for row, text in zip(rows, cells, strict=True)}
+    cells = {row["regression_id"]: row["cell"] for row in with_cells(rows)}
 
     def short(row: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -192,7 +190,7 @@ def list_regressions(
             "state": row["state"],
             "direction": row["direction"],
             "model_id": row["model_id"],
-            "cell": cell_of[row["regression_id"]],
+            "cell": cells[row["regression_id"]],
             **{name: row[name] for name in shown},
             "commit": ", ".join(commit[:12] for commit in row["commits_after"] or ()) or None,
             "by": row["accepted_by"] or row["rejected_by"],

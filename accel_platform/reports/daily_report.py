@@ -7,9 +7,8 @@ from datetime import date
 from typing import Any
 
 from accel_platform.analysis.regressions.snapshot_comparison import TableChanges
-from accel_platform.events.types import MeasuredSeries
 from accel_platform.hardware.device_names import with_distinct_names
-from accel_platform.reports.regressions import distinct_cells
+from accel_platform.reports.regressions import with_cells
 from accel_platform.table_io.values import rounded
 from accel_platform.warehouse.reader import Reader
 
@@ -25,14 +24,12 @@ def day_report(day: date, found: TableChanges, after: Reader) -> str:
     medians = [
         {
             "model": row["model_id"],
-            "cell": text,
+            "cell": row["cell"],
             "before": f"{rounded(row['before_ms'], 4)} ms",
             "after": f"{rounded(row['after_ms'], 4)} ms",
             "change": f"{row['change_percent']:+.1f} %",
         }
-        for row, text in zip(
-            found.medians, distinct_cells([MeasuredSeries.model_construct(**row) for row in found.medians]), strict=True
-        )
+        for row in with_cells(found.medians)
     ]
     changed = [
         {

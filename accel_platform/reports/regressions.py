@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from accel_platform.analysis.regressions.check import CANNOT_DECIDE, Check
@@ -109,6 +109,12 @@ def distinct_cells(all_series: Sequence[MeasuredSeries]) -> list[str]:
         f"{cell(series)}, {series.device_id}" if len(devices[series.model_id, cell(series)]) > 1 else cell(series)
         for series in all_series
     ]
+
+
+def with_cells(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of series, each with its configuration in words as `cell`."""
+    cells = distinct_cells([MeasuredSeries.model_construct(**{"weights_sha256": None, **row}) for row in rows])
+    return [{**row, "cell": text} for row, text in zip(rows, cells, strict=True)]
 
 
 def shape(series: MeasuredSeries) -> str:

@@ -23,7 +23,8 @@ from accel_platform.warehouse.reader import Reader
 from factories import event, result, verification
 from predictor.service.app import create_app
 from predictor.training.train import train
-from predictor_world import world
+from predictor_world import CPU, MODELS, verified, world
+from predictor_world import result as modelled
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +225,40 @@ def test_models_and_hardware_are_held_side_by_side(client: TestClient) -> None:
     assert re.search(r'<td class="num">[\d.]+ to [\d.]+<small>over ', against)
     assert "Did you mean" in page(client, "/compare?model=bert-bsae", 404)
     assert "vit-base" in several
+
+
+@pytest.fixture(scope="module")
+def namesakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """One model on two processors of one name, twice on each."""
+    settings = world(tmp_path_factory.mktemp("namesakes"), [
+        payload
+        for number in (1, 2) for seed in (1, 2)
+        for payload in (
+            modelled(MODELS[0], "cpu", 1, device_id=f"cpu-{number}", scale=number, seed=seed),
+            verified(MODELS[0], "cpu", 1).model_copy(update={"device_id": f"cpu-{number}"}),
+        )
+    ])  # fmt: skip
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("path", "times"),
+    [
+        ("/compare?model=bert-base", 1), ("/compare?hardware=cpu&by=model", 1), ("/models/bert-base", 4),
+        ("/results", 2), ("/runs/run-1", 2), ("/matrix/cell?model=bert-base&hardware=cpu", 2),
+        ("/recommend?model=bert-base", 2),
+    ],
+)  # fmt: skip
+def test_devices_of_one_name_are_told_apart_on_every_page(namesakes: TestClient, path: str, times: int) -> None:
+    text = page(namesakes, path).replace("<wbr>", "")
+    assert [text.count(f"{CPU} (cpu-{number})") >= times for number in (1, 2)] == [True, True]
+    assert not re.search(rf">{CPU}<", text)
+
+
+def test_series_of_one_cell_name_their_devices(namesakes: TestClient) -> None:
+    text = page(namesakes, "/models/bert-base")
+    assert re.findall(r"cpu, batch 1, length 128, float32, (cpu-\d)", text) == ["cpu-1", "cpu-2"]
 
 
 def test_a_recommendation_is_explained(client: TestClient) -> None:

@@ -11,6 +11,7 @@ from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection, require_known_unless_found
 from accel_platform.analysis.summaries.comparison import Comparison, compare_side_by_side
 from accel_platform.events.types import Provenance
+from accel_platform.hardware.device_names import with_distinct_names
 from predictor.service.dashboard.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.results import filter_choices
@@ -59,7 +60,7 @@ def _content(site: DashboardSite, query: ComparePageParams) -> dict[str, Any]:
     require_known_unless_found(cells, site.reader, selection)
     comparison = _compare_cells(site, selection, query.by, cells) if complete and len(cells) <= _MAX_COMPARED else None
     cells = [cell for cell in cells if cell[query.metric] is not None]
-    columns, rows = _table(cells, query)
+    columns, rows = _table(with_distinct_names(cells), query)
     return {
         "query": query,
         "complete": complete,

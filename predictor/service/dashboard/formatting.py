@@ -9,6 +9,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from accel_platform.hardware.device_names import with_distinct_names
+
 UNKNOWN = Markup(
     '<span class="unknown"><span aria-hidden="true">&ndash;</span><span class="hidden">unknown</span></span>'
 )
@@ -85,7 +87,7 @@ def shape(row: Mapping[str, Any]) -> str:
         row.get("precision"),
         f"batch {row['batch_size']}" if row.get("batch_size") else None,
         f"length {row['sequence_length']}" if row.get("sequence_length") else None,
-        f"{row['image_size']} px" if row.get("image_size") else None,
+        f"{row['image_size']:g} px" if row.get("image_size") else None,
         f"{row['processes']} processes" if (row.get("processes") or 1) > 1 else None,
     ]
     return ", ".join(part for part in parts if part) or "shape unknown"
@@ -102,4 +104,5 @@ FILTERS = {
     "document": document,
     "badge": badge,
     "breakable": breakable,
+    "distinct_devices": with_distinct_names,
 }

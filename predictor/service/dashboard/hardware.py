@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import NotFound
 from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec
+from accel_platform.hardware.device_names import distinct_name, shared_names
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
 
@@ -97,11 +98,12 @@ def _one(site: DashboardSite, name: str, device_id: str | None) -> dict[str, Any
         if row["device_id"] == device_id
     ]
     measured = [row for row in under if row["device_id"] == device_id]
+    shared = shared_names((label, one) for one, label in names.items())
     called = (seen[0]["name"] if seen else None) or (measured[0]["device_name"] if measured else None)
     return {
         "hardware": name,
         "device_id": device_id,
-        "others": [(other, called) for other, called in names.items() if other != device_id],
+        "others": [(one, distinct_name(label, one, shared)) for one, label in names.items() if one != device_id],
         "called": called,
         "seen": seen,
         "measured": measured,

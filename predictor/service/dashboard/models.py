@@ -17,7 +17,7 @@ from accel_platform.analysis.query.filters import (
 )
 from accel_platform.errors import NotFound
 from accel_platform.events.types import MeasuredSeries, Provenance
-from accel_platform.reports.regressions import cell
+from accel_platform.reports.regressions import with_cells
 from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.results import newest_results
@@ -169,7 +169,4 @@ def _choices(site: DashboardSite, model_id: str) -> dict[str, list[Any]]:
 
 def _series(site: DashboardSite, condition: str, values: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the medians of measured series in order of time, longest series first."""
-    return [
-        {**row, "cell": cell(MeasuredSeries.model_construct(**row))}
-        for row in site.reader.rows(_SERIES.format(condition=condition), values)
-    ]
+    return with_cells(site.reader.rows(_SERIES.format(condition=condition), values))

@@ -16,7 +16,7 @@ from accel_platform.analysis.regressions.triage import build_acceptance, build_r
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import MeasuredSeries
-from accel_platform.reports.regressions import cell
+from accel_platform.reports.regressions import cell, with_cells
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import bring_up_to_date
 from predictor.schemas.queries import selection_of
@@ -100,7 +100,7 @@ def _list(site: DashboardSite, query: RegressionsPageParams) -> dict[str, Any]:
     counts = {(row["state"], row["direction"]): row["shifts"] for row in site.reader.rows(_COUNTS)}
     return {
         "query": query,
-        "regressions": [{**row, "cell": _cell(row)} for row in rows],
+        "regressions": with_cells(rows),
         "counts": counts,
         "shown": _SHOWN,
     }
@@ -115,7 +115,7 @@ def _one(site: DashboardSite, request: Request, regression_id: str) -> dict[str,
     processes = read_measured_series(site.reader, model=series.model_id, hardware=series.hardware).get(series, [])
     points = [process for process in processes if process.median_ms is not None]
     return {
-        "regression": {**row, "cell": _cell(row)},
+        "regression": {**row, "cell": cell(series)},
         "points": points,
         "medians": [point.median_ms for point in points],
         "first": sum(point.result_id < row["first_result"] for point in points),
@@ -125,10 +125,6 @@ def _one(site: DashboardSite, request: Request, regression_id: str) -> dict[str,
         "given": {},
         "problem": None,
     }
-
-
-def _cell(row: dict[str, Any]) -> str:
-    return cell(MeasuredSeries.model_construct(**row))
 
 
 def _decide(

@@ -22,8 +22,8 @@ from predictor.service.dashboard.urls import query_params
 from predictor.service.http.paging import NEWEST_RESULTS, PagedTable
 
 _BINS = 40
-_COLUMNS = """r.result_id, r.run_id, r.model_id, r.hardware, r.device_name, r.mode, r.precision, r.batch_size,
-    r.sequence_length, r.processes, coalesce(r.latency_p50_ms, r.latency_mean_ms) AS latency_ms,
+_COLUMNS = """r.result_id, r.run_id, r.model_id, r.hardware, r.device_id, r.device_name, r.mode, r.precision,
+    r.batch_size, r.sequence_length, r.processes, coalesce(r.latency_p50_ms, r.latency_mean_ms) AS latency_ms,
     r.throughput_items_per_s, r.memory_peak_mib, r.samples, r.noisy, r.provenance, r.status, r.reason, r.occurred_at"""
 _RESULTS = PagedTable("results", _COLUMNS, NEWEST_RESULTS)
 _FACTS = """
