@@ -90,7 +90,7 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         y=alt.Y("family:N", title=None).axis(labelLimit=380),
     )
     scale = alt.Scale(type="log", domain=[min(mark["share"] for mark in marks) / 1.01, 1], scheme="viridis")
-    legend = alt.Legend(format=".0%", orient="right")
+    legend = alt.Legend(format=".0%", orient="bottom", direction="horizontal", titleLimit=0)
     tiles = base.mark_rect(stroke=GRAY, strokeWidth=0.5).encode(
         color=alt.Color("share:Q", title="speed beside the best of the row", scale=scale, legend=legend),
         **tooltip_encoding(),
@@ -100,7 +100,7 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     text = base.mark_text(fontSize=11, dy=-4, aria=False).encode(text="text:N", color=ink)
     how = base.mark_text(fontSize=9, dy=9, aria=False).encode(text="from_:N", color=ink)
     chart = (tiles + text + how).properties(
-        width=alt.Step(76), height=alt.Step(36), title=panel_title("family: model, in milliseconds per item")
+        width=alt.Step(62), height=alt.Step(36), title=panel_title("family: model, in milliseconds per item")
     )
     return combine_panels(
         [chart],

@@ -35,6 +35,8 @@ from accel_platform.reports.charts.theme import PALETTE
 _PANELS = 6
 _BARS = 14
 _NAMES_PX = 150
+_BARS_PX = 240
+"""Width of a panel, of which two fit beside their names on a page."""
 _WITHIN = ("model_id", "mode", "batch_size", "sequence_length", "image_size", "processes")
 _WHERE = (*PLACE, "precision", "provenance")
 
@@ -279,7 +281,7 @@ def _bars(
         at = alt.Chart(alt.InlineData([{"at": reference}])).mark_rule(strokeDash=[4, 4], color="#808080", aria=False)
         layers.insert(0, at.encode(x=quantity_axis("at", axis, limits, alt.X)))
     chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(
-        width=330, height=alt.Step(32), title=panel_title(title)
+        width=_BARS_PX, height=alt.Step(32), title=panel_title(title)
     )
     return chart
 

@@ -21,11 +21,11 @@ nav ul { columns: 2; } .facts { margin: 1rem 0; }
 .facts dt { font-weight: 600; float: left; clear: left; width: 11rem; }
 .facts dd { margin-left: 11.5rem; overflow-wrap: anywhere; } .rest, .none { font-size: .9em; }
 figure { margin: 1.5rem 0; overflow-x: auto; }
-figure svg { max-width: 100%; height: auto; color: inherit; } code { overflow-wrap: anywhere; }
+figure svg { max-width: max(100%, 60rem); height: auto; color: inherit; } code { overflow-wrap: anywhere; }
 .findings li { margin: .5rem 0; font-size: 1.1em; } .evidence { display: block; font-size: .8em; opacity: .8; }
 th, td { padding: .3rem .5rem; font-size: .9em; } figure svg { overflow: visible; }
 :focus-visible { outline: 2px solid; outline-offset: 2px; }
-@media (max-width: 50rem) { nav ul { columns: 1; } figure svg { max-width: none; } }
+@media (max-width: 50rem) { nav ul { columns: 1; } }
 @media print { nav { display: none; } body { margin: 0; max-width: none; font-size: 11px; } h2 { break-after: avoid; }
   figure, tr { break-inside: avoid; } .table { overflow: visible; } }
 """

@@ -142,6 +142,20 @@ def test_texts_keep_the_width_they_are_laid_out_with_in_any_font() -> None:
     assert widths["latency of a batch (ms)"] == 111.3
 
 
+def test_charts_with_long_names_fit_on_a_page() -> None:
+    names = [f"Some Long Vendor's Accelerator of {year}" for year in range(2015, 2027)]
+    rows = [
+        cell(model_id=model, model_family=model, device_name=name, device_id=name)
+        for name in names
+        for model in ("bert-base", "vit-base")
+    ]
+    widths = {
+        draw: int(ET.fromstring(svg(draw(rows, []))).attrib["width"]) for draw in (ranked.hardware, fields.heat_map)
+    }
+    assert widths[ranked.hardware] < 1050
+    assert widths[fields.heat_map] < 1250
+
+
 def test_colours_are_told_apart_by_who_sees_no_red_or_no_green_and_on_either_ground() -> None:
     def linear(colour: str) -> np.ndarray:
         value = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
