@@ -29,7 +29,7 @@ FROM results AS r WHERE r.provenance = 'measured' AND {condition}
 
 
 def scope(source: ReportSource) -> list[Finding]:
-    """Say how much was measured here, on what and when, and how much others state."""
+    """Say how much was measured, on what and when, and how much others state."""
     condition, values = source.selection.where()
     [own] = source.reader.rows(_SCOPE.format(condition=condition), values)
     others = sum(row["results"] for row in source.gaps.by_provenance if row["provenance"] == "imported")
@@ -42,7 +42,7 @@ def scope(source: ReportSource) -> list[Finding]:
         Finding(
             f"{count_of(own['results'], 'result')} of {count_of(own['models'], 'model')} on "
             f"{_named(own['device_names'], own['devices'], 'device')} {'was' if own['results'] == 1 else 'were'} "
-            f"measured here {'on' if len(days) == 1 else 'between'} {' and '.join(sorted(days))}.{stated}",
+            f"measured {'on' if len(days) == 1 else 'between'} {' and '.join(sorted(days))}.{stated}",
             evidence,
         )
     ]
@@ -53,7 +53,7 @@ def fastest(source: ReportSource) -> list[Finding]:
     for provenance in _SIDES:
         known = [
             cell
-            for cell in source.drawable[0]
+            for cell in source.named_cells
             if cell["latency_ms"] and cell["provenance"] == provenance and not cell["disturbed"]
         ]
         ranked = [ranks for group in group_comparable(known) if len(ranks := _places(group)) > 1]
@@ -175,14 +175,13 @@ def gains(source: ReportSource) -> list[Finding]:
         alike = [row for row in rows if row["provenance"] == provenance]
         if alike:
             most = max(alike, key=lambda row: float(row["gain"]))
-            device = most["device_name"] or most["device_id"]
             changed = f" ({', '.join(most['changes'])})" if most["changes"] else ""
             middle = median(row["gain"] for row in alike)
             usual = f"{rounded(middle, 2)} in the median over {len(alike):,} models, and " if len(alike) > 1 else ""
             return [
                 Finding(
                     f"Choosing runtime, precision and batch size multiplies the {provenance} throughput by "
-                    f"{usual}{rounded(most['gain'], 2)} for {most['model_id']} on {device}{changed}.",
+                    f"{usual}{rounded(most['gain'], 2)} for {most['model_id']} on {most['device_name']}{changed}.",
                     source.command("accel report optimization --format json"),
                 )
             ]

@@ -11,20 +11,21 @@ from accel_platform.analysis.summaries.matrix import RATING_RULE, cell_verdict
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.charts.parts import label
 from accel_platform.reports.documents.model import ReportTable, Section, Text
-from accel_platform.reports.documents.source import SHAPE, ReportSource, Row, figures
+from accel_platform.reports.documents.source import SHAPE, ReportSource, Row, figures, name_devices
 from accel_platform.table_io.values import rounded
 
 _DEVICES = """
-SELECT hardware, coalesce(name, device_id) AS device, count(DISTINCT host_id) AS hosts, bool_or(available) AS available,
-    bool_or(emulated) AS emulated, max_by(reason, observed_at) AS reason, max(driver) AS driver, max(cores) AS cores,
-    max(memory_mib) AS memory_mib, max(observed_at) AS seen
-FROM devices WHERE available GROUP BY 1, 2 ORDER BY 1, 2
+SELECT hardware, device_id, any_value(name) AS device_name, count(DISTINCT host_id) AS hosts,
+    bool_or(available) AS available, bool_or(emulated) AS emulated, max_by(reason, observed_at) AS reason,
+    max(driver) AS driver, max(cores) AS cores, max(memory_mib) AS memory_mib, max(observed_at) AS seen
+FROM devices WHERE available GROUP BY hardware, device_id ORDER BY hardware, device_name, device_id
 """
 _EVIDENCE = """
-SELECT r.hardware, coalesce(r.device_name, r.device_id, 'not named') AS device, r.provenance,
+SELECT r.hardware, r.device_id, any_value(r.device_name) AS device_name, r.provenance,
     count(DISTINCT r.model_id) AS models, count(*) AS results, count(*) FILTER (r.failed) AS failed,
     count(DISTINCT r.run_id) AS runs, count(DISTINCT r.fingerprint) AS fingerprints, max(r.occurred_at) AS newest
-FROM judged_results AS r WHERE {condition} GROUP BY ALL ORDER BY results DESC, 1, 2, 3
+FROM judged_results AS r WHERE {condition} GROUP BY ALL
+ORDER BY results DESC, r.hardware, device_name, r.device_id, r.provenance
 """
 _ARCHITECTURES = """
 SELECT hardware, category, count(*) FILTER (status = 'ok') AS ok, count(*) FILTER (status <> 'ok') AS failed,
@@ -61,7 +62,7 @@ def overview(source: ReportSource) -> Section:
 
 def fastest(source: ReportSource) -> Section:
     """Show the fastest hardware of each model, and compare hardware."""
-    known = [cell for cell in source.drawable[0] if cell["latency_ms"]]
+    known = [cell for cell in source.named_cells if cell["latency_ms"]]
     groups = group_comparable(known)
     rows = []
     for group in groups:
@@ -114,8 +115,8 @@ def models(source: ReportSource) -> Section:
 def devices(source: ReportSource) -> Section:
     """Show detected devices, their specifications and their results."""
     condition, values = source.selection.where()
-    there = [{**row, **_published(row["device"])} for row in source.reader.rows(_DEVICES)]
-    evidence = source.reader.rows(_EVIDENCE.format(condition=condition), values)
+    there = name_devices([{**row, **_published(row["device_name"])} for row in source.reader.rows(_DEVICES)])
+    evidence = name_devices(source.reader.rows(_EVIDENCE.format(condition=condition), values))
     return Section(
         "Hardware",
         [
@@ -254,7 +255,7 @@ def _optimised(row: Row) -> Row:
     alone = [f"{choice} {found['to']}: x{found['gain']:.2f}" for choice, found in row["alone"].items()]
     return {
         "model": row["model_id"],
-        "device": row["device_name"] or row["device_id"],
+        "device": row["device_name"],
         "work": label(plain, [name for name in SHAPE if name != "batch_size"]),
         "plainest": _configuration(plain),
         "throughput_items_per_s": plain["throughput_items_per_s"],

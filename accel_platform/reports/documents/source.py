@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from accel_platform.analysis.regressions.triage import recorded_shifts
 from accel_platform.analysis.summaries.matrix import matrix_sql
 from accel_platform.analysis.summaries.missing_data import MissingData
 from accel_platform.analysis.summaries.roofline import Rooflines
+from accel_platform.hardware.device_names import with_distinct_names
 from accel_platform.reports.charts.parts import NothingToDraw, figure_with_spread, label
 from accel_platform.reports.charts.registry import Drawable, chart, select_drawable
 from accel_platform.reports.documents.model import Picture
@@ -26,11 +27,11 @@ _SHIFT = (
 )  # fmt: skip
 """Columns of a shift that a report shows."""
 _MATRIX = """
-SELECT m.model_id, m.hardware, coalesce(m.device_name, m.device_id) AS device, m.mode, m.state, m.rating,
+SELECT m.model_id, m.hardware, m.device_id, m.device_name, m.mode, m.state, m.rating,
     m.relative_speed, m.latency_p50_ms, m.batch_size, m.sequence_length, m.results_ok, m.results_failed,
     m.failure_class, m.reason, len(m.evidence) AS evidence
 FROM ({matrix}) AS m WHERE {condition}
-ORDER BY m.state DESC, m.results_ok + m.results_failed DESC, m.model_id, m.hardware, device, m.mode
+ORDER BY m.state DESC, m.results_ok + m.results_failed DESC, m.model_id, m.hardware, m.device_name, m.device_id, m.mode
 """
 _AVAILABLE = "SELECT DISTINCT hardware FROM devices WHERE available AND NOT emulated ORDER BY hardware"
 
@@ -68,6 +69,11 @@ class ReportSource:
         return own, [*omitted, f"{published:,} published results of knowledge packs stand aside: {asked}."]
 
     @cached_property
+    def named_cells(self) -> list[Row]:
+        """The cells without caveats, with device names that tell their devices apart."""
+        return with_distinct_names(self.drawable[0])
+
+    @cached_property
     def gaps(self) -> MissingData:
         self.say("counting what is missing")
         return MissingData(self.reader, self.selection)
@@ -76,7 +82,7 @@ class ReportSource:
     def rooflines(self) -> list[Row]:
         """The roofline analysis of the cells without caveats."""
         self.say("holding cells against the roofline")
-        return Rooflines(self.reader).rows(self.drawable[0])
+        return with_distinct_names(Rooflines(self.reader).rows(self.drawable[0]))
 
     @cached_property
     def open_shifts(self) -> list[Row]:
@@ -89,7 +95,7 @@ class ReportSource:
         """The cells of the matrix that have evidence, the most often run first."""
         matrix, evidence = matrix_sql(self.selection)
         condition, values = self.rows_of_matrix().where("m")
-        return self.reader.rows(_MATRIX.format(matrix=matrix, condition=condition), values | evidence)
+        return name_devices(self.reader.rows(_MATRIX.format(matrix=matrix, condition=condition), values | evidence))
 
     @cached_property
     def untested(self) -> list[Row]:
@@ -151,13 +157,21 @@ class ReportSource:
         return " ".join([text, *given])
 
 
+def name_devices(rows: Sequence[Row]) -> list[Row]:
+    """Return rows with `device`, a name that tells the devices apart, in place of the columns of id and name."""
+    return [
+        {"device" if name == "device_name" else name: value for name, value in row.items() if name != "device_id"}
+        for row in with_distinct_names(rows)
+    ]
+
+
 def figures(cell: Row) -> Row:
     """Return a cell as a table row: device, shape, evidence, figures and latency bounds."""
     latency = figure_with_spread(cell, "latency")
     return {
         "model": cell["model_id"],
         "hardware": f"{cell['hardware']}:{cell['choice']}" if cell["choice"] else cell["hardware"],
-        "device": cell["device_name"] or cell["device_id"],
+        "device": cell["device_name"],
         "shape": label(cell, SHAPE),
         "precision": cell["precision"],
         "provenance": describe_provenance(cell),

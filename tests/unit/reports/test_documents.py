@@ -40,7 +40,7 @@ from accel_platform.reports.documents.render import as_json, render, tables
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from made_cells import HOSTILE, cell
-from predictor_world import MODELS, append, measured_grid, result, world
+from predictor_world import CPU, MODELS, append, measured_grid, result, verified, world
 
 _RUN = CliRunner()
 
@@ -155,6 +155,25 @@ def test_findings_are_counted_from_the_figures(settings: Settings, tmp_path: Pat
     slower = _sentences(pages_world(tmp_path, measured_grid(MODELS[:2], ("cpu", "openvino"))), "performance")
     shift = re.search(r"1 regression is open. The largest: bert-base on cpu at .* is (\d+) % slower, (.+) ms", slower)
     assert shift, slower
+
+
+def test_devices_of_one_name_have_lines_of_their_own(tmp_path: Path) -> None:
+    made = world(tmp_path, [
+        payload
+        for number, scale in ((1, 1.0), (2, 2.0)) for hardware in ("cpu", "openvino")
+        for payload in (
+            result(MODELS[0], hardware, 1, device_id=f"cpu-{number}", scale=scale),
+            verified(MODELS[0], hardware, 1).model_copy(update={"device_id": f"cpu-{number}"}),
+        )
+    ])  # fmt: skip
+    names = {f"{CPU} (cpu-1)", f"{CPU} (cpu-2)"}
+    whole = report("comprehensive", Reader(made), Selection())
+    found = {part.title: part.rows for section in whole.sections for part in section.parts
+             if isinstance(part, ReportTable)}  # fmt: skip
+    assert {row["device"] for row in found["Results by device"]} == names
+    assert {row["device"] for row in found["Every cell, the most often run first"]} == names
+    assert {row["device"] for row in found["Models on devices, the farthest from the roofline first"]} == names
+    assert [row["device"] for row in found["Fastest places"]] == [f"{CPU} (cpu-1)"]
 
 
 def test_where_no_host_has_measured_nothing_is_said_to_be_complete(tmp_path: Path) -> None:
