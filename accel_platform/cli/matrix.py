@@ -24,7 +24,7 @@ from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.filters import Selection
-    from accel_platform.analysis.summaries.matrix import Matrix, RatedCell
+    from accel_platform.analysis.summaries.matrix import CellShape, Matrix, RatedCell
     from accel_platform.warehouse.reader import Reader
 
 
@@ -48,8 +48,9 @@ def matrix(
 ) -> None:
     """Show the compatibility matrix: high, medium, low or works from verified evidence, else n/a, failed or untested.
 
-    The figure is the p50 at the shape that most devices share. Filters leave evidence out. Files hold a row per cell
-    with its reason and evidence. HTML is a grid whose cells open to their evidence.
+    A row names the shape that most hardware shares, and the figures are its p50; a figure of another shape names that
+    shape. Where the grid is wider than the terminal, there is a row per tested cell. Filters leave evidence out. Files
+    hold a row per cell with its reason and evidence. HTML is a grid whose cells open to their evidence.
     """
     from accel_platform.analysis.query.filters import measure_command, require_known
     from accel_platform.analysis.summaries.matrix import RATING_RULE, compatibility_matrix, group_by_family
@@ -85,8 +86,8 @@ def matrix(
     if mixed := {name: count for name, count in found["devices"].items() if count > 1}:
         counts = ", ".join(f"{name} {count}" for name, count in mixed.items())
         note(
-            f"Of several devices (here: {counts}) each cell shows the best: --device NAME compares the runtimes of one"
-            " device, --by-device has a column for each."
+            f"Of several devices (here: {counts}) each cell shows the fastest at the row's shape, or else the best"
+            " rated: --device NAME compares the runtimes of one device, --by-device has a column for each."
         )
     if found["models"]:
         note(
@@ -106,7 +107,11 @@ def _rows(found: Matrix, families: Any, kind: AnyFormat) -> list[dict[str, Any]]
             for name, cells in families.items()
         ]
     return [
-        {"model": name, **{hardware: _cell_text(cell) for hardware, cell in cells.items()}}
+        {
+            "model": name,
+            "shape": printed.shape_text(shape) if (shape := found["shapes"][name]) else None,
+            **{hardware: _cell_text(cell, shape) for hardware, cell in cells.items()},
+        }
         for name, cells in found["models"].items()
     ]
 
@@ -139,15 +144,26 @@ def _display_change(change: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cell_text(cell: RatedCell) -> str:
+def _cell_text(cell: RatedCell, row: CellShape | None) -> str:
+    """Return a cell's verdict and figure, with its shape if that is not the one of its row."""
+    from accel_platform.reports.matrix import deviating_shape
+
     latency = cell["latency_p50_ms"]
     figure = "" if latency is None else f"{latency:.1f}" if latency >= 1 else rounded(latency, 2)
     speed = f" {figure} ms" if cell["state"] == "compatible" and figure else ""
     speed += ", disturbed" if speed and cell["disturbed"] else ""
-    results = cell["results_ok"] if cell["state"] == "compatible" else cell["results_failed"]
+    results, shape = _results(cell), deviating_shape(cell, row)
+    speed += f" ({shape})" if speed and shape else ""
+    return cell["verdict"] + speed + (f" n={results}" if results else "") + _until(cell)
+
+
+def _results(cell: RatedCell) -> int:
+    return cell["results_ok"] if cell["state"] == "compatible" else cell["results_failed"]
+
+
+def _until(cell: RatedCell) -> str:
     worked = cell["last_worked_at"] if cell["state"] == "failed" else None
-    until = f" (worked until {worked:%Y-%m-%d})" if worked is not None else ""
-    return cell["verdict"] + speed + (f" n={results}" if results else "") + until
+    return f" (worked until {worked:%Y-%m-%d})" if worked is not None else ""
 
 
 def _write_text(text: str, output: Path | None) -> None:

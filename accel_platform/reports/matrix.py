@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
-from accel_platform.analysis.summaries.matrix import FamilyCell, Matrix, RatedCell, group_by_family
+from accel_platform.analysis.summaries.matrix import CellShape, FamilyCell, Matrix, RatedCell, group_by_family, shape_of
 from accel_platform.table_io import text
 from accel_platform.table_io.values import display_text, rounded
 from accel_platform.warehouse.reader import Reader
@@ -34,6 +35,24 @@ def long_rows(matrix: Matrix) -> list[dict[str, Any]]:
         for model, cells in matrix["models"].items()
         for hardware, cell in cells.items()
     ]
+
+
+def shape_text(shape: CellShape) -> str:
+    """Return a shape in words, without default values."""
+    parts = [
+        f"batch {shape['batch_size']}" if shape["batch_size"] else "batch unknown",
+        f"length {shape['sequence_length']}" if shape["sequence_length"] else None,
+        f"{shape['image_size']:g} px" if shape["image_size"] else None,
+        shape["precision"] or "precision unknown",
+        f"{shape['processes']} processes" if (shape["processes"] or 1) > 1 else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def deviating_shape(cell: RatedCell, row: CellShape | None) -> str | None:
+    """Return the shape of a cell's figure in words; None without a figure, or if it is the shape of its row."""
+    shape = shape_of(cell)
+    return None if cell["latency_p50_ms"] is None or shape == row else shape_text(shape)
 
 
 def family_rows(families: Families) -> list[dict[str, Any]]:
@@ -92,6 +111,7 @@ def _documented(cell: FamilyCell, times: Mapping[str, datetime | None]) -> dict[
                 "mean_latency": one["latency_p50_ms"] / 1e3,
                 "batch_size": one["batch_size"],
                 "sequence_length": one["sequence_length"],
+                "precision": one["precision"],
                 "performance_rating": one["verdict"],
                 "timestamp": max((at for e in one["evidence"] if (at := times.get(e)) is not None), default=None),
                 "evidence": one["evidence"],
@@ -107,7 +127,9 @@ def _grid(matrix: Matrix, families: Families | None, rule: str) -> Iterator[str]
     if not matrix["models"]:
         yield "<p>No evidence yet: <code>accel bench run</code> measures.</p>"
         return
-    yield '<div class="table"><table><thead><tr><th scope="col"></th>'
+    yield '<div class="table"><table><thead><tr><th scope="col">model</th>'
+    if families is None:
+        yield '<th scope="col">shape</th>'
     yield "".join(f'<th scope="col">{html.escape(name)}</th>' for name in matrix["hardware"])
     yield "</tr></thead><tbody>"
     if families is not None:
@@ -116,17 +138,21 @@ def _grid(matrix: Matrix, families: Families | None, rule: str) -> Iterator[str]
             yield _row(family, (_family(cell) for cell in found))
     else:
         for model, members in matrix["models"].items():
-            yield _row(model, (_opening(members[name]) for name in matrix["hardware"]))
+            shape = matrix["shapes"][model]
+            cells_of_row = (_opening(members[name], shape) for name in matrix["hardware"])
+            yield _row(model, chain([f"<td>{html.escape(shape_text(shape) if shape else '')}</td>"], cells_of_row))
     yield "</tbody></table></div>"
 
 
-def _row(name: str, cells: Iterator[str]) -> str:
+def _row(name: str, cells: Iterable[str]) -> str:
     return f'<tr><th scope="row">{html.escape(display_text(name))}</th>{"".join(cells)}</tr>'
 
 
-def _opening(cell: RatedCell) -> str:
+def _opening(cell: RatedCell, row: CellShape | None) -> str:
     kind = cell["verdict"].replace("/", "")
     latency = f" {rounded(cell['latency_p50_ms'], 4)} ms" if cell["latency_p50_ms"] is not None else ""
+    if other := deviating_shape(cell, row):
+        latency += f" <small>({html.escape(other)})</small>"
     return f'<td class="{kind}"><details><summary>{cell["verdict"]}{latency}</summary>{_list(cell)}</details></td>'
 
 
@@ -144,8 +170,7 @@ def _family(cell: FamilyCell | None) -> str:
 def _list(cell: RatedCell) -> str:
     details = {
         "device": cell["device"],
-        "batch size": cell["batch_size"],
-        "sequence length": cell["sequence_length"],
+        "shape": shape_text(shape_of(cell)) if cell["latency_p50_ms"] is not None else None,
         "speed against the best": cell["relative_speed"],
         "disturbed": "by other processes: measure again" if cell["disturbed"] else None,
         "results": f"{cell['results_ok']} good, {cell['results_failed']} failed",

@@ -200,9 +200,12 @@ class MatrixCell(BaseModel):
     state: str
     rating: str | None
     relative_speed: float | None
+    precision: str | None = Field(description="Of the shape shown, which most hardware names have a figure of.")
     batch_size: int | None
     sequence_length: int | None
-    latency_p50_ms: float | None
+    image_size: float | None
+    processes: int | None
+    latency_p50_ms: float | None = Field(description="Median at the shape that the fields before it name.")
     disturbed: bool | None
     results_ok: int
     results_failed: int

@@ -112,6 +112,22 @@ def test_the_overview_counts_published_figures_apart_and_failures_by_the_rule(tm
         ]
 
 
+def test_a_row_of_the_matrix_names_its_shape_and_a_cell_another(tmp_path: Path) -> None:
+    settings, log = Settings(home=tmp_path), EventLog.open(Settings(home=tmp_path))
+    for of in ({}, {"hardware": "openvino"}, {"hardware": "jax", "precision": "int8", "batch_size": 4}):
+        log.append([event(payload) for payload in (result(**of), verification(**of))])
+    refresh(settings)
+    with TestClient(create_app(settings)) as client:
+        heat = page(client, "/matrix?model=bert-base")
+        assert "</a><small>float32, batch 1, length 128</small></th>" in heat
+        assert re.findall(r'<small class="other">(.*?)</small>', heat) == ["int8, batch 4, length 128"]
+        assert "int8, batch 4, length 128" in page(client, "/matrix/cell?model=bert-base&hardware=jax")
+        cells = client.get("/matrix").json()["cells"]
+        assert [(cell["hardware"], cell["precision"], cell["batch_size"]) for cell in cells] == [
+            ("cpu", "float32", 1), ("jax", "int8", 4), ("openvino", "float32", 1)
+        ]  # fmt: skip
+
+
 def test_hostile_names_are_text_everywhere(client: TestClient, settings: Settings) -> None:
     [row] = Reader(settings).rows("SELECT result_id, model_id FROM results WHERE hardware = 'cuda'")
     assert row["model_id"] == HOSTILE

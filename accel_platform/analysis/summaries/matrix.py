@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal, TypedDict, get_args
 
 from accel_platform.analysis.query.filters import Selection
@@ -26,8 +30,18 @@ RATING_RULE = (
 )
 
 
-class RatedCell(TypedDict):
-    """One model on one hardware name, the best of its devices. `state`: compatible, failed or untested."""
+class CellShape(TypedDict):
+    """Configuration of a figure: figures of one model are comparable at equal ones."""
+
+    precision: str | None
+    batch_size: int | None
+    sequence_length: int | None
+    image_size: float | None
+    processes: int | None
+
+
+class RatedCell(CellShape):
+    """One model on one hardware name, by the best of its devices. `state`: compatible, failed or untested."""
 
     verdict: Verdict
     state: str
@@ -36,8 +50,6 @@ class RatedCell(TypedDict):
     latency_p50_ms: float | None
     disturbed: bool | None
     """True if other processes disturbed all results of that shape; it has no rating then."""
-    batch_size: int | None
-    sequence_length: int | None
     device: str | None
     failure_class: str | None
     reason: str | None
@@ -52,11 +64,16 @@ class RatedCell(TypedDict):
 
 
 class Matrix(TypedDict):
+    """A row per model, a column per hardware name."""
+
     snapshot_id: str
     hardware: list[str]
     """Columns: hardware names, or hardware names with a device."""
     devices: dict[str, int]
-    """Number of devices behind each column; the best of them is shown for each model."""
+    """Number of devices behind each column; each cell shows the fastest at its row's shape, or else the best rated."""
+    shapes: dict[str, CellShape | None]
+    """The shape that most hardware names, then most devices, have a figure of, by model: those figures are comparable.
+    None without figures."""
     models: dict[str, dict[str, RatedCell]]
 
 
@@ -72,23 +89,16 @@ class FamilyCell(TypedDict):
     models: dict[str, RatedCell]
 
 
-# The best of several devices represents a hardware name; a device that works beats one that failed.
-_BEST = """
-SELECT model_id, hardware, device_name,
-    count(DISTINCT coalesce(device_id, device_name, '')) OVER (PARTITION BY {place}) AS devices,
-    device_id, state, rating, relative_speed, latency_p50_ms, disturbed, batch_size, sequence_length,
-    failure_class, reason, results_ok, results_failed, last_worked_at, last_failed_at, evidence
+_DEVICES = """
+SELECT model_id, hardware, device_id, device_name, state, rating, relative_speed, latency_p50_ms, disturbed, precision,
+    batch_size, sequence_length, image_size, processes, failure_class, reason, results_ok, results_failed,
+    last_worked_at, last_failed_at, evidence
 FROM ({matrix})
 WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
     AND (len($hardware) = 0 OR list_contains($hardware, hardware) OR list_contains($hardware, device_name))
     AND ($devices IS NULL OR list_contains($devices, device_id) OR list_contains($devices, device_name))
-QUALIFY row_number() OVER (
-    PARTITION BY model_id, {place}
-    ORDER BY state, relative_speed DESC NULLS LAST, latency_p50_ms NULLS LAST, device_id
-) = 1
 ORDER BY model_id, hardware, device_id
 """
-_BY_DEVICE = "hardware, device_id, device_name"
 _SEEN = """
 SELECT model_id, hardware, device_id, count(*) AS results,
     CASE WHEN provenance = 'measured' AND NOT failed AND verified IS NULL THEN 'not verified' ELSE provenance END
@@ -105,7 +115,8 @@ def compatibility_matrix(
 ) -> Matrix:
     """Return the matrix of the selected models and the selected hardware names that have evidence in this mode.
 
-    A column is a hardware name, or `by_device` a device of one. The selection's other filters limit the
+    A column is a hardware name, or `by_device` a device of one. A figure is comparable with those of its row unless its
+    shape is another than the row's. The selection's other filters limit the
     evidence that verdicts are based on. Raises WarehouseEmpty before the first publish.
     """
     selection = selection or Selection()
@@ -116,7 +127,13 @@ def compatibility_matrix(
         "hardware": [*selection.hardware_names, *selection.hardware_devices.values()],
         "devices": selection.device_names,
     }
-    best = reader.rows(_BEST.format(matrix=matrix, place=_BY_DEVICE if by_device else "hardware"), outer | values)
+    found = reader.rows(_DEVICES.format(matrix=matrix), outer | values)
+    places: dict[Any, set[Any]] = {}
+    for row in found:
+        place = (row["hardware"], row["device_id"], row["device_name"]) if by_device else row["hardware"]
+        places.setdefault(place, set()).add(row["device_id"] or row["device_name"])
+        row["place"] = place
+    shapes, best = _best_by_place(found)
     rows = [{**row, "column": _column(row, by_device=by_device)} for row in with_distinct_names(best)]
     seen = _seen(reader, {name: outer[name] for name in ("mode", "models")})
     columns = {row["column"]: row for row in rows}
@@ -132,13 +149,67 @@ def compatibility_matrix(
     return Matrix(
         snapshot_id=reader.snapshot_id,
         hardware=sorted(columns),
-        devices={column: columns[column]["devices"] for column in sorted(columns)},
+        devices={column: len(places[columns[column]["place"]]) for column in sorted(columns)},
+        shapes=shapes,
         models=models,
     )
 
 
 def _column(row: dict[str, Any], *, by_device: bool) -> str:
     return f"{row['hardware']} · {row['device_name'] or 'not named'}" if by_device else str(row["hardware"])
+
+
+def shape_of(cell: Mapping[str, Any]) -> CellShape:
+    """Return what a cell's latency is of."""
+    return CellShape(
+        precision=cell["precision"],
+        batch_size=cell["batch_size"],
+        sequence_length=cell["sequence_length"],
+        image_size=cell["image_size"],
+        processes=cell["processes"],
+    )
+
+
+def _best_by_place(devices: list[dict[str, Any]]) -> tuple[dict[str, CellShape | None], list[dict[str, Any]]]:
+    """Return the commonest shape of each model, and of each model's devices the best one of each place.
+
+    A device that works beats one that failed. Of those with a figure of the commonest shape the fastest is the best;
+    where there is none, the one with the highest relative speed.
+    """
+    shapes: dict[str, CellShape | None] = {}
+    best = []
+    for model, rows in groupby(devices, key=itemgetter("model_id")):
+        of_model = list(rows)
+        shapes[model] = shape = _commonest_shape(of_model)
+        found: dict[Any, dict[str, Any]] = {}
+        for row in sorted(of_model, key=lambda row: _order(row, shape)):
+            found.setdefault(row["place"], row)
+        best += found.values()
+    return shapes, best
+
+
+def _order(row: Mapping[str, Any], shape: CellShape | None) -> tuple[Any, ...]:
+    latency_ms, speed = row["latency_p50_ms"], row["relative_speed"]
+    slowness = (math.inf if latency_ms is None else latency_ms, row["device_id"] or "")
+    if latency_ms is not None and shape_of(row) == shape:
+        return (row["state"], False, bool(row["disturbed"]), *slowness)
+    return (row["state"], True, math.inf if speed is None else -speed, *slowness)
+
+
+def _commonest_shape(rows: list[dict[str, Any]]) -> CellShape | None:
+    """Return the shape that most hardware names, then most devices, have a figure of; then in float32, the smallest."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["latency_p50_ms"] is not None:
+            found.setdefault(repr(shape_of(row)), []).append(row)
+
+    def order(text: str) -> tuple[Any, ...]:
+        of_shape = found[text]
+        names = {row["hardware"] for row in of_shape}
+        other = of_shape[0]["precision"] != "float32"
+        return -len(names), -len(of_shape), other, of_shape[0]["batch_size"] or math.inf, text
+
+    return shape_of(found[min(found, key=order)][0]) if found else None
 
 
 def _seen_there(seen: Seen, column: dict[str, Any], *, by_device: bool) -> Seen:
@@ -213,8 +284,7 @@ def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
         relative_speed=row["relative_speed"],
         latency_p50_ms=row["latency_p50_ms"],
         disturbed=row["disturbed"],
-        batch_size=row["batch_size"],
-        sequence_length=row["sequence_length"],
+        **shape_of(row),
         device=row["device_name"],
         failure_class=row["failure_class"],
         reason=row["reason"],
@@ -234,7 +304,8 @@ def _untested(seen: Seen) -> RatedCell:
         counts.update(device)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     return RatedCell(verdict="untested", state="untested", rating=None, relative_speed=None, latency_p50_ms=None,
-                disturbed=None, batch_size=None, sequence_length=None, device=None, failure_class=None,
+                disturbed=None, precision=None, batch_size=None, sequence_length=None, image_size=None,
+                processes=None, device=None, failure_class=None,
                 reason=f"results that do not count here: {kinds}" if kinds else None,
                 results_ok=0, results_failed=0, last_worked_at=None, last_failed_at=None,
                 provenance=[], evidence=[])  # fmt: skip

@@ -32,13 +32,14 @@ decided AS (
 ),
 shapes AS (
     SELECT model_id, mode, precision, batch_size, sequence_length, image_size, processes, min(steady_p50_ms) AS best_ms,
-        count(DISTINCT {hardware: hardware, device_id: device_id}) FILTER (WHERE NOT disturbed) AS devices
+        count(DISTINCT hardware) FILTER (WHERE steady_p50_ms IS NOT NULL) AS names,
+        count(DISTINCT {hardware: hardware, device_id: device_id}) FILTER (WHERE steady_p50_ms IS NOT NULL) AS devices
     FROM decided
     WHERE works AND stands
     GROUP BY model_id, mode, precision, batch_size, sequence_length, image_size, processes
 ),
 rated AS (
-    SELECT j.*, s.devices,
+    SELECT j.*, s.names, s.devices,
         CASE WHEN j.works AND j.stands AND s.devices > 1 THEN s.best_ms / nullif(j.steady_p50_ms, 0) END AS relative_speed,
         CASE WHEN j.works OR j.last_worked IS NULL THEN j.problem
              ELSE 'worked until ' || strftime(j.last_worked, '%Y-%m-%d') || ', failed on ' || strftime(j.last_at, '%Y-%m-%d')
@@ -52,12 +53,15 @@ rated AS (
 summed AS (
     SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name,
         min(device_count) AS device_count, mode, bool_or(works AND stands) AS any_works, quantile_disc(relative_speed, 0.5) AS relative_speed,
-        -- Shown in float32 if measured in it, for the shape that most devices were measured at, then the smallest, so that a row compares like with like.
+        -- Shown for the shape that most hardware names, then most devices, have a figure of, then in float32, then the smallest:
+        -- devices that have the model's commonest shape all show that one.
         min_by(
-            {batch_size: batch_size, sequence_length: sequence_length, latency_p50_ms: latency_p50_ms, disturbed: disturbed},
-            {other: CASE WHEN precision = 'float32' THEN 0 ELSE 1 END, devices: -devices, processes: coalesce(processes, 1),
-             any_batch: CASE WHEN batch_size IS NULL THEN 1 ELSE 0 END, batch_size: batch_size, sequence_length: coalesce(sequence_length, 0),
-             image_size: coalesce(image_size, 0), untimed: CASE WHEN latency_p50_ms IS NULL THEN 1 ELSE 0 END, latency_p50_ms: latency_p50_ms,
+            {precision: precision, batch_size: batch_size, sequence_length: sequence_length, image_size: image_size,
+             processes: processes, latency_p50_ms: latency_p50_ms, disturbed: disturbed},
+            {untimed: CASE WHEN latency_p50_ms IS NULL THEN 1 ELSE 0 END, names: -names, devices: -devices,
+             other: CASE WHEN precision = 'float32' THEN 0 ELSE 1 END, precision: coalesce(precision, ''),
+             processes: coalesce(processes, 0), any_batch: CASE WHEN batch_size IS NULL THEN 1 ELSE 0 END, batch_size: batch_size,
+             sequence_length: coalesce(sequence_length, 0), image_size: coalesce(image_size, 0), latency_p50_ms: latency_p50_ms,
              last_id: last_id}
         ) FILTER (WHERE works AND stands) AS shown,
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
@@ -73,7 +77,8 @@ SELECT model_id, model_family, hardware, device_id, device_name, device_count, m
     CASE WHEN any_works THEN 'compatible' ELSE 'failed' END AS state,
     CASE WHEN relative_speed >= 0.8 THEN 'high' WHEN relative_speed >= 0.4 THEN 'medium'
          WHEN relative_speed IS NOT NULL THEN 'low' END AS rating,
-    relative_speed, shown.batch_size, shown.sequence_length, shown.latency_p50_ms, shown.disturbed, coalesce(results_ok, 0) AS results_ok,
+    relative_speed, shown.precision, shown.batch_size, shown.sequence_length, shown.image_size, shown.processes,
+    shown.latency_p50_ms, shown.disturbed, coalesce(results_ok, 0) AS results_ok,
     coalesce(results_failed, 0) AS results_failed, last_problem.problem AS reason, last_problem.failure_class AS failure_class,
     last_worked_at, last_failed_at,
     CASE WHEN any_works THEN working_evidence ELSE failing_evidence END AS evidence

@@ -91,7 +91,7 @@ def _heat(site: DashboardSite, query: MatrixPageParams) -> dict[str, Any]:
         few = not selection.model_dump(exclude_defaults=True).keys() - {"mode", "device"}
         matrix = site.cached(("matrix", selection), compute) if few else compute()
     else:
-        matrix = Matrix(snapshot_id="", hardware=[], devices={}, models={})
+        matrix = Matrix(snapshot_id="", hardware=[], devices={}, shapes={}, models={})
     families = site.cached("families", lambda: _families(site))
     wanted = (query.q or "").casefold()
     names = [
@@ -107,7 +107,7 @@ def _heat(site: DashboardSite, query: MatrixPageParams) -> dict[str, Any]:
         "families": sorted({family for family in families.values() if family}),
         "hardware": matrix["hardware"],
         "mixed": {name: count for name, count in matrix["devices"].items() if count > 1},
-        "rows": [(name, families.get(name), matrix["models"][name]) for name in shown],
+        "rows": [(name, matrix["shapes"][name], matrix["models"][name]) for name in shown],
         "found": len(names),
         "first": first,
         "more": len(names) > first + _SHOWN,

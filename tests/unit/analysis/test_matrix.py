@@ -131,6 +131,45 @@ def test_columns_say_which_devices_they_mix_and_one_is_compared_within_itself(
     assert "several devices" not in done.output
 
 
+def test_figures_of_a_row_are_of_one_shape_and_others_name_theirs(log: EventLog, settings: Settings) -> None:
+    def on(hardware: str, ms: float, **of: Any) -> list[Any]:
+        there = {"hardware": hardware, **of}
+        keys = ("hardware", "precision", "batch_size", "device_id")
+        same = {name: there[name] for name in keys if name in there}
+        return [result(samples_ns=(int(ms * 1e6),) * 12, **there), verification(**same)]
+
+    int8 = {"precision": "int8", "batch_size": 4}
+    record(log, 0, *on("cpu", 20), *on("cpu", 3, **int8), *on("openvino", 10), *on("openvino", 2, **int8))
+    record(log, 0, *on("jax", 9), *on("onnxruntime", 5, **int8))
+    # Of two devices the one of the row's shape is shown, although the other one is rated better.
+    record(log, 0, *on("cuda", 8, device_id="slow", device_name="SLOW"))
+    record(log, 0, *on("cuda", 1, device_id="fast", device_name="FAST", **int8))
+    refresh(settings)
+    reader = Reader(settings)
+    matrix = compatibility_matrix(reader)
+    assert matrix["shapes"]["bert-base"] == {
+        "precision": "float32", "batch_size": 1, "sequence_length": 128, "image_size": None, "processes": None
+    }  # fmt: skip
+    [cells] = matrix["models"].values()
+    assert {h: (c["latency_p50_ms"], c["precision"], c["batch_size"]) for h, c in cells.items()} == {
+        "cpu": (20, "float32", 1), "cuda": (8, "float32", 1), "jax": (9, "float32", 1), "openvino": (10, "float32", 1),
+        "onnxruntime": (5, "int8", 4),
+    }  # fmt: skip
+    assert cells["cuda"]["device"] == "SLOW"
+    stored = reader.rows("SELECT hardware, precision, batch_size FROM compat_matrix WHERE device_id = 'fast'")
+    assert stored == [{"hardware": "cuda", "precision": "int8", "batch_size": 4}]
+    command = ["matrix", "--home", str(settings.home)]
+    grid = CliRunner().invoke(app, command).stdout
+    assert "bert-base  batch 1, length 128, float32  low 20.0 ms n=2" in grid
+    assert "low 5.0 ms (batch 4, length 128, int8) n=1" in grid
+    assert grid.count("(batch") == 1
+    page = CliRunner().invoke(app, [*command, "--format", "html"]).stdout
+    assert "<td>batch 1, length 128, float32</td>" in page
+    assert page.count("<small>(batch 4, length 128, int8)</small>") == 1
+    told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert told["shapes"]["bert-base"]["precision"] == "float32"
+
+
 def test_what_does_not_count_is_the_reason_of_an_untested_cell(log: EventLog, settings: Settings) -> None:
     record(log, 0, *works(20), *works(5, hardware="webgpu"))
     record(

@@ -301,7 +301,7 @@ class TestMatrix:
         assert (cell["state"], cell["results_ok"], cell["results_failed"]) == ("failed", 2, 2)
         assert (cell["last_worked_at"].day, cell["last_failed_at"].day) == (3, 10)
         shown = compatibility_matrix(reader)["models"]["bert-base"]["cpu"]
-        assert _cell_text(shown) == "failed n=2 (worked until 2026-11-03)"
+        assert _cell_text(shown, None) == "failed n=2 (worked until 2026-11-03)"
 
     def test_a_disturbed_measurement_is_no_headline(self, settings: Settings, log: EventLog) -> None:
         busy = {"contention": {"others_share": 0.6, "waiting_share": 0.55}}
@@ -315,7 +315,9 @@ class TestMatrix:
         assert cells["openvino"]["rating"] is None, "there is nothing to compare it with"
         reader = Reader(settings)
         assert speedups(read_cells(reader, Selection())) == []
-        assert _cell_text(compatibility_matrix(reader)["models"]["bert-base"]["cpu"]) == "works 240.0 ms, disturbed n=1"
+        found = compatibility_matrix(reader)
+        shown = _cell_text(found["models"]["bert-base"]["cpu"], found["shapes"]["bert-base"])
+        assert shown == "works 240.0 ms, disturbed n=1"
         # Repeated in calm, the disturbed figure no longer takes part.
         calm = tuple(2 * time for time in fast)
         log.append([event(p, run_id="calm") for p in (result(samples_ns=calm), verification())])
