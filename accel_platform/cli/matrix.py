@@ -19,7 +19,7 @@ from accel_platform.cli.options import (
     build_selection,
     with_filters,
 )
-from accel_platform.cli.output import choose_format, exit_if_nothing, note, settings_for, write_answer
+from accel_platform.cli.output import choose_format, exit_if_nothing, line_width, note, settings_for, write_answer
 from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
@@ -82,7 +82,11 @@ def matrix(
         _write_text("\n".join(page), output)
     else:
         document = {**found, "rule": RATING_RULE} | ({"families": families} if families is not None else {})
-        write_answer(_rows(found, families, kind), kind, output, title=title, document=document, empty=nothing)
+        rows = _rows(found, families, kind)
+        if kind is AnyFormat.table and output is None and not _fits_terminal(rows):
+            rows = _tested_rows(found, families)
+            note("One row per tested cell, as the grid is wider than the terminal; the others are untested.")
+        write_answer(rows, kind, output, title=title, document=document, empty=nothing)
     if mixed := {name: count for name, count in found["devices"].items() if count > 1}:
         counts = ", ".join(f"{name} {count}" for name, count in mixed.items())
         note(
@@ -113,6 +117,40 @@ def _rows(found: Matrix, families: Any, kind: AnyFormat) -> list[dict[str, Any]]
             **{hardware: _cell_text(cell, shape) for hardware, cell in cells.items()},
         }
         for name, cells in found["models"].items()
+    ]
+
+
+def _fits_terminal(rows: list[dict[str, Any]]) -> bool:
+    from accel_platform.table_io.width import fits
+
+    width = line_width()
+    return width is None or not rows or fits(rows, width)
+
+
+def _tested_rows(found: Matrix, families: Any) -> list[dict[str, Any]]:
+    """Return a row per tested cell, or per tested pair of family and hardware name, for narrow terminals."""
+    from accel_platform.reports import matrix as printed
+
+    if families is not None:
+        return [
+            {"family": name, "hardware": hardware, "verdict": printed.counted(cell)}
+            for name, cells in families.items()
+            for hardware, cell in cells.items()
+            if cell["verdict"] != "untested"
+        ]
+    return [
+        {
+            "model": name,
+            "hardware": hardware,
+            "verdict": cell["verdict"] + (", disturbed" if cell["disturbed"] else "") + _until(cell),
+            "latency_ms": cell["latency_p50_ms"],
+            "shape": printed.deviating_shape(cell, None),
+            "n": _results(cell),
+            "device": cell["device"],
+        }
+        for name, cells in found["models"].items()
+        for hardware, cell in cells.items()
+        if cell["verdict"] != "untested"
     ]
 
 

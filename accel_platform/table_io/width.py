@@ -24,8 +24,7 @@ def fitted(rows: Rows, width: int) -> tuple[Rows, tuple[str, ...]]:
     In this order, and only as far as needed: columns without values go, columns with one value go into a remark, long
     texts are cut, and the last columns are left out by name. One row alone becomes a list of names and values.
     """
-    table = table_of(rows)
-    if _total(_widths(table, rows)) <= width:
+    if fits(rows, width):
         return rows, ()
     if len(rows) == 1:
         return _as_list(rows[0], width), ()
@@ -44,6 +43,11 @@ def fitted(rows: Rows, width: int) -> tuple[Rows, tuple[str, ...]]:
     if any(isinstance(text, str) and "…" in text for row in cut for text in row.values()):
         remarks.append("texts with … are cut: COLUMNS=300 or --json shows them whole")
     return cut, tuple(line for remark in remarks for line in wrapped(remark, width))
+
+
+def fits(rows: Rows, width: int) -> bool:
+    """Return whether `terminal` prints no line of these rows over `width` characters."""
+    return _total(_widths(table_of(rows), rows)) <= width
 
 
 def told_once(rows: Rows) -> tuple[Rows, str | None]:

@@ -170,6 +170,31 @@ def test_figures_of_a_row_are_of_one_shape_and_others_name_theirs(log: EventLog,
     assert told["shapes"]["bert-base"]["precision"] == "float32"
 
 
+def test_a_narrow_terminal_gets_a_row_per_tested_cell(
+    log: EventLog, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("cpu", "openvino", "onnxruntime", "jax", "cuda", "wasm")
+    record(log, 0, *(payload for name in names for payload in works(20, hardware=name)))
+    record(log, 0, *works(20, model_id="roberta-base-with-a-longer-name"))
+    refresh(settings)
+    command = ["matrix", "--home", str(settings.home)]
+    monkeypatch.setenv("COLUMNS", "100")
+    done = CliRunner().invoke(app, command)
+    assert "…" not in done.stdout
+    assert "left out" not in done.output
+    _, _, *rows = (line.split() for line in done.stdout.splitlines())
+    assert {(row[0], row[1]) for row in rows} == {
+        *(("bert-base", name) for name in names), ("roberta-base-with-a-longer-name", "cpu")
+    }  # fmt: skip
+    assert "One row per tested cell" in done.output
+    families = CliRunner().invoke(app, [*command, "--family", "--by-device"]).stdout.splitlines()
+    assert len(families) == 2 + len(names)
+    monkeypatch.setenv("COLUMNS", "300")
+    wide = CliRunner().invoke(app, command).stdout.splitlines()
+    assert wide[0].split() == ["model", "shape", *sorted(names)]
+    assert len(wide) == 4
+
+
 def test_what_does_not_count_is_the_reason_of_an_untested_cell(log: EventLog, settings: Settings) -> None:
     record(log, 0, *works(20), *works(5, hardware="webgpu"))
     record(
