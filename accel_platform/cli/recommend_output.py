@@ -207,7 +207,9 @@ def print_cells(rows: list[dict[str, Any]], *, for_machines: bool) -> None:
     if for_machines:
         print_json(rows)
         return
-    known = [row for row in rows if row["problem"] is None]
+    from accel_platform.hardware.device_names import with_distinct_names
+
+    known = with_distinct_names([row for row in rows if row["problem"] is None], name="device")
     print_table([{name: row[name] for name in _SHOWN} for row in known], empty="Nothing supports any of these.")
     for row in rows:
         if row["problem"] is not None:

@@ -15,8 +15,8 @@ from predictor.schemas.requests import MAX_CELLS, PredictQuery
 from predictor.schemas.responses import BatchAnswer, Interval, Unanswered
 
 COLUMNS = (
-    "model", "asked", "hardware", "device", "batch_size", "sequence_length", "precision", "provenance", "latency_ms",
-    "latency_low_ms", "latency_high_ms", "level", "items_per_s", "items_per_s_low", "items_per_s_high",
+    "model", "asked", "hardware", "device", "device_id", "batch_size", "sequence_length", "precision", "provenance",
+    "latency_ms", "latency_low_ms", "latency_high_ms", "level", "items_per_s", "items_per_s_low", "items_per_s_high",
     "memory_peak_mib", "usd_per_million_items", "j_per_item", "energy", "bound", "why", "warnings", "problem",
 )  # fmt: skip
 _SEPARATOR = " | "
@@ -77,6 +77,7 @@ def answer_rows(queries: Sequence[PredictQuery], batch: BatchAnswer) -> list[dic
             | {
                 "hardware": answer.hardware,
                 "device": answer.device,
+                "device_id": answer.device_id,
                 "sequence_length": answer.sequence_length,
                 "precision": answer.precision,
                 "provenance": answer.provenance,

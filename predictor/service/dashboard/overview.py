@@ -6,9 +6,8 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from accel_platform.events.types import MeasuredSeries
 from accel_platform.knowledge.cards import SOURCE_PREFIX
-from accel_platform.reports.regressions import cell
+from accel_platform.reports.regressions import with_cells
 from accel_platform.warehouse.reader import Reader
 from predictor.service.dashboard.rendering import DashboardSite
 
@@ -77,7 +76,7 @@ def _content(reader: Reader) -> dict[str, Any]:
         "runs": reader.rows(_RUNS),
         "imported": reader.rows(_IMPORTED),
         "coverage": reader.rows(_COVERAGE),
-        "open": [{**row, "cell": cell(MeasuredSeries.model_construct(**row))} for row in reader.rows(_OPEN)],
+        "open": with_cells(reader.rows(_OPEN)),
         "quarantine": reader.rows(_QUARANTINE),
         "architectures": reader.rows(_ARCHITECTURES),
     }

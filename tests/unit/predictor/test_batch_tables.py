@@ -16,7 +16,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.reports.charts.render import write
 from predictor.advisor import charts
 from predictor.advisor.batch_tables import COLUMNS, batch_queries
-from predictor_world import MODELS, measured_grid, world
+from predictor_world import CPU, MODELS, measured_grid, result, world
 
 PNG = b"\x89PNG"
 
@@ -72,6 +72,17 @@ def test_precisions_stand_side_by_side_with_what_is_doubtful(home: str) -> None:
     assert warning.endswith("stand for it.")
     shown = _run(home, *words, "--precisions", "float32,float16")
     assert shown.stderr.count("(NVIDIA H100 PCIe 80GB): no whole model was measured there in float32") == 1
+
+
+def test_devices_of_one_name_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    made = [result(MODELS[0], "cpu", size, device_id=f"cpu-{size}", provenance="imported") for size in (1, 4)]
+    home = str(world(tmp_path, made).home)
+    words = ("predict", "bert-base", "--hardware", "cpu-1", "cpu-4", "--sequence-length", "128")
+    rows = json.loads(_run(home, *words, "--batch-sizes", "1,4", "--json").stdout)
+    found = [(row["device"], row["device_id"]) for row in rows if row["problem"] is None]
+    assert found == [(CPU, "cpu-1"), (CPU, "cpu-4")]
+    shown = _run(home, *words, "--batch-sizes", "1,4").stdout
+    assert all(f"{CPU} (cpu-{size})" in shown for size in (1, 4))
 
 
 def test_precisions_that_cannot_be_answered_are_refused(home: str, tmp_path: Path) -> None:
