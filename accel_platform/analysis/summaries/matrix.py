@@ -177,7 +177,7 @@ def _best_by_place(devices: list[dict[str, Any]]) -> tuple[dict[str, CellShape |
     where there is none, the one with the highest relative speed.
     """
     shapes: dict[str, CellShape | None] = {}
-    best = []
+    best: list[dict[str, Any]] = []
     for model, rows in groupby(devices, key=itemgetter("model_id")):
         of_model = list(rows)
         shapes[model] = shape = _commonest_shape(of_model)
