@@ -25,9 +25,11 @@ from migrations.suspicion.statistics import (
     latency_ms,
     median_ms,
     median_ratio,
+    rank_correlation,
     relative_standard_error,
     stated_figures,
     symmetric_ratio,
+    time_ms,
 )
 
 CONTRADICTION_RATIO = 1.25
@@ -42,6 +44,10 @@ LOOSE_AGREEMENT_RATIO = 1.3
 MIN_LOOSE_PAIRS = 6
 """So many cells of another processor whose median ratio is 1 and of which most lie within 30 % are the CPU's as well:
 no accelerator keeps the CPU's time from the smallest batch to the largest, while a shared host is as noisy as that."""
+MIN_RANKING_PLACES = 5
+MIN_RANKED_CELLS = 10
+"""Devices and runtimes of a document that tell which cells take long, and cells that one of them must share with them.
+Of 353 such places in the published tables one has a negative rank correlation, -0.56; the next lowest is 0.20."""
 CPU_RUNTIMES = ("openvino", "onnxruntime")
 """They run on the host's CPU, so one likeness is no proof: at least three cells must agree."""
 
@@ -261,6 +267,30 @@ def relabelled_cpu(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
             yield from _mark(every, "relabelled_cpu", "suspect", evidence, 0.6 if len(pairs) < 3 else 0.95)
 
 
+def inverted_ranking(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
+    """Mark a place where cells that take long elsewhere take little, as with a driver that ends without computing."""
+    places: dict[Hashable, dict[Hashable, list[float]]] = defaultdict(lambda: defaultdict(list))
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for index in records.with_figures:
+        r = records[index].result
+        place = (records[index].host_id, r.device_name, r.hardware, r.backend, r.mode, r.precision)
+        cell = (r.model_id, r.batch_size, r.sequence_length, r.output_tokens, str(r.original.get("image_size")))
+        if (time := time_ms(r)) is not None:
+            places[place][cell].append(time)
+            members[place].append(index)
+    everywhere: dict[Hashable, list[float]] = defaultdict(list)
+    for times in places.values():
+        for key, found in times.items():
+            everywhere[key].append(median(found))
+    usual = {key: median(found) for key, found in everywhere.items() if len(found) >= MIN_RANKING_PLACES}
+    for where, times in places.items():
+        shared = times.keys() & usual.keys()
+        how = rank_correlation([median(times[key]) for key in shared], [usual[key] for key in shared])
+        if len(shared) >= MIN_RANKED_CELLS and how < 0:
+            evidence = f"of {len(shared)} cells, those that take long elsewhere take little: rank correlation {how:.2f}"
+            yield from _mark(members[where], "inverted_ranking", "suspect", evidence, 0.9)
+
+
 DOCUMENT_RULES: tuple[DocumentRule, ...] = (
     simulation_label,
     constant_over_models,
@@ -268,6 +298,7 @@ DOCUMENT_RULES: tuple[DocumentRule, ...] = (
     identical_across_hardware,
     round_figures,
     relabelled_cpu,
+    inverted_ranking,
 )
 """Rules that compare results, or look for them by their place."""
 FIGURE_RULES: tuple[ResultRule, ...] = (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
-from statistics import fmean, median
+from statistics import correlation, fmean, median
 
 from accel_platform.events.types import ResultRecorded
 from migrations.normalize.records import Record
@@ -29,6 +30,12 @@ def median_ms(result: ResultRecorded) -> float | None:
     return result.latency_p50_ms if result.latency_p50_ms is not None else result.latency_mean_ms
 
 
+def time_ms(result: ResultRecorded) -> float | None:
+    """Return the time of one batch, from the rate where only that is stated; None for neither, or zero."""
+    rate = result.throughput_items_per_s
+    return latency_ms(result) or (result.batch_size * 1000 / rate if rate and result.batch_size else None)
+
+
 def median_ratio(a: ResultRecorded, b: ResultRecorded) -> float:
     """Return median of `a` over median of `b`; NaN where one is unknown or zero."""
     return (median_ms(a) or math.nan) / (median_ms(b) or math.nan)
@@ -37,6 +44,19 @@ def median_ratio(a: ResultRecorded, b: ResultRecorded) -> float:
 def symmetric_ratio(ratio_: float) -> float:
     """Return a ratio as a factor of at least 1; infinity for zero."""
     return max(ratio_, 1 / ratio_) if ratio_ else math.inf
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return Spearman's rank correlation, -1 to 1; NaN where all numbers of a side are equal."""
+    if len(set(a)) < 2 or len(set(b)) < 2:
+        return math.nan
+    return correlation(_ranks(a), _ranks(b))
+
+
+def _ranks(numbers: Sequence[float]) -> list[float]:
+    """Return the rank of each number, equal ones sharing their mean."""
+    ordered = sorted(numbers)
+    return [(bisect_left(ordered, number) + bisect_right(ordered, number)) / 2 for number in numbers]
 
 
 def relative_standard_error(result: ResultRecorded) -> float:

@@ -321,6 +321,37 @@ class TestTypedFigures:
         assert result.suspicions == ()
 
 
+class TestInvertedRanking:
+    MODELS: ClassVar = {f"model-{number}": 1.7**number for number in range(12)}
+
+    def judged(self, odd: dict[str, float]) -> dict[str, set[str]]:
+        """The rules of each hardware's results; all but `tpu` take a time of their own for the models' work."""
+        factors = {"cpu": 1.0, "cuda": 0.11, "mps": 0.31, "openvino": 0.57, "qnn": 0.23}
+        drawn = random.Random(7)
+        benchmarks = {
+            model: {
+                hardware: {"1": cell(0.001 * factor * work * drawn.uniform(0.7, 1.4))}
+                for hardware, factor in factors.items()
+            }
+            | {"tpu": {"1": cell(odd[model])}}
+            for model, work in self.MODELS.items()
+        }
+        found: dict[str, set[str]] = {}
+        for result in judged(runner(benchmarks)):
+            found.setdefault(result.hardware, set()).update(rules_of(result))
+        return found
+
+    def test_what_is_the_faster_the_more_work_it_has_computed_nothing(self) -> None:
+        found = self.judged({model: 0.00913 / work for model, work in self.MODELS.items()})
+        assert found.pop("tpu") == {"inverted_ranking"}
+        assert not any(found.values())
+
+    @pytest.mark.parametrize("power", [1.0, 0.2])
+    def test_what_is_fast_or_waits_for_its_host_is_not_marked(self, power: float) -> None:
+        found = self.judged({model: 0.0000913 * work**power for model, work in self.MODELS.items()})
+        assert not any(found.values())
+
+
 @pytest.mark.parametrize(("total_s", "rules"), [(152.8, {"total_time_contradiction"}), (15.4, set())])
 def test_total_time_must_agree_with_the_latency(total_s: float, rules: set[str]) -> None:
     row = {
