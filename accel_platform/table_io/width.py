@@ -111,10 +111,14 @@ def cut_middle(text: str, limit: int) -> str:
 
 
 def _cut_column(values: Sequence[Any], limit: int) -> list[Any]:
-    """Return a column's values with their ends cut, or their middles if that leaves more of them apart."""
-    ends = [_cut(value, limit) for value in values]
-    middles = [value if _fits(value, limit) else cut_middle(display_text(value), limit) for value in values]
-    return max(ends, middles, key=lambda column: len(set(map(display_text, column))))
+    """Return a column's values with their ends cut, or their middles where that would make unlike ones equal."""
+    whole: dict[str, set[str]] = {}
+    for value in values:
+        whole.setdefault(display_text(_cut(value, limit)), set()).add(display_text(value))
+    return [
+        cut_middle(display_text(value), limit) if len(whole[display_text(cut)]) > 1 else cut
+        for value, cut in ((value, _cut(value, limit)) for value in values)
+    ]
 
 
 def _cut(value: Any, limit: int) -> Any:
