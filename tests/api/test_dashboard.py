@@ -16,14 +16,14 @@ from pages_world import BEFORE, HOSTILE, PATHS, pages_world
 
 from accel_platform.api_keys import KeyStore, Scope
 from accel_platform.events import EventLog, Snapshot
-from accel_platform.events.types import ShiftAccepted, ShiftRejected, WriteAudited
+from accel_platform.events.types import HostObserved, ShiftAccepted, ShiftRejected, WriteAudited
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from factories import event, result, verification
 from predictor.service.app import create_app
 from predictor.training.train import train
-from predictor_world import CPU, MODELS, verified, world
+from predictor_world import CPU, MODELS, devices, verified, world
 from predictor_world import result as modelled
 
 
@@ -272,6 +272,24 @@ def test_devices_of_one_name_are_told_apart_on_every_page(namesakes: TestClient,
     assert not re.search(rf">{CPU}<", text)
 
 
+def test_hosts_of_one_name_and_models_of_one_beginning_are_told_apart(tmp_path: Path) -> None:
+    machine = HostObserved(hostname="vm", os="Linux", cpu_model=CPU, cpu_cores_logical=8, memory_mib=1.0, software={})
+    models = [f"{'a-model-of-many-words-' * 2}{end}" for end in ("with", "without")]
+    settings = world(tmp_path, [
+        payload
+        for model in models
+        for payload in (result(model_id=model), verification(model_id=model))
+    ])  # fmt: skip
+    seen = [event(one, host_id=host) for host in ("host-a", "host-b") for one in (machine, *devices()[:1])]
+    EventLog.open(settings).append(seen)
+    refresh(settings)
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        text = page(client, "/hardware")
+        assert all(f">vm ({host})</h2>" in text for host in ("host-a", "host-b"))
+        matrix = page(client, "/matrix").replace("<wbr>", "")
+        assert all(f">{model}</a>" in matrix for model in models)
+
+
 def test_series_of_one_cell_name_their_devices(namesakes: TestClient) -> None:
     text = page(namesakes, "/models/bert-base")
     assert re.findall(r"cpu, batch 1, length 128, float32, (cpu-\d)", text) == ["cpu-1", "cpu-2"]
@@ -294,6 +312,10 @@ def test_a_serving_answer_shows_memory_trade_offs_and_how_to_start(client: TestC
     assert len(re.findall(r'<circle class="(?:front|other)"', text)) == ranking.count('<tr><td class="num">') >= 4
     assert text.count('class="front"') == ranking.count("★") >= 1
     assert "requests of this length fit at once" in text
+    assert "Times are those of the typical request" in ranking
+    percentile = page(client, f"/serving?{query.replace('max_watts=', 'percentile=99&max_first_token_ms=99999')}")
+    assert [head.count("p99 first token") for head in (ranking, percentile)] == [0, 1]
+    assert [part.count('<th scope="col"') for part in re.findall(r"<thead>.*?</thead>", ranking)[:1]] == [9]
     assert re.search(r"<code>(vllm serve|trtllm-serve|python -m sglang)", text)
     assert "H100 is taken for the NVIDIA H100 SXM5 80GB" in text
     slow = page(client, f"/serving?{query.replace('max_watts=', 'percentile=99&max_first_token_ms=0.1')}")

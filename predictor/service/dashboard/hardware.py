@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import NotFound
 from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec
-from accel_platform.hardware.device_names import distinct_name, shared_names
+from accel_platform.hardware.device_names import distinct_name, shared_names, with_distinct_names
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
 
@@ -71,11 +71,17 @@ def _list(site: DashboardSite, query: SheetQuery) -> dict[str, Any]:
         if wanted in " ".join((spec.name, spec.vendor or "", *spec.aliases)).casefold()
         and query.kind in (None, spec.kind)
     ]
-    seen = site.cached("devices", lambda: site.reader.rows(_SEEN))
     hosts: dict[str, list[dict[str, Any]]] = {}
-    for row in seen:
+    for row in _seen(site):
         hosts.setdefault(row["host_id"], []).append(row)
     return {"query": query, "hosts": hosts, "measured": _measured(site), "sheet": sheet, "kinds": ("gpu", "cpu", "npu")}
+
+
+def _seen(site: DashboardSite) -> list[dict[str, Any]]:
+    """Return every device as its host last saw it, with host names that tell the hosts apart."""
+    return site.cached(
+        "devices", lambda: with_distinct_names(site.reader.rows(_SEEN), name="hostname", device_id="host_id")
+    )
 
 
 def _measured(site: DashboardSite) -> list[dict[str, Any]]:
@@ -83,7 +89,7 @@ def _measured(site: DashboardSite) -> list[dict[str, Any]]:
 
 
 def _one(site: DashboardSite, name: str, device_id: str | None) -> dict[str, Any]:
-    hosts = [row for row in site.cached("devices", lambda: site.reader.rows(_SEEN)) if row["hardware"] == name]
+    hosts = [row for row in _seen(site) if row["hardware"] == name]
     under = [row for row in _measured(site) if row["hardware"] == name]
     names = {row["device_id"]: row["device_name"] for row in under}
     names = {row["device_id"]: row["name"] for row in hosts if row["available"]} | names
