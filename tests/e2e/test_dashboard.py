@@ -165,6 +165,37 @@ def test_the_other_pages_run_when_they_come_again(visitor: Visitor) -> None:
     assert visitor.wrong == []
 
 
+CUT = "[...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth + 1).length"
+"""How many tables of a page go on beyond their edge."""
+
+
+@pytest.mark.parametrize("path", ["/models/bert-base", "/results", "/serving?model=llama-3.1-8b&users=16"])
+def test_tables_of_figures_fit_a_window_of_1280(visitor: Visitor, path: str) -> None:
+    visitor.visit(path)
+    assert visitor.page.locator(".scroll").count()
+    assert visitor.page.evaluate(CUT) == 0
+
+
+def test_a_wide_table_has_a_shadow_where_it_goes_on_and_its_names_stay_whole(visitor: Visitor) -> None:
+    visitor.page.set_viewport_size(NARROW)
+    visitor.visit("/matrix")
+    table = visitor.page.locator(".scroll.is-cut")
+    table.wait_for()
+    assert table.locator("tbody th").first.evaluate("name => name.offsetWidth") == 130
+    table.evaluate("box => { box.scrollLeft = box.scrollWidth; }")
+    visitor.page.locator(".scroll:not(.is-cut)").wait_for()
+
+
+def test_charts_are_not_shrunk(visitor: Visitor) -> None:
+    visitor.visit("/models/bert-base")
+    visitor.page.wait_for_load_state("networkidle")
+    sizes = visitor.page.evaluate(
+        "[...document.images].filter(image => image.offsetWidth).map(image => [image.naturalWidth, image.offsetWidth])"
+    )
+    assert len(sizes) > 3
+    assert [(natural, shown) for natural, shown in sizes if shown < min(natural, 960)] == []
+
+
 def _details(settings: Settings) -> list[str]:
     """A page of each kind that is of one thing."""
     reader = Reader(settings)

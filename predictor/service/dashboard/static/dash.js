@@ -1,4 +1,5 @@
-// Optional comfort: theme button, ages beside times, short URLs, copy buttons, progress. Pages work without it.
+// Optional comfort: theme button, ages beside times, edges of wide tables, short URLs, copy buttons, progress.
+// Pages work without it.
 const root = document.documentElement;
 const dark = () => getComputedStyle(root).colorScheme === "dark" ||
   (!root.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
@@ -30,6 +31,13 @@ for (const time of document.querySelectorAll("time[datetime]")) {
   const age = words.format(Math.round(seconds / size), unit);
   if (time.parentElement.matches("footer *")) time.append(` UTC, ${age}`);
   else time.title = `UTC, ${age}`;
+}
+
+// A table that goes on beyond its right edge has a shadow there, because its scroll bar may be below the window.
+for (const box of document.querySelectorAll(".scroll")) {
+  const mark = () => box.classList.toggle("is-cut", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  box.addEventListener("scroll", mark);
+  new ResizeObserver(mark).observe(box);
 }
 
 // Empty fields are left out of the URL, because they filter nothing.
