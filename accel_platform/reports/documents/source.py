@@ -28,7 +28,7 @@ _SHIFT = (
 """Columns of a shift that a report shows."""
 _MATRIX = """
 SELECT m.model_id, m.hardware, m.device_id, m.device_name, m.mode, m.state, m.rating,
-    m.relative_speed, m.latency_p50_ms, m.batch_size, m.sequence_length, m.results_ok, m.results_failed,
+    m.relative_speed, m.latency_p50_ms, m.precision, m.batch_size, m.sequence_length, m.results_ok, m.results_failed,
     m.failure_class, m.reason, len(m.evidence) AS evidence
 FROM ({matrix}) AS m WHERE {condition}
 ORDER BY m.state DESC, m.results_ok + m.results_failed DESC, m.model_id, m.hardware, m.device_name, m.device_id, m.mode
