@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accel_platform.atomic_write import make_directory, write_durably
-from accel_platform.errors import AccelError, NotFound
+from accel_platform.errors import AccelError, NotFound, StorageUnavailable
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Settings, SnapshotSettings
@@ -261,7 +261,11 @@ def publish(settings: Settings, staged: StagedProjection) -> None:
             if theirs is not None and ours < theirs:  # another process published a later snapshot since
                 return
             before = serving if theirs is not None and theirs <= ours and staged.mode != "full" else None
-        build_matrix.add_matrix(staged.projection, before, SparkEngine.of(settings))
+        try:
+            build_matrix.add_matrix(staged.projection, before, SparkEngine.of(settings))
+        except StorageUnavailable:
+            _discard(staged.projection)
+            raise
         write_durably(directory / "CURRENT", staged.projection.name)
         _served_marker(directory / staged.projection.name).touch()
         _retire(settings, keep=staged.projection)
@@ -312,6 +316,13 @@ def _lowest_layers(below: Projection, count: int) -> Projection | None:
 def _served_marker(path: Path) -> Path:
     """Return the path of the marker beside a projection that CURRENT has named."""
     return path.with_suffix(".served")
+
+
+def _discard(projection: Projection) -> None:
+    """Delete a staged projection that could not be completed: DuckDB may have left its newest layer half written."""
+    directory, newest = projection.directory, projection.layers[-1].file
+    for name in (projection.name, newest, f"{newest}.wal"):
+        (directory / name).unlink(missing_ok=True)
 
 
 def _retire(settings: Settings, *, keep: Projection) -> None:

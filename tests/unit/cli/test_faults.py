@@ -24,7 +24,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import WarehouseDamaged, current, require_current
 from accel_platform.warehouse.reader import Reader
-from factories import event, result
+from factories import event, result, verification
 from faults import no_room, without_rights
 
 COMMANDS = {
@@ -274,13 +274,17 @@ def test_tables_that_cannot_be_written_leave_those_in_service(
     assert Reader(settings).rows("SELECT count(*) AS n FROM results") == [{"n": 33}]
 
 
-def test_a_matrix_that_finds_no_room_is_made_when_there_is_some(home: Path) -> None:
+@pytest.mark.parametrize("share", [4, 8, 16])
+def test_a_matrix_that_finds_no_room_is_made_when_there_is_some(share: int, home: Path) -> None:
+    """Wherever in the file writing ends: in its head, or among its blocks."""
     settings = Settings(home=home)
-    EventLog.open(settings).append([event(result(batch_size=size)) for size in range(10, 40)])
+    measured = [result(batch_size=size) for size in range(10, 40)]
+    verified = [verification(batch_size=size) for size in range(10, 40)]
+    EventLog.open(settings).append([event(body) for body in [*measured, *verified]])
     staged = publish.stage(settings)
     [*_, layer] = staged.projection.layers
     size = (home / "warehouse" / layer.file).stat().st_size
-    with no_room(size // 2), pytest.raises(StorageUnavailable, match="What is in service stays"):
+    with no_room(size // share), pytest.raises(StorageUnavailable, match="What is in service stays"):
         publish.publish(settings, staged)
     publish.refresh(settings)
     assert Reader(settings).rows("SELECT count(*) AS n FROM results") == [{"n": 33}]
