@@ -87,11 +87,16 @@ _CAUSES = {
 
 
 def _note_excluded(answer: Answer, *, verbose: bool) -> None:
-    """Print what was left out by reason: first what was tried or may be changed, then the most frequent reasons."""
-    from predictor.advisor.answers import excluded_by_reason
+    """Print what was left out by reason: first what was tried or may be changed, then the most frequent reasons.
+
+    Further runtimes of devices that are recommended are counted only, unless all is asked for.
+    """
+    from predictor.advisor.answers import excluded_by_reason, other_runtimes
     from predictor.advisor.device_labels import place_label, shared_devices
 
-    excluded, shared = answer.excluded, shared_devices([*answer.recommendations, *answer.excluded])
+    shared = shared_devices([*answer.recommendations, *answer.excluded])
+    further = [] if verbose else other_runtimes(answer)
+    excluded = [item for item in answer.excluded if item not in further]
     groups = sorted(
         excluded_by_reason(excluded).items(), key=lambda group: group[1][0].cause in ("unsupported", "no_runtime")
     )
@@ -106,10 +111,12 @@ def _note_excluded(answer: Answer, *, verbose: bool) -> None:
         # Runtimes of one device that are left out for one reason read alike.
         for device in dict.fromkeys(place_label(e, shared) for e in group):
             note(f"left out: {device}: {reason}")
-    if not verbose and any(len(group) > 1 for _, group in groups):
-        more = len(groups) - _MAX_REASONS
-        further = f" and {more} more {'reason' if more == 1 else 'reasons'}" if more > 0 else ""
-        note(f"--verbose names all that was left out{further}")
+    if further:
+        note(f"left out: {'1 runtime' if len(further) == 1 else f'{len(further)} runtimes'} more of devices above")
+    more = len(groups) - _MAX_REASONS
+    if not verbose and (further or more > 0 or any(len(group) > 1 for _, group in groups)):
+        reasons = f" and {more} more {'reason' if more == 1 else 'reasons'}" if more > 0 else ""
+        note(f"--verbose names all that was left out{reasons}")
 
 
 def _rows(ranked: Sequence[Recommendation], objective: Objective, *, wide: bool) -> list[dict[str, Any]]:

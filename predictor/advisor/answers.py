@@ -212,6 +212,12 @@ def excluded_by_reason(excluded: Sequence[Excluded]) -> dict[str, list[Excluded]
     return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
 
 
+def other_runtimes(answer: Answer) -> list[Excluded]:
+    """Return what was left out for lack of a figure on devices that are recommended under another runtime."""
+    recommended = {(r.hardware, r.device) for r in answer.recommendations}
+    return [e for e in answer.excluded if e.cause == "unsupported" and (e.hardware, e.device) in recommended]
+
+
 def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate) -> Figures:
     latency, target = estimate.latency_ms, candidate.target
     throughput = _rate(query.batch_size, latency)

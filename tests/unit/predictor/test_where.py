@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -181,6 +182,17 @@ def test_excluded_hardware_is_grouped_by_reason() -> None:
 
     groups = excluded_by_reason([left_out("a", "one"), left_out("b", "two"), left_out("c", "two")])
     assert {reason: [e.device for e in group] for reason, group in groups.items()} == {"two": ["b", "c"], "one": ["a"]}
+
+
+def test_further_runtimes_of_recommended_devices_are_counted(tmp_path: Path) -> None:
+    more = result(MODELS[1], "cuda", 1, device="Test GPU", provenance="imported", backend="ncnn")
+    gpu = result(MODELS[0], "cuda", 1, device="Test GPU", provenance="imported", backend="vllm")
+    home = world(tmp_path, [gpu, more]).home
+    words = ["recommend", "bert-base", "--sequence-length", "128", "--home", str(home)]
+    done = CliRunner().invoke(app, words)
+    assert "left out: 1 runtime more of devices above" in done.output
+    assert "ncnn" not in done.output
+    assert re.search(r"left out: cuda \(Test GPU\): .*ncnn", CliRunner().invoke(app, [*words, "--verbose"]).output)
 
 
 def test_answers_name_their_precision_and_what_is_usual_elsewhere(
