@@ -82,6 +82,24 @@ _LONGER_STEMS = ("seamless_m4t", "pp_doclayout", "pp_ocr", "big_bird", "kosmos",
 """Stems with a separator in them, or that a shorter family's name begins."""
 
 
+_VERSION = re.compile(r"v?[\d.]+[a-z]{0,2}\d*$")
+_PREFIX = re.compile(r"^(adv|bat|dm|eca|ese|gc|gluon|hf|ig|jx|lambda|legacy|nf|ssl|swsl|test|tf|timm|tv)[-_]")
+"""Prefix for the publisher of the weights or for one kind of block, which makes no family."""
+
+
+def family_from_name(name: str) -> str | None:
+    """Return the family that a published name speaks of, None where it says nothing.
+
+    `tf_efficientnetv2_b0.in1k` is efficientnet, `mistralai/Mistral-7B-v0.1` is mistral. Unlike `family_of` it takes any
+    text, so the answer is a guess by the name.
+    """
+    plain = name.casefold().rpartition("/")[2].strip("-_. ")
+    while (shorter := _PREFIX.sub("", plain)) != plain:
+        plain = shorter
+    family = family_of(plain) if plain else ""
+    return family if re.match("[a-z].", family) else None
+
+
 def family_of(model_type: str) -> str:
     """Return the family from `sets.toml`, else of a known architecture that this stem begins or ends with, else the
     stem.
@@ -97,7 +115,7 @@ def family_of(model_type: str) -> str:
         if model_type.startswith(stem):
             return "detr" if stem == "rt_detr" else stem.replace("_", "-")
     written = re.split(r"[-_]", model_type)
-    words = [re.sub(r"v?[\d.]+[a-z]?$", "", word) or word for word in written]
+    words = [plain if len(plain := _VERSION.sub("", word)) > 1 else word for word in written]
     families = _stems()
     for word in (words[0], words[-1], *words[1:-1]):
         if word in families:

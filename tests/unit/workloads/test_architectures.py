@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from accel_platform.errors import NotFound
-from accel_platform.workloads.architectures import CATEGORIES, classify, model_types
+from accel_platform.workloads.architectures import CATEGORIES, classify, family_from_name, model_types
 from accel_platform.workloads.input_discovery import NoInputs, find_inputs, varied
 from accel_platform.workloads.model_catalog import known_models
 from accel_platform.workloads.synthetic_inputs import configs_of, reserved_tokens
@@ -62,6 +62,22 @@ def test_every_model_type_is_classified() -> None:
 def test_an_unknown_model_type_is_an_error() -> None:
     with pytest.raises(NotFound, match="no model type 'berd'"):
         classify("berd")
+
+
+def test_a_published_name_speaks_of_its_family() -> None:
+    families = {
+        "tf_efficientnetv2_b0.in1k": "efficientnet",
+        "timm/tv_resnet50.tv_in1k": "resnet",
+        "legacy_seresnext26_32x4d": "seresnext",
+        "beit-base-patch16-224": "beit",
+        "mistralai/Mistral-7B-v0.1": "mistral",
+        "google/flan-t5-xl": "t5",
+        "yolov5m6": "yolo",
+        "r3d-18": "r3d",
+        "42": None,
+        "": None,
+    }
+    assert {name: family_from_name(name) for name in families} == families
 
 
 @pytest.mark.parametrize("model_type", ["bert", "llama", "qwen3_moe", "clip", "gemma3", "qwen2_5_vl", "whisper"])
