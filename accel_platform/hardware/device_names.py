@@ -26,8 +26,26 @@ def distinct_name(name: str | None, device_id: str | None, shared: Set[str], *mo
 
 
 def with_distinct_names(
-    rows: Sequence[Mapping[str, Any]], name: str = "device_name", device_id: str = "device_id"
+    rows: Sequence[Mapping[str, Any]], name: str = "device_name", device_id: str = "device_id", *, short: bool = False
 ) -> list[dict[str, Any]]:
-    """Return the rows with device names that no two devices among them share."""
-    shared = shared_names((row[name], row[device_id]) for row in rows)
-    return [{**row, name: distinct_name(row[name], row[device_id], shared)} for row in rows]
+    """Return the rows with device names that no two devices among them share.
+
+    `short` is for charts: as much of an id as tells devices of one name apart.
+    """
+    devices = {(row[name], row[device_id]) for row in rows}
+    shared = shared_names(devices)
+    shown = _short_ids((named, each) for named, each in devices if each is not None) if short else {}
+    return [
+        {**row, name: distinct_name(row[name], shown.get((row[name], row[device_id]), row[device_id]), shared)}
+        for row in rows
+    ]
+
+
+def _short_ids(devices: Iterable[tuple[str | None, str]]) -> dict[tuple[str | None, str], str]:
+    """Return the end of each id, `imported` for one made of the name alone; nothing where two would read alike."""
+    short: dict[tuple[str | None, str], str] = {
+        (name, each): "imported" if each.startswith("imported:") else each if len(each) <= 12 else f"…{each[-8:]}"
+        for name, each in devices
+        if name is not None
+    }
+    return short if len({(name, text) for (name, _), text in short.items()}) == len(short) else {}

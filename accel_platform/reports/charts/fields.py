@@ -44,23 +44,31 @@ _POINTS = 800
 def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     """Return a heat map of architectures by hardware, in milliseconds per item.
 
-    Each family is shown by one model at one shape, the one measured on most devices. The color compares a cell with the
-    best of its row. Raises NothingToDraw.
+    Each family is shown by one model at one shape, the one that most devices ran. What was measured comes before what
+    others state. The color compares a cell with the best shown in its row. Raises NothingToDraw.
     """
     known = [c for c in cells if c["latency_ms"] and c["batch_size"]]
     require(known, "No cell with a latency and a batch size.")
     where = (*PLACE, "provenance")
     panels = group_rows(known, lambda cell: (cell["model_family"], *grouping_key(cell, ("model_id", *SHAPE))))
-    ordered = sorted(panels.values(), key=lambda p: (-len(p), p[0]["batch_size"], str(p[0]["model_id"])))
+    ordered = sorted(
+        panels.values(),
+        key=lambda p: (sum(map(_is_stated, p)) - len(p), -len(p), p[0]["batch_size"], str(p[0]["model_id"])),
+    )
     best: dict[str, list[Row]] = {}
     for panel in ordered:
         best.setdefault(panel[0]["model_family"], panel)
-    shown = sorted(list(best.values())[:_ROWS], key=lambda panel: str(panel[0]["model_family"]))
-    columns = group_rows([cell for panel in shown for cell in panel], lambda cell: grouping_key(cell, where))
-    selected = sorted(columns.values(), key=lambda column: -len(column))[:_COLUMNS]
-    keys = [grouping_key(column[0], where) for column in selected]
-    drawn = [cell for panel in shown for cell in panel if grouping_key(cell, where) in keys]
-    apart = differing_fields(drawn, where) or ["hardware"]
+    columns = group_rows([cell for panel in best.values() for cell in panel], lambda cell: grouping_key(cell, where))
+    selected = sorted(columns.values(), key=lambda column: (_is_stated(column[0]), -len(column)))[:_COLUMNS]
+    keys = {grouping_key(column[0], where) for column in selected}
+    filled = [[cell for cell in panel if grouping_key(cell, where) in keys] for panel in best.values()]
+    filled.sort(key=lambda panel: (sum(map(_is_stated, panel)) - len(panel), -len(panel)))
+    shown = sorted((panel for panel in filled[:_ROWS] if panel), key=lambda panel: str(panel[0]["model_family"]))
+    drawn = [cell for panel in shown for cell in panel]
+    # The provenance stands in each tile.
+    apart = differing_fields(drawn, PLACE) or ["hardware"]
+    if len({label(column[0], apart) for column in selected}) < len(selected):
+        apart = differing_fields(drawn, where)
     titled = differing_fields([panel[0] for panel in shown], SHAPE)
     marks = []
     for panel in shown:
@@ -68,8 +76,6 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         family = panel[0]["model_family"]
         name = f"{family}: {label(panel[0], ('model_id', *titled))}"
         for cell in panel:
-            if grouping_key(cell, where) not in keys:
-                continue
             each = cell["latency_ms"] / cell["batch_size"]
             figure = {**figure_with_spread(cell, "latency"), "value": each, "low": None, "high": None}
             share = fastest / cell["latency_ms"]
@@ -92,7 +98,7 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     scale = alt.Scale(type="log", domain=[min(mark["share"] for mark in marks) / 1.01, 1], scheme="viridis")
     legend = alt.Legend(format=".0%", orient="bottom", direction="horizontal", titleLimit=0)
     tiles = base.mark_rect(stroke=GRAY, strokeWidth=0.5).encode(
-        color=alt.Color("share:Q", title="speed beside the best of the row", scale=scale, legend=legend),
+        color=alt.Color("share:Q", title="speed beside the best shown in the row", scale=scale, legend=legend),
         **tooltip_encoding(),
     )
     light = math.sqrt(min(mark["share"] for mark in marks))
@@ -115,6 +121,11 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
             *about,
         ],
     )
+
+
+def _is_stated(cell: Row) -> bool:
+    """Return whether others state the figure."""
+    return bool(cell["provenance"] != "measured")
 
 
 def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:

@@ -47,7 +47,7 @@ def _cells(_: Reader, __: Selection, cells: Sequence[Row]) -> Sequence[Row]:
 
 
 def _speedups(_: Reader, __: Selection, cells: Sequence[Row]) -> Sequence[Row]:
-    return speedups(with_distinct_names(cells))  # because a pair names its baseline's device
+    return speedups(with_distinct_names(cells, short=True))  # because a pair names its baseline's device
 
 
 def _efficiencies(reader: Reader, _: Selection, cells: Sequence[Row]) -> Sequence[Row]:
@@ -160,7 +160,7 @@ def chart(
         return kind.draw(rows, [f"Of the predictor in service{_filters(selection)}."])
     fit, omitted = drawable or select_drawable(read_cells(reader, selection, evidence=False), selection)
     about = [*omitted, f"Snapshot {reader.snapshot_id[:12]}{_filters(selection)}."]
-    return kind.draw(with_distinct_names(kind.read(reader, selection, fit)), about)
+    return kind.draw(with_distinct_names(kind.read(reader, selection, fit), short=True), about)
 
 
 def _unfit(cell: Row, selection: Selection) -> str | None:
