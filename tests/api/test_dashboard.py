@@ -168,6 +168,12 @@ def test_pages_take_the_filter_names_of_commands_and_routes(client: TestClient, 
     assert models("model=vit&model=bert-base&hardware=openvino") == ["bert-base", "vit-base"]
     assert models("q=vit&mode=inference&precision=float32&batch_size=1") == ["clip-vit-base-patch32", "vit-base"]
     assert 'name="precision" value="float32"' in page(client, "/matrix?precision=float32")
+    [few] = Reader(settings).rows(
+        "SELECT model_id, list(DISTINCT hardware ORDER BY hardware) AS hardware FROM compat_matrix "
+        "WHERE mode = 'inference' GROUP BY ALL ORDER BY count(DISTINCT hardware), model_id LIMIT 1"
+    )
+    head = re.findall(r'<th scope="col">([^<]*)</th>', page(client, f"/matrix?q={few['model_id']}"))
+    assert head[1:] == few["hardware"], "no column without a cell"
     assert client.get("/dashboard/matrix?model=vitt").status_code == 404
     [run] = Reader(settings).rows("SELECT run_id, host_id FROM runs WHERE host_id IS NOT NULL ORDER BY ALL LIMIT 1")
     of_run = page(client, f"/events?run_id={run['run_id']}&since=2020-01-01&until=2100-01-01")

@@ -99,13 +99,14 @@ def _heat(site: DashboardSite, query: MatrixPageParams) -> dict[str, Any]:
     ]
     require_recorded_if_empty(names, site.reader, "models", {"family": query.family})
     names.sort(key=lambda name: sum(cell["state"] == "untested" for cell in matrix["models"][name].values()))
+    tried = {name for one in names for name, cell in matrix["models"][one].items() if cell["state"] != "untested"}
     first = (query.page - 1) * _SHOWN
     shown = names[first : first + _SHOWN]
     return {
         "query": query,
         "modes": modes,
         "families": sorted({family for family in families.values() if family}),
-        "hardware": matrix["hardware"],
+        "hardware": [name for name in matrix["hardware"] if name in tried or selection.hardware],
         "mixed": {name: count for name, count in matrix["devices"].items() if count > 1},
         "rows": [(name, matrix["shapes"][name], matrix["models"][name]) for name in shown],
         "found": len(names),
