@@ -45,6 +45,9 @@ MAX_DISTURBANCE = 1.0
 """Largest relative change attributed to disturbance; disturbed processes were seen to take 1.7 times as long."""
 MAX_LOAD_DIFFERENCE = 0.15
 """Share of all cores by which others may use more beside one side; more than `MAX_OTHERS_SHARE` disturbs a process."""
+MAX_LOAD = 0.5
+"""Share of all cores used by others above which the slower side's figures say nothing: threads that wait for each other
+then take many times as long, so equal code was seen to take 9 times as long at 71 % as at 59 %."""
 MAX_NOISE = 0.25
 """Noise (relative change) above which the absence of a change cannot be concluded."""
 
@@ -205,7 +208,7 @@ def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
 
 def _disturbance(before: Sequence[ProcessResult], after: Sequence[ProcessResult], *, slower: bool) -> str | None:
     """Return why a change says nothing: other processes disturbed most of one side and not of the other, or both but
-    the slower one by more."""
+    the slower one by more, or so much that its figures mean nothing."""
     sides = {"baseline": before, "candidate": after}
     counts = {name: sum(process.disturbed for process in side) for name, side in sides.items()}
     mostly = [name for name, side in sides.items() if 2 * counts[name] > len(side)]
@@ -214,7 +217,10 @@ def _disturbance(before: Sequence[ProcessResult], after: Sequence[ProcessResult]
         disturbed = f"{counts[name]} of {len(sides[name])} processes of the {name}"
         return f"other processes disturbed {disturbed}: measure it again on a calm host"
     was, now = (_others_share(side) for side in (before, after))
-    if not mostly or was is None or now is None or (now - was if slower else was - now) <= MAX_LOAD_DIFFERENCE:
+    if not mostly or was is None or now is None:
+        return None
+    of_slower, of_faster = (now, was) if slower else (was, now)
+    if of_slower - of_faster <= MAX_LOAD_DIFFERENCE and of_slower <= MAX_LOAD:
         return None
     return f"other processes used {was:.0%} of the processor before and {now:.0%} now: measure it again on a calm host"
 

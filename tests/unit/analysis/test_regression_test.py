@@ -269,5 +269,7 @@ def test_a_side_that_others_disturbed_more_decides_nothing_where_it_is_the_slowe
     assert state(0.2, 0.6) == ("insufficient_data", True)
     assert state(0.2, 0.3) == ("regressed", False), "a host that is always busy is compared with itself"
     assert state(0.6, 0.2) == ("regressed", False), "it is slower with less beside it"
+    assert state(0.59, 0.71) == ("insufficient_data", True), "beside so much its own figures mean nothing"
+    assert state(0.71, 0.59) == ("insufficient_data", True)
     assert state(None, 0.6) == ("regressed", False), "older results did not record it"
     assert state(0.6, 0.2, exchanged=True) == ("insufficient_data", True), "less load is no improvement"
