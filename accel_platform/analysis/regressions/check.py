@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any, get_args
 
 from accel_platform.analysis.query.measured import ProcessResult, attach_samples, read_series_of_runs
@@ -112,7 +111,9 @@ def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decide
         series: found for series, found in read_series_of_runs(reader, old | new).items() if _of(found, old | new)
     }
     cells = [_cell(series, found, decided, old, new, again) for series, found in measured.items()]
-    known = attach_samples(reader, [p for cell in cells for p in (*cell.before, *cell.after, *_newest(cell.others))])
+    known = attach_samples(
+        reader, [p for cell in cells for p in (*cell.before, *cell.replaced, *cell.after, *_newest(cell.others))]
+    )
 
     def sampled(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
         return [known.get(process.result_id, process) for process in processes]
@@ -124,6 +125,7 @@ def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decide
             after=sampled(cell.after),
             again=sampled(cell.again),
             others=sampled(cell.others),
+            replaced=sampled(cell.replaced),
         )
         for cell in cells
     ]
@@ -216,18 +218,17 @@ def _decide_two_sided(cell: _Cell, decided: ShiftDecisions, min_change_percent: 
 
 
 def _decide_accepted(cell: _Cell, level: AcceptedShift) -> Decision:
-    """Decide a cell whose own level a person accepted: it passes, with the medians of both sides."""
-    was, now = ([process.median_ms for process in side if process.median_ms] for side in (cell.replaced, cell.after))
-    before_ms, after_ms = (median(side) if side else None for side in (was, now))
+    """Decide a cell whose own level a person accepted: it passes, with the medians that showed the shift."""
+    found = decide(cell.series, cell.replaced, cell.after, cell.others)
     return Decision(
         cell.series,
         "ok",
         f"{level.by} accepted its new level",
-        before_ms=before_ms,
-        after_ms=after_ms,
-        change_percent=100 * (after_ms / before_ms - 1) if before_ms and after_ms else None,
-        processes_before=len(cell.replaced),
-        processes_after=len(cell.after),
+        before_ms=found.before_ms,
+        after_ms=found.after_ms,
+        change_percent=found.change_percent,
+        processes_before=found.processes_before,
+        processes_after=found.processes_after,
         accepted=True,
     )
 
