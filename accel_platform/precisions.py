@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accel_platform.errors import InvalidInput
@@ -39,6 +40,8 @@ PRECISIONS: dict[str, Precision] = {
 }
 MEASURABLE = ("float32", "tf32", "float16", "bfloat16", "int8", "int4")
 """The precisions that some runtime here supports."""
+_MIXED = ("amp", "mixed")
+"""Names of several precisions at once."""
 _NAMES = {alias: precision.name for precision in PRECISIONS.values() for alias in (precision.name, *precision.aliases)}
 
 
@@ -48,12 +51,27 @@ def canonical_precision(text: str) -> str:
     return _NAMES.get(word, word)
 
 
+def require_precision(text: str) -> str:
+    """Return the canonical name of a precision, or of a scheme that states its bits, such as w8a8 or q4_k_m.
+
+    Raises InvalidInput for any other text, with the closest names.
+    """
+    name = canonical_precision(text)
+    if name not in (*PRECISIONS, *_MIXED) and not any(character.isdigit() for character in name):
+        raise InvalidInput(f"No precision is called {text!r}. {_hint(name, tuple(PRECISIONS))}")
+    return name
+
+
 def resolve_precision(text: str) -> str:
     """Return the measurable precision of this name. Raises InvalidInput with the closest names."""
     name = canonical_precision(text)
     if name not in MEASURABLE:
-        close = difflib.get_close_matches(name, [n for n in _NAMES if _NAMES[n] in MEASURABLE], n=3)
-        near = list(dict.fromkeys(_NAMES[c] for c in close))
-        hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(MEASURABLE)}."
-        raise InvalidInput(f"No precision is called {text!r}. {hint}")
+        raise InvalidInput(f"No precision is called {text!r}. {_hint(name, MEASURABLE)}")
     return name
+
+
+def _hint(name: str, among: Sequence[str]) -> str:
+    """Return a sentence with the closest of these precisions, else with all."""
+    close = difflib.get_close_matches(name, [alias for alias in _NAMES if _NAMES[alias] in among], n=3)
+    near = list(dict.fromkeys(_NAMES[alias] for alias in close))
+    return f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(among)}."

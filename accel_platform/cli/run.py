@@ -137,9 +137,16 @@ def _prepare_first_answers(settings: Settings) -> None:
 
 
 def _serve(settings: Settings, port: int, *, for_machines: bool) -> None:
+    from migrations.suspicion.stated import mark_suspicious
     from predictor.service.server import serve
 
-    serve(settings, HOST, port, ready=lambda url: print_json({"url": url}) if for_machines else announce(url, settings))
+    def ready(url: str) -> None:
+        if for_machines:
+            print_json({"url": url})
+        else:
+            announce(url, settings)
+
+    serve(settings, HOST, port, ready=ready, mark_suspicious=mark_suspicious)
 
 
 def _serve_beside(commands: dict[str, list[str]], settings: Settings, port: int, *, for_machines: bool) -> None:

@@ -69,6 +69,11 @@ def claims_of(document: Document) -> Claims:
     return Claims(labels, _blanket(root), _host_has(root))
 
 
+def labels_in(value: Any) -> Claims:
+    """Return the labels of simulation in a JSON value, without what it says of its host."""
+    return Claims(tuple(_labels(value, "")))
+
+
 def _may_be_labelled(document: Document) -> bool:
     """Return whether words of a label occur in the bytes, far quicker than visiting every value."""
     if document.kind in ("rows", "tables") or b"\0" in document.content.raw:

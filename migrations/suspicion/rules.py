@@ -35,6 +35,8 @@ from migrations.suspicion.statistics import (
 CONTRADICTION_RATIO = 1.25
 """Throughput may differ from batch / latency by this factor: runners that divide by the total time include pauses
 between passes (within 1.1 in the real archive)."""
+MEAN_ROUNDING = 1.05
+"""Factor by which rounding may lower a mean, or raise a median."""
 AGREEMENT_RATIO = 1.10
 """Medians of two hardware on one host closer than this are as alike as two runs on one CPU; OpenVINO and ONNX Runtime
 proper are about twice as fast as PyTorch on the same cores."""
@@ -180,6 +182,16 @@ def throughput_contradiction(record: Record, _claims: Claims) -> Suspicion | Non
     return _suspicion("throughput_contradiction", "suspect", evidence, 0.9)
 
 
+def mean_contradiction(record: Record, _claims: Claims) -> Suspicion | None:
+    """Mark a mean below half the median: half of all times are the median or more, and none is negative."""
+    r = record.result
+    mean, middle = r.latency_mean_ms, r.latency_p50_ms
+    if r.samples_ns or mean is None or middle is None or mean * MEAN_ROUNDING >= middle / 2:
+        return None
+    evidence = f"a median of {middle:.4g} ms is a mean of {middle / 2:.4g} ms or more, the file says {mean:.4g}"
+    return _suspicion("mean_contradiction", "suspect", evidence, 1.0)
+
+
 def total_time_contradiction(record: Record, _claims: Claims) -> Suspicion | None:
     """Mark a total time over iterations that is not near the latency."""
     r = record.result
@@ -304,6 +316,7 @@ DOCUMENT_RULES: tuple[DocumentRule, ...] = (
 FIGURE_RULES: tuple[ResultRule, ...] = (
     blanket_label,
     throughput_contradiction,
+    mean_contradiction,
     total_time_contradiction,
     round_time,
     stand_in_model,

@@ -23,6 +23,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from accel_platform.errors import InvalidInput
 from accel_platform.events.types import (
     ArchitectureChecked,
     DeviceObserved,
@@ -36,6 +37,8 @@ from accel_platform.events.types import (
     Status,
     VerificationRecorded,
 )
+from accel_platform.precisions import canonical_precision, require_precision
+from accel_platform.workloads.model_catalog import find_model
 
 MAX_ITEMS = 1_000
 """Results or events in one request."""
@@ -117,8 +120,39 @@ class ClaimedResult(ResultRecorded):
     run_id: Id | None = None
 
     def recorded(self) -> ResultRecorded:
-        """Return the payload of its event."""
-        return ResultRecorded(**self.model_dump(exclude=set(self.ENVELOPE)))
+        """Return the payload of its event, with the names that imported files get; `original` keeps other words."""
+        known = find_model(self.model_id)
+        names = {} if known is None else {"model_id": known.model_id, "model_family": known.family}
+        if self.precision is not None:
+            names["precision"] = canonical_precision(self.precision)
+        stated = {name: getattr(self, name) for name in names}
+        fields = self.model_dump(exclude=set(self.ENVELOPE)) | names
+        if changed := {_WORDS[name]: text for name, text in stated.items() if text != names[name]}:
+            fields["original"] = changed | self.original
+        return ResultRecorded(**fields)
+
+
+_WORDS = {"model_id": "model", "model_family": "family", "precision": "precision"}
+"""Keys of `original` for the words of whoever states a result, as in imported files."""
+_FIGURES = tuple(
+    name
+    for name in ResultRecorded.model_fields
+    if name.endswith(("_ms", "_mib", "_per_s", "samples_ns", "energy_j_per_item", "scaling_efficiency"))
+)
+
+
+def unusable_claims(results: Iterable[ClaimedResult]) -> list[tuple[int, str]]:
+    """Return index and reason of each stated success without a figure, and of each with an unknown precision."""
+    errors = []
+    for index, result in enumerate(results):
+        if result.status == "ok" and not any(getattr(result, name) for name in _FIGURES):
+            errors.append((index, "a success states a figure, such as latency_mean_ms or throughput_items_per_s"))
+        if result.precision is not None:
+            try:
+                require_precision(result.precision)
+            except InvalidInput as error:
+                errors.append((index, str(error)))
+    return errors
 
 
 class Posted(BaseModel):

@@ -42,6 +42,7 @@ from predictor.service.api import (
     sse,
 )
 from predictor.service.background.change_feed import ChangeFeed, set_on_shutdown
+from predictor.service.background.intake import MarkSuspicious
 from predictor.service.background.past_tables import PastTables
 from predictor.service.background.request_lookup import RequestLookup
 from predictor.service.background.warehouse_updates import WarehouseUpdater
@@ -57,10 +58,13 @@ _VERSION = version("accel-platform")
 _NO_TELEMETRY = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False}
 
 
-def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
+def create_app(
+    settings: Settings, *, host: str | None = None, mark_suspicious: MarkSuspicious | None = None
+) -> FastAPI:
     """Return the service over one installation; it follows new snapshots and predictors without a restart.
 
     `host` is the address it listens on: every request needs an API key where other machines can connect.
+    `mark_suspicious` checks posted results; without it none is doubted.
     """
     advisor = Advisor(settings, swapped=metrics.SWAPS.inc)
     updater, sandbox, log = WarehouseUpdater(settings), Sandbox(settings), EventLog.open(settings)
@@ -91,7 +95,7 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     app.include_router(charts.router(advisor, settings))
     app.include_router(compare.router(advisor, past_tables))
     app.include_router(regressions.router(advisor, log_for, updater.request_update))
-    app.include_router(ingest.router(log_for, updater.request_update))
+    app.include_router(ingest.router(log_for, updater.request_update, mark_suspicious or list))
     app.include_router(requests.router(lookup, log_for, updater.request_update))
     app.include_router(sse.router(feed))
     app.include_router(query.router(sandbox))

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.process import BaseProcess
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI
@@ -38,6 +39,9 @@ from predictor.service.middleware.connections import (
     GuardedProtocol,
     raise_connection_limit,
 )
+
+if TYPE_CHECKING:  # because it imports DuckDB, which commands that only need a port do without
+    from predictor.service.background.intake import MarkSuspicious
 
 _STOP_S = 5
 """Time for running requests to end once the service was told to stop."""
@@ -59,10 +63,13 @@ def serve(
     port: int,
     *,
     ready: Callable[[str], None],
+    mark_suspicious: MarkSuspicious,
     workers: int = 1,
     log_format: log_setup.Form = "text",
 ) -> None:
     """Serve until interrupted; `ready` gets the base URL once the port is bound.
+
+    `mark_suspicious` checks posted results. Worker processes import it, so it is a function of a module.
 
     Raises InvalidInput for a host other than loopback without API keys, AccelError for a port that cannot be bound.
     """
@@ -72,10 +79,11 @@ def serve(
         name = f"[{host}]" if ":" in host else host
         ready(f"http://{name}:{listener.getsockname()[1]}")
         if workers == 1:
-            run(_create_worker_app(settings, host, log_format), listener)
+            run(_create_worker_app(settings, host, log_format, mark_suspicious), listener)
         else:
             os.environ[metrics.MULTIPROCESS_DIR] = shared
-            config = _config(partial(_create_worker_app, settings, host, log_format), factory=True, workers=workers)
+            create = partial(_create_worker_app, settings, host, log_format, mark_suspicious)
+            config = _config(create, factory=True, workers=workers)
             # uvicorn's supervisor has no parameter for its workers' class.
             supervisor.Process = _Worker  # type: ignore[misc]
             _Workers(config, sockets=[listener]).run()
@@ -184,14 +192,16 @@ def run(app: FastAPI, listener: socket.socket) -> None:
         return
 
 
-def _create_worker_app(settings: Settings, host: str, log_format: log_setup.Form) -> FastAPI:
+def _create_worker_app(
+    settings: Settings, host: str, log_format: log_setup.Form, mark_suspicious: MarkSuspicious
+) -> FastAPI:
     """Return the app of one worker, in the worker's process."""
     from predictor.service.app import create_app
 
     log_setup.configure(log_format)
     if (parent := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_stop_with_parent, args=(parent,), daemon=True).start()
-    return create_app(settings, host=host)
+    return create_app(settings, host=host, mark_suspicious=mark_suspicious)
 
 
 def _stop_with_parent(parent: BaseProcess) -> None:

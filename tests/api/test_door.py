@@ -177,7 +177,14 @@ def test_a_write_names_who_wrote_in_the_same_segment(home: Settings, tmp_path: P
 def test_an_idempotency_key_is_its_callers_own(home: Settings, tmp_path: Path) -> None:
     settings = home.model_copy(update={"log_uri": str(tmp_path / "log")})
     first, second = (KeyStore(settings).create(name, Scope.write)[1] for name in ("one", "two"))
-    claim = {"model_id": "bert-base", "model_family": "bert", "hardware": "cpu", "backend": "x", "source_path": "r.csv"}
+    claim = {
+        "model_id": "bert-base",
+        "model_family": "bert",
+        "hardware": "cpu",
+        "backend": "x",
+        "latency_mean_ms": 6.2,
+        "source_path": "r.csv",
+    }
     with _asking(settings) as client:
 
         def post(secret: str, batch_size: int) -> Any:

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from accel_platform.events import Event, EventLog, Snapshot
 from accel_platform.events.audited import AuditedLog, AuditedWriter
-from accel_platform.events.types import MeasuredSeries, RegressionFound, WriteAudited
+from accel_platform.events.types import MeasuredSeries, RegressionFound, ResultRecorded, WriteAudited
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
+from migrations.suspicion.stated import mark_suspicious
 from predictor.service.app import create_app
 from predictor.service.background.intake import request_id, store_once
 from predictor.service.background.warehouse_updates import WarehouseUpdater
@@ -63,7 +64,7 @@ def client(settings: Settings) -> Iterator[TestClient]:
     # Nobody projects here: that it happens is tested in `test_following.py`, with a real child.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WarehouseUpdater, "request_update", lambda self: None)
-        with TestClient(create_app(settings)) as client:
+        with TestClient(create_app(settings, mark_suspicious=mark_suspicious)) as client:
             yield client
 
 
@@ -108,6 +109,8 @@ def test_a_claim_is_imported_and_says_where_it_comes_from(client: TestClient, lo
         ({"latency_min_ms": 9.0, "latency_max_ms": 7.0}, "1"),
         ({"status": "failed"}, "1"),
         ({"occurred_at": "2999-01-01T00:00:00Z"}, "1"),
+        ({"latency_mean_ms": None}, "1"),
+        ({"precision": "zz"}, "1"),
         ({"model_id": "a\0b"}, "body"),
         ({"environment": {"n": 10**400}}, "body"),
         ({"threads": 2**60}, "body"),
@@ -121,6 +124,40 @@ def test_one_bad_row_stores_nothing_and_is_named(
     assert answer.status_code == 422
     assert [error["field"] for error in answer.json()["errors"]] == [field]
     assert log.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"throughput_items_per_s": 5}, "throughput_contradiction"),
+        ({"latency_mean_ms": 1e-300, "latency_p50_ms": 5}, "mean_contradiction"),
+        ({"latency_mean_ms": None, "load_ms": 3.5}, "success_without_figures"),
+        ({"environment": {"mock": True}}, "simulation_label"),
+    ],
+)
+def test_a_stated_result_is_doubted_as_an_imported_one(
+    client: TestClient, log: EventLog, changes: dict[str, Any], rule: str
+) -> None:
+    before = log.snapshot()
+    answer = client.post("/results", json=[CLAIM, CLAIM | {"batch_size": 1, "latency_mean_ms": 2.3} | changes])
+    assert answer.status_code == 202
+    sound, doubted = _stored(log, before)
+    assert answer.json()["suspects"] == [str(doubted.event_id)]
+    assert sound.payload.provenance == "imported"  # type: ignore[attr-defined]
+    assert doubted.payload.provenance in ("suspect", "simulated")  # type: ignore[attr-defined]
+    assert [suspicion.rule for suspicion in doubted.payload.suspicions] == [rule]  # type: ignore[attr-defined]
+
+
+def test_a_stated_result_gets_the_names_of_an_imported_one(client: TestClient, log: EventLog) -> None:
+    before = log.snapshot()
+    names = {"model_id": "bert-base-uncased", "model_family": "vit", "precision": "FP16"}
+    assert client.post("/results", json=[CLAIM | names, CLAIM | {"precision": "q4_k_m"}]).status_code == 202
+    renamed, plain = (event.payload for event in _stored(log, before))
+    assert isinstance(renamed, ResultRecorded)
+    assert isinstance(plain, ResultRecorded)
+    assert (renamed.model_id, renamed.model_family, renamed.precision) == ("bert-base", "bert", "float16")
+    assert renamed.original == {"model": "bert-base-uncased", "family": "vit", "precision": "FP16"}
+    assert (plain.precision, plain.original) == ("q4_k_m", {})
 
 
 @pytest.mark.parametrize("text", [r'"\ud800"', "NaN", "1e999", "[" * 200 + "]" * 200])

@@ -10,10 +10,12 @@ from fastapi import APIRouter, Body, Header, Request, Response
 
 from accel_platform.events import Event
 from accel_platform.events.audited import AuditedLog
-from predictor.schemas.ingest import ClaimedResult, Claims, Posted, PostedEvents, unsupported_claims
+from accel_platform.events.types import ResultRecorded
+from predictor.schemas.ingest import ClaimedResult, Claims, Posted, PostedEvents, unsupported_claims, unusable_claims
 from predictor.service.background.intake import (
     SOURCE,
     InvalidItems,
+    MarkSuspicious,
     StoredResponse,
     request_id,
     require_data_rules,
@@ -37,7 +39,8 @@ LogFor = Callable[[Request], AuditedLog]
 """Return the log in the name of a request's caller."""
 
 
-def router(log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
+def router(log_for: LogFor, request_update: Callable[[], None], mark_suspicious: MarkSuspicious) -> APIRouter:
+    """Return the routes. `mark_suspicious` is passed in, because the predictor must not import the migrations."""
     routes = APIRouter(route_class=JsonOrNdjsonRoute)
     problems = problem_responses(400, 413, 415, 422, 503)
 
@@ -55,12 +58,15 @@ def router(log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
     ) -> StoredResponse:
         """Add one or more stated results; all are stored or none.
 
-        They are `imported` and count like those of an imported file. Measurements of a process of this platform, with
-        samples and verification, go to `/events`.
+        They are `imported` and count like those of an imported file: by the same rules contradictory ones are
+        `suspect` and count nowhere. Measurements of a process of this platform, with samples and verification, go to
+        `/events`.
         """
         items: Sequence[ClaimedResult] = claims if isinstance(claims, list) else [claims]
+        if errors := unusable_claims(items):
+            raise InvalidItems(errors)
         cause = request_id(request.url.path, items)
-        events = [_event(claim, cause) for claim in items]
+        events = mark_suspicious([_event(claim, cause) for claim in items])
         return _store(request, response, events, idempotency_key)
 
     @routes.post(
@@ -87,7 +93,7 @@ def router(log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
         events = [_event(item, cause, event_id=item.event_id) for item in items]
         return _store(request, response, events, idempotency_key)
 
-    def _store(request: Request, response: Response, events: list[Event], key: str | None) -> StoredResponse:
+    def _store(request: Request, response: Response, events: Sequence[Event], key: str | None) -> StoredResponse:
         require_data_rules(events)
         stored = store_once(log_for(request), events, key=key)
         request_update()
@@ -95,7 +101,12 @@ def router(log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"
         response.headers["Location"] = f"{request.url.path}/{ids[0]}"
-        return StoredResponse(event_ids=ids, segment=stored.segment)
+        suspects = [
+            event.event_id
+            for event in stored.events
+            if isinstance(event.payload, ResultRecorded) and event.payload.suspicions
+        ]
+        return StoredResponse(event_ids=ids, segment=stored.segment, suspects=suspects)
 
     return routes
 

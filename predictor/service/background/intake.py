@@ -6,7 +6,7 @@ All items of a request are stored or none; the error lists the reason for each i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -25,6 +25,8 @@ SOURCE = "api"
 _PREFIX = "api-"
 """Prefix of the names of segments stored for clients."""
 READABLE = "within seconds: GET /events/{event_id} answers 202 until the tables have followed; GET /progress tells"
+MarkSuspicious = Callable[[Sequence[Event]], Sequence[Event]]
+"""Return the events with the suspicions of their results, by the rules of imports."""
 ItemErrors = list[tuple[int, str]]
 
 
@@ -43,6 +45,9 @@ class StoredResponse(BaseModel):
 
     event_ids: list[UUID] = Field(description="In the order of the request.")
     segment: str = Field(description="The log's segment that holds them.")
+    suspects: list[UUID] = Field(
+        default=[], description="Results that count nowhere, because a rule doubts them: GET /results/{id} says why."
+    )
     readable: str = Field(default=READABLE, description="When what was stored can be read.")
 
 

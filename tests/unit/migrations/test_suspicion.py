@@ -352,6 +352,13 @@ class TestInvertedRanking:
         assert not any(found.values())
 
 
+@pytest.mark.parametrize(("mean_ms", "rules"), [(1e-300, {"mean_contradiction"}), (2.5, set()), (5.0, set())])
+def test_the_mean_is_half_the_median_or_more(mean_ms: float, rules: set[str]) -> None:
+    row = {"model_name": "gpt2", "hardware_type": "cpu", "batch_size": 8, "latency_p50_ms": 5.0}
+    (result,) = judged({**row, "average_latency_ms": mean_ms})
+    assert rules_of(result) == rules
+
+
 @pytest.mark.parametrize(("total_s", "rules"), [(152.8, {"total_time_contradiction"}), (15.4, set())])
 def test_total_time_must_agree_with_the_latency(total_s: float, rules: set[str]) -> None:
     row = {
