@@ -24,6 +24,7 @@ from accel_platform.events.log import SegmentSource
 from accel_platform.events.types import PAYLOADS, Event, ResultRecorded
 from accel_platform.hardware.catalog import NOISE, names_by_key
 from accel_platform.warehouse import layers
+from accel_platform.warehouse.interrupts import interruptible
 from accel_platform.warehouse.layers import DERIVED, PER_EVENT, Layer, Projection
 from accel_platform.warehouse.rules import broken_rules_sql
 
@@ -125,7 +126,7 @@ def _fill_layer(
     below: Projection | None,
     engine: SparkEngine | None,
 ) -> int:
-    with connect(path.parent) as con:
+    with connect(path.parent) as con, interruptible(con):
         con.execute("SET preserve_insertion_order = false")
         con.execute("SET arrow_lossless_conversion = true")  # UUIDs stay UUIDs on their way to Python
         try:

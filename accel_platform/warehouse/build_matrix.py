@@ -14,6 +14,7 @@ import duckdb
 
 from accel_platform.warehouse import layers
 from accel_platform.warehouse.build_layer import connect, table_sql
+from accel_platform.warehouse.interrupts import interruptible
 from accel_platform.warehouse.layers import Layer, Projection
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngin
     It is the one that the `engine` computed with the layer; DuckDB computes it where none did. `before` is a published
     projection of the same schema whose events are all in the staged one, None for none.
     """
-    with layers.translate_write_errors(staged.directory), connect(staged.directory) as con:
+    with layers.translate_write_errors(staged.directory), connect(staged.directory) as con, interruptible(con):
         *lower, newest = staged.layers
         names = [*layers.attach(con, staged.directory, tuple(lower)), "layer"]
         con.execute(f"ATTACH '{layers.escape_quotes(staged.directory / newest.file)}' AS layer")

@@ -11,6 +11,7 @@ import duckdb
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.table_io import files, kinds
+from accel_platform.warehouse.interrupts import interruptible
 from accel_platform.warehouse.layers import RENAMED, TABLES, escape_quotes, require_current
 
 _COPIED: dict[kinds.Kind, str] = {
@@ -39,7 +40,7 @@ def export_table(
     table = RENAMED.get(table, table)
     if table not in TABLES:
         raise InvalidInput(f"There is no table {table!r}. Tables: {', '.join(TABLES)}.")
-    with require_current(settings).open() as con:
+    with require_current(settings).open() as con, interruptible(con):
         rows = f"SELECT r.* FROM {table} AS r WHERE {condition}"
         try:
             con.execute(f"{rows} LIMIT 0", values or {})

@@ -19,6 +19,7 @@ from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Settings, SnapshotSettings
 from accel_platform.warehouse import build_layer, build_matrix, spark_engine
+from accel_platform.warehouse.interrupts import interruptible
 from accel_platform.warehouse.layers import (
     Layer,
     Projection,
@@ -234,7 +235,7 @@ def audit_projection(
         for name in new or [f"layer_{len(projection.layers) - 1}"]
     )
     rows = f"SELECT {{}} FROM results {f'WHERE event_id IN ({spoken_of})' if known else ''}"
-    with projection.open() as con:
+    with projection.open() as con, interruptible(con):
         if not by_expectations:
             return audit(con, rows.format("*"))
         # As text: pandas takes minutes to find doubles among a million UUID objects, and half a second among strings.

@@ -11,6 +11,7 @@ import duckdb
 
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.settings import Settings
+from accel_platform.warehouse.interrupts import interruptible
 from accel_platform.warehouse.layers import Projection, WarehouseDamaged, read_error, require_current
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Reader:
     def rows_with_snapshot(self, sql: str, parameters: Parameters = ()) -> tuple[list[dict[str, Any]], str]:
         """Return the rows as `rows` does, and the id of the snapshot they were read at."""
         projection, connection = self._newest()
-        with connection.cursor() as cursor, _translate_errors(projection):
+        with connection.cursor() as cursor, _translate_errors(projection), interruptible(cursor):
             _require_select(cursor, sql)
             cursor.execute(sql, parameters or None)
             names = [column[0] for column in cursor.description or ()]
@@ -69,7 +70,7 @@ class Reader:
     def arrow(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """Return the rows of one SELECT as an Arrow table. Raises InvalidInput as `rows` does."""
         projection, connection = self._newest()
-        with connection.cursor() as cursor, _translate_errors(projection):
+        with connection.cursor() as cursor, _translate_errors(projection), interruptible(cursor):
             _require_select(cursor, sql)
             return cursor.sql(sql, params=parameters or None).to_arrow_table()
 

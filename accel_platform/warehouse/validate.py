@@ -22,6 +22,7 @@ from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.settings import Settings
 from accel_platform.warehouse import build_layer, publish
 from accel_platform.warehouse.disk_use import find_leftovers, remove_leftovers
+from accel_platform.warehouse.interrupts import interruptible
 from accel_platform.warehouse.layers import PER_EVENT, TABLES, Projection, WarehouseDamaged, current, read_error
 from accel_platform.warehouse.rules import RULES
 
@@ -126,7 +127,7 @@ def _look(settings: Settings, describe: Describe) -> Validation:
             if snapshot.segments:
                 findings.append(Finding("tables_missing", 1, "there are events and no tables", "rebuild"))
             return Validation(None, (), tuple(findings))
-        with projection.open() as con:
+        with projection.open() as con, interruptible(con):
             _read_all(con, projection.directory)
             if readable:
                 findings += _against_log(con, projection, log, snapshot)
