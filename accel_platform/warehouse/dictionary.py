@@ -27,11 +27,16 @@ def table_meanings() -> dict[str, str]:
     return dict(_dictionary()["tables"])
 
 
+def column_meanings(table: str = "") -> dict[str, str]:
+    """Return the meaning of each column name, as the table has it where it is a table's name."""
+    known = _dictionary()
+    return dict(known["columns"] | known["in"].get(table, {}))
+
+
 def table_columns(reader: Reader, table: str) -> list[Column]:
     """Return the columns of a public table in order. Raises KeyError for a column without a meaning, and WarehouseEmpty
     before the first publish."""
-    known = _dictionary()
-    meanings = known["columns"] | known["in"].get(table, {})
+    meanings = column_meanings(table)
     described = reader.rows(f'DESCRIBE "{table}"')
     return [Column(row["column_name"], row["column_type"], meanings[row["column_name"]]) for row in described]
 

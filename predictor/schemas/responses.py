@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,10 +29,10 @@ class Interval(_Value):
     Limits are null where one claimed figure is all there is; `level` is null where the limits are bounds, not a share.
     """
 
-    p50: float
-    low: float | None = None
-    high: float | None = None
-    level: float | None = None
+    p50: float = Field(description="The figure itself: the median.")
+    low: float | None = Field(default=None, description="Lower limit.")
+    high: float | None = Field(default=None, description="Upper limit.")
+    level: float | None = Field(default=None, description="Share of single batches, or of unseen cells, in the limits.")
 
     @property
     def high_over_low(self) -> float:
@@ -123,7 +123,7 @@ class Figures(_Value):
     why: list[str] = Field(
         default=[], description="Runs and spread, or the strongest contributions to the prediction first."
     )
-    compatibility: Compatibility
+    compatibility: Compatibility = Field(description="Cell of the matrix.")
 
 
 class Recommendation(Figures):
@@ -147,30 +147,36 @@ class Excluded(_Value):
     suggestion: str
 
 
+_Model = Annotated[str, Field(description="Name of the resolved model; a generated name for a config or figures.")]
+_Warnings = Annotated[list[str], Field(description="What to know before the figures are used.")]
+_SnapshotId = Annotated[str, Field(description="Snapshot of the log that answered.")]
+_PredictorId = Annotated[str | None, Field(description="Predictor in service; null before the first training.")]
+
+
 class Answer(_Value):
     """Ranked ways to run a model, and what was left out."""
 
-    model: str = Field(description="Name of the resolved model; a generated name for a config or figures.")
+    model: _Model
     batch_size: int
     sequence_length: int | None
     output_tokens: int | None = Field(description="Generated tokens per item; null except in generation.")
-    recommendations: list[Recommendation]
-    excluded: list[Excluded]
-    warnings: list[str]
-    snapshot_id: str
-    predictor_id: str | None
+    recommendations: list[Recommendation] = Field(description="Best first.")
+    excluded: list[Excluded] = Field(description="What was left out, with the reason.")
+    warnings: _Warnings
+    snapshot_id: _SnapshotId
+    predictor_id: _PredictorId
 
 
 class PredictAnswer(Figures):
     """One cell."""
 
-    model: str
+    model: _Model
     batch_size: int
     sequence_length: int | None
     output_tokens: int | None = Field(description="Generated tokens per item; null except in generation.")
-    warnings: list[str]
-    snapshot_id: str
-    predictor_id: str | None
+    warnings: _Warnings
+    snapshot_id: _SnapshotId
+    predictor_id: _PredictorId
 
 
 class Unanswered(_Value):
@@ -186,5 +192,5 @@ class BatchAnswer(_Value):
     """One answer per query, in order."""
 
     answers: list[PredictAnswer | Unanswered]
-    snapshot_id: str
-    predictor_id: str | None
+    snapshot_id: _SnapshotId
+    predictor_id: _PredictorId

@@ -49,7 +49,7 @@ from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor.service.dashboard import routes as pages
 from predictor.service.dashboard.errors import problem_page
 from predictor.service.http import problems
-from predictor.service.http.openapi import simplify_nullable
+from predictor.service.http.openapi import describe_fields, simplify_nullable
 from predictor.service.middleware import metrics
 from predictor.service.middleware.identity import audited_log_for
 
@@ -102,7 +102,7 @@ def create_app(
     pages.install(app, advisor, settings, past_tables, lookup, updater.request_update)
 
     build_openapi = app.openapi
-    app.openapi = cache(lambda: simplify_nullable(build_openapi()))  # type: ignore[method-assign]  # as FastAPI says to extend it
+    app.openapi = cache(lambda: simplify_nullable(describe_fields(build_openapi())))  # type: ignore[method-assign]  # as FastAPI says to extend it
 
     @app.get("/", include_in_schema=False, response_model=None)
     def index(request: Request) -> dict[str, Any] | Response:

@@ -340,6 +340,25 @@ def test_the_documentation_needs_no_network(client: TestClient) -> None:
     assert set(client.get("/").json()["open"]) == {"GET", "POST"}
 
 
+def test_fields_say_what_they_mean(client: TestClient) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    rows = (
+        "Result",
+        "MatrixCell",
+        "Regression",
+        "Device",
+        "Run",
+        "Verification",
+        "Interval",
+        "Answer",
+        "PredictAnswer",
+    )
+    silent = [f"{name}.{field}" for name in rows for field, about in schemas[name]["properties"].items()
+              if "description" not in about]  # fmt: skip
+    assert silent == []
+    assert "of the shape shown" in schemas["MatrixCell"]["properties"]["batch_size"]["description"]
+
+
 def test_a_bug_is_a_problem_without_its_insides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:1]))
     app = create_app(settings)

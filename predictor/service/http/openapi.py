@@ -1,8 +1,31 @@
-"""Simplification of the OpenAPI document that pydantic generates, for client generators."""
+"""Improvement of the OpenAPI document that pydantic generates: simple types for generators, described fields."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from accel_platform.warehouse.dictionary import column_meanings
+
+_TABLES = {
+    "BenchmarkRequest": "requests",
+    "Coverage": "coverage",
+    "MatrixCell": "compat_matrix",
+    "Regression": "regressions",
+    "Result": "results",
+    "ResultSuspicion": "suspicions",
+    "Run": "runs",
+}
+"""Tables whose rows are of these schemas, where a column's meaning depends on the table."""
+
+
+def describe_fields(document: dict[str, Any]) -> dict[str, Any]:
+    """Give each field without a description that of the column of its name, from the data dictionary."""
+    for name, schema in document["components"]["schemas"].items():
+        meanings = column_meanings(_TABLES.get(name, ""))
+        for field, about in schema.get("properties", {}).items():
+            if "description" not in about and field in meanings:
+                about["description"] = meanings[field]
+    return document
 
 
 def simplify_nullable(schema: Any) -> Any:
