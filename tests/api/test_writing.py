@@ -260,6 +260,23 @@ def test_a_benchmark_is_asked_for_followed_and_taken_back(client: TestClient) ->
     assert client.post("/benchmarks", json=files).status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("hardware", "message"),
+    [
+        ({"hardware_types": ["cpu", "nope"]}, "hardware_types.1: No hardware is called 'nope'. Known: cpu, cuda,"),
+        ({"hardware_types": ["hailo"]}, "hardware_types.0: No hardware is called 'hailo'. Known: cpu, cuda,"),
+        ({"hardware_types": ["cudda"]}, "hardware_types.0: No hardware is called 'cudda'. Did you mean cuda? See"),
+        ({"hardware_types": ["cpu:gpu"]}, "hardware_types.0: No hardware is called 'cpu:gpu'. This runtime takes cpu"),
+        ({"hardware": ["cpu"]}, "body: no field is called 'hardware' here: write hardware_types"),
+    ],
+)
+def test_a_hardware_that_there_is_not_is_named(client: TestClient, hardware: dict[str, Any], message: str) -> None:
+    answer = client.post("/benchmarks", json={"models": ["bert-tiny"]} | hardware)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith(message)
+    assert "^" not in answer.text
+
+
 def test_of_accepting_and_rejecting_the_last_word_counts(client: TestClient, settings: Settings, log: EventLog) -> None:
     series = MeasuredSeries(model_id="bert-base", hardware="cpu", device_id="d", fingerprint="f", mode="inference",
                             precision="float32", batch_size=1)  # fmt: skip

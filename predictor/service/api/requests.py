@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
-from accel_platform.backends.registry import RUNTIMES
+from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
 from accel_platform.bench.requests.lifecycle import REQUEST_PREFIX, State, build_request_events, close
 from accel_platform.bench.requests.lifecycle import Request as QueuedRequest
-from accel_platform.errors import Conflict, NotFound
+from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events.types import Mode
 from predictor.schemas.queries import PageQuery
 from predictor.service.api.ingest import Key, LogFor
@@ -30,7 +31,19 @@ _HARDWARE = "^({})$".format(
     "|".join(f"{name}(:({runtime.choices}))?" if runtime.choices else name for name, runtime in RUNTIMES.items())
 )
 
-HardwareName = Annotated[str, Field(pattern=_HARDWARE)]
+
+def _resolve_hardware(name: str) -> str:
+    """Return the platform's spelling of a hardware name. Raises PydanticCustomError with the closest names."""
+    try:
+        return runtime_for(name).name
+    except InvalidInput as error:
+        raise PydanticCustomError("hardware", "{message}", {"message": str(error)}) from error
+
+
+# The pattern is only documented, because its own error would show it in place of the closest names.
+HardwareName = Annotated[
+    str, AfterValidator(_resolve_hardware), WithJsonSchema({"type": "string", "pattern": _HARDWARE})
+]
 
 
 class Benchmark(BaseModel):
@@ -61,6 +74,14 @@ class Benchmark(BaseModel):
     priority: int = Field(default=0, ge=-1000, le=1000, description="Higher goes first.")
     max_runtime_s: float | None = Field(default=None, gt=0, le=604_800, description="A run that takes longer is ended.")
     host: Name | None = Field(default=None, description="The only host that may take it, by its name in claims.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_as_in_a_suite(cls, value: Any) -> Any:
+        """Say what the key of a query is called here."""
+        if isinstance(value, dict) and "hardware" in value:
+            raise PydanticCustomError("extra_forbidden", "no field is called 'hardware' here: write hardware_types")
+        return value
 
 
 class BenchmarkRequest(BaseModel):

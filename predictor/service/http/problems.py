@@ -123,9 +123,8 @@ async def _validation_error(request: Request, error: Exception) -> Response:
         for e in error.errors()
     ]
     detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors)
-    return _problem_document(
-        request, 422, "invalid-input", "The input cannot be used", f"{detail}. See /docs for the schema.", errors=errors
-    )
+    detail += " See /docs for the schema." if detail.endswith((".", "?")) else ". See /docs for the schema."
+    return _problem_document(request, 422, "invalid-input", "The input cannot be used", detail, errors=errors)
 
 
 def _is_no_json(error: dict[str, Any]) -> bool:
