@@ -18,9 +18,10 @@ EVIDENCE_LIMIT = 20
 # A cell's figure is the median over its results; low and high are the extremes over them. Results that other processes
 # disturbed take part only where there are no others. The standard deviation is the median of those of the samples
 # within a result. Runtime versions may differ between the results of a cell: `fingerprints` counts them.
+# The order is total and no value is arbitrary, because equal data must give equal charts and reports.
 _CELLS = """
-SELECT r.model_id, any_value(r.model_family) AS model_family, r.hardware, r.choice, r.device_id,
-    any_value(r.device_name) AS device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,
+SELECT r.model_id, min(r.model_family) AS model_family, r.hardware, r.choice, r.device_id,
+    min(r.device_name) AS device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,
     r.processes, r.provenance, r.verified, count(*) AS results, count(DISTINCT r.run_id) AS runs,
     count(DISTINCT r.fingerprint) AS fingerprints, sum(r.samples)::BIGINT AS samples, bool_or(r.noisy) AS noisy,
     bool_and(r.disturbed IS TRUE) AS disturbed, bool_and(starts_with(r.source, '{published}')) AS published,
@@ -47,12 +48,12 @@ FROM (
 GROUP BY r.model_id, r.hardware, r.choice, r.device_id, r.mode, r.precision, r.batch_size, r.sequence_length,
     r.image_size, r.processes, r.provenance, r.verified
 ORDER BY r.model_id, r.hardware, device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,
-    r.provenance
+    r.provenance, r.choice, r.device_id, r.processes, r.verified
 """
 
 
 def read_cells(reader: Reader, selection: Selection, *, evidence: bool = True) -> list[dict[str, Any]]:
-    """Return one row per selected cell, ordered by model, hardware and shape; figures are medians of results.
+    """Return one row per selected cell, in a fixed order by model, hardware and shape; figures are medians of results.
 
     `verified` is None where outputs were never compared, as with imports. `published` cells are of knowledge packs
     alone. Without `evidence`, the columns `evidence` and `newest_at`, which take long to read, are None. Raises
@@ -84,4 +85,5 @@ def group_comparable(cells: Sequence[Row]) -> list[list[Row]]:
 def _order(group: Sequence[Row]) -> tuple[Any, ...]:
     places = len({(cell["hardware"], cell["choice"], cell["device_id"]) for cell in group})
     first = group[0]
-    return -places, -len(group), first["batch_size"] or 0, first["sequence_length"] or 0, str(first["model_id"])
+    sizes = (first[name] or 0 for name in ("batch_size", "sequence_length", "image_size", "processes"))
+    return -places, -len(group), *sizes, str(first["model_id"]), str(first["mode"])

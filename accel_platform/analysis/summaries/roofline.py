@@ -73,7 +73,7 @@ def roofline_limits(work: ItemWork, precision: str | None, batch_size: int, spec
 _DEVICES = """
 SELECT device_id, hardware, cores, clock_max_mhz, vector_bits, memory_mib FROM devices
 WHERE available AND device_id IS NOT NULL
-ORDER BY observed_at
+ORDER BY observed_at, host_id
 """
 _MODELS = """
 SELECT model_id, parameters, flops_per_item, activation_bytes_per_item FROM models

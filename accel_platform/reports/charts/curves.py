@@ -22,6 +22,7 @@ from accel_platform.reports.charts.parts import (
     figure_with_spread,
     group_rows,
     grouping_key,
+    in_fixed_order,
     label,
     mark_row,
     panel_title,
@@ -44,11 +45,12 @@ _SAID = {
 def curves(cells: Rows, figure: str, about: Sequence[str], *, all_of_them: bool = False) -> alt.ConcatChart:
     """Return curves of a figure (latency, throughput or memory) against batch size.
 
-    `all_of_them` draws every panel and line, with repeated colors. Raises NothingToDraw.
+    `all_of_them` draws every panel and line, with repeated colors. Otherwise the lines of most sizes are drawn, of
+    equally many those of the lowest latency. Raises NothingToDraw.
     """
     title, axis, unit = _SAID[figure]
     field = FIGURES[figure][0]
-    known = [c for c in cells if c["batch_size"] and c[field]]
+    known = [c for c in in_fixed_order(cells) if c["batch_size"] and c[field]]
     require(known, f"No cell with a {figure} and a batch size.")
     places = group_rows(known, lambda cell: grouping_key(cell, _LINE))
     most = sorted(places.values(), key=lambda line: -_sizes(line))[: None if all_of_them else LINES]

@@ -22,6 +22,7 @@ from accel_platform.reports.charts.parts import (
     figure_with_spread,
     group_rows,
     grouping_key,
+    in_fixed_order,
     label,
     mark_row,
     panel_title,
@@ -47,7 +48,7 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     Each family is shown by one model at one shape, the one that most devices ran. What was measured comes before what
     others state. The color compares a cell with the best shown in its row. Raises NothingToDraw.
     """
-    known = [c for c in cells if c["latency_ms"] and c["batch_size"]]
+    known = [c for c in in_fixed_order(cells) if c["latency_ms"] and c["batch_size"]]
     require(known, "No cell with a latency and a batch size.")
     where = (*PLACE, "provenance")
     panels = group_rows(known, lambda cell: (cell["model_family"], *grouping_key(cell, ("model_id", *SHAPE))))
@@ -133,7 +134,7 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
 
     Rows are those of `analysis.summaries.roofline.Rooflines.rows`. Raises NothingToDraw.
     """
-    known = [row for row in rows if row["achieved_flops_per_s"]]
+    known = [row for row in in_fixed_order(rows) if row["achieved_flops_per_s"]]
     reasons = sorted({row["unavailable"] for row in rows if row["unavailable"]})
     require(
         known,
@@ -227,6 +228,7 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     NothingToDraw.
     """
     require(rows, "Nothing was held out of a predictor: `accel train` needs more measured cells.")
+    rows = in_fixed_order(rows, "measured_ms")
     every = group_rows(rows, lambda row: (row["mode"], row["lacking"]))
     panels = dict(sorted(every.items(), key=lambda item: -len(item[1]))[:_SCATTERED])
     devices = sorted(group_rows(rows, lambda row: row["device_name"]).items(), key=lambda item: -len(item[1]))[:LINES]

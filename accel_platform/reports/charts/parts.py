@@ -29,6 +29,10 @@ FIGURES = {
     "memory": ("memory_peak_mib", "memory_peak_low_mib", "memory_peak_mib"),
 }
 """Per figure: the fields of its value, minimum and maximum over a cell's results."""
+_IDENTITY = (
+    "model_id", *PLACE, "choice", "device_id", *SHAPE, "provenance", "verified", "baseline", "baseline_device_id",
+    "lacking", "predicted_ms",
+)  # fmt: skip
 _TITLE_CHARACTERS, _NAME_CHARACTERS = 52, 40
 
 
@@ -44,6 +48,15 @@ def require(rows: Sequence[T], lacking: str) -> Sequence[T]:
             "`accel migrate PATH` imports."
         )
     return rows
+
+
+def in_fixed_order(rows: Rows, first: str = "latency_ms") -> list[Row]:
+    """Return the rows in the order of one field, the least first and unknown last, then of what identifies them.
+
+    A chart takes its rows in this order, because those before others win where not all can be shown. So equal rows
+    make equal charts, in whichever order they come.
+    """
+    return sorted(rows, key=lambda row: (row[first] is None, row[first] or 0, *(str(row.get(f)) for f in _IDENTITY)))
 
 
 def field_text(field: str, value: Any) -> str | None:

@@ -21,6 +21,7 @@ from accel_platform.reports.charts.parts import (
     figure_with_spread,
     group_rows,
     grouping_key,
+    in_fixed_order,
     label,
     mark_row,
     panel_title,
@@ -43,7 +44,7 @@ _WHERE = (*PLACE, "precision", "provenance")
 
 def hardware(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     """Return latency of one model at one shape on all its hardware. Raises NothingToDraw."""
-    known = require([c for c in cells if c["latency_ms"]], "No cell with a latency.")
+    known = require([c for c in in_fixed_order(cells) if c["latency_ms"]], "No cell with a latency.")
     chosen, of = _one_shape_each(known)
     titled = differing_fields([panel[0] for panel in chosen], _WITHIN[1:])
     return _side_by_side(
@@ -58,7 +59,7 @@ def hardware(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
 def family(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     """Return latency of a family's models at one shape on one device. Raises NothingToDraw."""
     within = ("model_family", *_WHERE, *_WITHIN[1:])
-    panels = group_rows([c for c in cells if c["latency_ms"]], lambda cell: grouping_key(cell, within))
+    panels = group_rows([c for c in in_fixed_order(cells) if c["latency_ms"]], lambda cell: grouping_key(cell, within))
     several = [panel for name, panel in panels.items() if len(panel) > 1 and name[0] != "unknown"]
     require(several, "No two models of one family were run at the same shape on the same device.")
     best: dict[str, list[Row]] = {}
@@ -81,7 +82,7 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
     Rows are those of `analysis.summaries.speedup`. Raises NothingToDraw.
     """
     require(pairs, "No cell was run both on `cpu` and on other hardware, alike in shape, precision and provenance.")
-    chosen, of = _one_shape_each(pairs)
+    chosen, of = _one_shape_each(in_fixed_order(pairs))
     titled = differing_fields([panel[0] for panel in chosen], _WITHIN[1:])
     parts, marks = [], []
     for panel in chosen:
@@ -146,7 +147,7 @@ def efficiency(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         ("items_per_j", "items per joule (items/J)", "items/J"),
         ("items_per_usd", "items per dollar of rent (items/USD)", "items/USD"),
     ):
-        known = [row for row in rows if row[measure]]
+        known = [row for row in in_fixed_order(rows) if row[measure]]
         chosen, _ = _one_shape_each(known) if known else ([], 0)
         for panel in chosen[: _PANELS // 2]:
             fields = [*(differing_fields(panel, _WHERE) or ["hardware"]), "how" if measure == "items_per_j" else "rent"]
@@ -186,7 +187,7 @@ def category(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
 
     Raises NothingToDraw.
     """
-    known = [c for c in cells if c["throughput_items_per_s"] and c.get("modality")]
+    known = [c for c in in_fixed_order(cells) if c["throughput_items_per_s"] and c.get("modality")]
     require(known, "No cell with a throughput is of a model whose category is known.")
     within = (*_WHERE, "mode", "batch_size", "processes")
     panels = sorted(group_rows(known, lambda cell: grouping_key(cell, within)).values(), key=_categories)

@@ -37,7 +37,8 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     Rows are those of `trend_rows`. Raises NothingToDraw.
     """
     require(rows, "No cell has three dated results under one fingerprint.")
-    series = sorted(group_rows(rows, lambda row: row["series"]).values(), key=lambda s: (-len(_shifts(s)), -len(s)))
+    ordered = sorted(rows, key=lambda row: (row["series"], row["order"]))
+    series = sorted(group_rows(ordered, lambda row: row["series"]).values(), key=lambda s: (-len(_shifts(s)), -len(s)))
     chosen = series[:_PANELS]
     titled = differing_fields([points[0] for points in chosen], ("hardware", "device_name", *SHAPE)) or ["hardware"]
     parts = []
@@ -112,7 +113,8 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     Rows are those of `analysis.summaries.scatter`. Raises NothingToDraw.
     """
     require(rows, "No result with raw samples.")
-    cells = list(group_rows(rows, lambda row: row["cell"]).values())
+    newest_first = sorted(rows, key=lambda row: row["result_id"], reverse=True)
+    cells = list(group_rows(sorted(newest_first, key=lambda row: row["cell"]), lambda row: row["cell"]).values())
     chosen = cells[:_PANELS]
     parts = []
     names = ["steady", "noisy"]

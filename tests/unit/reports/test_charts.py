@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel_platform.analysis.query.cells import group_comparable
+from accel_platform.analysis.query.cells import group_comparable, read_cells
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.summaries.efficiency import efficiencies
 from accel_platform.analysis.summaries.speedup import speedups
@@ -104,6 +105,97 @@ def test_every_chart_is_of_the_schema_and_says_what_it_rests_on_or_why_it_is_not
     assert all("run" in tip and ("measured" in tip or "imported" in tip) for tip in told)
     axes = re.findall(r'"title": "([^"]*\([^"]*\))"', json.dumps(spec))
     assert axes or name == "heatmap", "a unit on an axis"
+
+
+def _competing() -> list[dict[str, Any]]:
+    """Rows with the fields that any chart reads, of more lines, places and models than any of them shows."""
+    places = [(f"device-{number}", hardware) for number in range(9) for hardware in ("cpu", "cuda", "openvino")]
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    return [
+        {
+            **cell(
+                model_id=f"model-{model}",
+                model_family=f"family-{model % 9}",
+                hardware=hardware,
+                device_id=device,
+                device_name=f"Name of {device}",
+                batch_size=batch,
+                latency_ms=1.0 + (number * 7 + model * 3 + batch) % 5,
+                modality=("text", "vision")[model % 2],
+                checked=None,
+                occurred_at=at,
+            ),
+            "speedup": 2.0,
+            "speedup_low": None,
+            "speedup_high": None,
+            "spread": "spread unknown",
+            "baseline": "cpu on the same device",
+            "baseline_device_id": device,
+            "items_per_j": 3.0,
+            "items_per_usd": 4.0,
+            **{f"{figure}_{limit}": None for figure in ("items_per_j", "items_per_usd") for limit in ("low", "high")},
+            "how": "counted",
+            "rent": "1 USD/h",
+            "rent_source": "a price list",
+            "achieved_flops_per_s": 1e12,
+            "intensity_flops_per_byte": 30.0,
+            "peak_flops_per_s": None,
+            "bandwidth_bytes_per_s": None,
+            "share": None,
+            "unavailable": f"no peak rate of {device} is published",
+            "lacking": f"lack {number % 8}",
+            "predicted_ms": 2.0 + number,
+            "measured_ms": 2.0,
+            "series": number,
+            "order": model + 20 * batch,
+            "cell": number,
+            "cells": len(places),
+            "result_id": f"{model:04}-{batch}",
+            "run_id": f"run-{model}",
+            "commit": None,
+            "median_ms": 2.0,
+            "low_ms": None,
+            "high_ms": None,
+            "q25_ms": 1.0,
+            "q75_ms": 3.0,
+            "level_ms": 2.0,
+            "shift_percent": None,
+            "shift_p": None,
+            "samples_ms": [1.0, 2.0, 3.0],
+        }
+        for number, (device, hardware) in enumerate(places)
+        for model in range(10)
+        for batch in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_equal_rows_make_equal_charts_in_whichever_order_they_come(name: str) -> None:
+    rows = _competing()
+    drawn = {json.dumps(specification(CHARTS[name].draw(rows, [])))}
+    for seed in range(3):
+        random.Random(seed).shuffle(rows)
+        drawn.add(json.dumps(specification(CHARTS[name].draw(rows, []))))
+    assert len(drawn) == 1
+
+
+def test_of_lines_that_compete_the_fastest_are_drawn() -> None:
+    rows = [cell(device_id=f"cpu-{n}", device_name=f"CPU {n}", latency_ms=float(n)) for n in range(20, 0, -1)]
+    lines = {row["line"] for row in marks(curves.curves(rows, "latency", [])) if "line" in row}
+    assert lines == {f"CPU {n}" for n in range(1, len(PALETTE) + 1)}
+
+
+def test_cells_come_in_one_order_and_name_what_is_the_same_every_time(tmp_path: Path) -> None:
+    events = [
+        result(MODELS[0], hardware, 1, device=CPU, device_id=f"cpu-{number}", provenance=provenance)
+        for number in range(12)
+        for hardware in ("cpu", "openvino")
+        for provenance in ("measured", "imported")
+    ]
+    shared = Reader(world(tmp_path, [described(MODELS[0]), *events]))
+    cells = read_cells(shared, Selection(), evidence=False)
+    places = [(row["hardware"], row["provenance"], row["device_id"]) for row in cells]
+    assert places == sorted(places)
 
 
 def test_what_takes_a_file_apart_is_written_otherwise(tmp_path: Path) -> None:
