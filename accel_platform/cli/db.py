@@ -37,7 +37,7 @@ from accel_platform.cli.output import (
 
 if TYPE_CHECKING:
     from accel_platform.events.types import ModelDescribed
-    from accel_platform.warehouse.validate import Describe, Validation
+    from accel_platform.warehouse.validate import Describe, Finding, Validation
 
 Engine = Literal["duckdb", "spark"]
 
@@ -264,7 +264,10 @@ def validate(
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Check all data rules, the tables against the log, and all references. Exits 1 if anything is wrong."""
+    """Check all data rules, the tables against the log, and all references. Exits 1 if anything is wrong.
+
+    A note names what --fix improves although nothing is wrong.
+    """
     from dataclasses import asdict
 
     from accel_platform.errors import AccelError, InvalidInput
@@ -308,9 +311,16 @@ def _print_validation(found: Validation) -> None:
         note(f"Repaired: {done}.")
     if found.findings:
         typer.echo()
-        print_table([{"wrong": f.name, "count": f.count, "repair": f.repair, "what": f.what} for f in found.findings])
-    else:
+        print_table([_finding_row("wrong", finding) for finding in found.findings])
+    if found.notes:
+        typer.echo()
+        print_table([_finding_row("note", finding) for finding in found.notes])
+    if not found.findings:
         say("Everything is as it should be; rows set aside are in the table `quarantine`, with the rule's name.")
+
+
+def _finding_row(kind: Literal["wrong", "note"], finding: Finding) -> dict[str, Any]:
+    return {kind: finding.name, "count": finding.count, "repair": finding.repair, "what": finding.what}
 
 
 def _summarize_origins(origins: dict[str, int]) -> str | None:

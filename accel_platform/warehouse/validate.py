@@ -7,7 +7,7 @@ writers. Imported claims are never changed, and acknowledged events are never re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,10 @@ ORDER BY ALL
 """
 # What only knowledge packs name is found in the catalog when it is asked for.
 _UNDESCRIBED = f"""
-SELECT model_id FROM models
-WHERE architecture IS NULL
-    AND model_id IN (SELECT model_id FROM results WHERE NOT starts_with(coalesce(source, ''), '{SOURCE_PREFIX}'))
+SELECT model_id, bool_or(r.provenance IN ('measured', 'emulated')) AS measured
+FROM models JOIN results AS r USING (model_id)
+WHERE architecture IS NULL AND NOT starts_with(coalesce(r.source, ''), '{SOURCE_PREFIX}')
+GROUP BY model_id
 ORDER BY model_id
 """
 
@@ -78,7 +79,7 @@ class RuleVerdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem of log or tables. `repair` is the one safe repair, None if there is none."""
+    """A problem of log or tables, or a note on them. `repair` is the one safe repair, None if there is none."""
 
     name: str
     count: int
@@ -88,12 +89,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Validation:
-    """Findings that remain after the repairs made."""
+    """Findings and notes that remain after the repairs made."""
 
     snapshot_id: str | None
     rules: tuple[RuleVerdict, ...]
     findings: tuple[Finding, ...]
+    """What is wrong."""
     repaired: tuple[str, ...] = ()
+    notes: tuple[Finding, ...] = ()
+    """Normal states that a repair improves."""
 
 
 def validate(
@@ -105,11 +109,10 @@ def validate(
     cannot be listed or written.
     """
     found = _look(settings, describe)
-    if not fix or not any(finding.repair or copy for finding in found.findings):
+    if not fix or not any(finding.repair or copy for finding in (*found.findings, *found.notes)):
         return found
     done = tuple(_repair(settings, describe, found.findings, copy))
-    after = _look(settings, describe)
-    return Validation(after.snapshot_id, after.rules, after.findings, done)
+    return replace(_look(settings, describe), repaired=done)
 
 
 _LOG_INCOMPLETE = frozenset({"segments_damaged", "segments_unreadable", "segments_gone"})
@@ -131,7 +134,10 @@ def _look(settings: Settings, describe: Describe) -> Validation:
             _read_all(con, projection.directory)
             if readable:
                 findings += _against_log(con, projection, log, snapshot)
-            findings += _references(con, describe)
+            findings += _references(con)
+            # A run describes its models before it measures them. Imports name models without describing them.
+            findings += _undescribed_models(con, describe, measured=True)
+            notes = tuple(_undescribed_models(con, describe, measured=False))
             set_aside = con.execute(_SET_ASIDE).fetchall()
         verdicts = _verdicts(projection, set_aside)
     except WarehouseDamaged as damage:
@@ -141,7 +147,7 @@ def _look(settings: Settings, describe: Describe) -> Validation:
     if in_service:
         rules = ", ".join(verdict.rule for verdict in verdicts if verdict.in_service)
         findings.append(Finding("rules_broken", in_service, f"rows in service break {rules}", "rebuild"))
-    return Validation(projection.snapshot_id, verdicts, tuple(findings))
+    return Validation(projection.snapshot_id, verdicts, tuple(findings), notes=notes)
 
 
 def _of_log(log: EventLog, snapshot: Snapshot) -> Iterator[Finding]:
@@ -229,7 +235,7 @@ def _against_log(
         yield Finding("tables_differ", different + abs(results - rows), what, "rebuild")
 
 
-def _references(con: duckdb.DuckDBPyConnection, describe: Describe) -> Iterator[Finding]:
+def _references(con: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
     for name, sql, what in (
         ("ledger_miscounts", _MISCOUNTED, "documents whose results are not as many as the ledger says"),
         ("doubts_of_no_result", _OF_NO_RESULT, "suspicions or suspicion_overrides of results that are not there"),
@@ -237,14 +243,15 @@ def _references(con: duckdb.DuckDBPyConnection, describe: Describe) -> Iterator[
         examples = [row[0] for row in con.execute(sql).fetchall()]
         if examples:
             yield Finding(name, len(examples), f"{what}: {summarize(examples, _EXAMPLES)}")
-    models = [row[0] for row in con.execute(_UNDESCRIBED).fetchall() if describe(row[0]) is not None]
+
+
+def _undescribed_models(con: duckdb.DuckDBPyConnection, describe: Describe, *, measured: bool) -> Iterator[Finding]:
+    """Yield a finding of the known models without a description: those measured here, or those only imports name."""
+    found = con.execute(_UNDESCRIBED).fetchall()
+    models = [model for model, own in found if own == measured and describe(model) is not None]
     if models:
-        yield Finding(
-            "models_undescribed",
-            len(models),
-            f"known models without a description: {summarize(models, _EXAMPLES)}",
-            "describe",
-        )
+        what = f"known models without a description: {summarize(models, _EXAMPLES)}"
+        yield Finding("models_undescribed", len(models), what, "describe")
 
 
 def _verdicts(projection: Projection, set_aside: list[tuple[str, str, int]]) -> tuple[RuleVerdict, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -213,6 +214,17 @@ def test_a_known_model_is_described_and_a_strange_one_is_left(settings: Settings
     assert [tuple(row.values()) for row in models] == [("bert-base", "bert", 110), ("somebodys-own", None, None)]
 
 
+def test_a_known_model_that_only_imports_name_is_a_note(settings: Settings, log: EventLog) -> None:
+    log.append([event(result(provenance="imported"), source="migrate")])
+    publish.refresh(settings)
+    found = validate(settings, describe)
+    assert found.findings == ()
+    assert [(note.name, note.count, note.repair) for note in found.notes] == [("models_undescribed", 1, "describe")]
+    mended = validate(settings, describe, fix=True)
+    assert (mended.findings, mended.notes) == ((), ())
+    assert [done.partition(";")[0] for done in mended.repaired] == ["models_undescribed: described bert-base"]
+
+
 def test_a_model_that_only_a_pack_names_needs_no_description(settings: Settings, log: EventLog) -> None:
     log.append([event(result(provenance="imported"), source="pack:timm@1")])
     publish.refresh(settings)
@@ -222,6 +234,14 @@ def test_a_model_that_only_a_pack_names_needs_no_description(settings: Settings,
 class TestCommand:
     def _run(self, settings: Settings, *arguments: str) -> Any:
         return CliRunner().invoke(db.app, ["validate", *arguments, "--home", str(settings.home)])
+
+    def test_a_note_is_printed_and_is_no_failure(self, settings: Settings, log: EventLog) -> None:
+        log.append([event(result(provenance="imported"), source="migrate")])
+        publish.refresh(settings)
+        done = self._run(settings)
+        assert done.exit_code == 0, done.output
+        assert re.search(r"^note +count +repair +what\n-.*\nmodels_undescribed +1 +desc", done.stdout, re.MULTILINE)
+        assert json.loads(self._run(settings, "--json").stdout)["notes"][0]["name"] == "models_undescribed"
 
     @pytest.mark.slow
     def test_exit_codes_and_words(self, settings: Settings, log: EventLog) -> None:
