@@ -18,7 +18,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from accel_platform.events import Event, EventLog
-from accel_platform.events.types import ResultRecorded, ResultSuspected, SuspicionOverruled
+from accel_platform.events.types import DeviceObserved, ResultRecorded, ResultSuspected, SuspicionOverruled
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
@@ -52,6 +52,13 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     doubt = {"rule": "too_good", "evidence": "faster than light", "confidence": 0.9, "result_id": event.event_id}
     overruled = SuspicionOverruled(result_id=event.event_id, rule="too_good", by="ann", reason="it is")
     append(settings, [ResultSuspected(verdict="suspect", **doubt), overruled])
+    seen = {"available": True, "device_id": "other"}
+    qnn = DeviceObserved(hardware="qnn", backend="qnn", name="Hexagon", emulated=True, **seen)
+    cuda = DeviceObserved(hardware="cuda", backend="pytorch", name="NVIDIA H100 80GB HBM3", **seen)
+    gpu = DeviceObserved(hardware="openvino", choice="gpu", backend="openvino", name="Intel Arc A770", **seen)
+    log = EventLog.open(settings)
+    log.append([Event.of(device, source="test", host_id="another-host") for device in (qnn, cuda, gpu)])
+    refresh(settings)
     return settings
 
 
@@ -241,11 +248,18 @@ def test_models_with_slashes_and_by_alias(client: TestClient) -> None:
 
 def test_hardware_says_what_is_there_and_what_is_known(client: TestClient) -> None:
     names = {row["hardware"]: row for row in client.get("/hardware").json()["hardware"]}
-    assert (names["cpu"]["available"], names["cuda"]["available"], names["cuda"]["results"]) == (True, False, 0)
+    assert (names["cpu"]["available"], names["mps"]["available"], names["mps"]["results"]) == (True, False, 0)
     one = client.get("/hardware/cuda").json()
-    assert one["seen"][0]["reason"] == "no NVIDIA driver"
+    assert "no NVIDIA driver" in [device["reason"] for device in one["seen"]]
     assert client.get("/hardware/toaster").status_code == 404
     assert {"H100", "A100"} <= {part for d in client.get("/catalogue").json()["devices"] for part in d["name"].split()}
+
+
+def test_an_emulator_is_told_from_a_device(client: TestClient) -> None:
+    names = {row["hardware"]: row for row in client.get("/hardware").json()["hardware"]}
+    states = {name: (names[name]["available"], names[name]["emulated"]) for name in ("cpu", "qnn", "mps")}
+    assert states == {"cpu": (True, False), "qnn": (True, True), "mps": (False, False)}
+    assert client.get("/hardware/qnn").json()["hardware"]["emulated"]
 
 
 def test_exports_hold_every_row_in_every_form(client: TestClient) -> None:

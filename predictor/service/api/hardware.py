@@ -52,7 +52,10 @@ class Hardware(BaseModel):
 
     hardware: str
     backend: str | None = Field(description="null for names that only imported results have.")
-    available: bool = Field(description="Whether a device answered to it where it was last looked for.")
+    available: bool = Field(
+        description="Whether a device, or an emulator, answered to it where it was last looked for."
+    )
+    emulated: bool = Field(description="Whether only emulators answered: software in place of the device.")
     results: int
     models: int
     devices: int = Field(description="Different devices that results are of.")
@@ -178,7 +181,9 @@ def router(advisor: Advisor) -> APIRouter:
 def _names(tables: Reader, name: str | None = None) -> dict[str, dict[str, Any]]:
     """Return all hardware names with their counts, or one."""
     counted = {row["hardware"]: row for row in tables.rows(_RESULTS, {"name": name})}
-    available = {row["hardware"] for row in tables.rows(_SEEN, {"name": name}) if row["available"]}
+    answered = [row for row in tables.rows(_SEEN, {"name": name}) if row["available"]]
+    available = {row["hardware"] for row in answered}
+    real = {row["hardware"] for row in answered if not row["emulated"]}
     known = [known for known in RUNTIMES if name in (None, known)]
     none = {"results": 0, "models": 0, "devices": 0}
     return {
@@ -188,6 +193,7 @@ def _names(tables: Reader, name: str | None = None) -> dict[str, dict[str, Any]]
             "hardware": each,
             "backend": RUNTIMES[each].backend if each in RUNTIMES else None,
             "available": each in available,
+            "emulated": each in available - real,
         }
         for each in [*known, *sorted(counted.keys() - set(known))]
     }
