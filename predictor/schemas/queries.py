@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from accel_platform.analysis.query.filters import (
+    MAX_NAMES,
     Selection,
     canonical_model_id,
     equality_condition,
@@ -72,7 +73,9 @@ class DevicesQuery(PageQuery):
     """Filters and page of devices."""
 
     host_id: Name
-    hardware: Name
+    hardware: tuple[str, ...] = Field(
+        default=(), max_length=MAX_NAMES, description=Selection.model_fields["hardware"].description
+    )
     available: bool | None = None
 
 

@@ -26,7 +26,7 @@ from accel_platform.warehouse.time_travel import tables_as_of
 from predictor.schemas import rows
 from predictor.service.app import create_app
 from predictor.service.background import past_tables
-from predictor_world import MODELS, append, measured_grid, result, world
+from predictor_world import CPU, MODELS, append, measured_grid, result, world
 
 TABLES = {
     rows.Result: "results",
@@ -260,6 +260,22 @@ def test_an_emulator_is_told_from_a_device(client: TestClient) -> None:
     states = {name: (names[name]["available"], names[name]["emulated"]) for name in ("cpu", "qnn", "mps")}
     assert states == {"cpu": (True, False), "qnn": (True, True), "mps": (False, False)}
     assert client.get("/hardware/qnn").json()["hardware"]["emulated"]
+
+
+@pytest.mark.parametrize(
+    ("hardware", "names"),
+    [
+        ("H100", {"NVIDIA H100 80GB HBM3"}),
+        ("openvino:gpu", {"Intel Arc A770"}),
+        ("openvino", {"Intel Arc A770", CPU}),
+        (["H100", "qnn"], {"NVIDIA H100 80GB HBM3", "Hexagon"}),
+    ],
+)
+def test_devices_are_filtered_by_hardware_as_results_are(
+    client: TestClient, hardware: str | list[str], names: set[str]
+) -> None:
+    found = client.get("/devices", params={"hardware": hardware}).json()["devices"]
+    assert {device["name"] for device in found} == names
 
 
 def test_exports_hold_every_row_in_every_form(client: TestClient) -> None:

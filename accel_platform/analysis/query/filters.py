@@ -20,7 +20,8 @@ from accel_platform.workloads.architectures import CATEGORIES
 from accel_platform.workloads.model_catalog import Modality
 
 Name = str | None
-_MOST_NAMES = 50
+MAX_NAMES = 50
+"""Models or hardware names of one query."""
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -29,11 +30,11 @@ class Selection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     model: tuple[str, ...] = Field(
-        default=(), max_length=_MOST_NAMES, description="Models: keys, aliases, hub ids, or families."
+        default=(), max_length=MAX_NAMES, description="Models: keys, aliases, hub ids, or families."
     )
     hardware: tuple[str, ...] = Field(
         default=(),
-        max_length=_MOST_NAMES,
+        max_length=MAX_NAMES,
         description="Hardware names: cuda, or with a choice openvino:gpu.1; or devices of the spec sheet.",
     )
     device: Name = Field(default=None, max_length=200, description="A device by id or name.")

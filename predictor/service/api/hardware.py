@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -10,16 +11,17 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from accel_platform.analysis.query.filters import (
+    Selection,
     equality_condition,
-    require_known_unless_found,
+    require_known,
     require_recorded_if_empty,
 )
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import NotFound
-from accel_platform.hardware.catalog import catalog
+from accel_platform.hardware.catalog import catalog, catalogued_name
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.schemas.queries import DevicesQuery, selection_of
+from predictor.schemas.queries import DevicesQuery
 from predictor.schemas.rows import Device, DevicePage
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
@@ -41,6 +43,7 @@ SELECT hardware, count(*) AS results, count(DISTINCT model_id) AS models, count(
 FROM results WHERE $name IS NULL OR hardware = $name GROUP BY hardware
 """
 _SEEN = f"SELECT {', '.join(Device.model_fields)} FROM devices WHERE $name IS NULL OR hardware = $name ORDER BY ALL"
+_CALLED = "SELECT DISTINCT name FROM devices WHERE name IS NOT NULL"
 _MEASURED = """
 SELECT device_id, min(device_name) AS device_name, count(*) AS results, count(DISTINCT model_id) AS models
 FROM results WHERE hardware = $name GROUP BY device_id ORDER BY results DESC, device_id
@@ -152,15 +155,20 @@ def router(advisor: Advisor) -> APIRouter:
 
     @routes.get("/devices", response_model=DevicePage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
     def devices(request: Request, query: Annotated[DevicesQuery, Query()]) -> Response:
-        """List each hardware name on each host as last seen: the device behind it, or why there is none."""
+        """List each hardware name on each host as last seen: the device behind it, or why there is none.
+
+        `hardware` means what it does for results; devices that only results are of are listed by `/hardware/{name}`.
+        """
 
         def read(tables: Reader) -> dict[str, Any]:
-            condition, values = equality_condition(
-                host_id=query.host_id, hardware=query.hardware, available=query.available
-            )
+            condition, values = equality_condition(host_id=query.host_id, available=query.available)
+            if query.hardware:
+                named, names = _hardware_condition(tables, query.hardware)
+                condition, values = f"{condition} AND {named}", values | names
             rows, more = _DEVICES.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             require_recorded_if_empty(rows, tables, "devices", {"host_id": query.host_id})
-            require_known_unless_found(rows, tables, selection_of(None, query.hardware, None))
+            if not rows or len(query.hardware) > 1:
+                _require_known_hardware(tables, query.hardware)
             return {
                 "devices": parse_json_columns(rows, "runtime_versions"),
                 "next_cursor": more,
@@ -176,6 +184,27 @@ def router(advisor: Advisor) -> APIRouter:
         return Catalogue(devices=specs, version=version("accel-platform"))
 
     return routes
+
+
+def _hardware_condition(tables: Reader, hardware: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return a condition on `devices` (as `r`) by name, choice or device, as results are filtered, and its values.
+
+    Devices go by the name that their driver tells, results by that of the spec sheet.
+    """
+    wanted = set(Selection(hardware=tuple(hardware)).hardware_devices.values())
+    called = [row["name"] for row in tables.rows(_CALLED)] if wanted else []
+    names = [name for name in called if catalogued_name(name) in wanted]
+    named = ("r.hardware", "r.hardware || ':' || r.choice")
+    tests = [*(f"list_contains($hardware, {one})" for one in named), "list_contains($names, r.name)"]
+    return f"({' OR '.join(tests)})", {"hardware": list(hardware), "names": names}
+
+
+def _require_known_hardware(tables: Reader, hardware: Sequence[str]) -> None:
+    """Check each name that no device answers to, as `require_known` does."""
+    for name in hardware:
+        condition, values = _hardware_condition(tables, (name,))
+        if not tables.rows(f"SELECT 1 FROM devices AS r WHERE {condition} LIMIT 1", values):
+            require_known(tables, Selection(hardware=(name,)))
 
 
 def _names(tables: Reader, name: str | None = None) -> dict[str, dict[str, Any]]:
