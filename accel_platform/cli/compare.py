@@ -21,7 +21,15 @@ from accel_platform.cli.options import (
     split_values,
     with_filters,
 )
-from accel_platform.cli.output import choose_format, exit_if_nothing, note, print_table, settings_for, write_answer
+from accel_platform.cli.output import (
+    choose_format,
+    exit_if_nothing,
+    line_width,
+    note,
+    print_table,
+    settings_for,
+    write_answer,
+)
 from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
@@ -250,7 +258,7 @@ def trend(
 ) -> None:
     """Follow a figure of --model over time, with a series per cell, device and fingerprint.
 
-    A terminal shows a row per series and per shift; files hold every point.
+    A terminal shows a row per series with dated results and per shift; files hold every point.
     """
     from accel_platform.analysis.query.filters import measure_command
     from accel_platform.analysis.regressions.trend import trends
@@ -265,15 +273,26 @@ def trend(
     nothing = f"No result with {metric.value} is there. To measure: `{measure_command(chosen)}`."
     document = [one.document() for one in found]
     named = [series["device_name"] for series in with_distinct_names([one.series for one in found])]
-    rows = list(map(_series_row, found, named)) if kind in PEOPLE else _point_rows(found)
-    write_answer(rows, kind, output, title=f"{metric.value} over time", document=document, empty=nothing)
+    if any(one.undated for one in found):
+        nothing = f"No result with {metric.value} has a time."
+    dated = [_series_row(one, device) for one, device in zip(found, named, strict=True) if one.points]
+    write_answer(
+        dated if kind in PEOPLE else _point_rows(found),
+        kind,
+        output,
+        title=f"{metric.value} over time",
+        document=document,
+        empty=nothing,
+        keep=("device", "newest", "median", "shifts"),
+        whole=("cell", "over time"),
+    )
     shifts = [row for one, device in zip(found, named, strict=True) for row in _shift_rows(one, device)]
     if kind == "table" and output is None and shifts:
         typer.echo()
         print_table(shifts)
     if undated := sum(one.undated for one in found):
         note(f"{undated} results of unknown time are left out.")
-    if found:
+    if dated:
         note("spread: coefficient of variation between results since the last shift.")
     exit_if_nothing(found)
 
@@ -281,7 +300,7 @@ def trend(
 def _series_row(one: Trend, device: str | None) -> dict[str, Any]:
     from accel_platform.table_io.text import sparkline
 
-    values = [point.value for point in one.points]
+    values, width = [point.value for point in one.points], line_width()
     return {
         "model_id": one.series["model_id"],
         "cell": _series_label(one),
@@ -295,7 +314,7 @@ def _series_row(one: Trend, device: str | None) -> dict[str, Any]:
         "median": one.median,
         "spread": None if one.spread_percent is None else f"{one.spread_percent:.1f} %",
         "shifts": len(one.shifts),
-        "over time": sparkline(values),
+        "over time": sparkline(values) if width is None else sparkline(values, max(12, min(40, width // 6))),
     }
 
 

@@ -67,16 +67,19 @@ def write_answer(
     short: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     document: Any = None,
     empty: str = "No rows.",
+    keep: Collection[str] = (),
+    whole: Collection[str] = (),
 ) -> None:
     """Write rows to stdout or a file. `short` reduces each row for formats that people read.
 
-    `document` replaces the rows in JSON. `empty` is printed if there are no rows.
+    `document` replaces the rows in JSON. `empty` is printed if there are no rows. `keep` and `whole` are columns of
+    `table_io.width.fitted`.
     """
     if short is not None and kind in PEOPLE and isinstance(rows, Sequence):
         rows = [short(row) for row in rows]
     as_document = kind is AnyFormat.json and document is not None
     if output is None and kind is AnyFormat.table and isinstance(rows, Sequence):
-        print_table(rows, empty=empty)
+        print_table(rows, empty=empty, keep=keep, whole=whole)
         return
     # Only now, because Arrow takes longer to import than most tables to print.
     from accel_platform.table_io import files
@@ -112,11 +115,18 @@ def print_json(value: Any) -> None:
     typer.echo(json_text(value))
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.", wide: bool = False) -> None:
+def print_table(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    empty: str = "No rows.",
+    wide: bool = False,
+    keep: Collection[str] = (),
+    whole: Collection[str] = (),
+) -> None:
     """Print rows as an aligned table, or `empty` if there are none.
 
     On a terminal, and wherever COLUMNS says a width, the table is made to fit unless `wide`, and what that took is said
-    on stderr.
+    on stderr. `keep` and `whole` are columns of `table_io.width.fitted`.
     """
     from accel_platform.table_io.text import table_of, terminal
     from accel_platform.table_io.width import fitted, wrapped
@@ -124,7 +134,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.", w
     width = line_width()
     remarks: tuple[str, ...] = ()
     if rows and width is not None and not wide:
-        rows, remarks = fitted(rows, width)
+        rows, remarks = fitted(rows, width, keep=keep, whole=whole)
     for line in terminal(table_of(rows)) if rows else wrapped(empty, width):
         typer.echo(line)
     for remark in remarks:

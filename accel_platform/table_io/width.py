@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 from accel_platform.table_io.text import Rows, Table, table_of
@@ -18,11 +19,20 @@ _NAME_END = 8
 """Characters of a name's end that stay: the hash of a device id."""
 
 
-def fitted(rows: Rows, width: int) -> tuple[Rows, tuple[str, ...]]:
+def fitted(
+    rows: Rows, width: int, *, keep: Collection[str] = (), whole: Collection[str] = ()
+) -> tuple[Rows, tuple[str, ...]]:
     """Return the rows so that `terminal` prints no line over `width` characters, and remarks on what was changed.
 
     In this order, and only as far as needed: columns without values go, columns with one value go into a remark, long
     texts are cut, and the last columns are left out by name. One row alone becomes a list of names and values.
+
+    Parameters
+    ----------
+    keep
+        Columns that are left out only after all others, such as the figure that the table is about.
+    whole
+        Columns that besides are cut only after all others are left out, such as what tells the rows apart.
     """
     if fits(rows, width):
         return rows, ()
@@ -31,12 +41,18 @@ def fitted(rows: Rows, width: int) -> tuple[Rows, tuple[str, ...]]:
     kept, shared = told_once(rows)
     remarks = [shared] if shared else []
     table = table_of(kept)
-    limits = _cut_texts(table, rows, width)
-    left_out: list[str] = []
+    limits = _cut_texts(table, rows, width, whole)
+    given_up: set[str] = set()
     while _total(limits) > width and len(limits) > 1:
-        name, _ = limits.popitem()
-        left_out.insert(0, name)
-    if left_out:
+        others = [name for name in limits if name not in keep and name not in whole]
+        if not others and whole:
+            whole = ()
+        else:
+            given_up.add(others[-1] if others else [*limits][-1])
+        shown = [name not in given_up for name in table.columns]
+        left = Table(tuple(compress(table.columns, shown)), tuple(compress(table.numeric, shown)), table.parts)
+        limits = _cut_texts(left, rows, width, whole)
+    if left_out := [name for name in table.columns if name in given_up]:
         remarks.append(f"left out at {width} columns: {', '.join(left_out)} (COLUMNS=300 shows them, --json has all)")
     columns = {name: _cut_column([row.get(name) for row in rows], limit) for name, limit in limits.items()}
     cut = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -88,13 +104,20 @@ def _only_value(rows: Rows, name: str) -> str | None:
     return texts.pop() if len(texts) == 1 else None
 
 
-def _cut_texts(table: Table, rows: Rows, width: int) -> dict[str, int]:
-    """Return the columns' widths, with texts cut, the longest first, until all fits or nothing more can be cut."""
+def _cut_texts(table: Table, rows: Rows, width: int, whole: Collection[str]) -> dict[str, int]:
+    """Return the columns' widths, with texts cut, the longest first, until all fits or nothing more can be cut.
+
+    Columns in `whole` are not cut.
+    """
     widths = _widths(table, rows)
     numeric = dict(zip(table.columns, table.numeric, strict=True))
     least = {name: max(_MIN_TEXT_WIDTH if index else _MIN_NAME_WIDTH, len(name)) for index, name in enumerate(widths)}
     while (excess := _total(widths) - width) > 0:
-        texts = {name: size for name, size in widths.items() if not numeric[name] and size > least[name]}
+        texts = {
+            name: size
+            for name, size in widths.items()
+            if not numeric[name] and name not in whole and size > least[name]
+        }
         if not texts:
             break
         ordered = sorted(texts.values(), reverse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from commits_world import NEW, OLD, Ci
@@ -116,3 +117,26 @@ def test_a_sparkline_is_as_long_as_its_values_and_reaches_both_ends(values: list
     assert len(line) == min(len(values), 40)
     if len(values) <= 40 and min(values) < max(values):
         assert {"▁", "█"} <= set(line)
+
+
+def test_a_narrow_terminal_shows_the_curves_of_dated_series_alone(
+    log: EventLog, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(log)
+    claim: dict[str, Any] = {"provenance": "imported", "samples_ns": (), "fingerprint": None, "latency_mean_ms": 5.0}
+    undated = [result(device_name="Some GPU of another vendor", batch_size=size, **claim) for size in range(2, 6)]
+    log.append([Event.of(one, source="test", occurred_at=None) for one in undated])
+    dated = result(device_name="Some GPU of another vendor", batch_size=64, **claim)
+    log.append([Event.of(dated, source="test", occurred_at=BEGAN)])
+    refresh(settings)
+    monkeypatch.setenv("COLUMNS", "100")
+    done = CliRunner().invoke(app, ["trend", "--model", "bert-base", "--home", str(settings.home)])
+    head, _, *rows = done.stdout.split("\n\n")[0].splitlines()
+    assert len(rows) == 2
+    assert {"cell", "newest", "median", "over"} <= {*head.split()}
+    assert "…" not in "".join(row[: len("cpu, batch 64, length 128, float32")] for row in rows)
+    [curve] = [row for row in rows if "batch 1," in row]
+    assert curve.endswith("█" * 8)
+    assert "4 results of unknown time are left out" in done.output
+    words = ["trend", "--model", "bert-base", "--batch-size", "2", "--home", str(settings.home)]
+    assert "No result with latency_ms has a time." in CliRunner().invoke(app, words).stdout

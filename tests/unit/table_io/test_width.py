@@ -49,6 +49,22 @@ def test_texts_that_differ_at_their_end_alone_stay_apart() -> None:
     assert all("…" in row["device"] and row["reason"].endswith("…") for row in shown)
 
 
+def test_what_a_table_is_about_gives_way_last() -> None:
+    rows = [
+        {"model": "bert", "cell": f"cpu, batch {n}, length 128", "device": f"{n} " + "long " * 9, "first": n, "ms": n}
+        for n in range(10, 13)
+    ]
+    shown, remarks = fitted(rows, 40, keep=("ms",), whole=("cell",))
+    assert list(shown[0]) == ["cell", "ms"]
+    assert [row["cell"] for row in shown] == [row["cell"] for row in rows]
+    assert "left out at 40 columns: device, first" in " ".join(remarks)
+    roomy, _ = fitted(rows, 50, keep=("ms",), whole=("cell",))
+    assert list(roomy[0]) == ["cell", "device", "ms"], "a text takes the room of the columns left out"
+    assert max(len(row["device"]) for row in roomy) == 50 - len("cpu, batch 10, length 128") - 2 - len("  ms")
+    narrow, _ = fitted(rows, 36, keep=("ms",), whole=("cell", "device"))
+    assert max(map(len, terminal(table_of(narrow)))) <= 36, "nothing is whole at the price of a wider line"
+
+
 def test_one_row_is_a_list_of_its_fields() -> None:
     row = {"model": "bert", "empty": None, "reason": "long " * 30}
     assert list(terminal(table_of(fitted([row], 40)[0]))) == [
