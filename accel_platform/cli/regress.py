@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from accel_platform.events.types import ShiftAccepted, ShiftRejected
     from accel_platform.settings import Settings
     from accel_platform.warehouse.reader import Reader
+
+    Decision = TypeVar("Decision", ShiftAccepted, ShiftRejected)
 
 app = typer.Typer(help="Find performance changes in series of results.", no_args_is_help=True)
 app.command("check")(regress_check.check)
@@ -218,9 +220,9 @@ def accept(
 
     settings, name = settings_for(home), _name(by)
     reader = open_tables(settings)
-    decided = [build_acceptance(reader, one, by=name, reason=reason) for one in regression_ids]
+    decided = _each_once(build_acceptance(reader, one, by=name, reason=reason) for one in regression_ids)
     effects = [f"{_describe(reader, one)}: the new level is the baseline from now on." for one in decided]
-    _append_decisions(settings, decided, effects, as_json=wants_json(as_json, format_))
+    _append_decisions(settings, reader, decided, effects, as_json=wants_json(as_json, format_))
 
 
 @app.command()
@@ -242,12 +244,12 @@ def reject(
 
     settings, name = settings_for(home), _name(by)
     reader = open_tables(settings)
-    decided = [build_rejection(reader, one, by=name, reason=reason) for one in regression_ids]
+    decided = _each_once(build_rejection(reader, one, by=name, reason=reason) for one in regression_ids)
     effects = [
         f"{_describe(reader, one)}: {len(one.results)} results no longer count; the baseline is as it was."
         for one in decided
     ]
-    _append_decisions(settings, decided, effects, as_json=wants_json(as_json, format_))
+    _append_decisions(settings, reader, decided, effects, as_json=wants_json(as_json, format_))
 
 
 def _describe(reader: Reader, decided: ShiftAccepted | ShiftRejected) -> str:
@@ -260,14 +262,34 @@ def _describe(reader: Reader, decided: ShiftAccepted | ShiftRejected) -> str:
     return f"{decided.model_id}, {cell(decided)}, {before} -> {after}"
 
 
+def _each_once(decided: Iterable[Decision]) -> list[Decision]:
+    """Return the first decision about each regression, because one may be named twice."""
+    first: dict[str, Decision] = {}
+    for one in decided:
+        first.setdefault(one.regression_id, one)
+    return list(first.values())
+
+
 def _append_decisions(
-    settings: Settings, decided: Sequence[ShiftAccepted | ShiftRejected], effects: Sequence[str], *, as_json: bool
+    settings: Settings,
+    reader: Reader,
+    decided: Sequence[ShiftAccepted | ShiftRejected],
+    effects: Sequence[str],
+    *,
+    as_json: bool,
 ) -> None:
-    """Append decisions to the log at once, and print their effects."""
+    """Append decisions to the log at once, and print their effects.
+
+    Raises Conflict, and stores none, where one says what the last decision says.
+    """
+    from accel_platform.analysis.regressions.triage import decision_key
+    from accel_platform.errors import Conflict
     from accel_platform.events import Event, EventLog
 
-    events = [Event.of(payload, source="accel regress") for payload in decided]
-    EventLog.open(settings).append(events, key=f"decided-{events[0].event_id}")
+    log, events = EventLog.open(settings), [Event.of(payload, source="accel regress") for payload in decided]
+    segment, *_ = [decision_key(reader, log, payload) for payload in decided]
+    if not log.append(events, key=segment).new:
+        raise Conflict("Others decide about these regressions at this moment: look again with `accel regress list`.")
     if as_json:
         made = [
             {"event_id": str(event.event_id), **payload.model_dump(mode="json")}

@@ -454,6 +454,8 @@ def test_a_shift_is_rejected_and_then_accepted_with_a_name_and_a_reason(client: 
     given = {"by": "Ada", "reason": "it throttled & <more>"}
     done = client.post(f"/dashboard{path}/reject", data=given, follow_redirects=False)
     assert (done.status_code, done.headers["location"]) == (303, f"/dashboard{path}")
+    twice = client.post(f"/dashboard{path}/reject", data={"by": "Cy", "reason": "me too"})
+    assert (twice.status_code, "rejected already, by Ada" in twice.text) == (409, True)
     text = page(client, path)
     assert "it throttled &amp; &lt;more&gt;" in text
     assert text.count("<td>rejected</td>") == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -296,9 +297,19 @@ def test_of_accepting_and_rejecting_the_last_word_counts(client: TestClient, set
         first, again = (client.post(f"{path}/{word}", **sent) for _ in range(2))
         assert (first.status_code, again.headers["idempotency-replayed"]) == (202, "true")
         assert again.json() == first.json()
+        # The tables have not followed yet, so that the log alone knows.
+        for headers in ({}, {"Idempotency-Key": f"{word}-too"}):
+            again = client.post(f"{path}/{word}", json={"by": "cy", "reason": "me too"}, headers=headers)
+            assert (again.status_code, f"{state} already, by {person}" in again.json()["detail"]) == (409, True)
         refresh(settings)
         assert client.post(f"{path}/{word}", json={"by": "cy", "reason": "me too"}).status_code == 409
         told = client.get(path).json()["regression"]
         assert (told["state"], told[f"{state}_by"]) == (state, person)
     assert (told["accepted_by"], told["rejected_results"]) == (None, [str(one)])
+    with ThreadPoolExecutor(4) as pool:
+        sent = [
+            pool.submit(client.post, f"{path}/accept", json={"by": "dan", "reason": f"click {n}"}) for n in range(4)
+        ]
+        assert sorted(answer.result().status_code for answer in sent) == [202, 409, 409, 409]
+    refresh(settings)
     assert client.get("/regressions", params={"state": "open"}).json()["regressions"] == []

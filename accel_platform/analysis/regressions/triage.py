@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.query.measured import ProcessResult, read_measured_series
-from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.errors import Conflict, InvalidInput, NotFound
+from accel_platform.events import Event, EventLog, Snapshot
 from accel_platform.events.types import MeasuredSeries, ShiftAccepted, ShiftRejected
 from accel_platform.warehouse.reader import Reader
 
@@ -28,6 +30,14 @@ _UNACCEPTED = f"""
 SELECT {", ".join(_IDENTITY)}, state, first_result, evidence, commits_after
 FROM regressions WHERE state IN ('open', 'gone') ORDER BY first_result
 """
+_DECISIONS = """
+SELECT recorded_at, event_id, payload->>'$.by' AS by,
+    CASE type WHEN 'ShiftAccepted' THEN 'accepted' ELSE 'rejected' END AS state
+FROM events
+WHERE type IN ('ShiftAccepted', 'ShiftRejected') AND payload->>'$.regression_id' = ?
+"""
+_MOST_AT_ONCE = 10
+"""Decisions about one shift that may be stored while one more is."""
 _REJECTED = "SELECT unnest(rejected_results) AS result_id FROM regressions WHERE state = 'rejected'"
 
 
@@ -120,6 +130,63 @@ def build_rejection(reader: Reader, beginning: str, *, by: str, reason: str) -> 
     since = [p for p in measured if row["first_result"] <= p.result_id and all(p.result_id < first for first in later)]
     results = evidence | {process.result_id for process in since if not _is_nearer_before(process, row)}
     return ShiftRejected(**_shared_fields(row, by, reason), results=tuple(sorted(results)))
+
+
+def decision_key(reader: Reader, log: EventLog, decided: ShiftAccepted | ShiftRejected) -> str:
+    """Return the name of the segment for a decision: of two decisions on one state only the first can take it.
+
+    Raises Conflict where the last decision in the log says the same. Tables alone would not do, because they follow the
+    log after seconds.
+    """
+    state = _state(decided)
+    last = _last_decision(reader, log, decided.regression_id)
+    if last is not None and last.state == state:
+        raise Conflict(f"The regression {decided.regression_id} was {state} already, by {last.by}.")
+    # So the names sort by time, in which the log is read.
+    return f"decided-{decided.regression_id}-{0 if last is None else last.event_id}"
+
+
+def append_decision(reader: Reader, log: EventLog, event: Event, *, prefix: str = "") -> str:
+    """Append a decision and return its segment, whose name begins with `prefix`.
+
+    Raises Conflict where the last decision says the same, also one that is stored at the same moment.
+    """
+    assert isinstance(event.payload, ShiftAccepted | ShiftRejected)
+    for _ in range(_MOST_AT_ONCE):
+        segment = prefix + decision_key(reader, log, event.payload)
+        if log.append([event], key=segment).new:
+            return segment
+    raise Conflict(f"Others decide about the regression {event.payload.regression_id} at this moment: look again.")
+
+
+@dataclass(frozen=True, order=True)
+class _Decision:
+    """A decision about a shift, in the order in which they count."""
+
+    recorded_at: datetime
+    event_id: UUID
+    state: str
+    by: str
+
+
+def _last_decision(reader: Reader, log: EventLog, regression_id: str) -> _Decision | None:
+    """Return the last decision about a regression, of the tables or of what the log holds beyond them."""
+    rows, tables = reader.rows_with_snapshot(_DECISIONS, (regression_id,))
+    found = [_Decision(row["recorded_at"], row["event_id"], row["state"], row["by"]) for row in rows]
+    try:
+        published = log.load_snapshot(tables).segments
+    except NotFound:  # because the tables are of another log
+        published = frozenset()
+    newer = Snapshot(log.snapshot().segments - published)
+    for event in log.read(newer, types={ShiftAccepted.__name__, ShiftRejected.__name__}):
+        decided = event.payload
+        if isinstance(decided, ShiftAccepted | ShiftRejected) and decided.regression_id == regression_id:
+            found.append(_Decision(event.recorded_at, event.event_id, _state(decided), decided.by))
+    return max(found, default=None)
+
+
+def _state(decided: ShiftAccepted | ShiftRejected) -> str:
+    return "accepted" if isinstance(decided, ShiftAccepted) else "rejected"
 
 
 def _is_nearer_before(process: ProcessResult, row: Mapping[str, Any]) -> bool:

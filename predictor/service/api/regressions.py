@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.query.filters import canonical_model_id, equality_condition, require_known_unless_found
-from accel_platform.analysis.regressions.triage import build_acceptance, build_rejection
-from accel_platform.errors import Conflict, NotFound
+from accel_platform.analysis.regressions.triage import (
+    append_decision,
+    build_acceptance,
+    build_rejection,
+    decision_key,
+)
+from accel_platform.errors import NotFound
 from accel_platform.events import Event
 from accel_platform.events.types import ShiftAccepted, ShiftRejected
 from accel_platform.warehouse.reader import Reader
@@ -18,7 +23,15 @@ from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import RegressionsQuery, selection_of
 from predictor.schemas.rows import Regression, RegressionPage
 from predictor.service.api.ingest import Key, LogFor
-from predictor.service.background.intake import SOURCE, StoredResponse, request_id, store_once
+from predictor.service.background.intake import (
+    SEGMENT_PREFIX,
+    SOURCE,
+    Stored,
+    StoredResponse,
+    is_stored,
+    request_id,
+    store_once,
+)
 from predictor.service.http.bodies import require_strict_body
 from predictor.service.http.conditional import NOT_MODIFIED, table_response
 from predictor.service.http.paging import PagedTable
@@ -99,9 +112,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
 
         The last decision counts.
         """
-        return _store_decision(
-            request, response, regression_id, decision, idempotency_key, build_acceptance, "accepted"
-        )
+        return _store_decision(request, response, regression_id, decision, idempotency_key, build_acceptance)
 
     @routes.post("/regressions/{regression_id}/reject", status_code=202, responses=problems, dependencies=body)
     def reject(
@@ -111,7 +122,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
 
         The same level measured again is a regression again. The last decision counts.
         """
-        return _store_decision(request, response, regression_id, decision, idempotency_key, build_rejection, "rejected")
+        return _store_decision(request, response, regression_id, decision, idempotency_key, build_rejection)
 
     def _store_decision(
         request: Request,
@@ -120,16 +131,18 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
         decision: ShiftDecision,
         key: str | None,
         make: Callable[..., ShiftAccepted | ShiftRejected],
-        state: Literal["accepted", "rejected"],
     ) -> StoredResponse:
         by = decision_author(request, decision.by)
-        tables = reader.pinned()
-        row = _row(tables, regression_id)
+        tables, log = reader.pinned(), log_for(request)
+        _row(tables, regression_id)
         payload = make(tables, regression_id, by=by, reason=decision.reason)
         event = Event.of(payload, source=SOURCE, causation_id=request_id(request.url.path, decision))
-        if key is None and row["state"] == state:
-            raise Conflict(f"The regression {regression_id} was {state} already, by {row[f'{state}_by']}.")
-        stored = store_once(log_for(request), [event], key=key)
+        if key is None:
+            stored = Stored(append_decision(tables, log, event, prefix=SEGMENT_PREFIX), (event,), replayed=False)
+        else:
+            if not is_stored(log, key):
+                decision_key(tables, log, payload)
+            stored = store_once(log, [event], key=key)
         request_update()
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"

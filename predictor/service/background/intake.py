@@ -22,7 +22,7 @@ from accel_platform.warehouse.build_layer import broken_rules
 from accel_platform.warehouse.reader import Reader
 
 SOURCE = "api"
-_PREFIX = "api-"
+SEGMENT_PREFIX = "api-"
 """Prefix of the names of segments stored for clients."""
 READABLE = "within seconds: GET /events/{event_id} answers 202 until the tables have followed; GET /progress tells"
 MarkSuspicious = Callable[[Sequence[Event]], Sequence[Event]]
@@ -79,15 +79,13 @@ def request_id(path: str, body: Any) -> UUID:
     return UUID(int=int.from_bytes(digest[:16]) & ~(0xF << 76) & ~(0x3 << 62) | 8 << 76 | 2 << 62)
 
 
-def store_once(log: AuditedLog, events: Sequence[Event], *, key: str | None, prefix: str = _PREFIX) -> Stored:
+def store_once(log: AuditedLog, events: Sequence[Event], *, key: str | None, prefix: str = SEGMENT_PREFIX) -> Stored:
     """Append the events as one segment, unless an earlier request with the same idempotency `key` stored them.
 
     Keys are separate for each client and path. Raises InvalidInput where the key was used for another request (by its
     `causation_id`), LogUnavailable where the log cannot be written.
     """
-    writer = log.writer
-    digest = hashlib.sha256("\0".join((writer.key_id or "", writer.path, key or "")).encode()).hexdigest()[:40]
-    segment = f"{prefix}{digest}" if key is not None else f"{prefix}{events[0].event_id}"
+    segment = f"{prefix}{events[0].event_id}" if key is None else _keyed_segment(log, key, prefix)
     if log.append(events, key=segment).new:
         return Stored(segment, tuple(events), replayed=False)
     cause = events[0].causation_id
@@ -97,13 +95,24 @@ def store_once(log: AuditedLog, events: Sequence[Event], *, key: str | None, pre
     return Stored(segment, earlier, replayed=True)
 
 
+def is_stored(log: AuditedLog, key: str | None) -> bool:
+    """Return whether an earlier request has stored events under this idempotency key."""
+    return key is not None and _keyed_segment(log, key, SEGMENT_PREFIX) in log.snapshot().segments
+
+
+def _keyed_segment(log: AuditedLog, key: str, prefix: str) -> str:
+    writer = log.writer
+    digest = hashlib.sha256("\0".join((writer.key_id or "", writer.path, key)).encode()).hexdigest()[:40]
+    return f"{prefix}{digest}"
+
+
 def is_pending(log: EventLog, event_id: UUID, *, tables: str) -> bool:
     """Return whether an event was stored for a client after the tables' snapshot."""
     try:
         published = log.load_snapshot(tables).segments
     except NotFound:  # because the tables are of another log
         return False
-    new = Snapshot(log.snapshot().beginning(_PREFIX).segments - published)
+    new = Snapshot(log.snapshot().beginning(SEGMENT_PREFIX).segments - published)
     return any(event.event_id == event_id for event in log.read(new))
 
 

@@ -12,8 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.query.filters import canonical_model_id, require_known_unless_found
 from accel_platform.analysis.query.measured import read_measured_series
-from accel_platform.analysis.regressions.triage import build_acceptance, build_rejection, read_decisions
-from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.analysis.regressions.triage import (
+    append_decision,
+    build_acceptance,
+    build_rejection,
+    read_decisions,
+)
+from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.reports.regressions import cell, with_cells
@@ -80,13 +85,18 @@ def router(site: DashboardSite, settings: Settings) -> APIRouter:
             form = read_pairs(ShiftDecisionForm, pairs)
             by, log = decision_author(request, form.by), audited_log_for(request, settings)
             await run_in_threadpool(_decide, site, settings, log, regression_id, word, by, form.reason)
-        except InvalidInput as error:
-            given, problem = dict(pairs), str(error)
+        except (Conflict, InvalidInput) as error:
+            given, problem, status = dict(pairs), str(error), 409 if isinstance(error, Conflict) else 422
             return await run_in_threadpool(
                 site.page,
                 request,
                 "regression.html",
-                lambda: {**_one(site, request, regression_id), "given": given, "problem": problem, "status_code": 422},
+                lambda: {
+                    **_one(site, request, regression_id),
+                    "given": given,
+                    "problem": problem,
+                    "status_code": status,
+                },
             )
         return RedirectResponse(link("regressions", regression_id), status_code=303)
 
@@ -133,5 +143,5 @@ def _decide(
     """Record a decision, and bring the tables up to date."""
     make = build_acceptance if word == "accept" else build_rejection
     event = Event.of(make(site.reader, regression_id, by=by, reason=reason), source="dashboard")
-    log.append([event], key=f"decided-{event.event_id}")
+    append_decision(site.reader, log, event)
     bring_up_to_date(settings)

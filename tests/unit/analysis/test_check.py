@@ -488,6 +488,10 @@ def _shifts(lab: Lab) -> list[Any]:
     return list(one.shifts)
 
 
+def _already(regression_id: str, state: str, by: str) -> str:
+    return f"The regression {regression_id} was {state} already, by {by}."
+
+
 class TestHistory:
     def test_a_shift_names_the_commit_it_began_with(self, lab: Lab) -> None:
         lab.runs(12, OLD)
@@ -537,6 +541,13 @@ class TestCommand:
         rejected = lab.accel("reject", cell["regression_id"][:7], "--by", "ada", "--reason", "it throttled")
         assert (rejected.exit_code, "3 results no longer count" in rejected.stdout) == (0, True), rejected.output
         assert json.loads(lab.accel("list", "--state", "rejected", "--json").stdout)[0]["rejected_by"] == "ada"
+        before = lab.log.snapshot()
+        again = lab.accel("reject", cell["regression_id"], "--by", "bob", "--reason", "it throttled")
+        assert (again.exit_code != 0, str(again.exception)) == (
+            True,
+            _already(cell["regression_id"], "rejected", "ada"),
+        )
+        assert lab.log.snapshot() == before
         passed = lab.accel(*asked, "--junit", str(report))
         assert (passed.exit_code, "its shift was rejected" in report.read_text()) == (0, True)
         accepted = lab.accel("accept", cell["regression_id"], "--by", "ada", "--reason", "more layers")
@@ -545,6 +556,18 @@ class TestCommand:
         assert lab.accel(*asked).exit_code == 0
         assert "more layers" in lab.accel("list", "--json").stdout
         assert json.loads(lab.accel("history", "--model", "bert", "--json").stdout)[0]["results"] == 9
+
+    def test_a_decision_that_is_none_stores_nothing_of_the_others(self, lab: Lab) -> None:
+        for size in (1, 4):
+            lab.runs(6, OLD, batch_size=size)
+            lab.runs(3, NEW, 1.5, batch_size=size)
+        lab.accel("check", "--baseline", OLD, "--candidate", NEW, "--record")
+        one, two = (row["regression_id"] for row in lab.rows())
+        said = ("--by", "ada", "--reason", "more layers")
+        assert lab.accel("accept", one, one[:8], *said).stdout.count("the new level") == 1
+        assert str(lab.accel("accept", two, one, *said).exception) == _already(one, "accepted", "ada")
+        states = {row["regression_id"]: row["state"] for row in lab.rows()}
+        assert states == {one: "accepted", two: "open"}
 
     def test_several_shifts_are_accepted_at_once_and_stand_apart(self, lab: Lab, tmp_path: Path) -> None:
         for size in (1, 4):
