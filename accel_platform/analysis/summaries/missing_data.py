@@ -45,6 +45,9 @@ _UNCOMPARED = """
 SELECT count(*) AS results FROM judged_results AS r
 WHERE r.provenance IN ('measured', 'emulated') AND NOT r.failed AND r.verified IS NULL AND {condition}
 """
+_DISTURBED = """
+SELECT count(*) AS results FROM judged_results AS r WHERE r.disturbed AND NOT r.failed AND {condition}
+"""
 
 
 class MissingData:
@@ -61,6 +64,7 @@ class MissingData:
         [self.counts] = read(_COUNTS)
         self.by_provenance = read(_BY_PROVENANCE)
         self.unverified: int = read(_UNCOMPARED)[0]["results"]
+        self.disturbed: int = read(_DISTURBED)[0]["results"]
         self.failures = sum(row["results"] for row in self.failed)
         self.doubts = sum(r["results"] for r in self.by_provenance if r["provenance"] in ("suspect", "simulated"))
         self.quarantined = reader.rows(_QUARANTINED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -114,7 +113,7 @@ def _are_close(first: Cell, second: Cell) -> bool:
 
 def shifts(source: ReportSource) -> list[Finding]:
     """Say how many regressions and improvements are open, and which is the largest."""
-    found = []
+    found, evidence = [], source.command("accel regress list --state open", without=("provenance",))
     for direction, word in (("regressed", "regression"), ("improved", "improvement")):
         rows = [row for row in source.open_shifts if row["direction"] == direction]
         if rows:
@@ -127,10 +126,10 @@ def shifts(source: ReportSource) -> list[Finding]:
                     f"{abs(most['change_percent']):.0f} % {'slower' if direction == 'regressed' else 'faster'}, "
                     f"{rounded(most['after_ms'], 4)} ms instead of {rounded(most['before_ms'], 4)}, "
                     f"found {most['found_at']:%Y-%m-%d}.",
-                    f"accel regress list --model {shlex.quote(model)} --hardware {hardware}",
+                    evidence,
                 )
             )
-    return found or [Finding("No regression is open.", "accel regress list")]
+    return found or [Finding("No regression is open.", evidence)]
 
 
 def verdicts(source: ReportSource) -> list[Finding]:
@@ -216,7 +215,7 @@ def caveats(source: ReportSource) -> list[Finding]:
         found.append(
             Finding(
                 f"{count_of(gaps.failures, 'result')} failed, most often on {most['hardware']}{why}.",
-                'accel db query "SELECT * FROM judged_results WHERE failed"',
+                source.query("r.failed"),
             )
         )
     if doubted := gaps.doubts:
@@ -224,16 +223,15 @@ def caveats(source: ReportSource) -> list[Finding]:
             Finding(
                 f"{count_of(doubted, 'imported result')} {'is' if doubted == 1 else 'are'} suspect or simulated and "
                 f"{'stands' if doubted == 1 else 'stand'} outside all figures.",
-                "accel history audit",
+                source.query("r.provenance IN ('suspect', 'simulated')"),
             )
         )
-    disturbed = sum(cell["results"] for cell in source.cells if cell["disturbed"])
-    if disturbed:
+    if disturbed := gaps.disturbed:
         found.append(
             Finding(
                 f"{count_of(disturbed, 'result')} {'was' if disturbed == 1 else 'were'} disturbed by other work and "
                 f"{'stands' if disturbed == 1 else 'stand'} outside ratings and ratios.",
-                'accel db query "SELECT * FROM usable_results WHERE disturbed"',
+                source.query("r.disturbed AND NOT r.failed"),
             )
         )
     return found

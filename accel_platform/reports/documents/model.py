@@ -49,11 +49,12 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart by its registry name, or the reason it is missing."""
+    """A chart by its registry name with the command that draws it, or the reason it is missing."""
 
     name: str
     chart: alt.TopLevelMixin | None
     reason: str | None = None
+    command: str = ""
 
 
 @dataclass(frozen=True)

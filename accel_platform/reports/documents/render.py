@@ -97,7 +97,7 @@ def _terminal_lines(part: Part, width: int | None) -> Iterator[str]:
             yield f"- {display_text(item.words)}"
             yield f"  ({item.evidence})"
     elif isinstance(part, Picture):
-        yield f"Chart: accel chart {part.name} -o {part.name}.png" if part.chart else f"No chart: {part.reason}"
+        yield f"Chart: {part.command}" if part.chart else f"No chart: {part.reason}"
     else:
         yield part.title
         rows, remarks = fitted(part.first, width) if part.rows and width is not None else (part.first, ())
@@ -119,9 +119,7 @@ def markdown(document: ReportDocument) -> Iterator[str]:
             elif isinstance(part, Findings):
                 yield from (f"- {text.escape_markdown(f'{item.words} ({item.evidence})')}" for item in part.items)
             elif isinstance(part, Picture):
-                sentence = (
-                    f"Chart: `accel chart {part.name} -o {part.name}.png`" if part.chart else f"No chart: {part.reason}"
-                )
+                sentence = f"Chart: `{part.command}`" if part.chart else f"No chart: {part.reason}"
                 yield sentence if part.chart else text.escape_markdown(sentence)
             else:
                 yield from (f"### {text.escape_markdown(part.title)}", "")

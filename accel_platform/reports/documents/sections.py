@@ -98,7 +98,7 @@ def changes(source: ReportSource) -> Section:
             ReportTable(
                 "Open regressions and improvements",
                 source.open_shifts,
-                "accel regress list",
+                source.command("accel regress list --state open", without=("provenance",)),
                 empty="None is recorded as open.",
             ),
             source.picture("trend"),
@@ -228,16 +228,12 @@ def missing(source: ReportSource) -> Section:
                 f"{gaps.doubts:,} results are suspect or simulated, {gaps.unverified:,} of ours were never compared "
                 f"with a reference; {len(gaps.absent)} hardware names answer on no host."
             ),
-            ReportTable("Failed results", gaps.failed, _sql("SELECT * FROM judged_results WHERE failed")),
+            ReportTable("Failed results", gaps.failed, source.query("r.failed")),
             ReportTable("Suspect and simulated, by rule", gaps.doubted, "accel history audit"),
-            ReportTable("Quarantine", gaps.quarantined, _sql("SELECT * FROM quarantine")),
+            ReportTable("Quarantine", gaps.quarantined, "accel db query 'SELECT * FROM quarantine'"),
             ReportTable("Hardware without a device", gaps.absent, "accel detect"),
         ],
     )
-
-
-def _sql(query: str) -> str:
-    return f'accel db query "{query}"'
 
 
 def _published(name: str | None) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -34,6 +35,10 @@ FROM ({matrix}) AS m WHERE {condition}
 ORDER BY m.state DESC, m.results_ok + m.results_failed DESC, m.model_id, m.hardware, m.device_name, m.device_id, m.mode
 """
 _AVAILABLE = "SELECT DISTINCT hardware FROM devices WHERE available AND NOT emulated ORDER BY hardware"
+
+_PARAMETER = re.compile(r"\$(\w+)")
+_SPECIAL = re.compile(r'["$`\\!]')
+"""Characters that a shell reads within double quotes."""
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
@@ -119,9 +124,10 @@ class ReportSource:
         """Return a chart of the registry, or the reason it is missing."""
         self.say(f"drawing {name}")
         try:
-            return Picture(name, chart(name, self.reader, self.selection, drawable=self.drawable))
+            drawn = chart(name, self.reader, self.selection, drawable=self.drawable)
         except NothingToDraw as error:
             return Picture(name, None, str(error))
+        return Picture(name, drawn, command=self.command(f"accel chart {name} -o {name}.png"))
 
     def facts(self) -> dict[str, Any]:
         """Return the snapshot, dates, filters and counts of the report."""
@@ -147,14 +153,33 @@ class ReportSource:
         matrix_filters = self.selection.model_dump(include={"model", "device", "mode"})
         return Selection(**matrix_filters, hardware=tuple(self.selection.hardware_names))
 
-    def command(self, text: str) -> str:
-        """Return a command with the filters that every command takes."""
+    def command(self, text: str, *, without: Collection[str] = ()) -> str:
+        """Return a command with the selection's filters, but for those that it does not take."""
+        filters = self.selection.model_dump(exclude_defaults=True, exclude={"status", *without}, mode="json")
         given = [
-            f"--{name} {' '.join(map(shlex.quote, values))}"
-            for name, values in (("model", self.selection.model), ("hardware", self.selection.hardware))
-            if values
+            f"--{name.replace('_', '-')} {' '.join(shlex.quote(str(one)) for one in many)}"
+            for name, value in filters.items()
+            if (many := value if isinstance(value, list) else [value])
         ]
         return " ".join([text, *given])
+
+    def query(self, condition: str) -> str:
+        """Return the command that lists the selected rows of `judged_results`, aliased `r`, under a SQL condition."""
+        selected, values = self.selection.where()
+        conditions = [condition, _PARAMETER.sub(lambda name: _literal(values[name[1]]), selected)]
+        where = " AND ".join(one.removeprefix("true AND ") for one in conditions if one != "true")
+        sql = f"SELECT * FROM judged_results AS r WHERE {where}"
+        quoted = shlex.quote(sql) if _SPECIAL.search(sql) else f'"{sql}"'
+        return f"accel db query {quoted}"
+
+
+def _literal(value: Any) -> str:
+    """Return a SQL literal of a parameter of `Selection.where`."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, datetime):
+        return f"TIMESTAMPTZ {_literal(value.isoformat())}"
+    return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
 
 
 def name_devices(rows: Sequence[Row]) -> list[Row]:

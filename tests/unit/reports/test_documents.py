@@ -40,7 +40,7 @@ from accel_platform.reports.documents.render import as_json, render, tables
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from made_cells import HOSTILE, cell
-from predictor_world import CPU, MODELS, append, measured_grid, result, verified, world
+from predictor_world import CPU, MODELS, append, described, measured_grid, result, verified, world
 
 _RUN = CliRunner()
 
@@ -192,6 +192,43 @@ def test_the_evidence_of_each_finding_can_be_asked_for(everything: ReportDocumen
         words = shlex.split(item.evidence)[1:]
         answer = _RUN.invoke(app, [*words, "--home", str(settings.home)])
         assert answer.exit_code == 0, (item.evidence, answer.output, answer.exception)
+
+
+def test_the_evidence_of_a_finding_is_what_it_counts(tmp_path: Path) -> None:
+    """Of another model, device and time there is more of everything that is counted."""
+    busy = {"environment": {"contention": {"others_share": 0.5, "waiting_share": 0.5}}}
+    odd = {"device_id": "o'hara", "device_name": "O'Hara's $CPU"}
+    events = [
+        payload
+        for model in MODELS[:2]
+        for place in ({}, odd)
+        for payload in (
+            result(model, "cpu", 1, **place, **busy),
+            result(model, "cpu", 1, **place),
+            result(model, "cpu", 2, **place, **busy),
+            result(model, "cpu", 4, samples=0, **place, status="failed", failure_class="out_of_memory", reason="full"),
+            result(model, "cpu", 1, provenance="simulated", **place),
+        )
+    ]
+    settings = world(tmp_path, [described(model) for model in MODELS[:2]] + events)
+    for selection, count in (
+        (Selection(), 4),
+        (Selection(model=("bert-base",)), 2),
+        (Selection(model=("bert-base",), device="O'Hara's $CPU", since="2026-01-01"), 1),
+    ):
+        document = report("performance", Reader(settings), selection)
+        [findings] = [part for part in document.sections[0].parts if isinstance(part, Findings)]
+        queries = {item.words: item.evidence for item in findings.items if "db query" in item.evidence}
+        for words, times in (("disturbed", 2), ("failed", 1), ("simulated", 1)):
+            [(told, evidence)] = [(told, query) for told, query in queries.items() if words in told]
+            assert told.startswith(f"{count * times} ")
+            answer = _RUN.invoke(app, [*shlex.split(evidence)[1:], "--json", "--home", str(settings.home)])
+            assert len(json.loads(answer.stdout)) == count * times, evidence
+        given = [item.evidence for item in findings.items if "db query" not in item.evidence]
+        assert all(("--model bert-base" in one) == bool(selection.model) for one in given)
+        assert all(("--device" in one) == bool(selection.device) for one in given)
+        drawn = next(line for line in render(document, "table").decode().splitlines() if line.startswith("Chart: "))
+        assert ("--model bert-base" in drawn) == bool(selection.model)
 
 
 def test_a_pdf_begins_with_the_findings_and_holds_the_tables(everything: ReportDocument) -> None:
