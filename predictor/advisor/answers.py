@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
+from dataclasses import replace
 
 from accel_platform.backends.registry import RUNTIMES
 from predictor.advisor.answer_cache import CandidateResult
 from predictor.advisor.bound import generation_bound, roofline_bound
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.device_labels import place_label, shared_devices
-from predictor.advisor.estimation import estimate_all, in_answering_precision, matrix_verdict
+from predictor.advisor.estimation import estimate_all, exceeds_memory, in_answering_precision, matrix_verdict
 from predictor.advisor.model_estimates import queried_sample
 from predictor.advisor.objectives import (
     assumed_spread,
@@ -41,7 +42,7 @@ from predictor.serving.loads import find_served_model
 
 _OTHER_QUERY: dict[ExclusionCause, str] = {
     "constraint": "ask with a wider limit, or for other hardware",
-    "does_not_fit": "ask for a device with more memory, or in a smaller precision",
+    "does_not_fit": "ask for a device with more memory, in a smaller precision, or for a smaller batch",
 }
 """Suggestion for causes that no measurement would remove."""
 _MAX_NAMED = 3
@@ -178,10 +179,17 @@ def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -
             f"No precision was given: figures that state theirs are of {query.precision}. On {listed(list(faster))} "
             "float16 or bfloat16 is usual and faster: ask for it."
         )
+    if query.precision not in ("float32", "tf32"):
+        return None
+    half = replace(query, precisions=("float16",))
     too_small = [
-        result.excluded for result in results if result.excluded is not None and result.excluded.cause == "does_not_fit"
+        result.excluded
+        for candidate, result in zip(query.candidates, results, strict=True)
+        if result.excluded is not None
+        and result.excluded.cause == "does_not_fit"
+        and exceeds_memory(half, candidate) is None
     ]
-    if not too_small or query.precision not in ("float32", "tf32"):
+    if not too_small:
         return None
     labels = [place_label(excluded, shared_devices(too_small)) for excluded in too_small]
     return (

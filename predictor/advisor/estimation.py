@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.bench.plan.support import supports_mode
+from accel_platform.precisions import PRECISIONS
 from accel_platform.table_io.values import rounded
+from accel_platform.workloads.model_catalog import ModelSpec
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.model_estimates import Cell, predict_all, queried_sample
 from predictor.advisor.operator_estimates import operator_estimate, price_all
@@ -17,9 +20,13 @@ from predictor.advisor.serving_state import ServingState
 from predictor.calibration.predictor import MAX_INTERVAL_RATIO
 from predictor.data.evidence import CellKey, Evidence, Target
 from predictor.data.samples import MAX_SPEED_LIMIT_RATIO, speed_limit_ratio
+from predictor.data.traced_models import InputSizes, traced_operators
+from predictor.operators.memory_bound import least_numbers_per_item
 from predictor.operators.predictor import OperatorPrediction
 from predictor.schemas.responses import Compatibility
 
+_WHOLE_TENSORS = ("gpu", "cpu")
+"""Kinds of silicon whose runtimes compute one operator after the other; compilers for others stream through several."""
 _UNKNOWN = Compatibility(state="unknown"), None
 
 
@@ -119,7 +126,7 @@ def _estimate_from_evidence(
 ) -> Estimate | Abstention | None:
     """Return what measurements say; None where it takes the predictor."""
     if candidate.target not in evidence.by_target and not candidate.here:
-        return _exceeds_memory(query, candidate)
+        return exceeds_memory(query, candidate)
     verdict, reason = matrix_verdict(evidence, query, candidate.target)
     if verdict.state == "failed":
         return Abstention("measured_failure", f"does not run there: {reason}")
@@ -152,7 +159,7 @@ def _rule_out(
         return Abstention("unavailable", "an emulated device: its speed tells nothing of the real one")
     if target.device_id is None:
         return Abstention("unsupported", "not measured, and the device is not named")
-    return _exceeds_memory(query, candidate)
+    return exceeds_memory(query, candidate)
 
 
 def _unsupported_runtime(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
@@ -192,17 +199,47 @@ def _check_precision(
     return replace(estimate, cautions=(*estimate.cautions, caution))
 
 
-def _exceeds_memory(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
-    """Abstain where the weights alone, with their gradients for training, exceed the device's memory."""
+def exceeds_memory(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
+    """Abstain where the weights, with their gradients for training, and what one operator holds exceed the memory."""
     weights_mib, spec = query.weights_mib, candidate.spec
     if weights_mib is None or spec.memory_gib is None:
         return None
-    needed_gib = weights_mib * (2 if query.mode == "training" else 1) / 1024
+    training = query.mode == "training"
+    what, needed_gib = ("weights and gradients" if training else "weights"), weights_mib * (2 if training else 1) / 1024
+    batch = ""
     if needed_gib <= spec.memory_gib:
-        return None
-    what = "weights and gradients" if query.mode == "training" else "weights"
+        needed_gib += _least_activations_gib(query, candidate, spec.memory_gib - needed_gib)
+        if needed_gib <= spec.memory_gib:
+            return None
+        what, batch = f"{what}, and inputs and outputs of its largest operator,", f" at batch {query.batch_size:,}"
     return Abstention(
         "does_not_fit",
-        f"does not fit in memory: its {what} alone take {rounded(needed_gib)} GiB in {query.precision}, "
+        f"does not fit in memory: its {what} alone take {rounded(needed_gib)} GiB in {query.precision}{batch}, "
         f"{candidate.target.device} has {rounded(spec.memory_gib)} GiB",
     )
+
+
+def _least_activations_gib(query: ResolvedQuery, candidate: Candidate, free_gib: float) -> float:
+    """Return a lower bound of the memory besides the weights; 0 where it is unknown or surely below `free_gib`.
+
+    In generation it is unknown, because engines take a batch in parts.
+    """
+    subject, cost, precision = query.subject, query.cost, PRECISIONS.get(query.precision)
+    if query.mode == "generation" or candidate.spec.kind not in _WHOLE_TENSORS or subject.spec is None:
+        return 0.0
+    if cost is None or precision is None:
+        return 0.0
+    # Quantizing runtimes may keep activations as narrow as the weights.
+    width = min(precision.weight_bytes, precision.activation_bytes)
+    # Not traced where it cannot matter, because that takes seconds: one operator reads and writes less than all write.
+    if 2 * (cost.written_bytes or 0.0) / 4 * width * query.batch_size <= free_gib * 2**30:
+        return 0.0
+    numbers = _least_numbers_per_item(subject.spec, query.sequence_length, query.sizes)
+    return numbers * query.batch_size * width / 2**30
+
+
+@lru_cache(maxsize=256)
+def _least_numbers_per_item(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> float:
+    """Return the numbers that its largest operator holds per item; 0 where its operators are unknown."""
+    profile = traced_operators(spec, sequence_length, sizes)
+    return 0.0 if isinstance(profile, str) else least_numbers_per_item(profile)

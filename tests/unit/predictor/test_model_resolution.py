@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import ModelDescribed
 from accel_platform.hardware.catalog import catalog
@@ -140,6 +140,25 @@ def test_weights_that_do_not_fit_are_left_out(advisor: Advisor) -> None:
     assert "26.1 GiB in float32" in small.reason
     half = _ask(advisor, large, hardware=["NVIDIA L4"], precision="float16")
     assert all(e.cause != "does_not_fit" for e in half.excluded)
+
+
+@pytest.mark.slow
+def test_batches_that_do_not_fit_are_left_out(advisor: Advisor) -> None:
+    def asked(**query: Any) -> Answer:
+        return _ask(advisor, sequence_length=512, hardware=["NVIDIA T4"], **query)
+
+    # Its largest product reads 768 and writes 3,072 numbers for each of 512 tokens: 7.5 MiB in float32.
+    answer = asked(batch_size=16_384)
+    assert not answer.recommendations
+    assert {e.cause for e in answer.excluded} == {"does_not_fit"}
+    assert "inputs and outputs of its largest operator, alone take 120 GiB in float32" in answer.excluded[0].reason
+    assert not any("float16" in warning for warning in answer.warnings)
+    assert any("float16" in warning for warning in asked(batch_size=4_096).warnings)
+    for fits in ({"batch_size": 2_048}, {"batch_size": 4_096, "precision": "float16"}):
+        assert all(e.cause != "does_not_fit" for e in asked(**fits).excluded)
+    query = {"model": "bert-base", "sequence_length": 512, "hardware": "NVIDIA T4", "batch_size": 16_384}
+    with pytest.raises(NotFound, match="does not fit in memory"):
+        advisor.predict(PredictQuery.model_validate(query))
 
 
 @pytest.mark.slow
