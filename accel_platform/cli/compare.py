@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from accel_platform.analysis.query.filters import Selection
     from accel_platform.analysis.summaries.comparison import Comparison
+
+_MAX_DEVICE_NAME = 18
+"""Characters of a device's name in the column `over` of a terminal."""
 
 
 @with_filters("model")
@@ -106,7 +110,8 @@ def _side_by_side(
     found = compare_side_by_side(Reader(settings_for(home, as_of)), filters, "model_id" if by_model else "hardware")
     kind, output = to
     named = with_distinct_names(found.rows)
-    rows = _drop_empty_columns([_display_row(row) for row in named]) if kind in PEOPLE else found.rows
+    shown = zip(named, _baselines(found, named), strict=True)
+    rows = _drop_empty_columns([_display_row(*one) for one in shown]) if kind in PEOPLE else found.rows
     hint = _missing_shape_reason(found) or f"To measure: `{measure_command(filters)}`."
     sides = "models" if by_model else "hardware"
     one_side = len(getattr(filters, "model" if by_model else "hardware")) == 1
@@ -116,7 +121,16 @@ def _side_by_side(
         if one_side
         else f"No shape was measured on both sides. {hint}"
     )
-    write_answer(rows, kind, output, title=_title(found), document=asdict(found), empty=nothing)
+    write_answer(
+        rows,
+        kind,
+        output,
+        title=_title(found),
+        document=asdict(found),
+        empty=nothing,
+        keep=("device", "latency_ms", "ratio", "over"),
+        whole=("model_id", "shape", "hardware"),
+    )
     for caution in filter(None, map(form_factor_caution, filters.hardware)):
         note(caution)
     for name, command in found.lacking.items():
@@ -125,17 +139,42 @@ def _side_by_side(
         note(f"{len(found.unpaired)} cells of shapes that only one was measured at are left out; --json has them.")
     if found.rows:
         note(
-            f"ratio: latency over that of {found.names[0] if by_model else _baseline(found.names[0], named)} at the "
-            "same shape; its 95 % interval is over processes where both have two or more, else over samples alone."
+            f"ratio: latency over that of {_baseline(found, named)} at the same shape; its 95 % interval is over"
+            " processes where both have two or more, else over samples alone."
         )
     exit_if_nothing(found.rows)
 
 
-def _baseline(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the name that ratios are to, with its devices that they are to if the rows are of several."""
-    devices = dict.fromkeys(row["device_name"] for row in rows if row["baseline"])
-    several = len({row["device_id"] for row in rows}) > 1
-    return f"{name} on {' or '.join(filter(None, devices))}" if several and any(devices) else name
+def _baseline(found: Comparison, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the name that ratios are to, with its device if the rows are of several."""
+    name = found.names[0]
+    devices = {row["device_id"]: row["device_name"] for row in rows if row["baseline"]}
+    if found.by == "model_id" or len({row["device_id"] for row in rows}) == 1 or not any(devices.values()):
+        return name
+    if len(devices) == 1:
+        return f"{name} on {' or '.join(devices.values())}"
+    return f"{name} on the {'device that `over` names' if any(_baselines(found, rows)) else 'same device'}"
+
+
+def _baselines(found: Comparison, rows: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    """Return the device that each row's ratio is to; None for all if these are equal or each row's own.
+
+    On a terminal a name's middle is cut out, because a cut end would lose the id that tells namesakes apart.
+    """
+    from accel_platform.table_io.width import cut_middle
+
+    most = _MAX_DEVICE_NAME if line_width() is not None else sys.maxsize
+    devices = {row["device_id"]: row["device_name"] for row in rows if row["baseline"]}
+    over = [
+        None
+        if row["ratio"] is None
+        else "same device"
+        if row["baseline_device_id"] == row["device_id"]
+        else cut_middle(devices[row["baseline_device_id"]] or "a device not named", most)
+        for row in rows
+    ]
+    telling = found.by == "hardware" and len(devices) > 1 and {*over} - {None, "same device"}
+    return over if telling else [None] * len(rows)
 
 
 def _changes(
@@ -190,8 +229,8 @@ def _drop_empty_columns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [_pick(row, known) for row in rows]
 
 
-def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a comparison row as it is displayed."""
+def _display_row(row: Mapping[str, Any], over: str | None) -> dict[str, Any]:
+    """Return a comparison row as it is displayed; `over` is what its ratio is to."""
     interval = None if row["ratio_low"] is None else f"{rounded(row['ratio_low'])} to {rounded(row['ratio_high'])}"
     covers = row["interval_of"]
     single = row["latency_low_ms"] == row["latency_high_ms"]
@@ -206,8 +245,9 @@ def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "between_runs_ms": spread,
         "provenance": row["provenance"],
         "ratio": row["ratio"],
+        "over": over,
         "interval": interval,
-        "over": interval and covers,
+        "interval_of": interval and covers,
         "throughput_items_per_s": row["throughput_items_per_s"],
         "std_ms": row["latency_std_ms"],
         "memory_peak_mib": row["memory_peak_mib"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,8 +30,8 @@ WHERE r.result_id IN (SELECT unnest($ids))
 
 @dataclass(frozen=True)
 class Comparison:
-    """Cells as rows of `read_cells`, ordered by shape, with the fields that `_compared` adds. `baseline` is what
-    the ratios of its shape and provenance are to."""
+    """Cells as rows of `read_cells`, ordered by shape, with the fields that `_compared` adds. `baseline` is True for
+    a cell that ratios of its shape and provenance are to; `baseline_device_id` is the device of a cell's own."""
 
     snapshot_id: str
     by: By
@@ -49,8 +50,9 @@ def compare_side_by_side(
     """Compare the selected models on one hardware name (`by` is `model_id`), or one model on its hardware names.
 
     Only equal shapes are compared. A row's `ratio` is its latency over that of the first name at the same shape and
-    provenance; if it is None, `note` says why. `cells` are those of the selection, if they are read already. Raises
-    NotFound for an unknown name, and WarehouseEmpty before the first publish.
+    provenance, on the same device if it has a figure there; if it is None, `note` says why. `cells` are those of the
+    selection, if they are read already. Raises NotFound for an unknown name, and WarehouseEmpty before the first
+    publish.
     """
     require_known(reader, selection)
     cells = read_cells(reader, selection) if cells is None else cells
@@ -137,14 +139,8 @@ def _compared(
     group: Sequence[dict[str, Any]], by: By, names: Sequence[str], details: _Details
 ) -> Iterable[dict[str, Any]]:
     """Yield the cells of one shape, each with its ratio to the first name's cell, the interval, and differences."""
-    firsts: dict[str, dict[str, Any]] = {}
-    for cell in group:
-        if _called(cell, by, names) == names[0]:
-            other = firsts.setdefault(cell["provenance"], cell)
-            if cell["results"] > other["results"]:
-                firsts[cell["provenance"]] = cell
-    for cell in group:
-        first = firsts.get(cell["provenance"])
+    firsts = _find_baselines(group, by, names)
+    for cell, first in zip(group, firsts, strict=True):
         note = _no_ratio(cell, first, names[0])
         ratio = interval = None
         if first is not None and first is not cell and note is None:
@@ -153,6 +149,7 @@ def _compared(
         yield {
             **cell,
             "baseline": first is cell,
+            "baseline_device_id": first and first["device_id"],
             "ratio": ratio,
             "ratio_low": interval and interval.low,
             "ratio_high": interval and interval.high,
@@ -160,6 +157,35 @@ def _compared(
             "differs": _differs(details.environment(cell), details.environment(first)) if first else [],
             "note": note or _doubt(cell),
         }
+
+
+def _find_baselines(group: Sequence[dict[str, Any]], by: By, names: Sequence[str]) -> list[dict[str, Any] | None]:
+    """Return for each cell the one of the first name that it is compared with; None without one of its provenance.
+
+    That is the cell of the same device, else the one with the most results. A cell of the first name is its own
+    baseline if others of its device are compared with it, or it has the most results.
+    """
+    most: dict[str, dict[str, Any]] = {}
+    own: dict[tuple[str, str], dict[str, Any]] = {}
+    for cell in group:
+        if _called(cell, by, names) != names[0]:
+            continue
+        best = most.setdefault(cell["provenance"], cell)
+        most[cell["provenance"]] = max(best, cell, key=_results)
+        if cell["device_id"] is not None:
+            place = (cell["provenance"], cell["device_id"])
+            own[place] = max(own.get(place, cell), cell, key=_results)
+    there = Counter((cell["provenance"], cell["device_id"]) for cell in group)
+    return [
+        own[place]
+        if (place := (cell["provenance"], cell["device_id"])) in own and there[place] > 1
+        else most.get(cell["provenance"])
+        for cell in group
+    ]
+
+
+def _results(cell: Mapping[str, Any]) -> int:
+    return int(cell["results"])
 
 
 def _no_ratio(cell: Mapping[str, Any], first: Mapping[str, Any] | None, called: str) -> str | None:

@@ -146,13 +146,14 @@ def test_devices_of_one_name_are_told_apart_by_their_ids(tmp_path: Path) -> None
         Reader(made), Selection(model=("bert-base",), hardware=("cpu", "openvino")), "hardware"
     ).rows
     assert [(row["hardware"], row["device_id"], row["baseline"]) for row in rows] == [
-        ("cpu", "fast", True), ("cpu", "slow", False), ("openvino", "fast", False), ("openvino", "slow", False),
+        ("cpu", "fast", True), ("cpu", "slow", True), ("openvino", "fast", False), ("openvino", "slow", False),
     ]  # fmt: skip
-    assert [row["differs"] for row in rows][1] == [f"device {CPU} (slow) against {CPU} (fast)"]
+    assert [row["baseline_device_id"] for row in rows] == [row["device_id"] for row in rows]
+    assert [row["differs"] for row in rows] == [[], [], [], []]
     words = ["compare", "--model", "bert-base", "--hardware", "cpu", "openvino", "--home", str(tmp_path)]
     done = CliRunner().invoke(app, words)
     assert all(f"{row['hardware']:8}  {CPU} ({row['device_id']})" in done.stdout for row in rows)
-    assert f"ratio: latency over that of cpu on {CPU} (fast) at the same shape" in " ".join(done.output.split())
+    assert "ratio: latency over that of cpu on the same device at the same shape" in " ".join(done.output.split())
     matrix = compatibility_matrix(Reader(made), by_device=True)
     assert {*matrix["devices"].values()} == {1}
     assert [name for name in matrix["hardware"] if name.startswith("cpu")] == [
@@ -161,6 +162,42 @@ def test_devices_of_one_name_are_told_apart_by_their_ids(tmp_path: Path) -> None
     assert {change.device for change in matrix_history(Reader(made))} == {f"{CPU} (fast)", f"{CPU} (slow)"}
     done = CliRunner().invoke(app, ["trend", "--model", "bert-base", "--home", str(tmp_path)])
     assert all(done.stdout.count(f"{CPU} ({device})") == 2 for device in ("fast", "slow"))
+
+
+def test_a_ratio_is_to_the_same_device_where_it_has_a_figure_and_the_table_names_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bert = MODELS[0]
+    made = world(tmp_path, [
+        modelled(bert, hardware, 1, device_id=f"cpu-of-a-host-{device}", scale=scale)
+        for device, scale, ways in (
+            ("e1ab461", 1.0, ("cpu", "openvino", "cpu")),
+            ("03b9064", 3.0, ("cpu", "openvino")),
+            ("lacking", 9.0, ("openvino",)),
+            ("with-no-other", 4.0, ("cpu",)),
+        )
+        for hardware in ways
+    ])  # fmt: skip
+    found = compare_side_by_side(
+        Reader(made), Selection(model=("bert-base",), hardware=("cpu", "openvino")), "hardware"
+    )
+    rows = {(row["hardware"], row["device_id"].removeprefix("cpu-of-a-host-")): row for row in found.rows}
+    assert {key: row["baseline_device_id"].removeprefix("cpu-of-a-host-") for key, row in rows.items()} == {
+        ("cpu", "e1ab461"): "e1ab461", ("openvino", "e1ab461"): "e1ab461",
+        ("cpu", "03b9064"): "03b9064", ("openvino", "03b9064"): "03b9064",
+        ("openvino", "lacking"): "e1ab461", ("cpu", "with-no-other"): "e1ab461",
+    }  # fmt: skip
+    assert {key for key, row in rows.items() if row["baseline"]} == {("cpu", "e1ab461"), ("cpu", "03b9064")}
+    for key, row in rows.items():
+        base = rows["cpu", row["baseline_device_id"].removeprefix("cpu-of-a-host-")]
+        assert row["ratio"] == (None if row["baseline"] else row["latency_ms"] / base["latency_ms"]), key
+    monkeypatch.setenv("COLUMNS", "100")
+    words = ["compare", "--model", "bert-base", "--hardware", "cpu", "openvino", "--home", str(tmp_path)]
+    head, _, *lines = CliRunner().invoke(app, words).stdout.splitlines()
+    assert {"device", "latency_ms", "ratio", "over"} <= {*head.split()}
+    over = [line[head.index("over") :].split("  ")[0].strip() for line in lines]
+    assert (over.count("-"), over.count("same device")) == (2, 2)
+    assert sum(one.startswith("Test CPU") and one.endswith("e1ab461)") for one in over) == 2
 
 
 @pytest.mark.parametrize("processes", [1, 2, 5])
