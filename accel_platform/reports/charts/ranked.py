@@ -288,8 +288,11 @@ def _bars(
 
 
 def _one_shape_each(cells: Rows) -> tuple[list[list[Row]], int]:
-    """Return the cells of one shape for each of a few models, and the number of all models."""
-    groups = group_comparable(cells)
+    """Return the cells of one shape for each of a few models, and the number of all models.
+
+    The models with the most measured cells come first, before those that only others ran.
+    """
+    groups = sorted(group_comparable(cells), key=lambda group: -sum(cell["provenance"] == "measured" for cell in group))
     return groups[:_PANELS], len(groups)
 
 

@@ -316,6 +316,19 @@ def test_a_mark_is_one_cell_and_a_line_is_of_one_place_and_provenance(cells: lis
         assert len({grouping_key(row, ("model_id", "mode", "batch_size", "sequence_length")) for row in group}) == 1
 
 
+def test_what_was_measured_is_drawn_before_what_others_state() -> None:
+    others = [
+        cell(model_id=f"model-{number}", model_family=f"family-{number}", device_id=device, device_name=device,
+             provenance="imported")
+        for number in range(30) for device in ("phone", "tablet", "watch")
+    ]  # fmt: skip
+    own = cell(model_id="own", model_family="own-family", device_id="own-device", device_name="own-device")
+    for draw in (ranked.hardware, fields.heat_map):
+        drawn = [row for row in marks(draw([*others, own], [])) if "tip" in row]
+        assert any("own" in row["tip"] for row in drawn), draw.__name__
+        assert any("model-" in row["tip"] for row in drawn), draw.__name__
+
+
 def test_speed_ups_of_two_precisions_are_told_apart() -> None:
     places = (("cpu", 40.0), ("openvino", 10.0))
     cells = [cell(hardware=h, latency_ms=ms, precision=p) for h, ms in places for p in ("float32", "bfloat16")]
