@@ -35,6 +35,7 @@ from migrations.suspicion.statistics import (
 CONTRADICTION_RATIO = 1.25
 """Throughput may differ from batch / latency by this factor: runners that divide by the total time include pauses
 between passes (within 1.1 in the real archive)."""
+CLOCK_TICK_MS = 1e-7
 MEAN_ROUNDING = 1.05
 """Factor by which rounding may lower a mean, or raise a median."""
 AGREEMENT_RATIO = 1.10
@@ -182,6 +183,15 @@ def throughput_contradiction(record: Record, _claims: Claims) -> Suspicion | Non
     return _suspicion("throughput_contradiction", "suspect", evidence, 0.9)
 
 
+def impossible_time(record: Record, _claims: Claims) -> Suspicion | None:
+    """Mark a batch in less than a tick of any processor's clock, which nothing is computed in."""
+    time = time_ms(record.result)
+    if time is None or time >= CLOCK_TICK_MS:
+        return None
+    evidence = f"a batch in {time:.4g} ms, and a tick of a 10 GHz clock takes {CLOCK_TICK_MS:g} ms"
+    return _suspicion("impossible_time", "suspect", evidence, 0.95)
+
+
 def mean_contradiction(record: Record, _claims: Claims) -> Suspicion | None:
     """Mark a mean below half the median: half of all times are the median or more, and none is negative."""
     r = record.result
@@ -316,6 +326,7 @@ DOCUMENT_RULES: tuple[DocumentRule, ...] = (
 FIGURE_RULES: tuple[ResultRule, ...] = (
     blanket_label,
     throughput_contradiction,
+    impossible_time,
     mean_contradiction,
     total_time_contradiction,
     round_time,

@@ -131,7 +131,8 @@ def test_one_bad_row_stores_nothing_and_is_named(
     ("changes", "rule"),
     [
         ({"throughput_items_per_s": 5}, "throughput_contradiction"),
-        ({"latency_mean_ms": 1e-300, "latency_p50_ms": 5}, "mean_contradiction"),
+        ({"latency_mean_ms": 1.0, "latency_p50_ms": 5}, "mean_contradiction"),
+        ({"latency_mean_ms": 1e-300}, "impossible_time"),
         ({"latency_mean_ms": None, "load_ms": 3.5}, "success_without_figures"),
         ({"environment": {"mock": True}}, "simulation_label"),
     ],

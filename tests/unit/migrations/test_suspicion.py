@@ -352,10 +352,16 @@ class TestInvertedRanking:
         assert not any(found.values())
 
 
-@pytest.mark.parametrize(("mean_ms", "rules"), [(1e-300, {"mean_contradiction"}), (2.5, set()), (5.0, set())])
+@pytest.mark.parametrize(("mean_ms", "rules"), [(1.0, {"mean_contradiction"}), (2.5, set()), (5.0, set())])
 def test_the_mean_is_half_the_median_or_more(mean_ms: float, rules: set[str]) -> None:
     row = {"model_name": "gpt2", "hardware_type": "cpu", "batch_size": 8, "latency_p50_ms": 5.0}
     (result,) = judged({**row, "average_latency_ms": mean_ms})
+    assert rules_of(result) == rules
+
+
+@pytest.mark.parametrize(("mean_ms", "rules"), [(1e-300, {"impossible_time"}), (1e-5, set())])
+def test_no_batch_takes_less_than_a_clock_tick(mean_ms: float, rules: set[str]) -> None:
+    (result,) = judged({"model_name": "gpt2", "hardware_type": "cpu", "batch_size": 8, "average_latency_ms": mean_ms})
     assert rules_of(result) == rules
 
 
