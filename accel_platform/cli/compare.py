@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -187,7 +188,6 @@ def _changes(
     from dataclasses import asdict
 
     from accel_platform.analysis.regressions.snapshot_comparison import compare_cells
-    from accel_platform.reports.regressions import with_cells
     from accel_platform.warehouse.publish import bring_up_to_date
     from accel_platform.warehouse.reader import Reader
 
@@ -195,19 +195,55 @@ def _changes(
     bring_up_to_date(new, progress=note)
     found = compare_cells(Reader(old), Reader(new), filters, min_change_percent=least)
     kind, output = to
-    shown = ("verdict", "before_ms", "after_ms", "change_percent", "noise_percent", "processes_before",
-             "processes_after", "provenance", "reason")  # fmt: skip
-    rows = found.rows
-    if kind in PEOPLE:
-        rows = _drop_empty_columns(
-            [{"model_id": r["model_id"], "cell": r["cell"], **_pick(r, shown)} for r in with_cells(found.rows)]
-        )
-    title = f"Between {found.before[:12]} and {found.after[:12]}"
+    usual = _usual_reason(found.rows)
     write_answer(
-        rows, kind, output, title=title, document=asdict(found), empty="No cell was measured again in between."
+        _drop_empty_columns(_display_changes(found.rows, usual)) if kind in PEOPLE else found.rows,
+        kind,
+        output,
+        title=f"Between {found.before[:12]} and {found.after[:12]}",
+        document=asdict(found),
+        empty="No cell was measured again in between.",
+        keep=("model_id", "device", "verdict", "change"),
+        whole=("cell",),
     )
+    if usual is not None and kind in PEOPLE:
+        note(f"undecided, unless another reason is given: {usual}.")
     note(f"{found.only_before} cells were not measured again, {found.only_after} are new.")
     exit_if_nothing(found.rows)
+
+
+def _usual_reason(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the reason that more than half of the undecided rows share; None if there is none, or one such row."""
+    reasons = Counter(row["reason"] for row in rows if row["verdict"] == "undecided")
+    [(reason, count)] = reasons.most_common(1) or [(None, 0)]
+    return reason if count > max(1, reasons.total() / 2) else None
+
+
+def _display_changes(rows: Sequence[Mapping[str, Any]], usual: str | None) -> list[dict[str, Any]]:
+    """Return changes of cells as they are displayed, with devices where several ran a cell, without a usual reason."""
+    from accel_platform.reports.regressions import with_cells
+
+    def percent(value: float | None, sign: str = "") -> str | None:
+        return None if value is None else f"{value:{sign}.1f} %"
+
+    shown = []
+    for row in with_cells(rows):
+        name = f", {row['device_id']}"
+        shown.append(
+            {
+                "model_id": row["model_id"],
+                "cell": row["cell"].removesuffix(name),
+                "device": row["device_id"] if row["cell"].endswith(name) else None,
+                "verdict": row["verdict"],
+                "before_ms": row["before_ms"],
+                "after_ms": row["after_ms"],
+                "change": percent(row["change_percent"], "+"),
+                "noise": percent(row["noise_percent"]),
+                **_pick(row, ("processes_before", "processes_after", "provenance")),
+                "reason": None if row["verdict"] == "undecided" and row["reason"] == usual else row["reason"],
+            }
+        )
+    return shown
 
 
 def _missing_shape_reason(found: Comparison) -> str | None:

@@ -43,15 +43,16 @@ def fitted(
     table = table_of(kept)
     limits = _cut_texts(table, rows, width, whole)
     given_up: set[str] = set()
+    is_last_resort = False
     while _total(limits) > width and len(limits) > 1:
         others = [name for name in limits if name not in keep and name not in whole]
-        if not others and whole:
-            whole = ()
+        if not others and whole and not is_last_resort:
+            is_last_resort = True
         else:
             given_up.add(others[-1] if others else [*limits][-1])
         shown = [name not in given_up for name in table.columns]
         left = Table(tuple(compress(table.columns, shown)), tuple(compress(table.numeric, shown)), table.parts)
-        limits = _cut_texts(left, rows, width, whole)
+        limits = _cut_texts(left, rows, width, whole, and_whole=is_last_resort)
     if left_out := [name for name in table.columns if name in given_up]:
         remarks.append(f"left out at {width} columns: {', '.join(left_out)} (COLUMNS=300 shows them, --json has all)")
     columns = {name: _cut_column([row.get(name) for row in rows], limit) for name, limit in limits.items()}
@@ -104,20 +105,19 @@ def _only_value(rows: Rows, name: str) -> str | None:
     return texts.pop() if len(texts) == 1 else None
 
 
-def _cut_texts(table: Table, rows: Rows, width: int, whole: Collection[str]) -> dict[str, int]:
+def _cut_texts(
+    table: Table, rows: Rows, width: int, whole: Collection[str], *, and_whole: bool = False
+) -> dict[str, int]:
     """Return the columns' widths, with texts cut, the longest first, until all fits or nothing more can be cut.
 
-    Columns in `whole` are not cut.
+    Columns in `whole` are cut only with `and_whole`, after all others.
     """
     widths = _widths(table, rows)
     numeric = dict(zip(table.columns, table.numeric, strict=True))
     least = {name: max(_MIN_TEXT_WIDTH if index else _MIN_NAME_WIDTH, len(name)) for index, name in enumerate(widths)}
     while (excess := _total(widths) - width) > 0:
-        texts = {
-            name: size
-            for name, size in widths.items()
-            if not numeric[name] and name not in whole and size > least[name]
-        }
+        cuttable = {name: size for name, size in widths.items() if not numeric[name] and size > least[name]}
+        texts = {name: size for name, size in cuttable.items() if name not in whole} or (cuttable if and_whole else {})
         if not texts:
             break
         ordered = sorted(texts.values(), reverse=True)

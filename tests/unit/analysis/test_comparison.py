@@ -272,6 +272,36 @@ def test_what_changed_is_judged_by_the_noise_of_its_series(log: EventLog, settin
     assert compare_cells(after, after, Selection()).rows == []
 
 
+def test_rows_of_undecided_cells_are_told_apart_and_say_their_reason_once(
+    log: EventLog, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def imported(milliseconds: float, device: str, length: int) -> None:
+        claim: dict[str, Any] = {"provenance": "imported", "samples_ns": (), "fingerprint": None}
+        given = {"model_id": "distilbert-base-of-a-long-name", "latency_mean_ms": milliseconds}
+        place = {"device_id": device, "device_name": device, "batch_size": 16, "sequence_length": length}
+        log.append([Event.of(result(hardware="onnxruntime", **claim, **given, **place), source="test")])
+
+    places = [(f"imported:a-device-of-{end}", length) for end in ("one", "other") for length in (128, 384)]
+    for place in places:
+        imported(10.0, *place)
+    take_snapshot(log, "before")
+    for place in places:
+        imported(30.0, *place)
+    refresh(settings)
+    monkeypatch.setenv("COLUMNS", "100")
+    words = ["compare", "--before", "before", "--home", str(settings.home)]
+    done = CliRunner().invoke(app, words)
+    _, _, *rows = done.stdout.splitlines()
+    assert len({*rows}) == len(places) == len(rows)
+    assert all(f"onnxruntime, batch 16, length {length}, float32" in done.stdout for length in (128, 384))
+    said = " ".join(done.output.split())
+    assert "change +100.0 %" in said
+    assert said.count("no samples of ours say why") == 1
+    assert "left out" not in said
+    csv = CliRunner().invoke(app, [*words, "--format", "csv"])
+    assert csv.stdout.count("no samples of ours say why") == len(places), "files have it in every row"
+
+
 def test_a_choice_of_hardware_is_a_name_of_its_own(tmp_path: Path) -> None:
     bert = MODELS[0]
     settings = world(tmp_path, measured_grid([bert]))

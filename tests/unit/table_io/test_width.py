@@ -61,6 +61,8 @@ def test_what_a_table_is_about_gives_way_last() -> None:
     roomy, _ = fitted(rows, 50, keep=("ms",), whole=("cell",))
     assert list(roomy[0]) == ["cell", "device", "ms"], "a text takes the room of the columns left out"
     assert max(len(row["device"]) for row in roomy) == 50 - len("cpu, batch 10, length 128") - 2 - len("  ms")
+    tight, _ = fitted([{"id": n, **row} for n, row in enumerate(rows, 10)], 42, keep=("id", "device"), whole=("cell",))
+    assert [row["cell"] for row in tight] == [row["cell"][:21] + "…" for row in rows], "cut as little as need be"
     narrow, _ = fitted(rows, 36, keep=("ms",), whole=("cell", "device"))
     assert max(map(len, terminal(table_of(narrow)))) <= 36, "nothing is whole at the price of a wider line"
 
