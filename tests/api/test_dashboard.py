@@ -539,9 +539,11 @@ def test_where_keys_are_asked_for_nobody_speaks_for_another(settings: Settings, 
         assert (claimed.status_code, "called ann" in claimed.json()["detail"]) == (422, True)
         assert client.post(form, data={"by": "bob", "reason": "it throttled"}).status_code == 422
         assert client.post(form, data={"reason": "it throttled"}, follow_redirects=False).status_code == 303
-        assert client.post(rest, json={"reason": "again"}, headers={"Idempotency-Key": "a"}).status_code == 202
+        accept = rest.replace("reject", "accept")
+        assert client.post(accept, json={"reason": "six layers"}, headers={"Idempotency-Key": "a"}).status_code == 202
     new = log.read(Snapshot(log.snapshot().segments - before.segments))
-    said = [event.payload.by for event in new if isinstance(event.payload, ShiftRejected | WriteAudited)]
+    decisions = ShiftAccepted | ShiftRejected | WriteAudited
+    said = [event.payload.by for event in new if isinstance(event.payload, decisions)]
     assert said == ["ann"] * 4
 
 
