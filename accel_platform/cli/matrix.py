@@ -86,7 +86,16 @@ def matrix(
         if kind is AnyFormat.table and output is None and not _fits_terminal(rows):
             rows = _tested_rows(found, families)
             note("One row per tested cell, as the grid is wider than the terminal; the others are untested.")
-        write_answer(rows, kind, output, title=title, document=document, empty=nothing)
+        write_answer(
+            rows,
+            kind,
+            output,
+            title=title,
+            document=document,
+            empty=nothing,
+            keep=("verdict", "latency_ms", "batch", "input", "precision", "processes"),
+            whole=("model", "family", "hardware", "shape"),
+        )
     if mixed := {name: count for name, count in found["devices"].items() if count > 1}:
         counts = ", ".join(f"{name} {count}" for name, count in mixed.items())
         note(
@@ -138,13 +147,13 @@ def _tested_rows(found: Matrix, families: Any) -> list[dict[str, Any]]:
             for hardware, cell in cells.items()
             if cell["verdict"] != "untested"
         ]
-    return [
+    rows = [
         {
             "model": name,
             "hardware": hardware,
             "verdict": cell["verdict"] + (", disturbed" if cell["disturbed"] else "") + _until(cell),
             "latency_ms": cell["latency_p50_ms"],
-            "shape": printed.deviating_shape(cell, None),
+            **_shape_columns(cell),
             "n": _results(cell),
             "device": cell["device"],
         }
@@ -152,6 +161,19 @@ def _tested_rows(found: Matrix, families: Any) -> list[dict[str, Any]]:
         for hardware, cell in cells.items()
         if cell["verdict"] != "untested"
     ]
+    known = [name for name in rows[0] if any(row[name] is not None for row in rows)] if rows else []
+    return [{name: row[name] for name in known} for row in rows]
+
+
+def _shape_columns(cell: RatedCell) -> dict[str, Any]:
+    """Return the shape of a cell's figure in columns, because a table leaves out or cuts none of short ones."""
+    is_known, length, size = cell["latency_p50_ms"] is not None, cell["sequence_length"], cell["image_size"]
+    return {
+        "batch": cell["batch_size"] if is_known else None,
+        "input": (f"length {length}" if length else f"{size:g} px" if size else None) if is_known else None,
+        "precision": cell["precision"] if is_known else None,
+        "processes": cell["processes"] if is_known and (cell["processes"] or 1) > 1 else None,
+    }
 
 
 def _history(reader: Reader, filters: Selection, mode: str, to: tuple[AnyFormat, Path | None]) -> None:

@@ -15,6 +15,8 @@ _MIN_TEXT_WIDTH = 14
 """Text is not cut shorter than this; rather the last columns are left out."""
 _MIN_NAME_WIDTH = 32
 """The same of the first column, which tells the rows apart."""
+_LAST_NAME_WIDTH = 20
+"""The same where nothing else gives way."""
 _NAME_END = 8
 """Characters of a name's end that stay: the hash of a device id."""
 
@@ -114,7 +116,9 @@ def _cut_texts(
     """
     widths = _widths(table, rows)
     numeric = dict(zip(table.columns, table.numeric, strict=True))
-    least = {name: max(_MIN_TEXT_WIDTH if index else _MIN_NAME_WIDTH, len(name)) for index, name in enumerate(widths)}
+    least = {name: max(_MIN_TEXT_WIDTH, len(name)) for name in widths}
+    first, *_ = widths
+    least[first] = max(_LAST_NAME_WIDTH if and_whole else _MIN_NAME_WIDTH, len(first))
     while (excess := _total(widths) - width) > 0:
         cuttable = {name: size for name, size in widths.items() if not numeric[name] and size > least[name]}
         texts = {name: size for name, size in cuttable.items() if name not in whole} or (cuttable if and_whole else {})

@@ -195,6 +195,28 @@ def test_a_narrow_terminal_gets_a_row_per_tested_cell(
     assert len(wide) == 4
 
 
+def test_a_narrow_terminal_names_the_shape_of_each_tested_cell(
+    log: EventLog, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = [(size, length) for size in (1, 16) for length in (128, 384)]
+    for number, (size, length) in enumerate(shapes):
+        name = f"a-model-whose-name-is-as-long-as-a-name-may-be-{number}"
+        for ms, hardware in ((20, "onnxruntime"), (30, "openvino"), (90, "cpu"), (21, "jax")):
+            cell: dict[str, Any] = {"model_id": name, "hardware": hardware, "batch_size": size}
+            ran = result(samples_ns=(ms * 1_000_000,) * 12, sequence_length=length, **cell)
+            record(log, 0, ran, verification(sequence_length=length, **cell))
+    refresh(settings)
+    monkeypatch.setenv("COLUMNS", "100")
+    done = CliRunner().invoke(app, ["matrix", "--home", str(settings.home)])
+    head, _, *rows = done.stdout.splitlines()
+    assert max(map(len, (head, *rows))) <= 100
+    assert {"hardware", "verdict", "latency_ms", "batch", "input"} <= {*head.split()}
+    for number, (size, length) in enumerate(shapes):
+        there = [row for row in rows if f"may-be-{number} " in row]
+        assert len(there) == 4
+        assert all(f" {size}  length {length}" in row for row in there)
+
+
 def test_what_does_not_count_is_the_reason_of_an_untested_cell(log: EventLog, settings: Settings) -> None:
     record(log, 0, *works(20), *works(5, hardware="webgpu"))
     record(
