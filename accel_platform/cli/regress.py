@@ -199,7 +199,9 @@ def list_regressions(
         }
 
     kind = choose_format(as_json, format_, output)
-    write_answer(rows, kind, output, title="Regressions and improvements", short=short, empty="None is recorded.")
+    within = " under these filters" if chosen.model_dump(exclude_defaults=True) else ""
+    empty = f"None is {state.value if state is not None else 'recorded'}{within}."
+    write_answer(rows, kind, output, title="Regressions and improvements", short=short, empty=empty)
 
 
 @app.command()

@@ -140,3 +140,21 @@ def test_a_narrow_terminal_shows_the_curves_of_dated_series_alone(
     assert "4 results of unknown time are left out" in done.output
     words = ["trend", "--model", "bert-base", "--batch-size", "2", "--home", str(settings.home)]
     assert "No result with latency_ms has a time." in CliRunner().invoke(app, words).stdout
+
+
+def test_a_list_without_open_shifts_does_not_deny_those_recorded(log: EventLog, settings: Settings) -> None:
+    def listed(*words: str) -> str:
+        return CliRunner().invoke(app, ["regress", "list", *words, "--home", str(settings.home)]).stdout.strip()
+
+    measured(log)
+    refresh(settings)
+    assert listed() == "None is recorded."
+    [found] = find_shifts(read_measured_series(Reader(settings)), ShiftDecisions(), min_change_percent=3.0)
+    record_regressions(log, found.shifts, source="test")
+    refresh(settings)
+    rejected = build_rejection(Reader(settings), found.shifts[0].regression_id, by="ann", reason="a busy machine")
+    log.append([event(rejected)])
+    refresh(settings)
+    assert listed("--state", "open") == "None is open."
+    assert listed("--state", "accepted", "--model", "bert-base") == "None is accepted under these filters."
+    assert found.shifts[0].regression_id in listed()
