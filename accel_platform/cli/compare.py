@@ -25,6 +25,7 @@ from accel_platform.cli.options import (
 )
 from accel_platform.cli.output import (
     choose_format,
+    drop_empty_columns,
     exit_if_nothing,
     line_width,
     note,
@@ -111,8 +112,9 @@ def _side_by_side(
     found = compare_side_by_side(Reader(settings_for(home, as_of)), filters, "model_id" if by_model else "hardware")
     kind, output = to
     named = with_distinct_names(found.rows)
-    shown = zip(named, _baselines(found, named), strict=True)
-    rows = _drop_empty_columns([_display_row(*one) for one in shown]) if kind in PEOPLE else found.rows
+    over = _baselines(found, named)
+    shown = zip(named, over, strict=True)
+    rows = drop_empty_columns([_display_row(*one) for one in shown]) if kind in PEOPLE else found.rows
     hint = _missing_shape_reason(found) or f"To measure: `{measure_command(filters)}`."
     sides = "models" if by_model else "hardware"
     one_side = len(getattr(filters, "model" if by_model else "hardware")) == 1
@@ -140,21 +142,21 @@ def _side_by_side(
         note(f"{len(found.unpaired)} cells of shapes that only one was measured at are left out; --json has them.")
     if found.rows:
         note(
-            f"ratio: latency over that of {_baseline(found, named)} at the same shape; its 95 % interval is over"
+            f"ratio: latency over that of {_baseline(found, named, over)} at the same shape; its 95 % interval is over"
             " processes where both have two or more, else over samples alone."
         )
     exit_if_nothing(found.rows)
 
 
-def _baseline(found: Comparison, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the name that ratios are to, with its device if the rows are of several."""
+def _baseline(found: Comparison, rows: Sequence[Mapping[str, Any]], over: Sequence[str | None]) -> str:
+    """Return the name that ratios are to, with its device if the rows are of several; `over` is of `_baselines`."""
     name = found.names[0]
     devices = {row["device_id"]: row["device_name"] for row in rows if row["baseline"]}
     if found.by == "model_id" or len({row["device_id"] for row in rows}) == 1 or not any(devices.values()):
         return name
     if len(devices) == 1:
-        return f"{name} on {' or '.join(devices.values())}"
-    return f"{name} on the {'device that `over` names' if any(_baselines(found, rows)) else 'same device'}"
+        return f"{name} on {next(iter(devices.values()))}"
+    return f"{name} on the {'device that `over` names' if any(over) else 'same device'}"
 
 
 def _baselines(found: Comparison, rows: Sequence[Mapping[str, Any]]) -> list[str | None]:
@@ -197,7 +199,7 @@ def _changes(
     kind, output = to
     usual = _usual_reason(found.rows)
     write_answer(
-        _drop_empty_columns(_display_changes(found.rows, usual)) if kind in PEOPLE else found.rows,
+        drop_empty_columns(_display_changes(found.rows, usual)) if kind in PEOPLE else found.rows,
         kind,
         output,
         title=f"Between {found.before[:12]} and {found.after[:12]}",
@@ -257,12 +259,6 @@ def _missing_shape_reason(found: Comparison) -> str | None:
         return None
     with_, without = sorted(reads, key=lambda name: True not in reads[name])
     return f"There is none: {with_} reads sequences, {without} does not."
-
-
-def _drop_empty_columns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop the columns that are None in all rows."""
-    known = [name for name in rows[0] if any(row[name] is not None for row in rows)] if rows else []
-    return [_pick(row, known) for row in rows]
 
 
 def _display_row(row: Mapping[str, Any], over: str | None) -> dict[str, Any]:

@@ -19,7 +19,15 @@ from accel_platform.cli.options import (
     build_selection,
     with_filters,
 )
-from accel_platform.cli.output import choose_format, exit_if_nothing, line_width, note, settings_for, write_answer
+from accel_platform.cli.output import (
+    choose_format,
+    drop_empty_columns,
+    exit_if_nothing,
+    line_width,
+    note,
+    settings_for,
+    write_answer,
+)
 from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
@@ -161,18 +169,19 @@ def _tested_rows(found: Matrix, families: Any) -> list[dict[str, Any]]:
         for hardware, cell in cells.items()
         if cell["verdict"] != "untested"
     ]
-    known = [name for name in rows[0] if any(row[name] is not None for row in rows)] if rows else []
-    return [{name: row[name] for name in known} for row in rows]
+    return drop_empty_columns(rows)
 
 
 def _shape_columns(cell: RatedCell) -> dict[str, Any]:
     """Return the shape of a cell's figure in columns, because a table leaves out or cuts none of short ones."""
-    is_known, length, size = cell["latency_p50_ms"] is not None, cell["sequence_length"], cell["image_size"]
+    if cell["latency_p50_ms"] is None:
+        return dict.fromkeys(("batch", "input", "precision", "processes"))
+    length, size = cell["sequence_length"], cell["image_size"]
     return {
-        "batch": cell["batch_size"] if is_known else None,
-        "input": (f"length {length}" if length else f"{size:g} px" if size else None) if is_known else None,
-        "precision": cell["precision"] if is_known else None,
-        "processes": cell["processes"] if is_known and (cell["processes"] or 1) > 1 else None,
+        "batch": cell["batch_size"],
+        "input": f"length {length}" if length else f"{size:g} px" if size else None,
+        "precision": cell["precision"],
+        "processes": cell["processes"] if (cell["processes"] or 1) > 1 else None,
     }
 
 

@@ -115,6 +115,12 @@ def print_json(value: Any) -> None:
     typer.echo(json_text(value))
 
 
+def drop_empty_columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows without the columns that are None in all of them."""
+    known = [name for name in rows[0] if any(row[name] is not None for row in rows)] if rows else []
+    return [{name: row[name] for name in known} for row in rows]
+
+
 def print_table(
     rows: Sequence[Mapping[str, Any]],
     *,
