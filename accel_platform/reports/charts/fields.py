@@ -16,6 +16,7 @@ from accel_platform.reports.charts.parts import (
     Rows,
     color_encoding,
     combine_panels,
+    count_measured,
     describe_omitted,
     describe_shared,
     differing_fields,
@@ -54,16 +55,16 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     panels = group_rows(known, lambda cell: (cell["model_family"], *grouping_key(cell, ("model_id", *SHAPE))))
     ordered = sorted(
         panels.values(),
-        key=lambda p: (sum(map(_is_stated, p)) - len(p), -len(p), p[0]["batch_size"], str(p[0]["model_id"])),
+        key=lambda p: (-count_measured(p), -len(p), p[0]["batch_size"], str(p[0]["model_id"])),
     )
     best: dict[str, list[Row]] = {}
     for panel in ordered:
         best.setdefault(panel[0]["model_family"], panel)
     columns = group_rows([cell for panel in best.values() for cell in panel], lambda cell: grouping_key(cell, where))
-    selected = sorted(columns.values(), key=lambda column: (_is_stated(column[0]), -len(column)))[:_COLUMNS]
+    selected = sorted(columns.values(), key=lambda column: (not count_measured(column), -len(column)))[:_COLUMNS]
     keys = {grouping_key(column[0], where) for column in selected}
     filled = [[cell for cell in panel if grouping_key(cell, where) in keys] for panel in best.values()]
-    filled.sort(key=lambda panel: (sum(map(_is_stated, panel)) - len(panel), -len(panel)))
+    filled.sort(key=lambda panel: (-count_measured(panel), -len(panel)))
     shown = sorted((panel for panel in filled[:_ROWS] if panel), key=lambda panel: str(panel[0]["model_family"]))
     drawn = [cell for panel in shown for cell in panel]
     # The provenance stands in each tile.
@@ -122,11 +123,6 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
             *about,
         ],
     )
-
-
-def _is_stated(cell: Row) -> bool:
-    """Return whether others state the figure."""
-    return bool(cell["provenance"] != "measured")
 
 
 def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:

@@ -59,6 +59,11 @@ def in_fixed_order(rows: Rows, first: str = "latency_ms") -> list[Row]:
     return sorted(rows, key=lambda row: (row[first] is None, row[first] or 0, *(str(row.get(f)) for f in _IDENTITY)))
 
 
+def count_measured(cells: Rows) -> int:
+    """Return how many of the cells were measured, not stated by others."""
+    return sum(cell["provenance"] == "measured" for cell in cells)
+
+
 def field_text(field: str, value: Any) -> str | None:
     """Return a field's value in words; None for a default or unknown value."""
     if value is None:

@@ -13,6 +13,7 @@ from accel_platform.reports.charts.parts import (
     Row,
     Rows,
     combine_panels,
+    count_measured,
     describe_omitted,
     describe_shared,
     describe_spreads,
@@ -292,7 +293,7 @@ def _one_shape_each(cells: Rows) -> tuple[list[list[Row]], int]:
 
     The models with the most measured cells come first, before those that only others ran.
     """
-    groups = sorted(group_comparable(cells), key=lambda group: -sum(cell["provenance"] == "measured" for cell in group))
+    groups = sorted(group_comparable(cells), key=lambda group: -count_measured(group))
     return groups[:_PANELS], len(groups)
 
 

@@ -19,6 +19,7 @@ from accel_platform.hardware.device_names import with_distinct_names
 from accel_platform.reports.charts.parts import NothingToDraw, figure_with_spread, label
 from accel_platform.reports.charts.registry import Drawable, chart, select_drawable
 from accel_platform.reports.documents.model import Picture
+from accel_platform.warehouse.layers import escape_quotes
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model
 
@@ -179,7 +180,7 @@ def _literal(value: Any) -> str:
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, datetime):
         return f"TIMESTAMPTZ {_literal(value.isoformat())}"
-    return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
+    return str(value) if isinstance(value, int) else f"'{escape_quotes(str(value))}'"
 
 
 def name_devices(rows: Sequence[Row]) -> list[Row]:
