@@ -94,7 +94,7 @@ class Validation:
     snapshot_id: str | None
     rules: tuple[RuleVerdict, ...]
     findings: tuple[Finding, ...]
-    """What is wrong."""
+    """Problems."""
     repaired: tuple[str, ...] = ()
     notes: tuple[Finding, ...] = ()
     """Normal states that a repair improves."""
@@ -136,8 +136,8 @@ def _look(settings: Settings, describe: Describe) -> Validation:
                 findings += _against_log(con, projection, log, snapshot)
             findings += _references(con)
             # A run describes its models before it measures them. Imports name models without describing them.
-            findings += _undescribed_models(con, describe, measured=True)
-            notes = tuple(_undescribed_models(con, describe, measured=False))
+            of_runs, of_imports = _undescribed_models(con, describe)
+            findings += of_runs
             set_aside = con.execute(_SET_ASIDE).fetchall()
         verdicts = _verdicts(projection, set_aside)
     except WarehouseDamaged as damage:
@@ -147,7 +147,7 @@ def _look(settings: Settings, describe: Describe) -> Validation:
     if in_service:
         rules = ", ".join(verdict.rule for verdict in verdicts if verdict.in_service)
         findings.append(Finding("rules_broken", in_service, f"rows in service break {rules}", "rebuild"))
-    return Validation(projection.snapshot_id, verdicts, tuple(findings), notes=notes)
+    return Validation(projection.snapshot_id, verdicts, tuple(findings), notes=of_imports)
 
 
 def _of_log(log: EventLog, snapshot: Snapshot) -> Iterator[Finding]:
@@ -245,13 +245,17 @@ def _references(con: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
             yield Finding(name, len(examples), f"{what}: {summarize(examples, _EXAMPLES)}")
 
 
-def _undescribed_models(con: duckdb.DuckDBPyConnection, describe: Describe, *, measured: bool) -> Iterator[Finding]:
-    """Yield a finding of the known models without a description: those measured here, or those only imports name."""
-    found = con.execute(_UNDESCRIBED).fetchall()
-    models = [model for model, own in found if own == measured and describe(model) is not None]
-    if models:
+def _undescribed_models(
+    con: duckdb.DuckDBPyConnection, describe: Describe
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Return the finding of known models without a description that were measured here, and of those of imports."""
+    known = [(model, own) for model, own in con.execute(_UNDESCRIBED).fetchall() if describe(model) is not None]
+
+    def finding(models: list[str]) -> tuple[Finding, ...]:
         what = f"known models without a description: {summarize(models, _EXAMPLES)}"
-        yield Finding("models_undescribed", len(models), what, "describe")
+        return (Finding("models_undescribed", len(models), what, "describe"),) if models else ()
+
+    return finding([model for model, own in known if own]), finding([model for model, own in known if not own])
 
 
 def _verdicts(projection: Projection, set_aside: list[tuple[str, str, int]]) -> tuple[RuleVerdict, ...]:
