@@ -81,21 +81,19 @@ _EXCEPTIONS = {
 _LONGER_STEMS = ("seamless_m4t", "pp_doclayout", "pp_ocr", "big_bird", "kosmos", "rt_detr", "vits")
 """Stems with a separator in them, or that a shorter family's name begins."""
 
-
 _VERSION = re.compile(r"v?[\d.]+[a-z]{0,2}\d*$")
-_PREFIX = re.compile(r"^(adv|bat|dm|eca|ese|gc|gluon|hf|ig|jx|lambda|legacy|nf|ssl|swsl|test|tf|timm|tv)[-_]")
-"""Prefix for the publisher of the weights or for one kind of block, which makes no family."""
+"""End of a word that tells the version or the size."""
+_PREFIX = re.compile(r"^((adv|bat|dm|eca|ese|gc|gluon|hf|ig|jx|lambda|legacy|nf|ssl|swsl|test|tf|timm|tv)[-_])+")
+"""Prefixes for the publisher of the weights or for one kind of block, which make no family."""
 
 
-def family_from_name(name: str) -> str | None:
+def guess_family(name: str) -> str | None:
     """Return the family that a published name speaks of, None where it says nothing.
 
     `tf_efficientnetv2_b0.in1k` is efficientnet, `mistralai/Mistral-7B-v0.1` is mistral. Unlike `family_of` it takes any
-    text, so the answer is a guess by the name.
+    text.
     """
-    plain = name.casefold().rpartition("/")[2].strip("-_. ")
-    while (shorter := _PREFIX.sub("", plain)) != plain:
-        plain = shorter
+    plain = _PREFIX.sub("", name.casefold().rpartition("/")[2].strip("-_. "))
     family = family_of(plain) if plain else ""
     return family if re.match("[a-z].", family) else None
 

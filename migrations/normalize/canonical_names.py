@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from accel_platform.events.types import Hardware
 from accel_platform.precisions import canonical_precision
-from accel_platform.workloads.architectures import family_from_name
+from accel_platform.workloads.architectures import guess_family
 from accel_platform.workloads.model_catalog import find_model
 
 UNKNOWN_FAMILY = "unknown"
@@ -146,7 +146,7 @@ def _model_of(names: tuple[str, ...], family: str) -> ModelName | None:
     slugs = [slug for name in (hub_id or "", *names) if (slug := slug_of(_bare(name)))]
     if not slugs:
         return None
-    by_name = family_from_name(hub_id or slugs[0])
+    by_name = guess_family(hub_id or slugs[0])
     return ModelName(slugs[0], slug_of(family) or by_name or UNKNOWN_FAMILY)
 
 

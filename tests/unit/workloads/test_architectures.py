@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from accel_platform.errors import NotFound
-from accel_platform.workloads.architectures import CATEGORIES, classify, family_from_name, model_types
+from accel_platform.workloads.architectures import CATEGORIES, classify, guess_family, model_types
 from accel_platform.workloads.input_discovery import NoInputs, find_inputs, varied
 from accel_platform.workloads.model_catalog import known_models
 from accel_platform.workloads.synthetic_inputs import configs_of, reserved_tokens
@@ -77,7 +77,7 @@ def test_a_published_name_speaks_of_its_family() -> None:
         "42": None,
         "": None,
     }
-    assert {name: family_from_name(name) for name in families} == families
+    assert {name: guess_family(name) for name in families} == families
 
 
 @pytest.mark.parametrize("model_type", ["bert", "llama", "qwen3_moe", "clip", "gemma3", "qwen2_5_vl", "whisper"])
