@@ -36,6 +36,7 @@ CONTRADICTION_RATIO = 1.25
 """Throughput may differ from batch / latency by this factor: runners that divide by the total time include pauses
 between passes (within 1.1 in the real archive)."""
 CLOCK_TICK_MS = 1e-7
+"""A tick of a clock of 10 GHz, which no processor has."""
 MEAN_ROUNDING = 1.05
 """Factor by which rounding may lower a mean, or raise a median."""
 AGREEMENT_RATIO = 1.10
