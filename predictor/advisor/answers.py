@@ -222,8 +222,9 @@ def excluded_by_reason(excluded: Sequence[Excluded]) -> dict[str, list[Excluded]
 
 def other_runtimes(answer: Answer) -> list[Excluded]:
     """Return what was left out for lack of a figure on devices that are recommended under another runtime."""
-    recommended = {(r.hardware, r.device) for r in answer.recommendations}
-    return [e for e in answer.excluded if e.cause == "unsupported" and (e.hardware, e.device) in recommended]
+    shared = shared_devices([*answer.recommendations, *answer.excluded])
+    recommended = {place_label(r, shared) for r in answer.recommendations}
+    return [e for e in answer.excluded if e.cause == "unsupported" and place_label(e, shared) in recommended]
 
 
 def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate) -> Figures:
