@@ -13,6 +13,9 @@ import duckdb
 _REPEAT_S = 0.1
 """Time between two interrupts of a connection, because one that comes before the statement starts is lost."""
 
+_END = 0
+"""Byte that ends the watcher: no signal has this number."""
+
 
 @contextmanager
 def interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
@@ -30,9 +33,9 @@ def interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     interrupted, ended = threading.Event(), threading.Event()
 
     def watch() -> None:
-        while not ended.is_set() and signal.SIGINT not in os.read(received, 1):
+        while (number := os.read(received, 1)[0]) not in (signal.SIGINT, _END):
             pass
-        if not ended.is_set():
+        if number == signal.SIGINT:
             interrupted.set()
         while not ended.wait(_REPEAT_S if interrupted.is_set() else None):
             with suppress(duckdb.Error):
@@ -43,17 +46,23 @@ def interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         signal.set_wakeup_fd(previous)
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
+
+    def end_watch() -> None:
+        ended.set()
+        os.write(wakeup, bytes([_END]))
+        watcher.join()
+
     try:
         yield
     except Exception:
+        # DuckDB may notice the signal before the watcher does, so the watcher reads all that came first.
+        end_watch()
         if interrupted.is_set():
             raise KeyboardInterrupt from None
         raise
     finally:
-        ended.set()
         if previous == -1:
             signal.set_wakeup_fd(-1)
-        os.write(wakeup, b"\0")
-        watcher.join()
+        end_watch()
         os.close(wakeup)
         os.close(received)

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -40,12 +42,21 @@ def test_ctrl_c_ends_a_query_at_once(settings: Settings, log: EventLog, tmp_path
     assert (process.returncode, out, err) == (130, "", "")
 
 
+@contextmanager
+def start(sender: threading.Timer) -> Iterator[None]:
+    """Start the timer inside the block that it interrupts."""
+    sender.start()
+    yield
+
+
 def test_an_interrupt_leaves_connection_and_signals_as_they_were() -> None:
     handler = signal.getsignal(signal.SIGINT)
-    threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
     with duckdb.connect(":memory:") as con:
-        with pytest.raises(KeyboardInterrupt), interruptible(con):
-            con.execute(ENDLESS)
+        # DuckDB looks for signals while a statement starts, and not later, so some come early and one comes late.
+        for wait_s in [*(0.0002 * i for i in range(30)), 0.5]:
+            sender = threading.Timer(wait_s, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+            with pytest.raises(KeyboardInterrupt), interruptible(con), start(sender):
+                con.execute(ENDLESS)
         with interruptible(con):
             assert con.execute("SELECT 1").fetchall() == [(1,)]
     assert signal.getsignal(signal.SIGINT) is handler
