@@ -15,7 +15,7 @@ from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from figures import tell
-from synthetic import result_events, write_log
+from synthetic import result_events, with_verifications, write_log
 
 Figure = dict[str, object]
 _REACH_S = 10.0
@@ -39,7 +39,7 @@ with dg.DagsterInstance.from_config(str(dagster_home(Settings()))) as instance:
 
 
 class Bench:
-    """A warehouse of `events` result events, to which a thousand more come for each measurement."""
+    """A warehouse of `events` verified results, to which a thousand more come for each measurement."""
 
     def __init__(self, home: Path, events: int) -> None:
         self.settings, self._events, self._rounds = Settings(home=home), events, 0
@@ -49,7 +49,7 @@ class Bench:
         publish.publish(self.settings, staged)
 
     def arrive(self) -> None:
-        table = result_events(1000, first=10_000_000 + 1000 * self._rounds)
+        table = with_verifications(result_events(1000, first=10_000_000 + 1000 * self._rounds))
         EventLog.open(self.settings).append_table(table, key=f"new-{self._rounds}")
         self._rounds += 1
 

@@ -1,4 +1,4 @@
-"""How costs grow with history: measured to 10^7 events and 10^5 segments, modelled beyond by the line that fits.
+"""How costs grow with history: measured to 10^7 verified results and 10^5 segments, modelled beyond by the line that fits.
 
 Each step runs in a process of its own, which tells its seconds, its seconds of processor and its peak of memory.
 Requests are counted at a local S3 server.
@@ -38,7 +38,7 @@ from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import require_current
 from accel_platform.warehouse.reader import Reader
 from figures import tell
-from synthetic import result_events, write_log
+from synthetic import result_events, with_verifications, write_log
 
 Figure = dict[str, object]
 _MODELLED = (10**8, 10**9, 10**10)
@@ -87,18 +87,18 @@ def _rebuild(home: Path) -> Cost:
 
 
 def _of_one_model(first: int) -> pa.Table:
-    """Return some 1,000 events of the same one of 200 models."""
+    """Return some 1,000 results of the same one of 200 models."""
     events = result_events(200_000, first=first)
     return events.filter(pc.match_substring(events["payload"], '"model_id":"model-7"'))
 
 
 def _increment(home: Path, first: int, rounds: int = 3, *, one_model: bool = False) -> Cost:
-    """Measure 1,000 new events on what is there, from the log to audited tables and matrix in service."""
+    """Measure 1,000 new verified results on what is there, from the log to audited tables and matrix in service."""
     settings, costs = Settings(home=home), []
     for number in range(rounds):
         start = first + 200_000 * number
         events = _of_one_model(start) if one_model else result_events(1000, first=start)
-        EventLog.open(settings).append_table(events, key=f"new-{start}")
+        EventLog.open(settings).append_table(with_verifications(events), key=f"new-{start}")
 
         def work() -> None:
             staged = publish.stage(settings)
@@ -116,11 +116,11 @@ def _ask(home: Path, sql: str, rounds: int = 11) -> Cost:
     return _median([_timed(lambda: reader.rows(sql)) for _ in range(rounds)])
 
 
-def sizes(home: Path, events: Sequence[int]) -> Iterator[Figure]:
+def sizes(home: Path, results: Sequence[int]) -> Iterator[Figure]:
     """Measure a rebuild, an increment, a page and a query on histories of these sizes, and model larger ones."""
     found: dict[str, list[tuple[int, Cost]]] = {}
     settings, written = Settings(home=home), 0
-    for size in sorted(events):
+    for size in sorted(results):
         write_log(home, size, first=written, per_segment=50_000)
         written = size
         found.setdefault("full rebuild", []).append((size, _apart(_rebuild, home)))
@@ -133,23 +133,23 @@ def sizes(home: Path, events: Sequence[int]) -> Iterator[Figure]:
         found.setdefault("average by model and hardware", []).append((size, _apart(_ask, home, _QUERY)))
         layers = sum((settings.warehouse_dir / layer.file).stat().st_size for layer in require_current(settings).layers)
         log = sum(path.stat().st_size for path in (home / "log").rglob("*.parquet"))
-        yield {"what": f"bytes of {size:,} events", "reach": "", "got": f"{log / size:.0f} a event in the log",
+        yield {"what": f"bytes of {size:,} verified results", "reach": "", "got": f"{log / size:.0f} a result in the log",
                "detail": f"{layers / size:.0f} in the tables"}  # fmt: skip
         for name, costs in found.items():
             yield {"what": f"{name} at {size:,}", "reach": "", "got": str(costs[-1][1]),
-                   "detail": f"{costs[-1][1].cpu_s / size * 1e6:.2f} us of processor an event"}  # fmt: skip
+                   "detail": f"{costs[-1][1].cpu_s / size * 1e6:.2f} us of processor a result"}  # fmt: skip
     for name, costs in found.items():
         if len(costs) > 1:
             yield _modelled(name, costs)
 
 
 def _modelled(name: str, costs: Sequence[tuple[int, Cost]]) -> Figure:
-    """Fit a line of seconds of processor over events by the least relative error, and follow it."""
+    """Fit a line of seconds of processor over results by the least relative error, and follow it."""
     n, y = np.array([size for size, _ in costs], float), np.array([cost.cpu_s for _, cost in costs])
     fixed, each = np.linalg.lstsq(np.column_stack([1 / y, n / y]), np.ones(len(n)), rcond=None)[0]
     worst = float(np.max(np.abs((fixed + each * n) / y - 1)))
     beyond = ", ".join(f"{fixed + each * size:,.1f} s at 10^{math.log10(size):.0f}" for size in _MODELLED)
-    return {"what": f"{name}, model", "reach": "", "got": f"{fixed:.3g} s + {each * 1e6:.3g} us x events",
+    return {"what": f"{name}, model", "reach": "", "got": f"{fixed:.3g} s + {each * 1e6:.3g} us x results",
             "detail": f"of processor, at most {worst:.0%} off what was measured; {beyond}"}  # fmt: skip
 
 
@@ -307,7 +307,7 @@ def _listed(requests: Counter[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[10**5, 10**6], help="events; 10^7 takes minutes, 6 GB")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[10**5, 10**6], help="verified results; 10^7 takes minutes, 8 GB")
     parser.add_argument("--segments", type=int, nargs="*", default=[10**4, 10**5], help="segments of logs to open")
     parser.add_argument("--tail", type=int, default=1_100, help="segments of these that are in no pack yet")
     parser.add_argument("--appends", type=int, default=50, help="appends of each of 20 writers")
