@@ -1,4 +1,4 @@
-"""How costs grow with history: measured to 10^7 verified results and 10^5 segments, modelled beyond by the line that fits.
+"""How costs grow with history: measured to 10^7 verified results and 10^5 segments, and modelled beyond.
 
 Each step runs in a process of its own, which tells its seconds, its seconds of processor and its peak of memory.
 Requests are counted at a local S3 server.
@@ -133,8 +133,8 @@ def sizes(home: Path, results: Sequence[int]) -> Iterator[Figure]:
         found.setdefault("average by model and hardware", []).append((size, _apart(_ask, home, _QUERY)))
         layers = sum((settings.warehouse_dir / layer.file).stat().st_size for layer in require_current(settings).layers)
         log = sum(path.stat().st_size for path in (home / "log").rglob("*.parquet"))
-        yield {"what": f"bytes of {size:,} verified results", "reach": "", "got": f"{log / size:.0f} a result in the log",
-               "detail": f"{layers / size:.0f} in the tables"}  # fmt: skip
+        yield {"what": f"bytes of {size:,} verified results", "reach": "", "got": f"{log / size:.0f} a result",
+               "detail": f"of the log; {layers / size:.0f} of the tables"}  # fmt: skip
         for name, costs in found.items():
             yield {"what": f"{name} at {size:,}", "reach": "", "got": str(costs[-1][1]),
                    "detail": f"{costs[-1][1].cpu_s / size * 1e6:.2f} us of processor a result"}  # fmt: skip
@@ -307,7 +307,9 @@ def _listed(requests: Counter[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[10**5, 10**6], help="verified results; 10^7 takes minutes, 8 GB")
+    parser.add_argument(
+        "--sizes", type=int, nargs="*", default=[10**5, 10**6], help="verified results; 10^7 takes minutes, 8 GB"
+    )
     parser.add_argument("--segments", type=int, nargs="*", default=[10**4, 10**5], help="segments of logs to open")
     parser.add_argument("--tail", type=int, default=1_100, help="segments of these that are in no pack yet")
     parser.add_argument("--appends", type=int, default=50, help="appends of each of 20 writers")

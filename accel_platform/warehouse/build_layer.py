@@ -55,6 +55,9 @@ def table_sql(table: str, *, device_names: bool = True, matrix_cells: str | None
     `matrix_cells` is the FROM clause of the stored cells that the matrix is made of; None computes them.
     """
     text = (resources.files(__package__) / "sql" / f"{table}.sql").read_text()
+    if "$result_fields" in text:
+        text = text.replace("$result_fields", table_sql("result_fields"))
+    text = text.replace("$output_columns", ", ".join(layers.OUTPUT)).replace("$same_output", layers.SAME_OUTPUT)
     if "$matrix_cells" in text:
         text = text.replace("$matrix_cells", matrix_cells or table_sql("matrix_cells"))
     text = text.replace("$broken_rules", broken_rules_sql())
@@ -154,14 +157,23 @@ def _fill_layer(
 
 def _compute_tables(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> None:
     """Fill all tables of `layer` but `events`, which is filled, and the matrix."""
-    con.execute("CREATE VIEW new_events AS SELECT * FROM layer.events")
+    con.execute("CREATE VIEW new_events AS FROM layer.events")
+    con.execute(f"CREATE TABLE layer.other_events AS {table_sql('other_events')}")
+    con.execute(f"CREATE TABLE layer.verifications AS {table_sql('verifications')}")
+    con.execute("CREATE VIEW new_verifications AS FROM layer.verifications")
+    con.execute(f"CREATE VIEW all_verifications AS {_union('verifications', [*lower, 'layer'])}")
     con.execute(f"CREATE TABLE layer.result_rows AS {table_sql('result_rows')}")
-    con.execute("CREATE VIEW new_results AS SELECT * FROM layer.result_rows")
-    for table in PER_EVENT[2:]:
+    con.execute("CREATE VIEW new_results AS FROM layer.result_rows")
+    con.execute(f"CREATE VIEW lower_results AS {_union('result_rows', lower) or 'FROM layer.result_rows WHERE false'}")
+    for table in PER_EVENT[4:]:
         con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
     layers.define_views(con, [*lower, "layer"], derived_in=None)
     for table in DERIVED[:-1]:
         con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
+
+
+def _union(table: str, catalogs: Sequence[str]) -> str:
+    return " UNION ALL ".join(f"FROM {catalog}.{table}" for catalog in catalogs)
 
 
 @cache
@@ -216,7 +228,7 @@ def _rules_connection() -> duckdb.DuckDBPyConnection:
     con = duckdb.connect(":memory:")
     con.execute("SET TimeZone = 'UTC'; SET threads = 1; PRAGMA disable_optimizer")
     con.from_arrow(codec.SCHEMA.empty_table()).create("new_events")
-    rows = table_sql("result_rows", device_names=False)  # because no rule depends on them, and they double the time
+    rows = table_sql("result_fields", device_names=False)  # because no rule depends on them, and they double the time
     broken = f"SELECT event_id, broken_rules FROM ({rows}) WHERE broken_rules IS NOT NULL"
     con.execute(f"PREPARE broken AS {broken}")
     return con

@@ -119,7 +119,6 @@ def _continued_cells(stored: str, named_models: str | None) -> str:
     return (
         f"FROM {stored}.{CELLS} WHERE NOT ({is_touched}) UNION ALL FROM ("
         f"WITH results AS (FROM memory.main.results WHERE {is_touched}), "
-        f"verifications AS (FROM memory.main.verifications WHERE {is_touched}), "
         f"judged_results AS ({layers.JUDGED}) FROM ({table_sql(CELLS)}))"
     )
 

@@ -22,8 +22,10 @@ from accel_platform.settings import Settings
 
 PER_EVENT = (
     "events",
-    "result_rows",
+    "other_events",
     "verifications",
+    "result_rows",
+    "late_verdicts",
     "import_ledger",
     "quarantine",
     "suspicions",
@@ -41,6 +43,14 @@ TABLES = ("hosts", "devices", "models", "runs", "requests", "results", "samples"
 """Public tables, which users may rely on."""
 RENAMED = {"overrulings": "suspicion_overrides"}
 """Former names of tables, which are views for one more version."""
+
+OUTPUT = (
+    "run_id", "model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length",
+    "processes", "weights_sha256",
+)  # fmt: skip
+"""Columns in which a result and the verification of its outputs agree."""
+SAME_OUTPUT = " AND ".join(f"r.{name} IS NOT DISTINCT FROM v.{name}" for name in OUTPUT)
+"""Condition of a verification `v` of a result `r`."""
 
 # Provenance changed by later events: a suspicion found by comparing documents, or one that a person overruled.
 REJUDGED = """
@@ -65,15 +75,18 @@ JOIN (
 ) AS chosen ON chosen.pack = p.pack
 WHERE p.version IS NOT NULL AND NOT (chosen.used AND p.version = chosen.version)
 """
-# `RESULTS_REJUDGED` is used only where later events judge anything, because the join costs every query a tenth. Only
+# `RESULTS_REJUDGED` is used only where later events judge anything, because the joins cost every query a tenth. Only
 # imported results can be suspected: measurements are judged by their verification.
 RESULTS = "SELECT * EXCLUDE (broken_rules) FROM result_rows WHERE broken_rules IS NULL"
 RESULTS_REJUDGED = """
 SELECT r.* EXCLUDE (broken_rules) REPLACE (
     CASE WHEN j.provenance IS NULL OR r.provenance IN ('measured', 'emulated') THEN r.provenance ELSE j.provenance END
-    AS provenance)
+    AS provenance,
+    CASE WHEN l.result_id IS NULL THEN r.verified ELSE l.passed AND coalesce(r.verified, true) END AS verified)
 FROM result_rows AS r
 LEFT JOIN rejudged_results AS j ON j.result_id = r.event_id
+LEFT JOIN (SELECT result_id, bool_and(passed) AS passed FROM late_verdicts GROUP BY result_id) AS l
+    ON l.result_id = r.event_id
 WHERE broken_rules IS NULL AND r.source NOT IN (SELECT source FROM unused_packs)
 """
 # Samples are stored once, with their event.
@@ -82,27 +95,14 @@ SELECT event_id AS result_id, generate_subscripts(samples_ns, 1) AS sample, unne
 FROM events
 WHERE samples_ns IS NOT NULL
 """
-# `verified`: verdict on a result's outputs in its own run; NULL if never checked. Another run's verdict does not count,
-# because a driver may have been fixed, or broken, in between.
 # `failed`: it did not run to its end, or its outputs differ from the reference. What was never checked did not fail.
 # `counts`: the result may be evidence, good or bad. Micro-benchmarks are of no model, and figures whose file names no
 # hardware are evidence for none.
 JUDGED = """
-SELECT r.*, v.passed AS verified, r.status <> 'ok' OR coalesce(NOT v.passed, false) AS failed,
+SELECT r.*, r.status <> 'ok' OR coalesce(NOT r.verified, false) AS failed,
     r.provenance IN ('measured', 'imported') AND r.model_family <> 'microbenchmark'
         AND r.hardware <> 'unknown' AS counts
 FROM results AS r
-LEFT JOIN (
-    SELECT run_id, model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, processes,
-        weights_sha256, bool_and(passed) AS passed
-    FROM verifications
-    GROUP BY run_id, model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, processes,
-        weights_sha256
-) AS v ON r.run_id IS NOT DISTINCT FROM v.run_id AND r.model_id = v.model_id AND r.hardware = v.hardware
-    AND r.choice IS NOT DISTINCT FROM v.choice AND r.mode = v.mode AND r.processes IS NOT DISTINCT FROM v.processes
-    AND r.device_id IS NOT DISTINCT FROM v.device_id AND r.precision IS NOT DISTINCT FROM v.precision
-    AND r.batch_size IS NOT DISTINCT FROM v.batch_size AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length
-    AND r.weights_sha256 IS NOT DISTINCT FROM v.weights_sha256
 """
 # Evidence for matrix, regressions and predictor: verified measurements, and imports without suspicion. Measurements
 # that other processes disturbed stand in only where the cell has no others.
@@ -219,7 +219,9 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_i
         con.execute(f"CREATE VIEW {former} AS FROM {table}")
     con.execute(f"CREATE VIEW rejudged_results AS {REJUDGED}")
     con.execute(f"CREATE VIEW unused_packs AS {UNUSED_PACKS}")
-    found = "SELECT 1 FROM rejudged_results UNION ALL SELECT 1 FROM unused_packs"
+    found = " UNION ALL ".join(
+        f"SELECT 1 FROM {view}" for view in ("rejudged_results", "unused_packs", "late_verdicts")
+    )
     [(judged_later,)] = con.execute(f"SELECT count(*) FROM (FROM ({found}) LIMIT 1)").fetchall()
     con.execute(f"CREATE VIEW results AS {RESULTS_REJUDGED if judged_later else RESULTS}")
     con.execute(f"CREATE VIEW samples AS {SAMPLES}")

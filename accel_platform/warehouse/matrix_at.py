@@ -22,13 +22,20 @@ dated_suspicions AS MATERIALIZED (
     SELECT s.*, e.recorded_at FROM suspicions AS s JOIN events AS e USING (event_id)
 )
 """
+_OUTPUT = ", ".join(layers.OUTPUT)
 _BY_THEN = f"""
-result_rows AS (
-    SELECT * FROM memory.main.result_rows
-    WHERE recorded_at < m.moment
-        AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
+verdicts AS (
+    SELECT {_OUTPUT}, bool_and(passed) AS passed FROM dated_verifications WHERE recorded_at < m.moment
+    GROUP BY {_OUTPUT}
 ),
-verifications AS (FROM dated_verifications WHERE recorded_at < m.moment),
+result_rows AS (
+    SELECT r.* REPLACE (v.passed AS verified)
+    FROM memory.main.result_rows AS r
+    LEFT JOIN verdicts AS v ON {layers.SAME_OUTPUT}
+    WHERE recorded_at < m.moment
+        AND (len($models) = 0 OR list_contains($models, r.model_id) OR list_contains($models, r.model_family))
+),
+late_verdicts AS (FROM memory.main.late_verdicts WHERE false), -- which the verdicts include
 suspicions AS (FROM dated_suspicions WHERE recorded_at < m.moment),
 suspicion_overrides AS (FROM memory.main.suspicion_overrides WHERE recorded_at < m.moment),
 rejudged_results AS ({layers.REJUDGED}),

@@ -208,11 +208,21 @@ def _compute(session: SparkSession, work: Path, below: list[Path]) -> None:
         session.sql(_spark_sql(table)).write.parquet(str(work / table))
 
     read("new_events", "events", [work])
-    write("result_rows")
     with duckdb.connect(":memory:") as con:
+        write("other_events")
+        _complete(con, "other_events", work)
+        write("verifications")
+        _complete(con, "verifications", work)
+        read("new_verifications", "verifications", [work])
+        read("all_verifications", "verifications", [*below, work])
+        write("result_rows")
         _complete(con, "result_rows", work)
         read("new_results", "result_rows", [work])
-        for table in PER_EVENT[2:]:
+        if below:
+            read("lower_results", "result_rows", below)
+        else:
+            session.sql("SELECT * FROM new_results WHERE false").createOrReplaceTempView("lower_results")
+        for table in PER_EVENT[4:]:
             write(table)
             _complete(con, table, work)
     for table in PER_EVENT:

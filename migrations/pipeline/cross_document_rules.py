@@ -182,7 +182,9 @@ def _find_repeated(sources: Sequence[SegmentSource], memory_mb: int) -> list[tup
     """Return result, rule, verdict, evidence and confidence of every new suspicion, by result and rule."""
     import duckdb
 
-    with tempfile.TemporaryDirectory() as spill, duckdb.connect(":memory:") as con:
+    from accel_platform.warehouse.interrupts import interruptible
+
+    with tempfile.TemporaryDirectory() as spill, duckdb.connect(":memory:") as con, interruptible(con):
         con.execute("SET arrow_lossless_conversion = true; SET TimeZone = 'UTC'; SET preserve_insertion_order = false")
         con.execute(f"SET memory_limit = '{memory_mb}MB'; SET temp_directory = '{spill}'; SET threads = 1")
         con.execute(f"CREATE TEMP VIEW stored AS {_stored(sources)}")

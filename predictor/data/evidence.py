@@ -323,7 +323,7 @@ _OBSERVATIONS = """(
         "hardware": "VARCHAR", "choice": "VARCHAR", "backend": "VARCHAR", "available": "BOOLEAN", "reason": "VARCHAR",
         "device_id": "VARCHAR", "name": "VARCHAR", "memory_mib": "DOUBLE", "cores": "INTEGER",
         "clock_max_mhz": "DOUBLE", "vector_bits": "INTEGER", "emulated": "BOOLEAN"}'))
-    FROM events WHERE type = 'DeviceObserved'
+    FROM other_events WHERE type = 'DeviceObserved'
 )"""
 
 

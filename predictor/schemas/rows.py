@@ -81,6 +81,7 @@ class Result(BaseModel):
     recorded_at: datetime
     source: str
     source_path: str | None
+    verified: bool | None
 
 
 class Verification(BaseModel):

@@ -109,7 +109,7 @@ def _git_answer(ref: str, folder: Path | None, *command: str) -> str | None:
 _DEVICES = """
 SELECT run_id, payload->>'$.hardware' AS hardware, payload->>'$.choice' AS choice, payload->>'$.driver' AS driver,
     payload->'$.runtime_versions' AS versions
-FROM events
+FROM other_events
 WHERE type = 'DeviceObserved' AND list_contains($runs, run_id)
 """
 ObservedDevices = dict[tuple[str, str, str | None], dict[str, Any]]

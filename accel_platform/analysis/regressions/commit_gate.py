@@ -31,7 +31,9 @@ WHERE kind = 'benchmark' AND "commit" IS NOT NULL AND status <> 'running'
 ORDER BY run_id
 """
 _CHECKED = """
-SELECT payload->>'$.commit' AS "commit", payload->'$.candidate_runs' AS runs FROM events WHERE type = 'CommitChecked'
+SELECT payload->>'$.commit' AS "commit", payload->'$.candidate_runs' AS runs
+FROM other_events
+WHERE type = 'CommitChecked'
 """
 _OUTCOMES = {0: "passed", 1: "regressed", 2: "undecided"}
 

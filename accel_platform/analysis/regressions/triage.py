@@ -33,7 +33,7 @@ FROM regressions WHERE state IN ('open', 'gone') ORDER BY first_result
 _DECISIONS = """
 SELECT recorded_at, event_id, payload->>'$.by' AS by,
     CASE type WHEN 'ShiftAccepted' THEN 'accepted' ELSE 'rejected' END AS state
-FROM events
+FROM other_events
 WHERE type IN ('ShiftAccepted', 'ShiftRejected') AND payload->>'$.regression_id' = ?
 """
 _MOST_AT_ONCE = 10

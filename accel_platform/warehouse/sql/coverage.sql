@@ -5,6 +5,6 @@ SELECT host_id, arg_max(event_id, (recorded_at, event_id)) AS event_id, arg_max(
     "failure_class": "VARCHAR", "reason": "VARCHAR", "relative_error": "DOUBLE", "max_abs_error": "DOUBLE",
     "tolerance": "DOUBLE", "parameters": "BIGINT", "scale": "VARCHAR", "inputs": "VARCHAR[]", "duration_s": "DOUBLE",
     "versions": "JSON"}'))
-FROM events
+FROM other_events
 WHERE type = 'ArchitectureChecked'
 GROUP BY host_id, payload->>'$.model_type', payload->>'$.hardware'

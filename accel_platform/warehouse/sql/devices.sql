@@ -3,7 +3,7 @@ WITH observed AS (
     SELECT host_id, recorded_at, event_id, payload,
         payload->>'$.hardware' AS hardware, payload->>'$.choice' AS choice,
         payload->>'$.device_id' AS device_id
-    FROM events
+    FROM other_events
     WHERE type = 'DeviceObserved'
 ),
 -- One detection observes every name, so what an older one saw and the newest did not is gone from that host.

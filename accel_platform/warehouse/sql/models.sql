@@ -6,7 +6,7 @@ WITH described AS (
         "flops_per_item": "BIGINT", "activation_bytes_per_item": "BIGINT",
         "layer_output_bytes_per_item": "BIGINT", "image_size": "INTEGER",
         "sequence_length": "INTEGER", "operators": "VARCHAR"}'))
-    FROM events
+    FROM other_events
     WHERE type = 'ModelDescribed'
     GROUP BY payload->>'$.model_id'
 ),

@@ -11,7 +11,7 @@ WITH found AS (
             "p_value": "DOUBLE", "noise_percent": "DOUBLE", "processes_before": "BIGINT", "processes_after": "BIGINT",
             "first_result": "UUID", "evidence": "UUID[]", "commits_before": "VARCHAR[]", "commits_after": "VARCHAR[]",
             "reason": "VARCHAR"}'))
-    FROM events
+    FROM other_events
     WHERE type = 'RegressionFound'
     GROUP BY payload->>'$.regression_id'
 ),
@@ -20,7 +20,7 @@ said AS (
         arg_max(occurred_at, (recorded_at, event_id)) AS at,
         unnest(json_transform(arg_max(payload, (recorded_at, event_id)),
             '{"by": "VARCHAR", "reason": "VARCHAR", "results": "UUID[]"}'))
-    FROM events
+    FROM other_events
     WHERE type IN ('ShiftAccepted', 'ShiftRejected')
     GROUP BY payload->>'$.regression_id'
 ),

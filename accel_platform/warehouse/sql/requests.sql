@@ -4,7 +4,7 @@ WITH asked AS (
     SELECT event_id AS request_id, occurred_at AS requested_at, unnest(json_transform(payload, '{
         "requested_by": "VARCHAR", "hardware": "VARCHAR", "priority": "BIGINT", "max_runtime_s": "DOUBLE",
         "host": "VARCHAR", "config": "JSON"}'))
-    FROM events
+    FROM other_events
     WHERE type = 'BenchmarkRequested'
 ),
 claimed AS (
@@ -12,7 +12,7 @@ claimed AS (
         arg_max(occurred_at, (payload->>'$.attempt')::BIGINT) AS claimed_at,
         arg_max(payload->>'$.claimed_by', (payload->>'$.attempt')::BIGINT) AS claimed_by,
         arg_max(host_id, (payload->>'$.attempt')::BIGINT) AS host_id
-    FROM events
+    FROM other_events
     WHERE type = 'BenchmarkClaimed'
     GROUP BY (payload->>'$.request_id')::UUID
 ),
@@ -20,7 +20,7 @@ closed AS (
     SELECT (payload->>'$.request_id')::UUID AS request_id, min(occurred_at) AS closed_at,
         unnest(json_transform(arg_min(payload, (recorded_at, event_id)),
             '{"status": "VARCHAR", "reason": "VARCHAR", "run_ids": "VARCHAR[]"}'))
-    FROM events
+    FROM other_events
     WHERE type = 'BenchmarkClosed'
     GROUP BY (payload->>'$.request_id')::UUID
 )

@@ -3,7 +3,7 @@ WITH started AS (
     SELECT run_id, min(occurred_at) AS started_at, arg_min(host_id, (recorded_at, event_id)) AS host_id,
         unnest(json_transform(arg_min(payload, (recorded_at, event_id)),
             '{"kind": "VARCHAR", "plan": "JSON", "software": "JSON", "labels": "JSON"}'))
-    FROM events
+    FROM other_events
     WHERE type = 'RunStarted'
     GROUP BY run_id
 ),
@@ -12,7 +12,7 @@ finished AS (
         unnest(json_transform(arg_max(payload, (recorded_at, event_id)),
             '{"status": "VARCHAR", "cells_ok": "INTEGER", "cells_failed": "INTEGER", "cells_skipped": "INTEGER",
               "duration_s": "DOUBLE", "reason": "VARCHAR"}'))
-    FROM events
+    FROM other_events
     WHERE type = 'RunFinished'
     GROUP BY run_id
 ),

@@ -39,7 +39,7 @@ ORDER BY state = 'open' DESC, found_at DESC, regression_id LIMIT 100
 """
 _DECISIONS = """
 SELECT type = 'ShiftAccepted' AS accepted, occurred_at, payload->>'$.by' AS by, payload->>'$.reason' AS reason
-FROM events
+FROM other_events
 WHERE type IN ('ShiftAccepted', 'ShiftRejected') AND payload->>'$.regression_id' = ?
 ORDER BY recorded_at DESC, event_id DESC
 """

@@ -338,6 +338,32 @@ class TestMatrix:
         [row] = Reader(settings).rows("SELECT disturbed FROM results")
         assert row["disturbed"] is (disturbance_by_others(seen) is not None)
 
+    def test_results_and_their_verifications_may_come_in_different_layers(
+        self, settings: Settings, log: EventLog
+    ) -> None:
+        def verified() -> dict[int, bool | None]:
+            rows = Reader(settings).rows("SELECT batch_size, verified FROM results WHERE batch_size <= 4")
+            return {row["batch_size"]: row["verified"] for row in rows}
+
+        filler = [event(result(batch_size=n)) for n in range(100, 180)]  # so that layers stay apart
+        log.append(
+            [event(result()), event(result(batch_size=2), run_id=None), event(verification(batch_size=4)), *filler]
+        )
+        publish.refresh(settings)
+        assert verified() == {1: None, 2: None}
+        log.append([event(verification()), event(verification(batch_size=2), run_id=None), event(result(batch_size=4))])
+        log.append([event(verification(batch_size=2), run_id="another"), event(result(batch_size=3))])
+        publish.refresh(settings)
+        assert verified() == {1: True, 2: True, 3: None, 4: True}
+        for run_id, batch_size in ((None, 2), ("run-test", 4)):
+            log.append([event(verification(batch_size=batch_size, passed=False), run_id=run_id)])
+            publish.refresh(settings)
+        assert len(require_current(settings).layers) > 1
+        assert verified() == {1: True, 2: False, 3: None, 4: False}
+        publish.refresh(settings, full=True)
+        assert len(require_current(settings).layers) == 1
+        assert verified() == {1: True, 2: False, 3: None, 4: False}
+
     def test_one_verified_cell_does_not_vouch_for_another(self, settings: Settings, log: EventLog) -> None:
         log.append([event(result()), event(verification()), event(result(batch_size=64))])
         _stage_and_publish(settings)
