@@ -169,7 +169,8 @@ class Projection:
         """
         con = duckdb.connect(":memory:")
         try:
-            con.execute("SET TimeZone = 'UTC'")
+            # Spawned processes count as interactive, where DuckDB draws its progress between what is printed.
+            con.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
             names = attach(con, self.directory, self.layers)
             define_views(con, names, derived_in=names[-1] if names else None)
         except duckdb.Error as error:
