@@ -46,23 +46,19 @@ def interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         signal.set_wakeup_fd(previous)
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-
-    def end_watch() -> None:
-        ended.set()
-        os.write(wakeup, bytes([_END]))
-        watcher.join()
-
     try:
-        yield
+        try:
+            yield
+        finally:
+            ended.set()
+            if previous == -1:
+                signal.set_wakeup_fd(-1)
+            os.write(wakeup, bytes([_END]))
+            watcher.join()
+            os.close(wakeup)
+            os.close(received)
     except Exception:
-        # DuckDB may notice the signal before the watcher does, so the watcher reads all that came first.
-        end_watch()
+        # Asked after the watcher has read all that came before the end, because DuckDB may notice the signal earlier.
         if interrupted.is_set():
             raise KeyboardInterrupt from None
         raise
-    finally:
-        if previous == -1:
-            signal.set_wakeup_fd(-1)
-        end_watch()
-        os.close(wakeup)
-        os.close(received)
