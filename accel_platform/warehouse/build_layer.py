@@ -161,19 +161,16 @@ def _compute_tables(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> Non
     con.execute(f"CREATE TABLE layer.other_events AS {table_sql('other_events')}")
     con.execute(f"CREATE TABLE layer.verifications AS {table_sql('verifications')}")
     con.execute("CREATE VIEW new_verifications AS FROM layer.verifications")
-    con.execute(f"CREATE VIEW all_verifications AS {_union('verifications', [*lower, 'layer'])}")
+    con.execute(f"CREATE VIEW all_verifications AS {layers.rows_sql('verifications', [*lower, 'layer'])}")
     con.execute(f"CREATE TABLE layer.result_rows AS {table_sql('result_rows')}")
     con.execute("CREATE VIEW new_results AS FROM layer.result_rows")
-    con.execute(f"CREATE VIEW lower_results AS {_union('result_rows', lower) or 'FROM layer.result_rows WHERE false'}")
+    below = layers.rows_sql("result_rows", lower) or "FROM layer.result_rows WHERE false"
+    con.execute(f"CREATE VIEW lower_results AS {below}")
     for table in PER_EVENT[4:]:
         con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
     layers.define_views(con, [*lower, "layer"], derived_in=None)
     for table in DERIVED[:-1]:
         con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
-
-
-def _union(table: str, catalogs: Sequence[str]) -> str:
-    return " UNION ALL ".join(f"FROM {catalog}.{table}" for catalog in catalogs)
 
 
 @cache

@@ -79,7 +79,7 @@ def _find_touched(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str],
 
     def new(table: str, key: str = "event_id") -> str:
         """Return a FROM clause of the table's rows that are in no layer of `before`."""
-        rows = " UNION ALL ".join(f"FROM {name}.{table}" for name in added)
+        rows = layers.rows_sql(table, added)
         known = " UNION ALL ".join(f"SELECT {key} FROM {stored[layer]}.{table}" for layer in absorbed)
         return f"(FROM ({rows}) ANTI JOIN ({known}) USING ({key}))" if known else f"({rows})"
 

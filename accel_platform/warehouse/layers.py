@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -208,10 +208,15 @@ def attach_statements(directory: Path, layers: tuple[Layer, ...]) -> dict[str, s
     }
 
 
+def rows_sql(table: str, catalogs: Iterable[str]) -> str:
+    """Return SQL of a table's rows in all these attached layers."""
+    return " UNION ALL ".join(f"FROM {name}.{table}" for name in catalogs)
+
+
 def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_in: str | None) -> None:
     """Define the public tables over these attached layers in the connection's own catalog."""
     for table in PER_EVENT:
-        rows = " UNION ALL ".join(f"SELECT * FROM {name}.{table}" for name in layers)
+        rows = rows_sql(table, layers)
         superseded = " UNION ALL ".join(f"SELECT supersedes FROM {name}.import_ledger" for name in layers)
         entry = SUPERSEDED_BY.get(table)
         newest = f"WHERE {entry} IS NULL OR {entry} NOT IN (FROM ({superseded}) WHERE supersedes IS NOT NULL)"
