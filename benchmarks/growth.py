@@ -1,4 +1,4 @@
-"""How costs grow with history: measured to 10^7 verified results and 10^5 segments, and modelled beyond.
+"""Growth of costs with history: measured to 10^7 verified results and 10^5 segments, and modelled beyond.
 
 Each step runs in a process of its own, which tells its seconds, its seconds of processor and its peak of memory.
 Requests are counted at a local S3 server.
