@@ -225,12 +225,12 @@ def _row(content: dict[str, Any]) -> dict[str, Any]:
 def export_report(settings: Settings, path: Path, result: str | None, *, as_json: bool) -> None:
     """Write one load as a Benchmark Report of llm-d, in JSON, which is YAML too."""
     from accel_platform.atomic_write import write_durably
-    from accel_platform.bench.load.llm_d import llm_d_report
+    from accel_platform.bench.load.llm_d import LIST_COMMAND, llm_d_report
     from accel_platform.errors import InvalidInput, NotFound
     from accel_platform.warehouse.reader import Reader
 
     if result is None:
-        raise InvalidInput("--as llm-d needs --result EVENT; `accel results --mode generation` lists them.")
+        raise InvalidInput(f"--as llm-d needs --result EVENT; {LIST_COMMAND} lists them.")
     if path.suffix not in (".json", ".yaml", ".yml"):
         raise InvalidInput(f"{path} would hold JSON: name it {path.with_suffix('.json')}.")
     found = Reader(settings).rows(
@@ -239,7 +239,7 @@ def export_report(settings: Settings, path: Path, result: str | None, *, as_json
         (result,),
     )
     if not found:
-        raise NotFound(f"No result has the event id {result}: `accel results --mode generation` lists them.")
+        raise NotFound(f"No result has the event id {result}: {LIST_COMMAND} lists them.")
     report = llm_d_report(result, json.loads(found[0]["payload"]))
     write_durably(path, json.dumps(report, indent=2).encode() + b"\n")
     if as_json:

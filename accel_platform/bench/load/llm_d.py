@@ -13,6 +13,9 @@ TOOL = "accel"
 """Named as the tool of the load; its time per output token is that after the first token."""
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "min", "max")
 
+LIST_COMMAND = """`accel db query "SELECT event_id FROM results WHERE mode = 'generation'"`"""
+"""Command that lists results that a report may be of."""
+
 
 def llm_d_report(event_id: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the report of one result, given as its event's payload.
@@ -26,7 +29,7 @@ def llm_d_report(event_id: str, result: Mapping[str, Any]) -> dict[str, Any]:
     if result.get("status") != "ok" or first.get("p50") is None:
         raise InvalidInput(
             f"Result {event_id} is no load on a served model: it has no time to the first token. "
-            "`accel results --mode generation` lists those that may have one."
+            f"{LIST_COMMAND} lists those that may have one."
         )
     if first.get("mean") is None:
         raise InvalidInput(f"Result {event_id} does not say its mean time to the first token, which a report needs.")
