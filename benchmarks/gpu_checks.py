@@ -29,7 +29,16 @@ from accel_platform.bench.measure.sampling import Sampling, collect_samples
 from accel_platform.bench.measure.verification import TOLERANCE, relative_rms
 from accel_platform.events.types import Mode
 from accel_platform.workloads.model_catalog import resolve_model
-from gpu_target import REPOSITORY, Arrays, Outcome, Target, artifacts_of, loaded, measure_by_worker
+from gpu_target import (
+    REPOSITORY,
+    Arrays,
+    Outcome,
+    Target,
+    artifacts_of,
+    loaded,
+    measure_by_worker,
+    prepare_together,
+)
 
 TIMED = (
     ("bert-tiny", 1), ("bert-base", 1), ("bert-large", 32), ("gpt2", 8), ("gpt2-medium", 16), ("t5-small", 8),
@@ -317,6 +326,7 @@ def modes(target: Target) -> Outcome:
     if not target.stand_in:
         pairs = [(name, mode) for name in ("gpt2", "t5-small") for mode in ("generation", "training")]
         pairs.append(("bert-base", "training"))
+    prepare_together(target, pairs)
     with ThreadPoolExecutor(len(pairs)) as pool:
         answers = list(pool.map(lambda pair: measure_by_worker(target, pair[0], mode=pair[1]), pairs))
     for (name, mode), answer in zip(pairs, answers, strict=True):

@@ -51,7 +51,7 @@ STAGES = (
     Stage("contract", "the backend's contract tests, eager, compiled and as a CUDA graph", 80, beside=True),
     Stage("precisions", "products counted in float32, tf32, float16, bfloat16; a product in fp8", 60, beside=True),
     Stage("ways", "torch.compile and CUDA graphs against eager", 60, beside=True),
-    Stage("modes", "generation and training, verified", 120, beside=True),
+    Stage("modes", "generation and training, verified", 70, beside=True),
     Stage("collectives", "training through NCCL in one process", 60, beside=True),
     Stage("memory", "peak memory against the allocator and NVML", 20),
     Stage("out_of_memory", "a batch too large fails with a reason, and the process goes on", 20),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from accel_platform.bench.plan.support import head_for
 from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.bench.prepare.preparation import prepare_models
 from accel_platform.bench.run.worker_pool import WORKER
+from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
 from accel_platform.subprocesses.json_child import Child, child_environment
 from accel_platform.workloads.model_catalog import ModelSpec, resolve_model
@@ -103,6 +104,16 @@ def _prepare(target: Target, spec: ModelSpec, batch: int, mode: Any, *, referenc
     if failures:
         raise Unsupported(f"{spec.model_id} cannot be prepared: {next(iter(failures.values())).reason}")
     return cell
+
+
+def prepare_together(target: Target, pairs: Sequence[tuple[str, Mode]]) -> None:
+    """Prepare models in modes, which share the cores: five that had all cores each took over three minutes."""
+    cells = [
+        cell for name, mode in pairs for cell in plan_cells([resolve_model(name)], [target.hardware], [1], modes=[mode])
+    ]
+    prepare_models(
+        cells, Settings(home=target.home), threads=target.threads, timeout_s=300, report=lambda _: None, reference=True
+    )
 
 
 def job_for(

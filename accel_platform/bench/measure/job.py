@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter_ns
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from accel_platform.bench.measure.failures import classify
 from accel_platform.bench.measure.observation import MeterTarget
 from accel_platform.bench.measure.sampling import Sampling
+from accel_platform.hardware.cpu import cores_to_measure_on
 from accel_platform.subprocesses.json_child import Message
 
 if TYPE_CHECKING:
@@ -74,15 +76,39 @@ def sampling_for(job: Message) -> Sampling:
     return Sampling(**job["sampling"])
 
 
+def leave_cores_to_measure_on(job: Message) -> None:
+    """Keep this process, and threads that it starts, off the cores of the worker whose turn it is."""
+    if job.get("turn") is not None and (measuring := cores_to_measure_on()):
+        os.sched_setaffinity(0, os.sched_getaffinity(0) - measuring)
+        job["measuring_cores"] = sorted(measuring)
+
+
 @contextmanager
 def turn(job: Message) -> Iterator[None]:
-    """Have the device alone among the workers of this run until the block is left, where they take turns."""
+    """Have the device alone among the workers of this run until the block is left, where they take turns.
+
+    Meanwhile this thread, which issues the device's work, has the cores that the other workers leave alone.
+    """
     if job.get("turn") is None:
         yield
         return
     with Path(job["turn"]).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
+        with _this_thread_on(job.get("measuring_cores")):
+            yield
+
+
+@contextmanager
+def _this_thread_on(cores: Collection[int] | None) -> Iterator[None]:
+    if not cores:
         yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def read_data(path: str) -> dict[str, dict[str, Any]]:

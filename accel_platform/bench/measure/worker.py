@@ -15,6 +15,7 @@ from accel_platform.bench.measure.failures import classify, device_lost
 from accel_platform.bench.measure.job import (
     failure_message,
     group_by_part,
+    leave_cores_to_measure_on,
     load_backend,
     meter_target_for,
     read_data,
@@ -39,6 +40,8 @@ def measure_job(job: Message, send: Callable[[Message], None]) -> None:
 
         ddp.run_leader(job, send)
         return
+    # Before the runtime is imported, whose threads would have all cores.
+    leave_cores_to_measure_on(job)
     backend = load_backend(job, send)
     if backend is None:
         return

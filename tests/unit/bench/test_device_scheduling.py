@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.backends.detect import Inventory
-from accel_platform.bench.measure.job import turn
+from accel_platform.bench.measure.job import leave_cores_to_measure_on, turn
 from accel_platform.bench.plan import run_locks
 from accel_platform.bench.plan.device_scheduling import (
     Group,
@@ -75,6 +77,41 @@ def test_an_accelerators_groups_are_dealt_and_a_processors_are_not(found: list[C
         assert all(parts)
         on_gpu = physical_device_id(lane[0][0].hardware, INVENTORY) == "gpu-1"
         assert len(parts) == (min(at_once, len(lane)) if on_gpu else 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no thread to cores")
+def test_the_worker_whose_turn_it_is_has_cores_that_the_others_leave_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = {"turn": str(tmp_path / "turn")}
+    pinned: set[int] = set(range(16))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(pinned))
+
+    def pin(_: int, cores: Collection[int]) -> None:
+        nonlocal pinned
+        pinned = set(cores)
+
+    monkeypatch.setattr(os, "sched_setaffinity", pin)
+    leave_cores_to_measure_on(job)
+    assert pinned == set(range(12))
+    with turn(job):
+        assert pinned == {12, 13, 14, 15}
+    assert pinned == set(range(12))
+
+    pinned = set(range(4))
+    few = {"turn": job["turn"]}
+    leave_cores_to_measure_on(few)
+    with turn(few):
+        assert pinned == {0, 1, 2, 3}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no thread to cores")
+def test_a_turn_moves_this_thread_alone_and_moves_it_back(tmp_path: Path) -> None:
+    before = os.sched_getaffinity(0)
+    core = max(before)
+    with turn({"turn": str(tmp_path / "turn"), "measuring_cores": [core]}):
+        assert os.sched_getaffinity(0) == {core}
+    assert os.sched_getaffinity(0) == before
 
 
 def test_workers_of_one_device_measure_in_turns(tmp_path: Path) -> None:
