@@ -37,7 +37,7 @@ from gpu_target import (
     artifacts_of,
     loaded,
     measure_by_worker,
-    prepare_together,
+    prepare,
 )
 
 TIMED = (
@@ -326,7 +326,7 @@ def modes(target: Target) -> Outcome:
     if not target.stand_in:
         pairs = [(name, mode) for name in ("gpt2", "t5-small") for mode in ("generation", "training")]
         pairs.append(("bert-base", "training"))
-    prepare_together(target, pairs)
+    prepare(target, pairs)
     with ThreadPoolExecutor(len(pairs)) as pool:
         answers = list(pool.map(lambda pair: measure_by_worker(target, pair[0], mode=pair[1]), pairs))
     for (name, mode), answer in zip(pairs, answers, strict=True):

@@ -14,7 +14,7 @@ from accel_platform.backends.base import Unsupported
 from accel_platform.backends.registry import make_backend, runtime_for
 from accel_platform.bench.measure.ddp import loopback_environment
 from accel_platform.bench.measure.sampling import Sampling
-from accel_platform.bench.plan.plan import plan_cells
+from accel_platform.bench.plan.plan import Cell, plan_cells
 from accel_platform.bench.plan.support import head_for
 from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.bench.prepare.preparation import prepare_models
@@ -91,36 +91,32 @@ def _inputs(target: Target, spec: ModelSpec, batch: int) -> Arrays:
     from accel_platform.workloads.inputs import make_inputs
 
     if not artifacts_of(target, spec).weights.exists():
-        _prepare(target, spec, 1, "inference", reference=False)
+        prepare(target, [(spec.model_id, "inference")], reference=False)
     return make_inputs(spec, batch_size=batch, sequence_length=spec.sequence_length)
 
 
-def _prepare(target: Target, spec: ModelSpec, batch: int, mode: Any, *, reference: bool) -> Any:
-    [cell] = plan_cells([spec], [target.hardware], [batch], modes=[mode])
-    settings = Settings(home=target.home)
-    failures = prepare_models(
-        [cell], settings, threads=target.threads, timeout_s=300, report=lambda _: None, reference=reference
-    )
-    if failures:
-        raise Unsupported(f"{spec.model_id} cannot be prepared: {next(iter(failures.values())).reason}")
-    return cell
+def prepare(target: Target, pairs: Sequence[tuple[str, Mode]], *, reference: bool = True) -> list[Cell]:
+    """Prepare models in modes, which share the cores, and return their cells. Raises Unsupported where one cannot be.
 
-
-def prepare_together(target: Target, pairs: Sequence[tuple[str, Mode]]) -> None:
-    """Prepare models in modes, which share the cores: five that had all cores each took over three minutes."""
+    Five that had all cores each took over three minutes.
+    """
     cells = [
         cell for name, mode in pairs for cell in plan_cells([resolve_model(name)], [target.hardware], [1], modes=[mode])
     ]
-    prepare_models(
-        cells, Settings(home=target.home), threads=target.threads, timeout_s=300, report=lambda _: None, reference=True
+    settings = Settings(home=target.home)
+    failures = prepare_models(
+        cells, settings, threads=target.threads, timeout_s=300, report=lambda _: None, reference=reference
     )
+    for (model, *_), failure in failures.items():
+        raise Unsupported(f"{model.model_id} cannot be prepared: {failure.reason}")
+    return cells
 
 
 def job_for(
     target: Target, name: str, *, mode: Any = "inference", sampling: Sampling | None = None
 ) -> tuple[dict[str, Any], ModelSpec]:
     spec = resolve_model(name)
-    cell = _prepare(target, spec, 1, mode, reference=True)
+    [cell] = prepare(target, [(name, mode)])
     artifacts = artifacts_of(target, spec, mode)
     job = {
         "hardware": target.hardware,

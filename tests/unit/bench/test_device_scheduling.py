@@ -109,8 +109,15 @@ def test_the_worker_whose_turn_it_is_has_cores_that_the_others_leave_alone(
 def test_a_turn_moves_this_thread_alone_and_moves_it_back(tmp_path: Path) -> None:
     before = os.sched_getaffinity(0)
     core = max(before)
+    done = threading.Event()
+    other = threading.Thread(target=done.wait, daemon=True)
+    other.start()
+    assert other.native_id is not None
     with turn({"turn": str(tmp_path / "turn"), "measuring_cores": [core]}):
         assert os.sched_getaffinity(0) == {core}
+        assert os.sched_getaffinity(other.native_id) == before
+    done.set()
+    other.join()
     assert os.sched_getaffinity(0) == before
 
 
