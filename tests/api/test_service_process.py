@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from processes import asking_until_refused
+from processes import PATIENCE, asking_until_refused
 
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
@@ -73,7 +73,7 @@ def _wait_until_healthy(url: str) -> None:
     deadline = time.monotonic() + 120
     while True:
         try:
-            response = httpx.get(f"{url}/health", timeout=5)
+            response = httpx.get(f"{url}/health", timeout=5 * PATIENCE)
         except httpx.TransportError:
             assert time.monotonic() < deadline, "the service did not answer within 120 s"
             time.sleep(0.1)
@@ -91,7 +91,7 @@ def test_new_snapshots_and_predictors_are_swapped_in_without_one_failed_request(
     done = threading.Event()
 
     def ask(url: str, model: str) -> None:
-        with httpx.Client(base_url=url, timeout=30) as client:
+        with httpx.Client(base_url=url, timeout=30 * PATIENCE) as client:
             while not done.is_set():
                 try:
                     response = client.post("/recommend", json={"model": model, "batch_size": 2})
@@ -130,14 +130,14 @@ def test_ctrl_c_ends_it_cleanly_and_the_port_is_refused_while_taken(tmp_path: Pa
             check=False,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=60 * PATIENCE,
         )
         assert second.returncode == 1
         assert f"Port {port}" in second.stderr
         assert "--port" in second.stderr
         assert "Traceback" not in second.stderr
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=20 * PATIENCE) == 0
         assert "Traceback" not in "".join(said.lines())
     with socket.socket() as freed:
         freed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -150,12 +150,19 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path, workers: str) -> None:
     with _serving(settings, "--workers", workers) as (url, process, said):
         _wait_until_healthy(url)
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as slow:
-            slow.sendall(b"GET /health HTTP/1.1\r\n")  # a request that does not end
-            time.sleep(0.5)
+            # A request that does not end: the service waits for its body, and says so.
+            slow.sendall(
+                b"POST /recommend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+            )
+            assert slow.recv(100).startswith(b"HTTP/1.1 100 ")
             process.send_signal(signal.SIGINT)
-            time.sleep(0.2)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=20) == 130
+            time.sleep(1)
+            assert process.poll() is None, "it waits for the request"
+            while process.poll() is None:  # a busy machine tells it of two signals as of one
+                process.send_signal(signal.SIGINT)
+                time.sleep(1)
+            assert process.returncode == 130
         assert said.lines()[-1] == "Ended at once.\n"
         assert "Traceback" not in "".join(said.lines())
 
@@ -171,7 +178,7 @@ def test_ctrl_c_while_its_workers_start_ends_all_without_a_word(tmp_path: Path) 
             children = psutil.Process(process.pid).children()
             workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=60 * PATIENCE)
     assert process.returncode == 0
     assert "Traceback" not in said
     assert not any(worker.is_running() for worker in workers)
@@ -183,10 +190,10 @@ def test_machines_are_told_where_it_listens(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         said = "".join(iter(process.stdout.readline, "}\n")) + "}"
-        answer = httpx.get(json.loads(said)["url"], timeout=30)
+        answer = httpx.get(json.loads(said)["url"], timeout=30 * PATIENCE)
         assert answer.json()["name"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=20 * PATIENCE) == 0
     finally:
         process.kill()
         process.communicate()
@@ -214,11 +221,15 @@ def test_several_workers_open_to_others_with_a_key(tmp_path: Path) -> None:
     options = ["--host", "0.0.0.0", "--workers", "2", "--log-format", "json"]
     with _serving(settings, *options) as (url, process, said):
         _wait_until_healthy(url)
-        with httpx.Client(base_url=url, headers={"X-API-Key": secret}, timeout=30) as client:
+        with httpx.Client(base_url=url, headers={"X-API-Key": secret}, timeout=30 * PATIENCE) as client:
             assert httpx.get(f"{url}/results").status_code == 401
             for number in range(20):
                 # A connection of its own each, so that both workers have some.
-                asked = httpx.get(f"{url}/results", headers={"X-API-Key": secret, "X-Request-ID": f"ask-{number}"})
+                asked = httpx.get(
+                    f"{url}/results",
+                    headers={"X-API-Key": secret, "X-Request-ID": f"ask-{number}"},
+                    timeout=30 * PATIENCE,
+                )
                 assert asked.status_code == 200
             found = client.post("/query", json={"sql": "SELECT count(*) FROM results"}).json()
             assert found["rows"] == [[6]]
@@ -252,7 +263,7 @@ def test_the_commands_train_recommend_and_predict(tmp_path: Path) -> None:
 
     def accel(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*ACCEL, *arguments], check=False, capture_output=True, text=True, env=environment, timeout=120
+            [*ACCEL, *arguments], check=False, capture_output=True, text=True, env=environment, timeout=120 * PATIENCE
         )
 
     trained = accel("train", "--json")
