@@ -7,7 +7,6 @@ from accel_platform.bench.requests.lifecycle import request_benchmark
 from accel_platform.events.compaction import compact
 from accel_platform.warehouse.disk_use import remove_leftovers
 from assets.resources import Installation
-from predictor.training.promotion import remove_old_predictors
 
 
 @dg.op(description="Asks for what the suite file of ACCEL_SUITE names, on the hosts that have its hardware.")
@@ -23,6 +22,9 @@ def request_suite(context: dg.OpExecutionContext, accel: Installation) -> None:
 
 @dg.op(description="Packs small segments of the log and removes what is kept twice; every snapshot stays readable.")
 def pack_log(context: dg.OpExecutionContext, accel: Installation) -> None:
+    # Here, because LightGBM and SciPy would cost every process of Dagster 2 s.
+    from predictor.training.promotion import remove_old_predictors
+
     done = compact(accel.log)
     left_overs = remove_leftovers(accel.settings)
     predictors = remove_old_predictors(accel.settings, accel.log)

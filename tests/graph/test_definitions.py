@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,14 @@ EDGES = {
     "predictor": {"compat_matrix"},
     "daily_report": {"regressions"},
 }
+
+
+def test_loading_the_graph_imports_nothing_that_fits_or_measures() -> None:
+    """Dagster loads it in every process: of the pages, the daemon, each run and each step."""
+    heavy = {"lightgbm", "sklearn", "torch", "scipy.stats"}
+    script = f"import sys, assets.definitions; print(sorted({heavy} & {{*sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=180)
+    assert done.stdout.strip() == "[]"
 
 
 def test_the_edges_of_the_graph() -> None:
