@@ -312,9 +312,9 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     if npm is None:
         pytest.skip("npm, which fetches axe-core, is not installed")
     name = AXE.removesuffix(".tgz").replace("core-", "core@")
-    fetched = subprocess.run(
-        [npm, "pack", "--silent", "--prefer-offline", name], cwd=folder, capture_output=True, text=True, check=False
-    )
+    # By itself npm waits five minutes, three times.
+    command = [npm, "pack", "--silent", "--prefer-offline", "--fetch-timeout=60000", "--fetch-retries=1", name]
+    fetched = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if fetched.returncode != 0:
         pytest.skip(f"npm could not fetch axe-core: {fetched.stderr.strip()[-200:]}")
     tarball = Path(folder) / AXE
