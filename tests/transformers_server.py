@@ -26,9 +26,10 @@ def real_engine(folder: Path) -> Iterator[tuple[str, str]]:
     url = f"http://127.0.0.1:{(port := free_port())}"
     command = [sys.executable, "-m", "transformers.cli.transformers", "serve", model, "--continuous-batching"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
-    with running(command, log, folder=folder, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1"):
+    with running(command, log, folder=folder, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1") as server:
         wait_for("transformers serve answers", START_S, lambda: _answers(f"{url}/health"), log)
         yield url, model
+        server.kill()  # it would go on batching after Ctrl-C
 
 
 def _answers(url: str) -> bool:

@@ -333,7 +333,7 @@ def _summarize_origins(origins: dict[str, int]) -> str | None:
 
 def _catalog_describer() -> Describe:
     """Return a lookup of model descriptions in the model catalog."""
-    from accel_platform.bench.run.event_builders import describe_model
+    from accel_platform.bench.prepare.description import describe_model
     from accel_platform.workloads.model_catalog import find_model
 
     def describe(model_id: str) -> Callable[[], ModelDescribed] | None:

@@ -14,42 +14,7 @@ from accel_platform.bench.measure.observation import slowdown_reason
 from accel_platform.bench.measure.sampling import Sampling, noise_reason
 from accel_platform.bench.measure.verification import TOLERANCE
 from accel_platform.bench.plan.plan import Cell
-from accel_platform.events.types import DeviceObserved, ModelDescribed, ResultRecorded, VerificationRecorded
-from accel_platform.workloads.cost import cost_of
-from accel_platform.workloads.inputs import usual_image_size
-from accel_platform.workloads.model_catalog import ModelSpec
-from accel_platform.workloads.operators import profile_to_json, trace_operators
-from accel_platform.workloads.sources import is_sourced
-
-
-def describe_model(spec: ModelSpec) -> ModelDescribed:
-    """Return a model's identity and its cost for one item at its default input shape. Tracing takes about a second."""
-    cost = cost_of(spec, batch_size=1)
-    return identify_model(spec).model_copy(
-        update={
-            "parameters": cost.parameters,
-            "layers": cost.layers,
-            "flops_per_item": cost.flops,
-            "activation_bytes_per_item": cost.activation_bytes,
-            "layer_output_bytes_per_item": cost.layer_output_bytes,
-            "image_size": usual_image_size(spec),
-            "operators": profile_to_json(trace_operators(spec)) if is_sourced(spec) else None,
-        }
-    )
-
-
-def identify_model(spec: ModelSpec) -> ModelDescribed:
-    """Return a model's identity alone, where its cost cannot be traced."""
-    return ModelDescribed(
-        model_id=spec.model_id,
-        architecture=spec.architecture,
-        family=spec.family,
-        modality=spec.modality,
-        aliases=spec.aliases,
-        config=spec.config,
-        size=spec.size,
-        sequence_length=spec.sequence_length,
-    )
+from accel_platform.events.types import DeviceObserved, ResultRecorded, VerificationRecorded
 
 
 def measured_result(

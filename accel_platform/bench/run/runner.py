@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +17,7 @@ from uuid_utils.compat import uuid7
 
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.bench.measure.contention import Contention, disturbance_by_others
-from accel_platform.bench.measure.failures import FailureReason, classify
+from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.plan import device_scheduling, resume, run_locks
 from accel_platform.bench.plan.plan import Cell, artifact_kind, group_by_process
 from accel_platform.bench.plan.presets import EFFORTS, Effort
@@ -27,17 +25,16 @@ from accel_platform.bench.plan.run_locks import hold_run_lock, lock_devices
 from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.bench.plan.support import head_for, unsupported_reason
 from accel_platform.bench.prepare.artifacts import Artifacts, Exporter
+from accel_platform.bench.prepare.description import read_description
 from accel_platform.bench.prepare.preparation import PreparationFailures, prepare_models
-from accel_platform.bench.run import event_builders
 from accel_platform.bench.run.fallbacks import Fallback, FallbackName, fallbacks_for
 from accel_platform.bench.run.recorder import AppliedFallback, CellFailure, Recorder, RunSummary
 from accel_platform.bench.run.worker_pool import FailedMeasurement, MeasuredCell, OperatorProfile, WorkerPool
 from accel_platform.events import EventLog
-from accel_platform.events.types import ModelDescribed, RunFinished, RunStarted
+from accel_platform.events.types import RunFinished, RunStarted
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.energy import counted_by
 from accel_platform.settings import Settings
-from accel_platform.workloads.model_catalog import ModelSpec
 
 DEFAULT_OPTIONS = RunOptions()
 
@@ -179,9 +176,8 @@ class _BenchmarkRun:
         try:
             cells = self.reject_unsupported()
             self.recorder.flush()
-            with self.describing_models(cells) as described:
-                self.preparation_failures = self.prepare(cells, "dynamo")
-                self.record_models(described)
+            self.preparation_failures = self.prepare(cells, "dynamo")
+            self.record_models(cells)
             self.recorder.flush()
             found = group_by_process(cells) if self.options.pooled else [(cell,) for cell in cells]
             side_by_side = device_scheduling.assign_lanes(found, self.inventory) if self.options.parallel else [found]
@@ -225,27 +221,15 @@ class _BenchmarkRun:
                 self.recorder.record_failure(failure)
         return possible
 
-    @contextmanager
-    def describing_models(self, cells: Sequence[Cell]) -> Iterator[dict[ModelSpec, Future[ModelDescribed]]]:
-        """Yield each model's description to come, made while this process waits for others to prepare the models."""
-        pool = ThreadPoolExecutor(1)  # one thread, because two break transformers' lazy imports
-        try:
-            yield {
-                model: pool.submit(event_builders.describe_model, model)
-                for model in dict.fromkeys(cell.model for cell in cells)
-            }
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-    def record_models(self, described: Mapping[ModelSpec, Future[ModelDescribed]]) -> None:
-        """Record each model, with its cost where that can be traced. A model whose work depends on values cannot be
-        traced."""
-        for model, description in described.items():
-            try:
-                self.recorder.record(description.result())
-            except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
-                self.recorder.record(event_builders.identify_model(model))
-                self.report(f"{model.model_id}: its cost is unknown, {classify(error)[1]}")
+    def record_models(self, cells: Sequence[Cell]) -> None:
+        """Record each model, with its cost where that could be traced."""
+        # Of a model with several modes the first tells.
+        modes = {cell.model: cell.mode for cell in reversed(cells)}
+        for model in dict.fromkeys(cell.model for cell in cells):
+            described, unknown = read_description(model, Artifacts.of(model, self.settings, mode=modes[model]))
+            self.recorder.record(described)
+            if unknown is not None:
+                self.report(f"{model.model_id}: its cost is unknown, {unknown}")
 
     def prepare(self, cells: Sequence[Cell], exporter: Exporter) -> PreparationFailures:
         self.workers.check()

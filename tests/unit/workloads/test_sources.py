@@ -14,7 +14,7 @@ from accel_platform.bench.plan.config_resolution import ModelNames, resolve_mode
 from accel_platform.bench.plan.plan import plan_cells
 from accel_platform.bench.plan.support import unsupported_reason
 from accel_platform.bench.prepare import worker
-from accel_platform.bench.run.event_builders import describe_model
+from accel_platform.bench.prepare.description import describe_model
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
