@@ -15,7 +15,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 
 # The oldest and the newest version that pyproject.toml allows; `make test-pythons` tests what $(VENV) does not have.
 PYTHONS := 3.11 3.13
-# The unit tests that take longest, because they run models: no other Python version changes them.
+# The unit tests that take longest, because they run models: no other Python version changes them. Nor does it change what
+# properties hold, so few examples are tried of each.
 LONG_TESTS := backends/test_jax_operators predictor/test_model_resolution predictor/test_config_cost \
 	predictor/test_traced_models predictor/test_train predictor/test_evaluate warehouse/test_validate
 
@@ -43,8 +44,9 @@ define install
 		|| { echo "That failed; the end of $(VENV)/install.log:"; tail -n 20 $(VENV)/install.log; exit 1; }
 	@# pip would compile on one core. Packages bring files for newer Pythons, too: what cannot be compiled is left out.
 	@# Our own as well: where Python is told to write no bytecode, every process would compile them anew.
-	@echo "  Compiling to bytecode"
-	@$(BIN)/python -m compileall -q -j 0 -x '$(NOT_COMPILED)' $(VENV)/lib accel_platform assets migrations predictor >> $(VENV)/install.log 2>&1 || true
+	@# What a few tests load once compiles by itself.
+	@[ $(VENV) != .venv ] || echo "  Compiling to bytecode"
+	@[ $(VENV) != .venv ] || $(BIN)/python -m compileall -q -j 0 -x '$(NOT_COMPILED)' $(VENV)/lib accel_platform assets migrations predictor >> $(VENV)/install.log 2>&1 || true
 endef
 
 .PHONY: help run ui check check-style check-types check-walls check-tests test test-slow test-all test-pythons lint bench update audit sbom clean
@@ -101,7 +103,7 @@ test-pythons: $(BIN)/python
 		if [ -z "$$found" ]; then echo "Python $$version is not at hand: nothing was tested with it."; continue; fi; \
 		$(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=$$found .venv-$$version/.installed-dev \
 			&& echo "The quick unit tests with Python $$version:" \
-			&& OPENBLAS_NUM_THREADS=1 .venv-$$version/bin/python -m pytest -q -m 'not slow and not alone' -n 3 --dist loadfile \
+			&& ACCEL_TEST_PROFILE=few OPENBLAS_NUM_THREADS=1 .venv-$$version/bin/python -m pytest -q -m 'not slow and not alone' -n 3 --dist loadfile \
 				$(LONG_TESTS:%=--ignore=tests/unit/%.py) tests/unit \
 			|| failed=1; \
 	done; \

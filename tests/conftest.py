@@ -22,7 +22,7 @@ os.environ["GX_ANALYTICS_ENABLED"] = "false"
 # pytest-xdist states the width of a terminal that is none; output to a pipe is whole.
 os.environ.pop("COLUMNS", None)
 # Machines that run tests are slow and busy: examples are bounded by number, never by time.
-for profile, examples in (("everyday", 25), ("thorough", 100)):
+for profile, examples in (("few", 5), ("everyday", 25), ("thorough", 100)):
     hypothesis_settings.register_profile(
         profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

@@ -55,8 +55,10 @@ def running(
             process.wait()
 
 
+THOROUGH = os.environ.get("ACCEL_TEST_PROFILE") == "thorough"
+"""Whether tests take the time to try all that they can, as `make test-all` does."""
 needs_a_quiet_machine = pytest.mark.skipif(
-    os.environ.get("ACCEL_TEST_PROFILE") != "thorough",
+    not THOROUGH,
     reason="takes minutes, and waits of its own on several processes: make test-all runs it, on a quiet machine",
 )
 

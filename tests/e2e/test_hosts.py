@@ -27,7 +27,7 @@ import httpx
 import psutil
 import pytest
 import sqlalchemy
-from processes import PATIENCE, family, free_port, running, wait_for
+from processes import PATIENCE, family, free_port, needs_a_quiet_machine, running, wait_for
 
 from accel_platform.bench.requests.lifecycle import REQUEST_LABEL, Request, Requests, close, request_benchmark
 from accel_platform.errors import AccelError
@@ -276,6 +276,7 @@ def test_a_request_goes_to_the_host_that_claims_its_hardware_and_to_no_other(wor
     assert run.dagster_run.tags["hardware"] == "cpu"
 
 
+@needs_a_quiet_machine
 def test_a_run_that_is_killed_and_a_log_that_cannot_be_written_are_tried_again(world: World) -> None:
     # A process per cell, so that one is in the log when the other is struck.
     asked = world.ask("cpu", batch_sizes=[1, 2], use_resource_pool=False)
@@ -302,6 +303,7 @@ def test_a_run_that_is_killed_and_a_log_that_cannot_be_written_are_tried_again(w
     _no_event_is_lost_or_doubled(world, request)
 
 
+@needs_a_quiet_machine
 def test_a_run_outlives_its_code_server_and_a_restart_of_postgresql(world: World) -> None:
     asked = world.ask("cpu", batch_sizes=[1, 2], use_resource_pool=False)
     world.measuring(asked)

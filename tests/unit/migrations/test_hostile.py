@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import THOROUGH
 
 from accel_platform.events.types import RecordQuarantined, ResultRecorded
 from factories import payloads
@@ -26,7 +26,7 @@ from migrations.suspicion.claims import NO_CLAIMS
 FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 TEXTS = sorted(path for path in FIXTURES.iterdir() if path.suffix != ".sqlite")
 JSON = [path for path in TEXTS if path.suffix == ".json"]
-PREFIXES = 400 if os.environ.get("ACCEL_TEST_PROFILE") == "thorough" else 80
+PREFIXES = 400 if THOROUGH else 80
 """So many places of each document it is broken off at; `make test-all` tries more."""
 
 anything = st.recursive(

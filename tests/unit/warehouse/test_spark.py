@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import socket
@@ -21,6 +20,7 @@ import pytest
 from generated_logs import arrivals
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
+from processes import THOROUGH
 from spark_servers import jvm_server, sail_server, why_no_jvm
 from typer.testing import CliRunner
 
@@ -36,7 +36,6 @@ from accel_platform.warehouse.spark_engine import EngineFailed, SparkEngine
 from factories import event, result, verification
 
 REPOSITORY = Path(__file__).parents[3]
-_THOROUGH = os.environ.get("ACCEL_TEST_PROFILE") == "thorough"
 
 
 @pytest.fixture(scope="session")
@@ -168,7 +167,7 @@ class TestSparkOnAJvm(EnginesAgree):
 
 @pytest.mark.slow
 @given(arrivals(everything=True))
-@hypothesis_settings(max_examples=200 if _THOROUGH else 10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@hypothesis_settings(max_examples=200 if THOROUGH else 10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_generated_logs_give_equal_rows(sail: str, arrival: tuple[list[Event], list[list[Event]]]) -> None:
     events, batches = arrival
     with tempfile.TemporaryDirectory() as directory:
