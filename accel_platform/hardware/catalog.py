@@ -55,6 +55,8 @@ class DeviceSpec:
     usd_source: str | None = None
     usd_date: str | None = None
     """The day, ISO 8601, that the price is of. Prices change: an answer that uses one says the day."""
+    architecture: str | None = None
+    """What its code is compiled for: `sm_90` of NVIDIA, `gfx942` of AMD; None of others."""
     link_gb_s: float | None = None
     """Rate to other devices of the same host, both directions together: NVLink, Infinity Fabric, or else PCIe."""
 
@@ -162,6 +164,7 @@ def _spec(row: dict[str, str]) -> DeviceSpec:
         usd_per_hour=_number(row["usd_per_hour"]),
         usd_source=row["usd_source"] or None,
         usd_date=row["usd_date"] or None,
+        architecture=row["architecture"] or None,
         link_gb_s=_number(row["link_gb_s"]),
     )
 

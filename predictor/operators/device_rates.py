@@ -26,6 +26,8 @@ class DeviceRates:
 
     name: str
     vendor: str
+    architecture: str | None
+    """What its code is compiled for, as the spec sheet has it."""
     flops: dict[int, float]
     """Sustained FLOPs per second of matrix products, by bits of a number."""
     tf32_flops: float
@@ -81,6 +83,7 @@ def device_rates(spec: DeviceSpec) -> DeviceRates | str:
     return DeviceRates(
         name=spec.name,
         vendor=spec.vendor or "",
+        architecture=spec.architecture,
         flops={32: single * sustained, 16: half * sustained},
         tf32_flops=1e12 * _or_nan(spec.peak_tf32_tensor_tflops) * sustained,
         bandwidth=spec.bandwidth_gb_s * 1e9,

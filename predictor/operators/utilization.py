@@ -2,7 +2,7 @@
 
 log(time / speed of light) = f(features) + effect of the device. The effects are taken out before the trees are fitted,
 so that a device that throttles or lacks tuned kernels does not teach them its own failing. A device without kernel
-measurements has the effect 0: it is taken for the typical one.
+measurements stands between those of its architecture and the typical one, whose effect is 0.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import lightgbm as lgb
 import numpy as np
 
+from accel_platform.hardware.catalog import find_spec
 from accel_platform.workloads.operators import OperatorKind
 from predictor.operators.device_rates import DeviceRates, RateColumns, convolution_flops
 from predictor.operators.features import Array, price
@@ -26,6 +28,9 @@ _ITERATIONS = 4
 _EFFECT_RANGE = (0.4, 0.8)
 """Quantiles of a device's kernels, by their speed of light, from which its effect is read: shorter ones are launches,
 and on longer ones a card of little power throttles more than in a model."""
+_TYPICAL_WEIGHT = 1.0
+"""Measured devices of an architecture that the typical device weighs as much as, for one of it that nobody measured.
+With 0 the H100 and H200 tell more of each other, but a card that lacks power, as the P4 does, too much of others."""
 _PARAMETERS = {
     "objective": "l1",
     "learning_rate": 0.08,
@@ -45,6 +50,21 @@ class ClassUtilization:
     trees: lgb.Booster
     effects: dict[str, float]
     """Log time over that of the typical device, by `effect_group`."""
+
+    def effect(self, device: DeviceRates, bits: int) -> float:
+        """Return the log time over that of the typical device: its own, else what those of its architecture tell."""
+        own = self.effects.get(effect_group(device.name, bits))
+        return self._by_architecture.get(effect_group(str(device.architecture), bits), 0.0) if own is None else own
+
+    @cached_property
+    def _by_architecture(self) -> dict[str, float]:
+        alike: dict[str, list[float]] = defaultdict(list)
+        for group, effect in self.effects.items():
+            name, bits = group.rsplit(" ", 1)
+            spec = find_spec(name)
+            if spec is not None and spec.architecture is not None:
+                alike[effect_group(spec.architecture, int(bits))].append(effect)
+        return {group: sum(found) / (len(found) + _TYPICAL_WEIGHT) for group, found in alike.items()}
 
     def log_time_over_light(self, features: Sequence[Array]) -> list[Array]:
         """Return one array per table of features, of its shape but the last axis; the trees are called once."""
@@ -77,10 +97,9 @@ class Utilization:
                 rows[_learned_as(kind, device, bits)].append(row)
             for learned_as, here in rows.items():
                 by_class[learned_as].append((i, here))
-        groups = [effect_group(device.name, bits) for device in devices]
         for learned_as, found in by_class.items():
             learned = self.classes[learned_as]
-            effects = np.array([[learned.effects.get(group, 0.0)] for group in groups])
+            effects = np.array([[learned.effect(device, bits)] for device in devices])
             logs = learned.log_time_over_light([priced[i][1][here] for i, here in found])
             for (i, here), over_light in zip(found, logs, strict=True):
                 times[i][here] *= np.exp(over_light + effects[here])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from importlib.resources import files
 
@@ -37,6 +38,16 @@ def test_every_device_has_a_source_and_figures_in_proportion() -> None:
         priced = device.usd_per_hour is not None
         assert priced == bool(device.usd_source) == bool(device.usd_date), device.name
         assert not priced or date.fromisoformat(device.usd_date or ""), device.name
+
+
+def test_every_gpu_of_nvidia_and_amd_says_what_its_code_is_compiled_for() -> None:
+    forms = {"NVIDIA": r"sm_\d{2,3}", "AMD": r"gfx[0-9a-f]{3,4}"}
+    for device in catalog():
+        form = forms.get(str(device.vendor)) if device.kind == "gpu" else None
+        assert (device.architecture is None) == (form is None), device.name
+        assert form is None or re.fullmatch(form, str(device.architecture)), device.name
+    alike = [device.name for device in catalog() if device.architecture == "sm_90"]
+    assert {"NVIDIA H100 SXM5 80GB", "NVIDIA H200 SXM", "NVIDIA GH200 480GB"} <= {*alike}
 
 
 def test_a_gpu_reads_a_byte_in_the_time_of_a_few_floating_point_operations() -> None:

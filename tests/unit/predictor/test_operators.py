@@ -22,7 +22,7 @@ from predictor.operators.features import price
 from predictor.operators.kernels import KernelTable
 from predictor.operators.predictor import load, save, shipped_predictor
 from predictor.operators.training_step import training_step
-from predictor.operators.utilization import fit_utilization
+from predictor.operators.utilization import ClassUtilization, fit_utilization
 from predictor.operators.whole_models import MeasuredModel, fit_correction
 from predictor.schemas.requests import RecommendQuery
 from predictor.training.train import train
@@ -95,11 +95,23 @@ def test_a_device_that_reaches_less_than_others_teaches_its_effect_and_not_the_t
     assert learned.log_time_over_light([points])[0] == pytest.approx([-0.3, 0.3], abs=0.15)
 
 
+def test_a_device_nobody_measured_is_halfway_to_the_one_of_its_architecture() -> None:
+    known, other = _rates("NVIDIA V100 PCIe 32GB"), _rates("NVIDIA V100 SXM2 16GB")
+    learned = ClassUtilization(shipped_predictor().utilization.classes["linear"].trees, {f"{known.name} 32": 0.4})
+    assert learned.effect(known, 32) == 0.4
+    assert learned.effect(other, 32) == pytest.approx(0.2)
+    assert learned.effect(other, 16) == 0.0
+    assert learned.effect(_rates("NVIDIA L4"), 32) == 0.0
+    assert learned.effect(replace(known, name="another", architecture=None), 32) == 0.0
+
+
 def test_what_is_particular_to_a_device_scales_its_times_alone() -> None:
     known = _rates("AMD Instinct MI100")
     utilization = shipped_predictor().utilization
     operators = np.array([[1e6, 1e6, 0.0], [3e4, 3e4, 1.0]])
-    [times] = utilization.times_ms([("elementwise", operators)], [known, replace(known, name="another")], 32)
+    [times] = utilization.times_ms(
+        [("elementwise", operators)], [known, replace(known, name="another", architecture=None)], 32
+    )
     effect = utilization.classes["elementwise"].effects[f"{known.name} 32"]
     assert effect != 0.0
     assert times[0] / times[1] == pytest.approx(math.exp(effect))
