@@ -25,7 +25,7 @@ from accel_platform.events.types import PAYLOADS, Event, ResultRecorded
 from accel_platform.hardware.catalog import NOISE, names_by_key
 from accel_platform.warehouse import layers
 from accel_platform.warehouse.interrupts import interruptible
-from accel_platform.warehouse.layers import DERIVED, PER_EVENT, Layer, Projection
+from accel_platform.warehouse.layers import DERIVED, PER_EVENT, READ_AS, Layer, Projection, Scope
 from accel_platform.warehouse.rules import broken_rules_sql
 
 if TYPE_CHECKING:
@@ -157,17 +157,13 @@ def _fill_layer(
 
 def _compute_tables(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> None:
     """Fill all tables of `layer` but `events`, which is filled, and the matrix."""
-    con.execute("CREATE VIEW new_events AS FROM layer.events")
-    con.execute(f"CREATE TABLE layer.other_events AS {table_sql('other_events')}")
-    con.execute(f"CREATE TABLE layer.verifications AS {table_sql('verifications')}")
-    con.execute("CREATE VIEW new_verifications AS FROM layer.verifications")
-    con.execute(f"CREATE VIEW all_verifications AS {layers.rows_sql('verifications', [*lower, 'layer'])}")
-    con.execute(f"CREATE TABLE layer.result_rows AS {table_sql('result_rows')}")
-    con.execute("CREATE VIEW new_results AS FROM layer.result_rows")
-    below = layers.rows_sql("result_rows", lower) or "FROM layer.result_rows WHERE false"
-    con.execute(f"CREATE VIEW lower_results AS {below}")
-    for table in PER_EVENT[4:]:
-        con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
+    catalogs: dict[Scope, Sequence[str]] = {"own": ["layer"], "lower": lower, "all": [*lower, "layer"]}
+    for table in PER_EVENT:
+        if table != "events":
+            con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
+        for view, scope in READ_AS.get(table, {}).items():
+            rows = layers.rows_sql(table, catalogs[scope]) or f"FROM layer.{table} WHERE false"
+            con.execute(f"CREATE VIEW {view} AS {rows}")
     layers.define_views(con, [*lower, "layer"], derived_in=None)
     for table in DERIVED[:-1]:
         con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")

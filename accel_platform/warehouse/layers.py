@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import duckdb
 
@@ -20,6 +21,7 @@ from accel_platform.atomic_write import write_durably
 from accel_platform.errors import AccelError, StorageUnavailable, WarehouseEmpty, storage_errno, storage_unavailable
 from accel_platform.settings import Settings
 
+Scope = Literal["own", "lower", "all"]
 PER_EVENT = (
     "events",
     "other_events",
@@ -34,7 +36,14 @@ PER_EVENT = (
     "results_by_model",
     "results_by_run",
 )
-"""Stored in every layer: one row per event of that layer (a few for `quarantine`), and counts of its results."""
+"""Stored in every layer, in this order: one row per event of that layer (a few for `quarantine`), and counts of its
+results."""
+READ_AS: dict[str, dict[str, Scope]] = {
+    "events": {"new_events": "own"},
+    "verifications": {"new_verifications": "own", "all_verifications": "all"},
+    "result_rows": {"new_results": "own", "lower_results": "lower"},
+}
+"""Names by which tables further down read a table: its rows in the layer itself, in those below, or in all."""
 DERIVED = ("hosts", "devices", "models", "runs", "requests", "coverage", "regressions", "compat_matrix")
 """Stored in the newest layer, for all events below it too. `compat_matrix` comes last, after the audit."""
 TABLES = ("hosts", "devices", "models", "runs", "requests", "results", "samples", "verifications", "coverage",

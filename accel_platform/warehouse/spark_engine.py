@@ -24,7 +24,7 @@ from accel_platform.atomic_write import make_directory
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.warehouse import layers
-from accel_platform.warehouse.layers import DERIVED, PER_EVENT, escape_quotes
+from accel_platform.warehouse.layers import DERIVED, PER_EVENT, READ_AS, Scope, escape_quotes
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -201,32 +201,24 @@ _VIEWS = {
 def _compute(session: SparkSession, work: Path, below: list[Path]) -> None:
     """Compute all tables of a layer from `work/events` and the layers below, and write them into `work`."""
 
-    def read(view: str, table: str, folders: list[Path]) -> None:
-        session.read.parquet(*(str(folder / table) for folder in folders)).createOrReplaceTempView(view)
+    folders: dict[Scope, list[Path]] = {"own": [work], "lower": below, "all": [*below, work]}
+
+    def read(view: str, table: str, scope: Scope) -> None:
+        rows = session.read.parquet(*(str(folder / table) for folder in folders[scope] or [work]))
+        (rows if folders[scope] else rows.limit(0)).createOrReplaceTempView(view)
 
     def write(table: str) -> None:
         session.sql(_spark_sql(table)).write.parquet(str(work / table))
 
-    read("new_events", "events", [work])
     with duckdb.connect(":memory:") as con:
-        write("other_events")
-        _complete(con, "other_events", work)
-        write("verifications")
-        _complete(con, "verifications", work)
-        read("new_verifications", "verifications", [work])
-        read("all_verifications", "verifications", [*below, work])
-        write("result_rows")
-        _complete(con, "result_rows", work)
-        read("new_results", "result_rows", [work])
-        if below:
-            read("lower_results", "result_rows", below)
-        else:
-            session.sql("SELECT * FROM new_results WHERE false").createOrReplaceTempView("lower_results")
-        for table in PER_EVENT[4:]:
-            write(table)
-            _complete(con, table, work)
+        for table in PER_EVENT:
+            if table != "events":
+                write(table)
+                _complete(con, table, work)
+            for view, scope in READ_AS.get(table, {}).items():
+                read(view, table, scope)
     for table in PER_EVENT:
-        read(table, table, [*below, work])
+        read(table, table, "all")
     for view in _VIEWS:
         session.sql(_spark_sql(view)).createOrReplaceTempView(view)
     for table in DERIVED:
