@@ -20,9 +20,9 @@ class PipelineProgress(BaseModel):
     state: Literal["running", "stopped", "failed"] = Field(
         description="`stopped`: its process is gone; the same `accel run` continues. `failed`: see `reason`."
     )
-    stage: str = Field(examples=["Measuring what the log lacks"])
-    stage_number: int
-    stages: int
+    stage: str = Field(examples=["Measuring what the log lacks"], description="What the pipeline does, in words.")
+    stage_number: int = Field(description="Number of the stage, from 1.")
+    stages: int = Field(description="Number of all stages.")
     cells_done: int | None = Field(default=None, description="Measured cells; null outside measuring.")
     cells: int | None = Field(default=None, description="Cells to measure; null outside measuring.")
     remaining_s: float | None = Field(
@@ -30,7 +30,7 @@ class PipelineProgress(BaseModel):
     )
     reason: str | None = Field(default=None, description="Why it failed; null where it did not.")
     started_at: datetime
-    updated_at: datetime
+    updated_at: datetime = Field(description="When the progress was last written.")
     process: str = Field(description="Number and start time of the process that works on it.")
 
     @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it

@@ -204,8 +204,12 @@ class ResultRecorded(Payload):
     remedy: str | None = None
     """The fallback that made a cell work whose usual configuration failed; `environment` says which cell, and how."""
     samples_ns: tuple[Count, ...] = ()
-    iterations: Count | None = None
-    warmup_iterations: Count | None = None
+    iterations: Count | None = Field(
+        default=None, description="Number of samples behind the figures; null where unknown."
+    )
+    warmup_iterations: Count | None = Field(
+        default=None, description="Runs before the samples, which do not count; null where unknown."
+    )
     latency_mean_ms: Quantity | None = None
     latency_p50_ms: Quantity | None = None
     latency_p90_ms: Quantity | None = None
@@ -233,8 +237,11 @@ class ResultRecorded(Payload):
     throughput_tokens_per_s: Quantity | None = None
     """Generation: new tokens of all sequences per second, where an imported document states it. Tables prefer the value
     computed from batch, tokens and time."""
-    token_samples_ns: tuple[Count, ...] | None = None
-    """Generation: time of each later token for the batch, in order; `output_tokens` - 1 of them per sample."""
+    token_samples_ns: tuple[Count, ...] | None = Field(
+        default=None,
+        description="Generation: ns of each later token for the batch, in order; `output_tokens` - 1 of them per "
+        "sample. Null where they were not timed.",
+    )
     forward_ms: Quantity | None = None
     """Training, median, like the next two fields. A sample is then one whole step: forward, backward, optimizer."""
     backward_ms: Quantity | None = None
@@ -249,11 +256,14 @@ class ResultRecorded(Payload):
     energy_source: str | None = None
     """The counter: `rapl: package-0, dram`, or `nvml: NVIDIA A10`."""
     noisy: bool | None = None
-    noisy_reason: str | None = None
-    environment: dict[str, Any] = {}
+    noisy_reason: str | None = Field(
+        default=None, description="Why the median is not trusted; null where no reason is known."
+    )
+    environment: dict[str, Any] = Field(
+        default={}, description="Circumstances of the measurement, such as threads, runtime versions and other load."
+    )
     suspicions: tuple[Suspicion, ...] = ()
-    original: dict[str, Any] = {}
-    """Identity and units as written in the imported file."""
+    original: dict[str, Any] = Field(default={}, description="Identity and units as written in the imported file.")
     occurred_local: NaiveDatetime | None = None
     """The file's own time if it names no zone; the envelope's `occurred_at` is then None."""
     source_path: str | None = None

@@ -78,6 +78,7 @@ Local = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^20[0-9]{2}-0[1-9]-[012][1-8]T[01][0-9]:[0-5][0-9]:[0-5][0-9]$"}),
 ]
 """A time without a zone, for which JSON schema has no format."""
+NoSuspicions = Annotated[tuple[()], Field(description="Always empty: the platform's own rules doubt results.")]
 
 
 class ClaimedResult(ResultRecorded):
@@ -110,7 +111,7 @@ class ClaimedResult(ResultRecorded):
     backend: Id
     status: Status = "ok"
     provenance: Literal["imported"] = "imported"
-    suspicions: tuple[()] = ()
+    suspicions: NoSuspicions = ()
     occurred_local: Local | None = None
     source_path: str = Field(
         min_length=1, max_length=2000, description="Where the figures come from: a URL, a file, a person."
@@ -177,7 +178,7 @@ class Measurement(ResultRecorded):
     provenance: Literal["measured", "emulated"]
     precision: Id
     batch_size: Positive
-    suspicions: tuple[()] = ()
+    suspicions: NoSuspicions = ()
     occurred_local: None = None
     source_path: None = None
 

@@ -15,6 +15,7 @@ from accel_platform.analysis.query.filters import (
     require_date,
 )
 from accel_platform.pipeline_progress import PipelineProgress
+from predictor.schemas.rows import SnapshotId
 
 
 class PageQuery(BaseModel):
@@ -147,9 +148,9 @@ class Health(BaseModel):
     """State of a service that answers, and the data behind its answers."""
 
     status: str = Field(examples=["ok"])
-    version: str
-    snapshot_id: str = Field(description="The log's snapshot that the tables were projected from.")
-    predictor_id: str | None
+    version: str = Field(description="Version of the platform.")
+    snapshot_id: SnapshotId
+    predictor_id: str | None = Field(description="Predictor in service; null where there is none.")
     predictor_missing: str | None = Field(description="Why there is no predictor; null where there is one.")
     log_problem: str | None = Field(
         description="What the log had lost when the service started, and the way out; null where it is whole. The "
@@ -169,7 +170,7 @@ class Ready(BaseModel):
     """State of a service that is ready for queries."""
 
     status: str = Field(examples=["ready"])
-    snapshot_id: str
+    snapshot_id: SnapshotId
 
 
 class Problem(BaseModel):

@@ -74,13 +74,20 @@ class OwnDevice(_Value):
     """A device of the user's own, with dense rates as vendors state them."""
 
     name: Name
-    kind: Literal["gpu", "cpu", "npu"]
+    kind: Literal["gpu", "cpu", "npu"] = Field(
+        description="gpu, cpu or npu (whatever computes little but neural networks)."
+    )
     peak_fp32_tflops: PositiveFloat = Field(description="Shader or vector rate, not that of tensor cores.")
-    peak_fp16_tensor_tflops: PositiveFloat | None = None
-    bandwidth_gb_s: PositiveFloat
-    memory_gib: PositiveFloat | None = None
-    tdp_w: PositiveFloat | None = None
-    usd_per_hour: PositiveFloat | None = None
+    peak_fp16_tensor_tflops: PositiveFloat | None = Field(
+        default=None,
+        description="Dense FP16 matrix rate in TFLOPS, with FP32 accumulation where vendors tell; null where unknown.",
+    )
+    bandwidth_gb_s: PositiveFloat = Field(description="Memory bandwidth in GB/s.")
+    memory_gib: PositiveFloat | None = Field(default=None, description="Memory in GiB; null where unknown.")
+    tdp_w: PositiveFloat | None = Field(default=None, description="Thermal design power in W; null where unknown.")
+    usd_per_hour: PositiveFloat | None = Field(
+        default=None, description="Price of one such device in USD per hour; null where unknown."
+    )
     hardware: Hardware | None = Field(
         default=None,
         description="Hardware name of its runtime. Default: cuda for a gpu, cpu for a cpu, qnn for an npu.",
@@ -178,7 +185,7 @@ class RecommendQuery(Query):
     """Query for the best hardware for a model."""
 
     objective: Objective = Field(default="latency", description="Figure that decides the ranking.")
-    constraints: Constraints = Constraints()
+    constraints: Constraints = Field(default=Constraints(), description="Limits that answers must meet. Default: none.")
     where: Literal["here", "mine", "anywhere"] = Field(
         default="anywhere",
         description="Rank hardware of this host only (here), of all hosts that measured into this log (mine), or all.",
@@ -208,7 +215,9 @@ class PredictQuery(Query):
 class BatchQuery(_Value):
     """Batch of queries."""
 
-    queries: list[PredictQuery] = Field(min_length=1, max_length=MAX_CELLS)
+    queries: list[PredictQuery] = Field(
+        min_length=1, max_length=MAX_CELLS, description="Cells to predict, each a query of its own."
+    )
 
     @model_validator(mode="after")
     def _few_configs(self) -> BatchQuery:

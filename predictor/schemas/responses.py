@@ -50,8 +50,8 @@ class Compatibility(_Value):
 class Cost(_Value):
     """Cost of a million items on rented, fully used hardware."""
 
-    usd_per_million_items: Interval
-    usd_per_hour: float
+    usd_per_million_items: Interval = Field(description="USD for a million items at this throughput.")
+    usd_per_hour: float = Field(description="Price of the device in USD per hour.")
     source: str = Field(description="Source of the price.")
     date: str | None = Field(description="Date of the price. Null for the user's own price.")
 
@@ -63,26 +63,34 @@ class Energy(_Value):
     real figure lies below.
     """
 
-    j_per_item: Interval
-    how: Literal["measured", "bounded"]
-    tdp_w: float | None = None
+    j_per_item: Interval = Field(description="Joules per item; where `bounded`, at most that.")
+    how: Literal["measured", "bounded"] = Field(
+        description="measured: by a counter. bounded: by the thermal design power over the latency."
+    )
+    tdp_w: float | None = Field(
+        default=None, description="Thermal design power behind the bound, in W; null where energy was measured."
+    )
 
 
 class Bound(_Value):
     """Bottleneck by roofline: peak rate or bandwidth, whichever needs longer at full speed."""
 
-    by: Literal["compute", "memory"]
-    compute_ms: float
-    memory_ms: float
+    by: Literal["compute", "memory"] = Field(
+        description="What takes longer at full speed: computing, or moving data through memory."
+    )
+    compute_ms: float = Field(description="Least time to compute one whole batch, at the peak rate, in ms.")
+    memory_ms: float = Field(
+        description="Least time to move the data of one whole batch, at the memory's bandwidth, in ms."
+    )
 
 
 class Neighbour(_Value):
     """A measured cell with work like that of the query."""
 
     event_id: str
-    model: str
+    model: str = Field(description="Model, by its id.")
     hardware: str
-    device: str | None
+    device: str | None = Field(description="Device name, or its id where no name is known; null where neither is.")
     batch_size: int
     sequence_length: int | None
     latency_ms: float
@@ -114,7 +122,9 @@ class Figures(_Value):
     cost: Cost | None = Field(default=None, description="Null where no price is known.")
     energy: Energy | None = Field(default=None, description="Null where nothing was metered and no TDP is known.")
     bound: Bound | None = Field(default=None, description="Null where cost, peak or bandwidth is not known.")
-    provenance: Provenance
+    provenance: Provenance = Field(
+        description="measured: the very cell. scaled: from measured cells like it. predicted: by a learned model."
+    )
     evidence: list[str] = Field(
         description="Ids of the events behind the figures; of the nearest cells for a prediction."
     )
@@ -140,11 +150,13 @@ class Excluded(_Value):
     """Hardware without evidence, that cannot run the model, or that breaks a constraint."""
 
     hardware: str
-    device: str | None = None
+    device: str | None = Field(
+        default=None, description="Device name, or its id where no name is known; null where neither is."
+    )
     device_id: str | None = None
-    cause: ExclusionCause
+    cause: ExclusionCause = Field(description="Kind of reason; unsupported means that no evidence supports an answer.")
     reason: str
-    suggestion: str
+    suggestion: str = Field(description="What to do: a command that measures it, or another query.")
 
 
 _Model = Annotated[str, Field(description="Name of the resolved model; a generated name for a config or figures.")]
@@ -182,15 +194,19 @@ class PredictAnswer(Figures):
 class Unanswered(_Value):
     """A cell without a supported figure or with an invalid query, and what to do."""
 
-    model: str
+    model: str = Field(
+        description="Name of the resolved model, else the query's; `a config` or `cost figures` where it has none."
+    )
     hardware: str
     batch_size: int
-    problem: str
+    problem: str = Field(description="Why there are no figures, and what to do.")
 
 
 class BatchAnswer(_Value):
     """One answer per query, in order."""
 
-    answers: list[PredictAnswer | Unanswered]
+    answers: list[PredictAnswer | Unanswered] = Field(
+        description="One per query, in order; without figures it has the problem instead."
+    )
     snapshot_id: _SnapshotId
     predictor_id: _PredictorId

@@ -15,6 +15,7 @@ Texts = dict[str, Any]
 _LOCAL = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9.]+$"
 Local = Annotated[NaiveDatetime, WithJsonSchema({"type": "string", "pattern": _LOCAL})]
 """A time without a zone, for which JSON schema has no format."""
+SnapshotId = Annotated[str, Field(description="The log's snapshot that the tables were projected from.")]
 
 
 class Result(BaseModel):
@@ -301,52 +302,52 @@ class Page(BaseModel):
     """Fields of every page beside its rows."""
 
     next_cursor: str | None = Field(description="Pass it as `cursor` for the next page; null after the last.")
-    snapshot_id: str = Field(description="The log's snapshot that the tables were projected from.")
+    snapshot_id: SnapshotId
 
 
 class ResultPage(Page):
     """Results, newest first."""
 
-    results: list[Result]
+    results: list[Result] = Field(description="Results of this page, newest first.")
 
 
 class ModelPage(Page):
     """Models by id."""
 
-    models: list[Model]
+    models: list[Model] = Field(description="Models of this page, by id.")
 
 
 class DevicePage(Page):
     """Devices by host and hardware name."""
 
-    devices: list[Device]
+    devices: list[Device] = Field(description="Devices of this page, by host and hardware name.")
 
 
 class RunPage(Page):
     """Runs, the latest start first; those without a known start last."""
 
-    runs: list[Run]
+    runs: list[Run] = Field(description="Runs of this page, the latest start first; those without a known start last.")
 
 
 class MatrixPage(Page):
     """Cells of the compatibility matrix by model, hardware, device and mode."""
 
-    cells: list[MatrixCell]
+    cells: list[MatrixCell] = Field(description="Cells of this page, by model, hardware, device and mode.")
 
 
 class RegressionPage(Page):
     """Regressions, the latest found first."""
 
-    regressions: list[Regression]
+    regressions: list[Regression] = Field(description="Regressions of this page, the latest found first.")
 
 
 class CoveragePage(Page):
     """Architectures by name, hardware and host."""
 
-    coverage: list[Coverage]
+    coverage: list[Coverage] = Field(description="Architectures of this page, by name, hardware and host.")
 
 
 class EventPage(Page):
     """Events, the latest recorded first."""
 
-    events: list[StoredEvent]
+    events: list[StoredEvent] = Field(description="Events of this page, the latest recorded first.")

@@ -65,14 +65,14 @@ class TracedRequest(_Value):
     arrival_s: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = Field(
         default=None, description="Seconds since the trace began. All requests have one, or none."
     )
-    input_tokens: Tokens
+    input_tokens: Tokens = Field(description="Tokens of its prompt.")
     output_tokens: Tokens
 
 
 class ServingQuery(_Value):
     """Query for the best devices to serve a language model under a load."""
 
-    mode: Literal["serving"]
+    mode: Literal["serving"] = Field(description="Always serving, which tells it from other queries.")
     model: Name | ModelConfig = Field(description="A name or hub id, or a transformers config.")
     quantization: Name = Field(
         default="bfloat16",
@@ -114,7 +114,9 @@ class ServingQuery(_Value):
         default=None, min_length=1, max_length=64,
         description="Devices of the spec sheet. Default: GPUs whose link to others is published.",
     )  # fmt: skip
-    goals: ServingGoals = ServingGoals()
+    goals: ServingGoals = Field(
+        default=ServingGoals(), description="Goals and limits that deployments must meet. Default: at most 8 devices."
+    )
     objective: ServingObjective = Field(
         default="cost", description="Figure to rank by: USD per million output tokens, end-to-end time, tokens per "
         "second of the whole deployment, requests per second that meet the goals, or joules per output token.",
@@ -152,7 +154,7 @@ class ServingQuery(_Value):
 class Memory(_Value):
     """Memory of one deployment, over all of its devices, in GiB."""
 
-    weights_gib: float
+    weights_gib: float = Field(description="Weights of the whole model.")
     cache_per_user_gib: float = Field(description="Keys and values of one request at its full length.")
     working_gib: float = Field(description="Activations, buffers and graphs.")
     limit_gib: float = Field(description="What an engine takes of the devices' memory by default.")
@@ -164,14 +166,14 @@ class MeasuredNearby(_Value):
     """A measured load of others, near the one of the question."""
 
     event_id: str
-    model: str
-    device: str
-    devices: int
-    engine: str
-    engine_version: str | None
-    quantization: str
-    users: int
-    input_tokens: int
+    model: str = Field(description="Name of the model, from that in its source.")
+    device: str = Field(description="Name of the device in the spec sheet.")
+    devices: int = Field(description="Number of devices that served it together.")
+    engine: str = Field(description="Engine that serves the model: vllm, sglang, trtllm or llama.cpp.")
+    engine_version: str | None = Field(description="Version of the engine; null where the source states none.")
+    quantization: str = Field(description="Quantization of the weights.")
+    users: int = Field(description="Requests under way at once.")
+    input_tokens: int = Field(description="Tokens of a prompt.")
     output_tokens: int
     batch: bool = Field(description="All requests came at once and none followed.")
     first_token_ms: float | None = Field(description="Null where nobody timed it.")
@@ -181,17 +183,17 @@ class MeasuredNearby(_Value):
 class SlowRequests(_Value):
     """Times at a percentile of the requests, from a simulated queue. Limits are the typical request's, scaled."""
 
-    percentile: Percentile
-    first_token_ms: Interval
-    output_token_ms: Interval
-    end_to_end_ms: Interval
+    percentile: Percentile = Field(description="Percentile of the requests that the times are of.")
+    first_token_ms: Interval = Field(description="Time to the first token, in ms.")
+    output_token_ms: Interval = Field(description="Time per token after the first, in ms.")
+    end_to_end_ms: Interval = Field(description="Time to the last token, in ms.")
 
 
 class ServingOption(_Value):
     """One deployment of the model that meets the goals."""
 
-    rank: int
-    device: str
+    rank: int = Field(description="Rank by the objective, 1 for the best.")
+    device: str = Field(description="Name of the device in the spec sheet.")
     devices: int = Field(description="Devices of all copies, and of workers for prompts.")
     copies: int = Field(description="Engines side by side, each with the whole model and its share of the users.")
     devices_per_copy: int = Field(description="Devices over which a copy is split, in all of its hosts.")
@@ -205,55 +207,62 @@ class ServingOption(_Value):
         "0 where the copies compute them."
     )
     devices_per_prompt_worker: int = Field(description="0 where there is none.")
-    engine: str
+    engine: str = Field(description="Engine that serves the model: vllm, sglang, trtllm or llama.cpp.")
     users: int = Field(description="Requests under way at once, of all copies.")
     requests_per_s: Interval = Field(description="Answered by all copies.")
     memory: Memory = Field(description="Of one copy.")
-    first_token_ms: Interval
+    first_token_ms: Interval = Field(description="Time to the first token, in ms.")
     output_token_ms: Interval = Field(description="Per token after the first.")
-    end_to_end_ms: Interval
+    end_to_end_ms: Interval = Field(description="Time to the last token, in ms.")
     slow: SlowRequests = Field(description="Of the goals' percentile where that is above 50, else the 99th.")
     goodput_requests_per_s: float | None = Field(
         description="Requests that meet all goals of time, each by itself. Null without a goal of time."
     )
     output_tokens_per_s: Interval = Field(description="Of the whole deployment.")
-    output_tokens_per_s_per_user: Interval
-    output_tokens_per_s_per_device: Interval
+    output_tokens_per_s_per_user: Interval = Field(description="Of one request, after its first token.")
+    output_tokens_per_s_per_device: Interval = Field(description="Of the whole deployment, over all of its devices.")
     usd_per_hour: float | None = Field(description="Rent of all devices. Null where no price is known.")
     usd_per_million_output_tokens: Interval | None = Field(description="The whole rent over the output tokens.")
     usd_per_million_input_tokens: Interval | None = Field(description="The whole rent over the prompts' tokens.")
     j_per_output_token: Interval | None = Field(
         description="By thermal design power, so devices take less. Null where that is not published."
     )
-    price_source: str | None
-    price_date: str | None
+    price_source: str | None = Field(description="Source of the price; null where no price is known.")
+    price_date: str | None = Field(description="Date of the price; null where no price is known.")
     best_trade_off: bool = Field(description="None of the options is both cheaper and faster to the last token.")
-    provenance: Literal["measured", "predicted"]
+    provenance: Literal["measured", "predicted"] = Field(
+        description="measured: this very load was. predicted: it was not."
+    )
     nearest: list[MeasuredNearby] = Field(
         description="Measured loads nearest to it; the very load where it was measured."
     )
     launch: str = Field(description="Command that starts the engine so.")
-    cautions: list[str]
+    cautions: list[str] = Field(description="What to know before this deployment is used.")
 
 
 class NotServed(_Value):
     """Devices that cannot serve the model so, or miss a goal."""
 
-    device: str
-    devices: int
-    cause: Literal["does_not_fit", "goal", "overloaded", "unsupported"]
+    device: str = Field(description="Name of the device in the spec sheet.")
+    devices: int = Field(description="Number of devices that were tried together.")
+    cause: Literal["does_not_fit", "goal", "overloaded", "unsupported"] = Field(
+        description="does_not_fit: into memory. goal: one is missed. overloaded: requests pile up. unsupported: no "
+        "engine, or unpublished figures.",
+    )
     reason: str
 
 
 class ServingAnswer(_Value):
     """Ranked deployments, and what was left out."""
 
-    model: str
-    quantization: str
-    kv_cache: str
+    model: str = Field(description="Name of the model; of a config its architecture.")
+    quantization: str = Field(description="Quantization of the weights.")
+    kv_cache: str = Field(description="Type of keys and values; auto is the quantization's.")
     input_tokens: int = Field(description="In the mean.")
     output_tokens: int = Field(description="In the mean.")
-    options: list[ServingOption]
-    excluded: list[NotServed]
-    warnings: list[str]
-    snapshot_id: str | None
+    options: list[ServingOption] = Field(description="Deployments that meet the goals, best first.")
+    excluded: list[NotServed] = Field(description="What was left out, with the reason.")
+    warnings: list[str] = Field(description="What to know before the figures are used.")
+    snapshot_id: str | None = Field(
+        description="Snapshot of the log that answered; null where the answer comes from shipped data alone."
+    )

@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import pairwise
 from statistics import fmean, median, stdev
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
+
+from pydantic import Field
 
 from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.analysis.regressions.changepoint import ChangePoint, find_changes
@@ -61,10 +63,13 @@ class Point:
 
     result_id: UUID
     run_id: str | None
-    at: datetime
+    at: Annotated[datetime, Field(description="When the result was measured.")]
     commit: str | None
-    value: float
-    std: float | None
+    value: Annotated[float, Field(description="Figure of the result, in the metric's unit.")]
+    std: Annotated[
+        float | None,
+        Field(description="Standard deviation of its own samples, in ms; null where unknown, or not of latency."),
+    ]
     samples: int | None
     noisy: bool
 
@@ -73,13 +78,23 @@ class Point:
 class Shift:
     """A lasting change, found in the points (`p_value`), recorded as a regression, or both."""
 
-    point: Point
-    """First point at the new level."""
-    commit_before: str | None
-    before: float | None
-    after: float | None
-    change_percent: float | None
-    worse: bool | None
+    point: Annotated[Point, Field(description="First point at the new level.")]
+    commit_before: Annotated[str | None, Field(description="Commit of the point before it; null where unknown.")]
+    before: Annotated[
+        float | None,
+        Field(description="Median before the shift, in the metric's unit; null if it is only recorded."),
+    ]
+    after: Annotated[
+        float | None,
+        Field(description="Median after the shift, in the metric's unit; null if it is only recorded."),
+    ]
+    change_percent: Annotated[
+        float | None, Field(description="Change of the median in percent; above zero is more; null where unknown.")
+    ]
+    worse: Annotated[
+        bool | None,
+        Field(description="Whether the change is for the worse: down for throughput, up for all other metrics."),
+    ]
     p_value: float | None
     """None if it is only recorded."""
     regression_id: str | None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
+
+from pydantic import Field
 
 from accel_platform.analysis.query.filters import Selection, reject_choices
 from accel_platform.analysis.summaries.matrix import Verdict, cell_verdict
@@ -37,16 +39,21 @@ _KEY = ("model_id", "hardware", "device_id", "mode")
 class MatrixChange:
     """Change of one device's verdict by a day's events. `relative_speed` is against the best device."""
 
-    day: datetime
-    """Day in UTC, at whose end the verdict was the new one."""
+    day: Annotated[datetime, Field(description="Day in UTC, at whose end the verdict was the new one.")]
     model_id: str
     hardware: str
-    device: str | None
+    device: Annotated[
+        str | None, Field(description="Device name, or its id where no name is known; null where neither is.")
+    ]
     mode: str
-    before: Verdict
-    after: Verdict
-    relative_speed_before: float | None
-    relative_speed_after: float | None
+    before: Annotated[Verdict, Field(description="Verdict before that day; untested without evidence.")]
+    after: Annotated[Verdict, Field(description="Verdict after that day; untested without evidence.")]
+    relative_speed_before: Annotated[
+        float | None, Field(description="Speed against the best device before that day; null where unknown.")
+    ]
+    relative_speed_after: Annotated[
+        float | None, Field(description="Speed against the best device after that day; null where unknown.")
+    ]
     results_ok: int
     results_failed: int
     reason: str | None

@@ -35,15 +35,15 @@ class ChartQuery(Selection):
 class Chart(BaseModel):
     """A kind of chart."""
 
-    name: str
-    shows: str
+    name: str = Field(description="Name of the kind, as in `/charts/{name}.{kind}`.")
+    shows: str = Field(description="What is drawn, in words.")
     needs: str = Field(description="Which figures it is made of.")
 
 
 class Charts(BaseModel):
     """The kinds of charts that `/charts/{name}.{kind}` draws."""
 
-    charts: list[Chart]
+    charts: list[Chart] = Field(description="One per kind of chart.")
 
 
 def router(advisor: Advisor, settings: Settings) -> APIRouter:

@@ -13,6 +13,7 @@ from accel_platform.analysis.regressions.trend import Metric, Point, Shift, tren
 from accel_platform.analysis.summaries.comparison import By, compare_side_by_side
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
+from predictor.schemas.rows import SnapshotId
 from predictor.service.background.past_tables import PastTables
 from predictor.service.http.conditional import NOT_MODIFIED, table_response
 from predictor.service.http.problems import problem_responses
@@ -50,8 +51,8 @@ class TrendQuery(Selection):
 class SideBySide(BaseModel):
     """Figures of equal shapes; ratios are of latencies, to those of the first name."""
 
-    snapshot_id: str
-    by: By
+    snapshot_id: SnapshotId
+    by: By = Field(description="What is compared: hardware names of one model, or models on one of them (model_id).")
     names: list[str] = Field(description="What is compared, the first of them with the others.")
     rows: Rows = Field(description="Cells of each shape together: figures, spread, provenance, evidence; `ratio` or"
                        " `note` why there is none.")  # fmt: skip
@@ -63,30 +64,36 @@ class Changed(BaseModel):
     """Cells that were measured in both snapshots."""
 
     before: str = Field(description="Id of the snapshot.")
-    after: str
+    after: str = Field(description="Id of the later snapshot.")
     rows: Rows = Field(description="With a `verdict`: slower, faster, fails now, works now, undecided or same.")
-    only_before: int
-    only_after: int
+    only_before: int = Field(
+        description="Number of selected cells of both snapshots that are in no row, such as those without new results."
+    )
+    only_after: int = Field(description="Number of selected cells that only the later snapshot has.")
 
 
 class OneTrend(BaseModel):
     """One cell under one fingerprint, oldest point first."""
 
-    series: dict[str, Any]
-    metric: Metric
-    median: float | None
-    spread_percent: float | None
-    points: list[Point]
-    shifts: list[Shift]
+    series: dict[str, Any] = Field(
+        description="What all points share: model, configuration, device, fingerprint and provenance."
+    )
+    metric: Metric = Field(description="Figure that the points are of; its name has the unit.")
+    median: float | None = Field(description="Median of all points, in the metric's unit; null without points.")
+    spread_percent: float | None = Field(
+        description="Coefficient of variation of the points since the last shift, in percent; null for fewer than two."
+    )
+    points: list[Point] = Field(description="Results whose time is known, oldest first.")
+    shifts: list[Shift] = Field(description="Lasting changes of the level, oldest first.")
     undated: int = Field(description="Results that are in no point, for nobody knows when they occurred.")
 
 
 class Trends(BaseModel):
     """Series of one figure."""
 
-    trends: list[OneTrend]
+    trends: list[OneTrend] = Field(description="One per cell, device and fingerprint, those with most points first.")
     series: int = Field(description="How many there are, also beyond the limit.")
-    snapshot_id: str
+    snapshot_id: SnapshotId
 
 
 def router(advisor: Advisor, past: PastTables) -> APIRouter:

@@ -17,7 +17,7 @@ from accel_platform.events.types import SnapshotTaken
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import EventsQuery
-from predictor.schemas.rows import EventPage, StoredEvent
+from predictor.schemas.rows import EventPage, SnapshotId, StoredEvent
 from predictor.service.background.intake import PENDING, pending_response
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import NEWEST_EVENTS, PagedTable
@@ -31,18 +31,18 @@ _ONE = f"SELECT {_COLUMNS} FROM events AS r WHERE event_id = $id"
 class OneEvent(BaseModel):
     """An event as the tables have it."""
 
-    event: StoredEvent
-    snapshot_id: str
+    event: StoredEvent = Field(description="Envelope, payload and raw samples of the event.")
+    snapshot_id: SnapshotId
 
 
 class NewSnapshot(BaseModel):
     """A snapshot taken for later reference."""
 
-    snapshot_id: str
-    name: str | None
-    taken_at: datetime
-    segments: int
-    events: int
+    snapshot_id: str = Field(description="Id of the snapshot.")
+    name: str | None = Field(description="Name that it was given; null without one.")
+    taken_at: datetime = Field(description="When it was taken.")
+    segments: int = Field(description="Number of the log's segments in it.")
+    events: int = Field(description="Number of events in it.")
 
 
 class Snapshots(BaseModel):
@@ -50,7 +50,7 @@ class Snapshots(BaseModel):
 
     log: str = Field(description="Snapshot of the log as it is now.")
     tables: str | None = Field(description="Snapshot in service; null before the first.")
-    taken: list[NewSnapshot]
+    taken: list[NewSnapshot] = Field(description="Snapshots that users took, oldest first.")
 
 
 def router(advisor: Advisor, log: EventLog) -> APIRouter:

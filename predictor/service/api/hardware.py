@@ -22,7 +22,7 @@ from accel_platform.hardware.catalog import catalog, catalogued_name
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import DevicesQuery
-from predictor.schemas.rows import Device, DevicePage
+from predictor.schemas.rows import Device, DevicePage, SnapshotId
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
@@ -60,15 +60,15 @@ class Hardware(BaseModel):
     )
     emulated: bool = Field(description="Whether only emulators answered: software in place of the device.")
     results: int
-    models: int
+    models: int = Field(description="Different models that results are of.")
     devices: int = Field(description="Different devices that results are of.")
 
 
 class HardwareList(BaseModel):
     """Every hardware name that this platform runs or has results of."""
 
-    hardware: list[Hardware]
-    snapshot_id: str
+    hardware: list[Hardware] = Field(description="One per hardware name, those of this platform first.")
+    snapshot_id: SnapshotId
 
 
 class MeasuredDevice(BaseModel):
@@ -77,16 +77,16 @@ class MeasuredDevice(BaseModel):
     device_id: str | None
     device_name: str | None
     results: int
-    models: int
+    models: int = Field(description="Different models that results are of.")
 
 
 class OneHardware(BaseModel):
     """One hardware name with the devices behind it."""
 
-    hardware: Hardware
+    hardware: Hardware = Field(description="The hardware name, with its counts.")
     seen: list[Device] = Field(description="What hosts found under this name.")
-    measured: list[MeasuredDevice]
-    snapshot_id: str
+    measured: list[MeasuredDevice] = Field(description="Devices that results are of, those with most results first.")
+    snapshot_id: SnapshotId
 
 
 class Spec(BaseModel):
@@ -94,33 +94,51 @@ class Spec(BaseModel):
 
     name: str
     vendor: str | None
-    kind: str
-    peak_fp32_tflops: float | None
-    peak_fp32_matrix_tflops: float | None
-    peak_tf32_tensor_tflops: float | None
-    peak_fp16_tensor_tflops: float | None
-    peak_fp8_tensor_tflops: float | None
-    peak_fp4_tensor_tflops: float | None
-    compute_units: int | None
+    kind: str = Field(description="gpu, cpu or npu (whatever computes little but neural networks).")
+    peak_fp32_tflops: float | None = Field(
+        description="Shader or vector rate, not that of tensor cores, in TFLOPS; null where unknown."
+    )
+    peak_fp32_matrix_tflops: float | None = Field(
+        description="FP32 rate of matrix units in TFLOPS; null where unknown, or vectors are as fast."
+    )
+    peak_tf32_tensor_tflops: float | None = Field(
+        description="TF32 rate of tensor cores in TFLOPS; null where unknown, or it has none."
+    )
+    peak_fp16_tensor_tflops: float | None = Field(
+        description="Dense FP16 matrix rate in TFLOPS, with FP32 accumulation where vendors tell; null where unknown."
+    )
+    peak_fp8_tensor_tflops: float | None = Field(
+        description="FP8 matrix rate in TFLOPS; null where unknown, or it has none."
+    )
+    peak_fp4_tensor_tflops: float | None = Field(
+        description="FP4 matrix rate in TFLOPS; null where unknown, or it has none."
+    )
+    compute_units: int | None = Field(
+        description="Number of streaming multiprocessors, compute units or Xe cores; null where unknown."
+    )
     open_names: list[str] = Field(description="Names that leave form factor or memory open, taken for this one.")
-    bandwidth_gb_s: float | None
-    memory_gib: float | None
-    tdp_w: float | None
-    release_year: int | None
-    source: str
-    aliases: list[str]
-    peak_int8_tensor_tops: float | None
-    cache_mib: float | None
-    usd_per_hour: float | None
-    usd_source: str | None
-    usd_date: str | None
+    bandwidth_gb_s: float | None = Field(description="Memory bandwidth in GB/s; null where unknown.")
+    memory_gib: float | None = Field(description="Memory in GiB; null where unknown.")
+    tdp_w: float | None = Field(description="Thermal design power in W; null where unknown.")
+    release_year: int | None = Field(description="Year of its release; null where unknown.")
+    source: str = Field(description="Source of the figures.")
+    aliases: list[str] = Field(description="Other names of the device.")
+    peak_int8_tensor_tops: float | None = Field(
+        description="INT8 matrix rate in TOPS; null where unknown, or it has none."
+    )
+    cache_mib: float | None = Field(description="Last-level cache on the chip in MiB; null where unknown.")
+    usd_per_hour: float | None = Field(
+        description="On-demand price of one such device with its host, in USD per hour; null where unknown."
+    )
+    usd_source: str | None = Field(description="Source of the price; null where no price is known.")
+    usd_date: str | None = Field(description="Date of the price; null where no price is known.")
 
 
 class Catalogue(BaseModel):
     """The public spec sheet of this version of the platform."""
 
-    devices: list[Spec]
-    version: str
+    devices: list[Spec] = Field(description="All devices of the spec sheet.")
+    version: str = Field(description="Version of the platform.")
 
 
 def router(advisor: Advisor) -> APIRouter:

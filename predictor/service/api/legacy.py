@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection, canonical_model_id, require_known_unless_found
@@ -19,7 +19,7 @@ from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import MatrixQuery, ResultsQuery
-from predictor.schemas.rows import Page
+from predictor.schemas.rows import Page, SnapshotId
 from predictor.service.http.conditional import NOT_MODIFIED, table_response
 from predictor.service.http.paging import NEWEST_RESULTS, PagedTable
 from predictor.service.http.problems import problem_responses
@@ -53,43 +53,55 @@ class Performance(BaseModel):
     """A row of `performance_results`."""
 
     result_id: UUID
-    model_name: str
+    model_name: str = Field(description="Model, by its id.")
     model_family: str
-    hardware_type: str
+    hardware_type: str = Field(description="Hardware name: selects a runtime and a device.")
     device_name: str | None
     batch_size: int | None
     precision: str | None
     sequence_length: int | None
-    test_case: str
-    average_latency_ms: float | None
-    median_latency_ms: float | None
-    throughput_items_per_second: float | None
-    memory_peak_mb: float | None
+    test_case: str = Field(description="inference, generation or training.")
+    average_latency_ms: float | None = Field(description="Mean time of one batch, in ms; null where unknown.")
+    median_latency_ms: float | None = Field(description="Median time of one batch, in ms; null below 11 samples.")
+    throughput_items_per_second: float | None = Field(
+        description="Items per second by the mean time, of all processes; null where unknown."
+    )
+    memory_peak_mb: float | None = Field(
+        description="Peak resident memory of the measuring process, in MiB; null where another cell may hide it."
+    )
     status: str
-    error_message: str | None
+    error_message: str | None = Field(description="Why it failed or is unavailable; null where nothing says so.")
     provenance: str
-    test_timestamp: datetime | None
-    source_file: str | None
+    test_timestamp: datetime | None = Field(
+        description="When it happened; a local time without a zone is taken for UTC, and null is unknown."
+    )
+    source_file: str | None = Field(description="File that it comes from; null where it comes from none.")
 
 
 class PerformancePage(Page):
     """Results, newest first."""
 
-    performance: list[Performance]
+    performance: list[Performance] = Field(description="Results of this page, newest first.")
 
 
 class HardwareFigures(BaseModel):
     """One cell of a model on one device: the median over its results of one provenance."""
 
-    hardware_type: str
+    hardware_type: str = Field(description="Hardware name: selects a runtime and a device.")
     device_name: str | None
     batch_size: int | None
     precision: str | None
     sequence_length: int | None
-    test_case: str
-    median_latency_ms: float | None
-    throughput_items_per_second: float | None
-    memory_peak_mb: float | None
+    test_case: str = Field(description="inference, generation or training.")
+    median_latency_ms: float | None = Field(
+        description="Time of one batch in ms, the median over the cell's results; null where unknown."
+    )
+    throughput_items_per_second: float | None = Field(
+        description="Items per second, the median over the cell's results; null where unknown."
+    )
+    memory_peak_mb: float | None = Field(
+        description="Peak memory in MiB, the largest of the cell's results; null where unknown."
+    )
     provenance: str
     results: int
 
@@ -97,30 +109,36 @@ class HardwareFigures(BaseModel):
 class ModelComparison(BaseModel):
     """A model on all hardware with figures of it, by shape."""
 
-    model_name: str
-    comparison: list[HardwareFigures]
-    snapshot_id: str
+    model_name: str = Field(description="Model, by its id.")
+    comparison: list[HardwareFigures] = Field(description="One per device, shape and provenance.")
+    snapshot_id: SnapshotId
 
 
 class LegacyCompatibility(BaseModel):
     """A row of `hardware_compatibility`."""
 
-    model_name: str
+    model_name: str = Field(description="Model, by its id.")
     model_family: str | None
-    hardware_type: str
+    hardware_type: str = Field(description="Hardware name: selects a runtime and a device.")
     device_name: str | None
-    test_case: str
-    is_compatible: bool
-    performance_rating: str | None
-    median_latency_ms: float | None
+    test_case: str = Field(description="inference, generation or training.")
+    is_compatible: bool = Field(description="Whether the newest attempt at some shape worked.")
+    performance_rating: str | None = Field(
+        description="high (at least 0.8 of the best device's speed), medium (0.4) or low; null without another device."
+    )
+    median_latency_ms: float | None = Field(
+        description="Median over the results of the shape shown, in ms; null where unknown."
+    )
     batch_size: int | None
-    error_message: str | None
+    error_message: str | None = Field(description="Newest problem; null where there is none.")
 
 
 class CompatibilityPage(Page):
     """Compatibility by model and hardware."""
 
-    compatibility: list[LegacyCompatibility]
+    compatibility: list[LegacyCompatibility] = Field(
+        description="Cells of this page, by model, hardware, device and mode."
+    )
 
 
 def router(advisor: Advisor) -> APIRouter:

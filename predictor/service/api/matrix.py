@@ -17,7 +17,7 @@ from accel_platform.analysis.summaries.matrix_history import MatrixChange, matri
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import CoverageQuery, MatrixQuery, selection_of
-from predictor.schemas.rows import Coverage, CoveragePage, MatrixCell, MatrixPage
+from predictor.schemas.rows import Coverage, CoveragePage, MatrixCell, MatrixPage, SnapshotId
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
@@ -53,8 +53,8 @@ class MatrixHistoryQuery(BaseModel):
 class MatrixHistory(BaseModel):
     """Changes of verdicts, the oldest first."""
 
-    changes: list[MatrixChange]
-    snapshot_id: str
+    changes: list[MatrixChange] = Field(description="One per device and changed verdict, the oldest first.")
+    snapshot_id: SnapshotId
 
 
 def router(advisor: Advisor) -> APIRouter:

@@ -13,7 +13,7 @@ from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model, sets_of
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import ModelsQuery
-from predictor.schemas.rows import MatrixCell, Model, ModelPage
+from predictor.schemas.rows import MatrixCell, Model, ModelPage, SnapshotId
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
@@ -35,17 +35,17 @@ class ResultCount(BaseModel):
     provenance: str
     status: str
     results: int
-    runs: int
+    runs: int = Field(description="Different runs that the results are of.")
 
 
 class OneModel(BaseModel):
     """A model, where it runs, and how often it was measured or imported."""
 
-    model: Model
+    model: Model = Field(description="What is known of the model itself, with its cost for one item.")
     sets: list[str] = Field(description="The named sets of the catalogue that hold it.")
-    matrix: list[MatrixCell]
-    results: list[ResultCount]
-    snapshot_id: str
+    matrix: list[MatrixCell] = Field(description="Cells of the compatibility matrix that the model has.")
+    results: list[ResultCount] = Field(description="Numbers of results, one per kind.")
+    snapshot_id: SnapshotId
 
 
 def router(advisor: Advisor) -> APIRouter:

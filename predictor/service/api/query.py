@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from accel_platform.errors import Busy
 from accel_platform.table_io import files
 from accel_platform.warehouse.sandbox import Sandbox, SandboxRows
+from predictor.schemas.rows import SnapshotId
 from predictor.service.http.problems import problem_responses
 from predictor.service.http.streaming import TYPES
 
@@ -35,27 +36,32 @@ class SqlQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     sql: str = Field(
-        min_length=1, max_length=100_000, examples=["SELECT hardware, count(*) AS n FROM results GROUP BY ALL"]
+        min_length=1,
+        max_length=100_000,
+        examples=["SELECT hardware, count(*) AS n FROM results GROUP BY ALL"],
+        description="One SELECT, in DuckDB's dialect.",
     )
     parameters: list[Scalar] | dict[Annotated[str, Field(max_length=200)], Scalar] = Field(
         default=[], description="Values for `?` or `$1` (a list) or for `$name` (an object)."
     )
-    max_rows: int = Field(default=1000, ge=1, le=MAX_ROWS)
+    max_rows: int = Field(
+        default=1000, ge=1, le=MAX_ROWS, description="Most rows to return; `truncated` says whether there were more."
+    )
 
 
 class Column(BaseModel):
-    name: str
+    name: str = Field(description="Name of the column.")
     type: str = Field(description="As Arrow calls it.")
 
 
 class SqlRows(BaseModel):
     """Rows of a query."""
 
-    columns: list[Column]
+    columns: list[Column] = Field(description="Names and types of the columns, in order.")
     rows: list[list[Any]] = Field(description="In the order of the columns. Unknown is null; NaN and infinity are too.")
     truncated: bool = Field(description="There were more rows than `max_rows`, or than 32 MiB hold.")
-    snapshot_id: str
-    elapsed_ms: float
+    snapshot_id: SnapshotId
+    elapsed_ms: float = Field(description="Time that the query took, in ms.")
 
 
 def router(sandbox: Sandbox) -> APIRouter:

@@ -21,7 +21,7 @@ from accel_platform.events.types import ShiftAccepted, ShiftRejected
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import RegressionsQuery, selection_of
-from predictor.schemas.rows import Regression, RegressionPage
+from predictor.schemas.rows import Regression, RegressionPage, SnapshotId
 from predictor.service.api.ingest import Key, LogFor
 from predictor.service.background.intake import (
     SEGMENT_PREFIX,
@@ -47,8 +47,8 @@ _ONE = f"SELECT {_COLUMNS} FROM regressions AS r WHERE regression_id = $id"
 class OneRegression(BaseModel):
     """A regression as the tables have it."""
 
-    regression: Regression
-    snapshot_id: str
+    regression: Regression = Field(description="The shift, and the decision about it.")
+    snapshot_id: SnapshotId
 
 
 class ShiftDecision(BaseModel):

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from pydantic_core import PydanticCustomError
 
 from accel_platform.backends.registry import RUNTIMES, runtime_for
+from accel_platform.bench.plan.config import BenchmarkConfig
 from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
 from accel_platform.bench.requests.lifecycle import REQUEST_PREFIX, State, build_request_events, close
 from accel_platform.bench.requests.lifecycle import Request as QueuedRequest
@@ -27,6 +28,7 @@ from predictor.service.http.problems import problem_responses
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Precision = Literal["float32", "tf32", "float16", "bfloat16", "int8"]
+_CONFIG = BenchmarkConfig.model_fields
 _HARDWARE = "^({})$".format(
     "|".join(f"{name}(:({runtime.choices}))?" if runtime.choices else name for name, runtime in RUNTIMES.items())
 )
@@ -60,15 +62,21 @@ class Benchmark(BaseModel):
     set: Name | None = Field(default=None, description="A named set; with neither this nor `models` it is `small`.")
     hardware_types: list[HardwareName] = Field(min_length=1, max_length=20, description="Each is a request of its own.")
     batch_sizes: list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]] = Field(
-        default=[1, 4], min_length=1, max_length=64
+        default=[1, 4], min_length=1, max_length=64, description=_CONFIG["batch_sizes"].description
     )
     sequence_lengths: (
         Annotated[list[Annotated[int, Field(ge=1, le=MAX_SEQUENCE_LENGTH)]], Field(min_length=1, max_length=64)] | None
-    ) = None
-    precisions: Annotated[list[Precision], Field(min_length=1, max_length=8)] | None = None
-    modes: list[Mode] = Field(default=["inference"], min_length=1, max_length=3)
+    ) = Field(default=None, description=_CONFIG["sequence_lengths"].description)
+    precisions: Annotated[list[Precision], Field(min_length=1, max_length=8)] | None = Field(
+        default=None, description=_CONFIG["precisions"].description
+    )
+    modes: list[Mode] = Field(
+        default=["inference"], min_length=1, max_length=3, description=_CONFIG["modes"].description
+    )
     processes: int = Field(default=1, ge=1, le=1024)
-    effort: Literal["quick", "standard", "thorough"] = "standard"
+    effort: Literal["quick", "standard", "thorough"] = Field(
+        default="standard", description=_CONFIG["effort"].description
+    )
     missing: bool = Field(default=False, description="Only what the log lacks for the host that measures.")
     labels: dict[Name, Name] = Field(default={}, max_length=50)
     priority: int = Field(default=0, ge=-1000, le=1000, description="Higher goes first.")
@@ -128,7 +136,7 @@ class BenchmarkRequest(BaseModel):
 class BenchmarkRequests(BaseModel):
     """The stored requests, one per hardware name."""
 
-    requests: list[BenchmarkRequest]
+    requests: list[BenchmarkRequest] = Field(description="Requested benchmarks, each on one hardware name.")
 
 
 class RequestPage(BenchmarkRequests):

@@ -15,7 +15,7 @@ from accel_platform.events import EventLog
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import ResultsQuery
-from predictor.schemas.rows import Result, ResultPage, ResultSuspicion, StoredEvent, Verification
+from predictor.schemas.rows import Result, ResultPage, ResultSuspicion, SnapshotId, StoredEvent, Verification
 from predictor.service.background.intake import PENDING, pending_response
 from predictor.service.http import streaming
 from predictor.service.http.conditional import (
@@ -54,12 +54,14 @@ _EVENT = f"SELECT {', '.join(StoredEvent.model_fields)} FROM events WHERE event_
 class OneResult(BaseModel):
     """A result with its samples, verifications, suspicions and event."""
 
-    result: Result
+    result: Result = Field(description="Row of the results table.")
     samples_ms: list[float] = Field(description="Raw samples in order, each of one whole batch; none for claims.")
     verifications: list[Verification] = Field(description="Of its own run; empty where outputs were never compared.")
-    suspicions: list[ResultSuspicion]
-    event: StoredEvent
-    snapshot_id: str
+    suspicions: list[ResultSuspicion] = Field(
+        description="Doubts about it, with their evidence; empty where there are none."
+    )
+    event: StoredEvent = Field(description="Event that it comes from.")
+    snapshot_id: SnapshotId
 
 
 def router(advisor: Advisor, log: EventLog) -> APIRouter:

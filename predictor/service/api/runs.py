@@ -12,7 +12,7 @@ from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import RunsQuery
-from predictor.schemas.rows import Run, RunPage
+from predictor.schemas.rows import Run, RunPage, SnapshotId
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
@@ -40,10 +40,10 @@ class RunCell(BaseModel):
 class OneRun(BaseModel):
     """A run and a summary of its results."""
 
-    run: Run
+    run: Run = Field(description="Row of the runs table.")
     cells: list[RunCell] = Field(description="By model, hardware, mode and status; at most 1,000.")
     events: dict[str, int] = Field(description="How many events of each type it recorded.")
-    snapshot_id: str
+    snapshot_id: SnapshotId
 
 
 def router(advisor: Advisor) -> APIRouter:

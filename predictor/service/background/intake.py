@@ -54,8 +54,8 @@ class StoredResponse(BaseModel):
 class PendingResponse(BaseModel):
     """Stored, and not in the tables yet."""
 
-    event_id: UUID
-    readable: str = READABLE
+    event_id: UUID = Field(description="Id of the stored event.")
+    readable: str = Field(default=READABLE, description="When what was stored can be read.")
 
 
 PENDING: dict[int | str, dict[str, Any]] = {
