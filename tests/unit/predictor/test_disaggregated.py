@@ -104,6 +104,7 @@ def test_more_workers_for_prompts_shorten_queues_and_leave_steps(few: int, more:
     assert parts.queue_s[0] > parts.queue_s[1] > 0
 
 
+@pytest.mark.slow  # it is fitted again
 def test_the_shipped_model_is_what_its_rows_teach(measured: list[MeasuredLoad], tmp_path: Path) -> None:
     coefficients = shipped_predictor().model.coefficients
     fitted: DisaggregatedModel = fit_disaggregated(measured, coefficients)
