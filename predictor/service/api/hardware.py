@@ -95,6 +95,9 @@ class Spec(BaseModel):
     name: str
     vendor: str | None
     kind: str = Field(description="gpu, cpu or npu (whatever computes little but neural networks).")
+    architecture: str | None = Field(
+        description="What its code is compiled for, such as sm_90 or gfx942; null where unknown."
+    )
     peak_fp32_tflops: float | None = Field(
         description="Shader or vector rate, not that of tensor cores, in TFLOPS; null where unknown."
     )
