@@ -147,7 +147,7 @@ class EventsQuery(PageQuery):
 class Health(BaseModel):
     """State of a service that answers, and the data behind its answers."""
 
-    status: str = Field(examples=["ok"])
+    status: str = Field(description="Always ok: it answers.", examples=["ok"])
     version: str = Field(description="Version of the platform.")
     snapshot_id: SnapshotId
     predictor_id: str | None = Field(description="Predictor in service; null where there is none.")
@@ -169,7 +169,7 @@ class Health(BaseModel):
 class Ready(BaseModel):
     """State of a service that is ready for queries."""
 
-    status: str = Field(examples=["ready"])
+    status: str = Field(description="Always ready: it takes queries.", examples=["ready"])
     snapshot_id: SnapshotId
 
 

@@ -43,7 +43,9 @@ class Interval(_Value):
 class Compatibility(_Value):
     """State of the model on this device in the compatibility matrix."""
 
-    state: Literal["compatible", "failed", "unknown"]
+    state: Literal["compatible", "failed", "unknown"] = Field(
+        description="What the newest attempt showed; unknown where nobody tried."
+    )
     rating: Literal["high", "medium", "low"] | None = None
 
 

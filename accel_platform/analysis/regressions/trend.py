@@ -98,8 +98,7 @@ class Shift:
     p_value: float | None
     """None if it is only recorded."""
     regression_id: str | None
-    state: str | None
-    """open, accepted, rejected or gone; None if it is not recorded."""
+    state: Annotated[str | None, Field(description="open, accepted, rejected or gone; null if it is not recorded.")]
     accepted_by: str | None
     accepted_reason: str | None
     rejected_by: str | None
