@@ -15,10 +15,11 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 
 # The oldest and the newest version that pyproject.toml allows; `make test-pythons` tests what $(VENV) does not have.
 PYTHONS := 3.11 3.13
-# The unit tests that take longest, because they run models: no other Python version changes them. Nor does it change what
-# properties hold, so few examples are tried of each.
+# The unit tests that take longest, because they run models, fit, draw or rebuild tables: libraries do that, whose other
+# versions are tested by the rest. Nor does a Python version change what properties hold: few examples are tried of each.
 LONG_TESTS := backends/test_jax_operators predictor/test_model_resolution predictor/test_config_cost \
-	predictor/test_traced_models predictor/test_train predictor/test_evaluate warehouse/test_validate
+	predictor/test_traced_models predictor/test_train predictor/test_evaluate predictor/test_sharing \
+	warehouse/test_validate warehouse/test_layers analysis/test_check reports/test_charts reports/test_documents
 
 # Which build of torch is installed: cpu, cuda, or default, which is what pip gives. On Linux, PyPI's build brings CUDA
 # libraries: 2.7 GB to download, where the one for processors takes 0.2 GB. So a host without an NVIDIA driver gets that.
