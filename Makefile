@@ -15,8 +15,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 
 # The oldest and the newest version that pyproject.toml allows; `make test-pythons` tests what $(VENV) does not have.
 PYTHONS := 3.11 3.13
-# The unit tests that take longest, because they run models, fit, draw or rebuild tables: libraries do that, whose other
-# versions are tested by the rest. Nor does a Python version change what properties hold: few examples are tried of each.
+# The unit tests that take longest, because they run models, fit, draw or rebuild tables: no other Python version changes
+# them. Nor does it change what properties hold, so few examples are tried of each.
 LONG_TESTS := backends/test_jax_operators predictor/test_model_resolution predictor/test_config_cost \
 	predictor/test_traced_models predictor/test_train predictor/test_evaluate predictor/test_sharing \
 	warehouse/test_validate warehouse/test_layers analysis/test_check reports/test_charts reports/test_documents
@@ -46,8 +46,9 @@ define install
 	@# pip would compile on one core. Packages bring files for newer Pythons, too: what cannot be compiled is left out.
 	@# Our own as well: where Python is told to write no bytecode, every process would compile them anew.
 	@# What a few tests load once compiles by itself.
-	@[ $(VENV) != .venv ] || echo "  Compiling to bytecode"
-	@[ $(VENV) != .venv ] || $(BIN)/python -m compileall -q -j 0 -x '$(NOT_COMPILED)' $(VENV)/lib accel_platform assets migrations predictor >> $(VENV)/install.log 2>&1 || true
+	@[ $(VENV) != .venv ] || { echo "  Compiling to bytecode"; \
+		$(BIN)/python -m compileall -q -j 0 -x '$(NOT_COMPILED)' $(VENV)/lib accel_platform assets migrations predictor \
+			>> $(VENV)/install.log 2>&1 || true; }
 endef
 
 .PHONY: help run ui check check-style check-types check-walls check-tests test test-slow test-all test-pythons lint bench update audit sbom clean

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from accel_platform.workloads.model_catalog import ModelSpec
 
 LAYOUT = 2
-"""Raise it whenever what `prepare.py` writes changes."""
+"""Raise it whenever what the preparing worker writes, or how it traces a model's cost, changes."""
 _PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy", "timm")
 _MODE_PACKAGES: dict[Mode, tuple[str, ...]] = {"generation": ("openvino", "onnxruntime-genai", "nncf")}
 """Further packages that decide what is written for a mode."""

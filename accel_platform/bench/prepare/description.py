@@ -39,10 +39,9 @@ def describe_model(spec: ModelSpec) -> ModelDescribed:
     )
 
 
-def description_path(spec: ModelSpec, artifacts: Artifacts) -> Path:
-    """Return the path of a model's description: another for each name and usual input of equal weights."""
-    identity = hashlib.sha256(_identify(spec).model_dump_json().encode()).hexdigest()[:8]
-    return artifacts.folder / f"description-{identity}.json"
+def is_described(spec: ModelSpec, artifacts: Artifacts) -> bool:
+    """Return whether a model's cost was traced. What could not be traced is tried again by the next run."""
+    return read_description(spec, artifacts)[1] is None
 
 
 def write_description(spec: ModelSpec, artifacts: Artifacts) -> None:
@@ -52,18 +51,24 @@ def write_description(spec: ModelSpec, artifacts: Artifacts) -> None:
         found = {"model": describe_model(spec).model_dump(mode="json")}
     except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
         found = {"reason": classify(error)[1]}
-    write_durably(description_path(spec, artifacts), json.dumps(found))
+    write_durably(_path(spec, artifacts), json.dumps(found))
 
 
 def read_description(spec: ModelSpec, artifacts: Artifacts) -> tuple[ModelDescribed, str | None]:
     """Return a prepared model's description; where its cost is unknown its identity alone, with the reason."""
     try:
-        found = json.loads(description_path(spec, artifacts).read_text(encoding="utf-8"))
+        found = json.loads(_path(spec, artifacts).read_text(encoding="utf-8"))
     except FileNotFoundError:
         found = {"reason": "it was not prepared"}
     if "model" in found:
         return ModelDescribed.model_validate(found["model"]), None
     return _identify(spec), str(found["reason"])
+
+
+def _path(spec: ModelSpec, artifacts: Artifacts) -> Path:
+    """Return the path of a description: another for each name and usual input of equal weights, and each version."""
+    key = f"{ModelDescribed.VERSION} {_identify(spec).model_dump_json()}"
+    return artifacts.folder / f"description-{hashlib.sha256(key.encode()).hexdigest()[:8]}.json"
 
 
 def _identify(spec: ModelSpec) -> ModelDescribed:

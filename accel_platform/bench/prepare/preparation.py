@@ -16,7 +16,7 @@ from accel_platform.bench.plan.plan import Cell, artifact_kind
 from accel_platform.bench.plan.support import head_for
 from accel_platform.bench.prepare import worker
 from accel_platform.bench.prepare.artifacts import Artifacts, Exporter, Shape
-from accel_platform.bench.prepare.description import description_path
+from accel_platform.bench.prepare.description import is_described
 from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
 from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout, child_environment
@@ -81,7 +81,7 @@ def _make_job(
     own_cells = [cell for cell in cells if (cell.model, cell.mode) == (model, mode)]
     kinds = sorted({artifact_kind(cell) for cell in own_cells})
     shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in own_cells))
-    if description_path(model, artifacts).exists() and not artifacts.missing(kinds, shapes, reference=reference):
+    if is_described(model, artifacts) and not artifacts.missing(kinds, shapes, reference=reference):
         return None
     return model, {
         "model": asdict(model),

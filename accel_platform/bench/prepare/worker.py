@@ -19,7 +19,7 @@ from accel_platform.bench.measure.failures import classify
 from accel_platform.bench.prepare import decoder_export, quantization
 from accel_platform.bench.prepare.artifacts import Artifacts, Exporter, Shape
 from accel_platform.bench.prepare.aten_export import write_graph
-from accel_platform.bench.prepare.description import description_path, write_description
+from accel_platform.bench.prepare.description import is_described, write_description
 from accel_platform.subprocesses.json_child import Message, serve
 from accel_platform.workloads.model_catalog import ModelSpec
 from accel_platform.workloads.sources import GRAPHS, is_sourced, save_source, source_file
@@ -57,7 +57,7 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
     shapes: list[Shape] = [(batch, length) for batch, length in job["shapes"]]
     make_directory(artifacts.folder)
     mode, head = job.get("mode", "inference"), job.get("head", "AutoModel")
-    if not description_path(spec, artifacts).exists():
+    if not is_described(spec, artifacts):
         # First, because a model too large for the memory may kill the process.
         write_description(spec, artifacts)
     try:

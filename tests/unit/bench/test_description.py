@@ -11,7 +11,7 @@ from accel_platform.bench.prepare import description
 from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.bench.prepare.description import (
     describe_model,
-    description_path,
+    is_described,
     read_description,
     write_description,
 )
@@ -52,8 +52,10 @@ def test_what_cannot_be_traced_is_named_with_the_reason(artifacts: Artifacts, mo
     monkeypatch.setattr(description, "describe_model", fail)
     write_description(SPEC, artifacts)
     monkeypatch.undo()
-    assert description_path(SPEC, artifacts).exists()
     read, unknown = read_description(SPEC, artifacts)
     assert unknown is not None
     assert "depends on values" in unknown
     assert (read.model_id, read.parameters) == ("bert-tiny", None)
+    assert not is_described(SPEC, artifacts), "the next run tries again"
+    write_description(SPEC, artifacts)
+    assert is_described(SPEC, artifacts)
