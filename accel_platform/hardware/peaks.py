@@ -7,7 +7,7 @@ from functools import cache
 
 from accel_platform.hardware.catalog import DeviceSpec
 
-_FP32 = ("peak_fp32_tflops",)
+_FP32 = ("peak_fp32_matrix_tflops", "peak_fp32_tflops")
 _FP16 = ("peak_fp16_tensor_tflops", *_FP32)
 _FP8 = ("peak_fp8_tensor_tflops", *_FP16)
 _RATES = {
@@ -24,8 +24,9 @@ _RATES = {
 def peak_ops_per_s(spec: DeviceSpec, precision: str) -> float | None:
     """Return the operations per second at which a device computes in a precision; None where none is published.
 
-    Rates are dense: ordinary for `float32`, of matrix units for `tf32` and for 16 bits and less. A device without a
-    published rate computes a format in the next wider one. `w8a16` and weights of 4 bits (`int4`) compute in 16 bits.
+    Rates are dense, and of matrix units where these have the format: `float32` is full FP32, never TF32. A device
+    without a published rate computes a format in the next wider one. `w8a16` and weights of 4 bits (`int4`) compute in
+    16 bits.
     """
     for column in _columns(precision):
         rate: float | None = getattr(spec, column)

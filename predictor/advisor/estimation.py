@@ -27,6 +27,8 @@ from predictor.schemas.responses import Compatibility
 
 _WHOLE_TENSORS = ("gpu", "cpu")
 """Kinds of silicon whose runtimes compute one operator after the other; compilers for others stream through several."""
+_NOTABLE_SPEED_LIMIT_RATIO = 1.05
+"""Excess over the published rates from which a prediction is warned of; less is within how exact those are."""
 _UNKNOWN = Compatibility(state="unknown"), None
 
 
@@ -105,7 +107,7 @@ def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Absten
     excess = f"{rounded(least_ms)} ms would be {rounded(times, 2)} times faster than its published rates allow"
     if times > MAX_SPEED_LIMIT_RATIO:
         return Abstention("unsupported", f"what is {estimate.provenance} there cannot be: {excess}")
-    if times > 1 and estimate.provenance == "predicted":
+    if times >= _NOTABLE_SPEED_LIMIT_RATIO and estimate.provenance == "predicted":
         return replace(estimate, cautions=(*estimate.cautions, f"{candidate.target.label}: {excess}."))
     return estimate
 

@@ -73,12 +73,12 @@ def device_rates(spec: DeviceSpec) -> DeviceRates | str:
     """Return the rates of a GPU, or the reason why its operators cannot be priced."""
     if spec.kind != "gpu":
         return f"operators are priced on GPUs only, and {spec.name} is a {spec.kind}"
-    if spec.peak_fp32_tflops is None or spec.bandwidth_gb_s is None:
+    single = peak_ops_per_s(spec, "float32")
+    if single is None or spec.bandwidth_gb_s is None:
         return f"the peak rate or the bandwidth of {spec.name} is not published"
     if spec.compute_units is None:
         return f"the number of compute units of {spec.name} is not published"
-    single = max(spec.peak_fp32_tflops, spec.peak_fp32_matrix_tflops or 0.0)
-    single, half = 1e12 * single, max(1e12 * single, peak_ops_per_s(spec, "float16") or 0.0)
+    half = max(single, peak_ops_per_s(spec, "float16") or 0.0)
     sustained = min(1.0, power_headroom(spec)) ** _DVFS_EXPONENT
     return DeviceRates(
         name=spec.name,

@@ -39,6 +39,8 @@ def _spec(name: str) -> DeviceSpec:
         ("B200 SXM", "nvfp4", 9000),
         ("Tesla T4", "tf32", 8.1),
         ("Tesla P4", "float16", 5.5),
+        ("MI210", "float32", 45.3),
+        ("MI300X", "float32", 163.4),
     ],
 )
 def test_a_precision_computes_at_its_own_rate_or_at_the_next_wider(
@@ -62,8 +64,8 @@ def test_rooflines_samples_and_operators_take_the_same_peak(precision: str) -> N
         assert isinstance(sample, Sample)
         assert sample.peak_flops == pytest.approx(float("nan") if expected is None else 2 * expected, nan_ok=True)
         rates = device_rates(replace(spec, tdp_w=None))
-        if isinstance(rates, DeviceRates) and precision == "float16":
-            assert rates.flops[16] == pytest.approx(expected)
+        if isinstance(rates, DeviceRates) and precision in ("float32", "float16"):
+            assert rates.flops[int(precision.removeprefix("float"))] == pytest.approx(expected)
 
 
 def test_a_sample_that_states_no_precision_computes_in_float32_and_a_generation_in_16_bits() -> None:
