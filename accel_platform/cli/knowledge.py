@@ -24,8 +24,10 @@ def adopt_shipped(settings: Settings, *, only_into_empty_log: bool = False) -> N
     from accel_platform.warehouse.publish import bring_up_to_date
 
     log = EventLog.open(settings)
-    if only_into_empty_log and log.snapshot().segments:
-        return
+    if only_into_empty_log:
+        if log.snapshot().segments:
+            return
+        note(f"The log of {settings.home} is empty: adding the published figures that come with the platform.")
     for refused in adopt_packs(log):
         note(f"The knowledge pack {refused.name} is not used: {refused.reason}")
     bring_up_to_date(settings, progress=note)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.cli.knowledge import adopt_shipped
 from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, Mode, OutputFormat, output_file
 from accel_platform.cli.output import exit_if_nothing, note, print_json, settings_for, wants_json
+
+if TYPE_CHECKING:
+    from predictor.advisor.advisor import Advisor
 
 
 class Objective(enum.StrEnum):
@@ -125,7 +129,6 @@ def recommend(
 ) -> None:
     """Rank hardware for a model: measured figures first, then scaled and predicted ones with intervals."""
     from accel_platform.cli.recommend_output import print_answer
-    from predictor.advisor.advisor import Advisor
     from predictor.schemas.requests import RecommendQuery
 
     limits = {
@@ -151,7 +154,7 @@ def recommend(
         where=where.value,
         hardware=_hardware(hardware, hardware_spec) or None,
     )
-    advisor = Advisor(settings_for(home))
+    advisor = _advisor(home)
     answer = advisor.recommend(query)
     if wants_json(json_, format_):
         print_json(answer)
@@ -219,7 +222,6 @@ def predict(
     """Predict the figures of a model on hardware, or of many at once as a table, heat map or curves."""
     from accel_platform.cli import recommend_output
     from accel_platform.errors import InvalidInput
-    from predictor.advisor.advisor import Advisor
     from predictor.schemas.requests import PredictQuery
 
     format_ = TableKind.json if json_ else format_
@@ -233,14 +235,13 @@ def predict(
         "mode": mode.value,
     }
     numbers = _precisions(precisions, precision)
-    advisor = Advisor(settings_for(home))
     if generate_matrix:
         names = [_chosen_model(model, config, given)] if (model, config, given) != (None, None, None) else None
         sizes = _batch_sizes(batch_sizes, batch_size)
         if len(sizes) > 1 or len(numbers) > 1:
             raise InvalidInput("A matrix is of one batch size and one precision: --batch-size, --precision.")
         rows = recommend_output.predict_matrix(
-            advisor, names or _matrix_models(models, set_), devices, sizes, numbers, same
+            _advisor(home), names or _matrix_models(models, set_), devices, sizes, numbers, same
         )
         recommend_output.print_matrix(rows, format_.value, output)
         return
@@ -250,6 +251,9 @@ def predict(
         raise InvalidInput("--hardware is missing: name one or more, or ask `accel recommend`.")
     chosen = _chosen_model(model, config, given)
     sizes = _batch_sizes(batch_sizes, batch_size)
+    if len(numbers) > 1 and chart is not None:
+        raise InvalidInput("A chart is of one precision: --precision.")
+    advisor = _advisor(home)
     if len(devices) == len(sizes) == len(numbers) == 1 and chart is None:
         query = _build_query(
             PredictQuery, model=chosen, hardware=devices[0], batch_size=sizes[0], precision=numbers[0], **same
@@ -260,12 +264,19 @@ def predict(
         else:
             recommend_output.print_prediction(answer)
         return
-    if len(numbers) > 1 and chart is not None:
-        raise InvalidInput("A chart is of one precision: --precision.")
     rows = recommend_output.predict_matrix(advisor, [chosen], devices, sizes, numbers, same)
     recommend_output.print_cells(rows, for_machines=format_ is TableKind.json)
     if chart is not None:
         recommend_output.draw_chart(rows, chart)
+
+
+def _advisor(home: Path | None) -> Advisor:
+    """Return the advisor of a home; an empty log gets the knowledge packs first, as `accel serve` does it."""
+    from predictor.advisor.advisor import Advisor
+
+    settings = settings_for(home)
+    adopt_shipped(settings, only_into_empty_log=True)
+    return Advisor(settings)
 
 
 def _build_query(kind: type[Any], **fields: Any) -> Any:

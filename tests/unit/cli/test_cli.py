@@ -42,8 +42,6 @@ def accel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         ["db", "export", "results", "--output", "{home}/out.csv"],
         ["matrix"],
         ["train"],
-        ["recommend", "bert-base"],
-        ["predict", "bert-base", "--hardware", "cpu"],
     ],
     ids=lambda command: " ".join(command[:2]),
 )
@@ -54,6 +52,20 @@ def test_an_empty_home_is_told_how_to_begin(accel: Accel, tmp_path: Path, comman
     assert out == ""
     assert re.search(r"accel (run|bench run|migrate)", err)
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_an_empty_home_answers_from_published_figures(accel: Accel, tmp_path: Path) -> None:
+    home = tmp_path / "empty"
+    question = ["bert-large", "--hardware", "NVIDIA L4", "--precision", "float16", "--json", "--home", str(home)]
+    code, out, err = accel("recommend", *question)
+    assert code == 0
+    [found] = json.loads(out)["recommendations"]
+    assert (found["device"], found["where"]) == ("NVIDIA L4", "elsewhere")
+    assert f"The log of {home} is empty" in err
+    code, out, err = accel("predict", *question)
+    assert code == 0
+    assert json.loads(out)["latency_ms"] == found["latency_ms"]
+    assert "is empty" not in err
 
 
 def test_the_version_is_that_of_the_project(accel: Accel) -> None:
