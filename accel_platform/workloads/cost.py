@@ -61,6 +61,17 @@ def parameters_of(spec: ModelSpec, head: Head = "AutoModel") -> int:
     return sum(p.numel() for p in meta_model(spec, head).parameters())
 
 
+def head_parameters(spec: ModelSpec, head: Head) -> int:
+    """Return the number of parameters that a head adds; 0 where an embedding serves as its matrix."""
+    model = meta_model(spec, head)
+    out = model.get_output_embeddings()
+    # What transformers calls the model without a head has one with some models that see, such as Llama 4.
+    if out is None or meta_model(spec).get_output_embeddings() is not None:
+        return 0
+    others = {id(p) for module in model.modules() if module is not out for p in module.parameters(recurse=False)}
+    return sum(p.numel() for p in out.parameters() if id(p) not in others)
+
+
 def sizes_of_parameters(spec: ModelSpec) -> dict[str, int]:
     """Return how many numbers each parameter has, by name."""
     return {name: p.numel() for name, p in meta_model(spec).named_parameters()}

@@ -23,6 +23,7 @@ class Decoder:
     """The shape of a decoder, as its config states it."""
 
     parameters: float
+    """All that are held, the head's too."""
     active_parameters: float
     """Those that one token meets: of a mixture of experts the chosen ones."""
     layers: float
@@ -34,7 +35,8 @@ class Decoder:
     state: float = 0.0
     """Numbers kept of a sequence, however long it is: of layers that fold what they read into a state."""
     unread_parameters: float = 0.0
-    """That text does not meet: towers for images and sound, and tables of which it needs a row."""
+    """That text does not meet: towers for images and sound, and tables of which it needs a row. Of an input embedding
+    and a head of their own one counts as met, because a token reads the head and a row of the other."""
     expert_share: float = 1.0
     """Share of the experts that a token uses."""
     width: float = 0.0
@@ -76,11 +78,12 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
     caches.
     """
     from accel_platform.workloads.build import config_of
-    from accel_platform.workloads.cost import sizes_of_parameters, text_tower
+    from accel_platform.workloads.cost import head_parameters, sizes_of_parameters, text_tower
     from accel_platform.workloads.heads import generation_head
     from accel_platform.workloads.sources import is_sourced
 
-    if is_sourced(spec) or generation_head(spec) is None:
+    head = None if is_sourced(spec) else generation_head(spec)
+    if head is None:
         return None
     config = config_of(spec).get_text_config(decoder=True)
     layers = _first(config, "num_decoder_layers", "num_hidden_layers")
@@ -93,7 +96,7 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
     idle = (_BY_ROW, *(f".layers.{at}." for at in skipped))
     met_by_text = {name: n for name, n in sizes.items() if name.startswith(reads) and not any(i in name for i in idle)}
     resting = (1 - met) * sum(n for name, n in met_by_text.items() if ".experts." in name)
-    read, everything = sum(met_by_text.values()), sum(sizes.values())
+    read, everything = sum(met_by_text.values()), sum(sizes.values()) + head_parameters(spec, head)
     return Decoder(
         everything,
         read - resting,

@@ -49,7 +49,7 @@ class Work:
     devices: Array
     copies: Array
     sparsity: Array
-    """Parameters over those that a token meets."""
+    """Parameters that text meets over those that a token meets: 1 without experts."""
     weight_bytes: Array
     batch: Array
     """1 where all requests come at once, 0 where each user goes on asking."""
@@ -105,7 +105,7 @@ def _row(deployment: Deployment, load: Load) -> list[float]:
         decoder.layers if decoder.expert_share < 1 else 0.0,
         n,
         float(deployment.attention_copies),
-        decoder.parameters / decoder.active_parameters,
+        (decoder.parameters - decoder.unread_parameters) / decoder.active_parameters,
         kept.weight_bytes,
         float(load.batch),
     ]

@@ -195,6 +195,12 @@ def test_more_to_do_never_takes_less_time(users: int, into: int, out: int, devic
     assert times[2][1] >= times[0][1]
 
 
+def test_a_dense_model_is_dense_with_an_embedding_beside_its_head() -> None:
+    dense = deployment()
+    beside = replace(dense.decoder, parameters=8.5e9, unread_parameters=8.5e9 - dense.decoder.parameters)
+    assert work_of([(replace(dense, decoder=beside), LOAD)]).sparsity == work_of([(dense, LOAD)]).sparsity == 1
+
+
 def test_the_formula_is_recovered_from_times_that_follow_it() -> None:
     loads = [Load(u, i, o) for u in (1, 8, 64) for i in (256, 2048) for o in (128, 1024)]
     places = [

@@ -150,7 +150,7 @@ def test_a_token_meets_two_experts_of_eight_and_costs_no_more() -> None:
     assert shape is not None
     assert (shape.layers, shape.kept_per_token) == (2, 2 * 2 * 2 * 16)
     experts = 2 * 8 * 3 * 64 * 128
-    assert shape.parameters - shape.active_parameters == experts * 6 / 8
+    assert shape.parameters - shape.unread_parameters - shape.active_parameters == experts * 6 / 8
     # Two of three matrices per expert, over 16 tokens; attention and the gate come to less than a quarter of that.
     met = 2 * 16 * experts * 2 / 8
     assert met < cost.flops < 1.4 * met
@@ -200,6 +200,12 @@ def test_layers_keep_what_their_kind_keeps() -> None:
     assert decoder_of(ModelSpec("mm", "minimax", "minimax", "text", config=untold, sequence_length=16)) is None
     compressed = {**SMALL_TEXT, "num_hidden_layers": 2, "layer_types": ["compressed_sparse_attention"] * 2}
     assert decoder_of(ModelSpec("v4", "deepseek_v4", "deepseek", "text", config=compressed, sequence_length=16)) is None
+
+
+@pytest.mark.parametrize(("tied", "own_head"), [(True, 0), (False, 100 * 64)])
+def test_a_head_of_its_own_is_held_and_no_token_reads_the_embedding_beside_it(tied: bool, own_head: int) -> None:
+    shape = _shape("qwen2", **SMALL_TEXT, tie_word_embeddings=tied)
+    assert shape.parameters - shape.active_parameters == shape.unread_parameters == own_head
 
 
 def test_layers_that_differ_are_counted_one_by_one() -> None:
