@@ -74,7 +74,7 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     if query.disaggregated and not any(each.prompt_workers for each in options):
         warnings.append(_why_not_split(len(split), sum(each.deployment.prompts is not None for each, _ in in_time)))
     if any(each.usd_per_hour is None for each in options) and query.objective == "cost":
-        warnings.append("Deployments without a known price come last.")
+        warnings.append("Deployments without a known price come last, those of the fewest devices first.")
     return ServingAnswer(
         model=name,
         quantization=quantization,
@@ -228,8 +228,8 @@ def _first_key(found: Candidate, objective: ServingObjective) -> tuple[float, fl
     return -(rate.low or rate.p50), end  # the same for all where requests arrive: then the fastest goes first
 
 
-def _rank_key(chosen: ServingOption, objective: ServingObjective) -> tuple[float, float]:
-    """Return what options are ranked by: the unfavorable end, the best first."""
+def _rank_key(chosen: ServingOption, objective: ServingObjective) -> tuple[float, ...]:
+    """Return what options are ranked by: the unfavorable end, the best first; without a price the fewest devices."""
     end = chosen.end_to_end_ms.high or chosen.end_to_end_ms.p50
     cost = chosen.usd_per_million_output_tokens
     usd = math.inf if cost is None else cost.high or cost.p50
@@ -242,7 +242,7 @@ def _rank_key(chosen: ServingOption, objective: ServingObjective) -> tuple[float
     if objective == "energy":
         energy = chosen.j_per_output_token
         return (math.inf if energy is None else energy.high or energy.p50), usd
-    return usd, end
+    return (usd, end) if cost is not None else (usd, chosen.devices, end)
 
 
 def _numbered(ranked: Sequence[ServingOption]) -> list[ServingOption]:

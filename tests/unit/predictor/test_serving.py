@@ -462,6 +462,12 @@ def test_cost_follows_from_rent_and_tokens() -> None:
     assert "--tensor-parallel-size 1" in option.launch or "--tp 1" in option.launch or "--tp_size 1" in option.launch
 
 
+def test_where_no_price_is_known_the_fewest_devices_cost_least() -> None:
+    answer = ask(users=4, hardware=["RTX 4090"])
+    assert {option.usd_per_hour for option in answer.options} == {None}
+    assert [option.devices for option in answer.options] == [1, 2, 3, 4, 6, 8]
+
+
 def test_a_stage_of_a_pipeline_works_for_its_share_of_the_users() -> None:
     host = deployment("llama-3.1-8b", "H100", devices=8)
     pipeline = replace(host, devices=16, stages=2)
