@@ -27,6 +27,9 @@ from predictor.serving.measured_loads import MeasuredLoad, newest_versions, vers
 from predictor.serving.predictor import ServingPredictor, shipped_predictor
 from predictor.serving.queueing import MOST_SPREAD, Played, Traffic, alike, draw_traffic, play, spread, traced_traffic
 
+_OWN_MODEL = "MODEL"
+"""Stands for the folder or hub id of a config's model in commands."""
+
 
 def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], snapshot_id: str | None) -> ServingAnswer:
     """Rank deployments that fit and meet the goals; `measured` are the log's loads, for evidence.
@@ -66,7 +69,8 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         for each, predicted in in_time
         for seen in [loads.times(each)]
     ]
-    as_option = partial(option, model=hub_id_of(name), longest=longest, goals=query.goals, loads=loads)
+    started = hub_id_of(name) if isinstance(query.model, str) else _OWN_MODEL
+    as_option = partial(option, model=started, longest=longest, goals=query.goals, loads=loads)
     play_queue = partial(_played, predictor, query=query, context=decoder.context)
     options, missed = _meeting(found, query, play_queue, as_option)
     served = {(each.device, each.devices) for each in options}

@@ -236,7 +236,7 @@ class ServingOption(_Value):
     nearest: list[MeasuredNearby] = Field(
         description="Measured loads nearest to it; the very load where it was measured."
     )
-    launch: str = Field(description="Command that starts the engine so.")
+    launch: str = Field(description="Command that starts the engine so; `MODEL` stands for the model of a config.")
     cautions: list[str] = Field(description="What to know before this deployment is used.")
 
 

@@ -521,6 +521,14 @@ def test_the_command_names_the_hub_and_what_the_device_computes_in(measured: lis
     assert "bfloat16" not in " ".join(new.cautions)
 
 
+def test_the_command_for_a_config_leaves_the_name_of_its_model_open() -> None:
+    config = {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    asked = {"model": config, "hardware": ["NVIDIA L4"], "goals": {"max_devices": 1}}
+    for engine, words in (("vllm", "vllm serve MODEL "), ("llama.cpp", "-m MODEL.gguf ")):
+        [option] = ask(**asked, engine=engine).options
+        assert words in option.launch
+
+
 def test_an_engine_is_offered_only_on_gpus_that_it_supports() -> None:
     asked = {"goals": {"max_devices": 2}, "engine": "trtllm"}
     assert ask(hardware=["NVIDIA L4"], **asked).options
