@@ -29,6 +29,8 @@ from predictor.serving.queueing import MOST_SPREAD, Played, Traffic, alike, draw
 
 _OWN_MODEL = "MODEL"
 """Stands for the folder or hub id of a config's model in commands."""
+_AS_PUBLISHED = frozenset(("bfloat16", "float16"))
+"""Quantizations that most repositories store, and that engines turn into each other."""
 
 
 def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], snapshot_id: str | None) -> ServingAnswer:
@@ -53,6 +55,12 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         cached_share=query.prefix_cached_share,
     )
     warnings += _warnings(query, measured)
+    started = hub_id_of(name) if isinstance(query.model, str) else _OWN_MODEL
+    if quantization not in _AS_PUBLISHED:
+        warnings.append(
+            f"The command loads weights as {started} stores them: where these are not in {quantization}, name a "
+            "repository that has them so."
+        )
     placed, excluded = place(decoder, devices, quantization, query, load)
     split = place_disaggregated(decoder, devices, quantization, query, load) if query.disaggregated else []
     placed += split
@@ -69,7 +77,6 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         for each, predicted in in_time
         for seen in [loads.times(each)]
     ]
-    started = hub_id_of(name) if isinstance(query.model, str) else _OWN_MODEL
     as_option = partial(option, model=started, longest=longest, goals=query.goals, loads=loads)
     play_queue = partial(_played, predictor, query=query, context=decoder.context)
     options, missed = _meeting(found, query, play_queue, as_option)

@@ -521,6 +521,12 @@ def test_the_command_names_the_hub_and_what_the_device_computes_in(measured: lis
     assert "bfloat16" not in " ".join(new.cautions)
 
 
+@pytest.mark.parametrize(("quantization", "warned"), [("fp8", True), ("awq", True), ("bfloat16", False)])
+def test_smaller_weights_need_a_repository_that_stores_them(quantization: str, warned: bool) -> None:
+    warnings = ask(quantization=quantization, hardware=["H100"], goals={"max_devices": 1}).warnings
+    assert any("loads weights as meta-llama/Llama-3.1-8B stores them" in each for each in warnings) is warned
+
+
 def test_the_command_for_a_config_leaves_the_name_of_its_model_open() -> None:
     config = {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     asked = {"model": config, "hardware": ["NVIDIA L4"], "goals": {"max_devices": 1}}
