@@ -12,6 +12,8 @@ from accel_platform.cli.output import exit_if_nothing, note, print_json, print_t
 from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from predictor.schemas.responses import Interval
     from predictor.schemas.serving import MeasuredNearby, NotServed, ServingAnswer, ServingOption
 
@@ -206,9 +208,8 @@ def _print_answer(answer: ServingAnswer, objective: str, percentile: int | None,
             )
         if any(option.stages > 1 for option in shown):
             note("pp: each of several hosts holds some of the layers (pipeline parallelism)")
-        note(_slow(best))
-        if best.goodput_requests_per_s is not None:
-            note(f"goodput of the first: {_short(best.goodput_requests_per_s)} requests/s meet all goals of time")
+        for line in _load(best, answer):
+            note(line)
         note(f"memory of the first: {_memory(best)}")
         _print_commands(best)
         if apart is not None and apart is not best:
@@ -288,6 +289,17 @@ def _devices(option: ServingOption) -> str:
 def _workers(count: int, devices: int) -> str:
     workers = "1 worker" if count == 1 else f"{count} workers"
     return f"{workers} of {devices} devices" if devices > 1 else workers
+
+
+def _load(option: ServingOption, answer: ServingAnswer) -> Iterator[str]:
+    users = "1 user" if option.users == 1 else f"{option.users:,} users"
+    rate = _short(option.requests_per_s.p50)
+    lengths = f"{answer.input_tokens:,} tokens in and {answer.output_tokens:,} out"
+    yield f"load of the first: {users} at once, {rate} requests/s, {lengths}"
+    if option.has_slow_requests:
+        yield _slow(option)
+    if option.goodput_requests_per_s is not None:
+        yield f"goodput of the first: {_short(option.goodput_requests_per_s)} requests/s meet all goals of time"
 
 
 def _slow(option: ServingOption) -> str:

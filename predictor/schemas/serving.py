@@ -239,6 +239,12 @@ class ServingOption(_Value):
     launch: str = Field(description="Command that starts the engine so; `MODEL` stands for the model of a config.")
     cautions: list[str] = Field(description="What to know before this deployment is used.")
 
+    @property
+    def has_slow_requests(self) -> bool:
+        """Whether some requests are slower than the typical one: not where all are alike and none waits."""
+        times = ("first_token_ms", "output_token_ms", "end_to_end_ms")
+        return any(getattr(self.slow, name).p50 > 1.01 * getattr(self, name).p50 for name in times)
+
 
 class NotServed(_Value):
     """Devices that cannot serve the model so, or miss a goal."""

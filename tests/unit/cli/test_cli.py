@@ -253,6 +253,16 @@ def test_what_servings_are_ranked_by_is_shown_at_100_columns(
         assert "copies side by side, each with the whole model" in err
 
 
+def test_a_serving_states_its_load_and_slow_requests_where_some_are_slower(accel: Accel, tmp_path: Path) -> None:
+    question = ("serving", "llama-3.1-8b", "--hardware", "NVIDIA L4", "--max-devices", "1", "--home", str(tmp_path))
+    code, _, err = accel(*question, "--users", "8")
+    assert code == 0, err
+    assert re.search(r"load of the first: 8 users at once, \S+ requests/s, 1,024 tokens in and 256 out", err)
+    assert "p99 of the first" not in err
+    _, _, err = accel(*question, "--users", "8", "--output-tokens-p99", "900")
+    assert "p99 of the first" in err
+
+
 def test_a_serving_with_workers_for_prompts_names_them_and_three_commands(
     accel: Accel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
