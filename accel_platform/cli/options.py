@@ -47,6 +47,20 @@ class Mode(enum.StrEnum):
     training = "training"
 
 
+def _config_file(path: Path | None) -> Path | None:
+    """Return the config.json of a model's folder; a file as it is."""
+    return path / "config.json" if path is not None and path.is_dir() else path
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="Instead of MODEL: a transformers config.json, or the folder with it.",
+        exists=True,
+        callback=_config_file,
+    ),
+]
 Home = Annotated[
     Path | None, typer.Option("--home", help="State directory (default: $ACCEL_HOME or ./.accel).", show_default=False)
 ]

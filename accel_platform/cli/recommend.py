@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli.knowledge import adopt_shipped
-from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, Mode, OutputFormat, output_file
+from accel_platform.cli.options import SEVERAL, Config, FormatOption, Home, Json, Mode, OutputFormat, output_file
 from accel_platform.cli.output import exit_if_nothing, note, print_json, settings_for, wants_json
 
 if TYPE_CHECKING:
@@ -46,10 +46,6 @@ SELECT pack FROM knowledge_packs GROUP BY pack HAVING arg_max(used, (recorded_at
 _ADD_PACKS = "The published figures that come with the platform are not in this log: `accel knowledge add --all`."
 _MODEL = "A model's key, alias or hub id, e.g. bert-base-uncased."
 Model = Annotated[str | None, typer.Argument(help=_MODEL, show_default=False)]
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", help="Instead of MODEL: a transformers config.json.", dir_okay=False, exists=True),
-]
 Parameters = Annotated[
     float | None, typer.Option("--parameters", help="Instead of MODEL: its number of parameters, with --flops.")
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
+from accel_platform.cli.options import Config, FormatOption, Home, Json, OutputFormat
 from accel_platform.cli.output import exit_if_nothing, note, print_json, print_table, settings_for, wants_json
 from accel_platform.table_io.values import rounded
 
@@ -30,9 +30,7 @@ _CAUSES = {
 def serving(
     model: Annotated[str | None, typer.Argument(help="A model's name or hub id.", show_default=False)] = None,
     *,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="The model's config.json.", dir_okay=False, exists=True)
-    ] = None,
+    config: Config = None,
     quantization: Annotated[
         str, typer.Option("--quantization", help="Of the weights: bfloat16, fp8, int8, fp4, int4, or awq, nvfp4, ….")
     ] = "bfloat16",

@@ -123,6 +123,16 @@ def test_a_wrong_argument_is_named(accel: Accel, tmp_path: Path, command: list[s
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("command", [["recommend"], ["predict", "--hardware", "cpu"], ["serving"]])
+def test_a_config_goes_by_its_folder(accel: Accel, tmp_path: Path, command: list[str]) -> None:
+    file = tmp_path / "config.json"
+    missing = accel(*command, "--config", str(tmp_path), "--home", str(tmp_path / "home"))
+    assert f"There is no file {file}." in missing[2]
+    file.write_text("{")
+    for path in (tmp_path, file):
+        assert f"{file}, line 1" in accel(*command, "--config", str(path), "--home", str(tmp_path))[2]
+
+
 @pytest.mark.slow
 def test_what_cannot_be_written_is_named(accel: Accel, tmp_path: Path) -> None:
     home = str(world(tmp_path, measured_grid(MODELS)).home)
