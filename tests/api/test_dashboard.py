@@ -250,6 +250,21 @@ def test_models_and_hardware_are_held_side_by_side(client: TestClient) -> None:
     assert "vit-base" in several
 
 
+def test_models_of_other_modes_name_the_hardware_that_they_were_tried_on(tmp_path: Path) -> None:
+    tried = [("cuda", "generation"), ("cpu", "inference"), ("cpu", "generation")]
+    settings = world(
+        tmp_path, [modelled(MODELS[0], hardware, 1, provenance="imported", mode=mode) for hardware, mode in tried]
+    )
+    with TestClient(create_app(settings)) as client:
+        listed = page(client, "/models?hardware=cuda")
+        cells = re.findall(r'href="/dashboard(/matrix/cell[^"]*)"', listed)
+        assert [re.search("hardware=(.*)&amp;mode=(.*)", cell).groups() for cell in cells] == [
+            ("cpu", "inference"), ("cuda", "generation"),
+        ]  # fmt: skip
+        for cell in cells:
+            page(client, cell.replace("&amp;", "&"))
+
+
 @pytest.fixture(scope="module")
 def namesakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """One model on two processors of one name, twice on each."""

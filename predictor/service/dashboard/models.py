@@ -42,9 +42,11 @@ _IDENTITY = ", ".join(f"r.{name}" for name in MeasuredSeries.model_fields)
 _MODELS = """
 WITH newest AS (SELECT model_id, max(occurred_at) AS newest_at FROM results GROUP BY model_id),
 hardware AS (
-    SELECT model_id, list({hardware: hardware, state: state, rating: rating} ORDER BY hardware) AS hardware FROM (
-        SELECT model_id, hardware, min(state) AS state, max_by(rating, relative_speed) AS rating FROM compat_matrix
-        WHERE mode = 'inference' GROUP BY model_id, hardware
+    SELECT model_id, list({hardware: hardware, mode: mode, state: state, rating: rating} ORDER BY hardware) AS hardware
+    FROM (
+        SELECT model_id, hardware, mode, min(state) AS state, max_by(rating, relative_speed) AS rating
+        FROM compat_matrix GROUP BY model_id, hardware, mode
+        QUALIFY row_number() OVER (PARTITION BY model_id, hardware ORDER BY mode <> 'inference', mode) = 1
     ) GROUP BY model_id
 )
 SELECT m.model_id, m.family, m.modality, m.parameters, m.flops_per_item, m.results, n.newest_at, h.hardware
