@@ -119,5 +119,5 @@ def _one_engine(
 
 
 def lacks_bfloat16(placed: Placed) -> bool:
-    """Return True where a deployment in bfloat16 has to run in float16, because its GPUs have no bfloat16."""
-    return before_ampere(placed.deployment.device) and placed.deployment.quantization == "bfloat16"
+    """Return True where a deployment has to compute in float16, because its GPUs have no bfloat16."""
+    return before_ampere(placed.deployment.device) and placed.deployment.quantization != "float16"

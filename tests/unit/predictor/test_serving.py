@@ -517,6 +517,7 @@ def test_the_command_names_the_hub_and_what_the_device_computes_in(measured: lis
     assert old.launch.startswith("vllm serve meta-llama/Llama-3.1-8B ")
     assert "--dtype half" in old.launch
     assert "has no bfloat16" in " ".join(old.cautions)
+    assert "--dtype half" in ask(measured, hardware=["NVIDIA T4"], quantization="awq", **asked).options[0].launch
     assert "--dtype" not in new.launch
     assert "bfloat16" not in " ".join(new.cautions)
 
