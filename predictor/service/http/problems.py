@@ -119,7 +119,7 @@ async def _validation_error(request: Request, error: Exception) -> Response:
             request, HTTPException(415, f"The body needs the header Content-Type: application/json; it is {stated}")
         )
     errors = [
-        {"field": _field_path(e), "message": describe_json_error(request, error) if _is_no_json(e) else e["msg"]}
+        {"field": _field_path(e), "message": describe_json_error(request, error) if _is_no_json(e) else _message(e)}
         for e in error.errors()
     ]
     detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors)
@@ -129,6 +129,11 @@ async def _validation_error(request: Request, error: Exception) -> Response:
 
 def _is_no_json(error: dict[str, Any]) -> bool:
     return bool(error["type"] == "json_invalid")
+
+
+def _message(error: dict[str, Any]) -> str:
+    """Return what is wrong, without the name of the exception that pydantic puts before it."""
+    return str(error["msg"]).removeprefix("Value error, ")
 
 
 def _field_path(error: dict[str, Any]) -> str:
