@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -146,7 +147,9 @@ def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | Abs
         if hardware is None:
             return AbsentDevice(spec.kind, spec.name, "no_runtime", f"no runtime of this platform drives {spec.name}")
         return _unmeasured_candidate(hardware, spec, "catalogue:")
-    known = {*_HARDWARE_NAMES.values(), *(name for target in targets for name in _names(target))}
+    # The id of an imported device is its name once more.
+    named = (_names(target) - {f"imported:{target.device}"} for target in targets)
+    known = {*_HARDWARE_NAMES.values(), *itertools.chain.from_iterable(named)}
     all_names = sorted(known | {spec.name for spec in catalog()})
     words = set(name.casefold().split())
     # Whole words go first, because `NVIDIA A100` names several devices and is spelled most like an A10.

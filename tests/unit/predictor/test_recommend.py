@@ -266,6 +266,13 @@ def test_simulated_suspect_and_emulated_figures_are_never_recommended(tmp_path: 
     assert not answer.recommendations
 
 
+def test_an_imported_device_is_suggested_once(tmp_path: Path) -> None:
+    phone = {"device": "Some Phone 7", "device_id": "imported:Some Phone 7", "provenance": "imported"}
+    advisor = Advisor(world(tmp_path, [described(BERT), result(BERT, "cuda", 1, **phone)]))
+    with pytest.raises(InvalidInput, match=r"Did you mean Some Phone 7\?"):
+        _ask(advisor, "bert-base", hardware=["Phone 7"])
+
+
 def test_hardware_by_hardware_device_and_catalogue_name(advisor: Advisor) -> None:
     assert [r.hardware for r in _ask(advisor, "bert-base", hardware=["CPU"]).recommendations] == ["cpu"]
     for name in (CPU, CPU.lower(), CPU_ID):
