@@ -11,7 +11,6 @@ import typer
 
 from accel_platform.cli.output import note, print_json, print_table
 from accel_platform.table_io.values import rounded
-from accel_platform.table_io.width import cut_middle
 
 if TYPE_CHECKING:
     from predictor.advisor.advisor import Advisor
@@ -22,8 +21,6 @@ _SHOWN = (
     "model", "hardware", "device", "batch_size", "precision", "latency_ms", "latency_low_ms", "latency_high_ms",
     "level", "items_per_s", "provenance",
 )  # fmt: skip
-_MAX_NAME = 28
-"""Most characters of a device's name in a table of 100."""
 _MAX_REASONS = 5
 """Reasons for leaving hardware out that are listed unless all is asked for."""
 _MAX_ELSEWHERE = 15
@@ -127,9 +124,8 @@ def _rows(ranked: Sequence[Recommendation], objective: Objective, *, wide: bool)
     several_own = len({r.where for r in ranked} - {"elsewhere"}) > 1
     for r, named in zip(ranked, device_labels(ranked), strict=True):
         columns = _wide_row(r) if wide else _narrow_row(r, objective)
-        device = named if wide or named is None else cut_middle(named, _MAX_NAME)
         place = {"where": r.where} if wide or several_own else {}
-        rows.append({"rank": r.rank, **columns, "device": device, **place, **_objective(r, objective, wide=wide)})
+        rows.append({"rank": r.rank, **columns, "device": named, **place, **_objective(r, objective, wide=wide)})
     return rows
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from accel_platform.__main__ import main
 from accel_platform.cli.output import print_json
-from predictor_world import MODELS, append, measured_grid, world
+from predictor_world import MODELS, append, measured_grid, result, world
 
 Accel = Callable[..., tuple[int, str, str]]
 
@@ -237,6 +237,20 @@ def test_an_imported_load_of_ones_own_answers_for_itself(
     assert options[2]["first_token_ms"]["p50"] == 164.9
     assert options[2]["output_token_ms"]["p50"] == 24.1
     assert options[1]["nearest"][0]["engine_version"] == "0.19.0"
+
+
+@pytest.mark.slow
+def test_names_of_devices_are_cut_only_where_a_line_is_too_short(
+    accel: Accel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = "Maker of Telephones Model 8 Elite Generation 5"
+    rows = [result(MODELS[0], "cuda", size, provenance="imported", device=device) for size in (1, 2)]
+    home = str(world(tmp_path, rows).home)
+    question = ("recommend", MODELS[0].model_id, "--hardware", device, "--home", home)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert device in accel(*question)[1]
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, accel(*question)[1].splitlines())) <= 80
 
 
 def test_what_servings_are_ranked_by_is_shown_at_100_columns(
