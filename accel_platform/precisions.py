@@ -58,7 +58,7 @@ def require_precision(text: str) -> str:
     """
     name = canonical_precision(text)
     if name not in (*PRECISIONS, *_MIXED) and not any(character.isdigit() for character in name):
-        raise InvalidInput(f"No precision is called {text!r}. {_hint(name, tuple(PRECISIONS))}")
+        raise InvalidInput(unknown_precision(text, tuple(PRECISIONS)))
     return name
 
 
@@ -66,12 +66,14 @@ def resolve_precision(text: str) -> str:
     """Return the measurable precision of this name. Raises InvalidInput with the closest names."""
     name = canonical_precision(text)
     if name not in MEASURABLE:
-        raise InvalidInput(f"No precision is called {text!r}. {_hint(name, MEASURABLE)}")
+        raise InvalidInput(unknown_precision(text, MEASURABLE))
     return name
 
 
-def _hint(name: str, among: Sequence[str]) -> str:
-    """Return a sentence with the closest of these precisions, else with all."""
-    close = difflib.get_close_matches(name, [alias for alias in _NAMES if _NAMES[alias] in among], n=3)
-    near = list(dict.fromkeys(_NAMES[alias] for alias in close))
-    return f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(among)}."
+def unknown_precision(text: str, known: Sequence[str]) -> str:
+    """Return the message that refuses a precision: it has the closest of the known names, else all of them."""
+    names = {alias: name for alias, name in _NAMES.items() if name in known} | {name: name for name in known}
+    close = difflib.get_close_matches(canonical_precision(text), names, n=3)
+    near = list(dict.fromkeys(names[alias] for alias in close))
+    hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(known)}."
+    return f"No precision is called {text!r}. {hint}"

@@ -255,6 +255,9 @@ def parse_batch_sizes(text: str) -> list[int]:
     from accel_platform.errors import InvalidInput
 
     try:
-        return [int(word) for word in split_words(text)]
-    except ValueError as error:
-        raise InvalidInput(f"Batch sizes must be whole numbers such as 1,4, not {text!r}.") from error
+        sizes = [int(word) for word in split_words(text)]
+    except ValueError:
+        sizes = []
+    if not sizes:
+        raise InvalidInput(f"Batch sizes must be whole numbers such as 1,4, not {text!r}.")
+    return sizes

@@ -154,11 +154,15 @@ def predict_matrix(
     precisions: list[str | None],
     same: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return rows of every model on every hardware; None means all measured ones. Raises InvalidInput."""
+    """Return rows of every model on every hardware; None means all measured ones.
+
+    Raises NotFound for an unknown model, and InvalidInput for other names and sizes that cannot be.
+    """
     from pydantic import ValidationError
 
     from accel_platform.errors import InvalidInput
     from predictor.advisor import batch_tables
+    from predictor.advisor.resolved_query import require_known_names
     from predictor.schemas.requests import BatchQuery
 
     evidence = advisor.state().evidence
@@ -174,6 +178,7 @@ def predict_matrix(
     except ValidationError as error:
         wrong = "; ".join(f"{e['loc'][0]}: {e['msg']}" for e in error.errors())
         raise InvalidInput(wrong) from error
+    require_known_names(evidence, queries)
     return batch_tables.answer_rows(queries, advisor.predict_many(query))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events.types import Mode
 from accel_platform.hardware.catalog import form_factor_caution
-from accel_platform.precisions import PRECISIONS, canonical_precision
+from accel_platform.precisions import PRECISIONS, canonical_precision, unknown_precision
 from predictor.advisor.candidates import AbsentDevice, Candidate, choose_candidates
 from predictor.advisor.serving_state import ServingState
 from predictor.data.evidence import CellKey, Evidence, Target
@@ -20,7 +20,7 @@ from predictor.data.model_resolution import (
     resolve_sequence_length,
 )
 from predictor.data.traced_models import InputSizes, ItemCost
-from predictor.schemas.requests import ModelConfig, ModelFigures, OwnDevice, Query
+from predictor.schemas.requests import ModelConfig, ModelFigures, OwnDevice, PredictQuery, Query
 from predictor.serving.loads import find_served_model
 
 DEFAULT_PRECISION = "float32"
@@ -90,13 +90,22 @@ class ResolvedQuery:
         return own if pixels is None else [*own, pixels]
 
 
-def _resolve_subject(query: Query, evidence: Evidence) -> ResolvedModel:
+def require_known_names(evidence: Evidence, queries: Sequence[PredictQuery]) -> None:
+    """Check the models, hardware and precisions of many queries, each once. Raises as `resolve_query` does for them."""
+    for model in {str(query.model): query.model for query in queries}.values():
+        _resolve_subject(model, evidence)
+    choose_candidates(evidence, list(dict.fromkeys(query.hardware for query in queries)))
+    for precision in dict.fromkeys(query.precision for query in queries if query.precision is not None):
+        _resolve_precision(precision, evidence)
+
+
+def _resolve_subject(model: str | ModelConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:
     """Return the queried model. Raises NotFound, with the command that knows it where it is one of served models."""
     try:
-        return resolve_queried_model(query.model, evidence)
+        return resolve_queried_model(model, evidence)
     except NotFound as error:
-        if isinstance(query.model, str) and find_served_model(query.model) is not None:
-            command = f"accel serving {query.model}"
+        if isinstance(model, str) and find_served_model(model) is not None:
+            command = f"accel serving {model}"
             raise NotFound(
                 f"{error} Served by an engine it is known: `{command}` answers, also for one user."
             ) from error
@@ -122,7 +131,7 @@ def resolve_query(
     """
     evidence = state.evidence
     precision_warning = None if query.precision is not None else _stored_precision(query.model)
-    subject = _resolve_subject(query, evidence)
+    subject = _resolve_subject(query.model, evidence)
     length, length_warning = resolve_sequence_length(subject, query.sequence_length, evidence, query.mode)
     tokens, tokens_warning = None, None
     if query.mode == "generation":
@@ -182,14 +191,14 @@ def resolve_query(
 
 
 def _resolve_precision(name: str, evidence: Evidence) -> str:
-    """Return the precision of this name, of the platform or of a result. Raises InvalidInput with those there are."""
+    """Return the precision of this name, of the platform or of a result. Raises InvalidInput with the closest."""
     precision = canonical_precision(name)
     recorded = evidence.memoize(
         "recorded precisions", lambda: {cell.precision for cell in evidence.summaries if cell.precision is not None}
     )
     if precision not in PRECISIONS and precision not in recorded:
         known = [*PRECISIONS, *sorted(recorded - PRECISIONS.keys())]
-        raise InvalidInput(f"No precision is called {name!r}: choose {', '.join(known)}.")
+        raise InvalidInput(unknown_precision(name, known))
     return precision
 
 

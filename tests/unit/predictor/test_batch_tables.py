@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from accel_platform.cli import app
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.reports.charts.render import write
 from predictor.advisor import charts
 from predictor.advisor.batch_tables import COLUMNS, batch_queries
@@ -94,6 +95,24 @@ def test_precisions_that_cannot_be_answered_are_refused(home: str, tmp_path: Pat
     ):
         with pytest.raises(InvalidInput, match=says):
             app(["predict", "bert-base", "--hardware", "cpu", *words, "--home", home], standalone_mode=False)
+
+
+@pytest.mark.parametrize("matrix", [(), ("--generate-matrix",)])
+def test_a_name_of_nothing_is_refused_as_by_one_prediction(home: str, matrix: tuple[str, ...]) -> None:
+    cells = ("bert-base", "--hardware", "cpu", "openvino", "--batch-size", "4")
+    for words, kind, says in (
+        ((*cells, "--precision", "flaot32"), InvalidInput, "'flaot32'. Did you mean float32"),
+        (("bert-base", "--hardware", "cpu", "openvin"), InvalidInput, "'openvin'. Did you mean openvino"),
+        (("bert-bas", "--hardware", "cpu", "openvino"), NotFound, "'bert-bas'. Did you mean bert-base"),
+    ):
+        with pytest.raises(kind, match=re.escape(says)):
+            app(["predict", *words, *matrix, "--home", home], standalone_mode=False)
+
+
+def test_each_of_several_precisions_has_to_exist(home: str) -> None:
+    words = ["predict", "bert-base", "--hardware", "cpu", "--precisions", "float32,flaot16", "--home", home]
+    with pytest.raises(InvalidInput, match=r"'flaot16'\. Did you mean float16"):
+        app(words, standalone_mode=False)
 
 
 def test_the_heat_map_is_one_page_that_needs_no_network(home: str, tmp_path: Path) -> None:

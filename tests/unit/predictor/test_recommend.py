@@ -228,8 +228,9 @@ def test_precision_names_mean_the_same(advisor: Advisor) -> None:
 def test_a_precision_is_one_of_the_platform_or_of_a_result(tmp_path: Path) -> None:
     advisor = Advisor(world(tmp_path, [result(BERT, "cpu", 1, provenance="imported", precision="w8a8")]))
     assert _ask(advisor, "bert-base", hardware=["cpu"], precision="w8a8").recommendations
-    with pytest.raises(InvalidInput, match=r"called 'fp7': choose float64, float32, .*, int4, w8a8\.$"):
-        advisor.predict(PredictQuery(model="bert-base", hardware="cpu", precision="fp7"))
+    for name, says in (("fp7", r"Known: float64, float32, .*, int4, w8a8\.$"), ("w8a", r"Did you mean w8a8\?$")):
+        with pytest.raises(InvalidInput, match=rf"called '{name}'\. {says}"):
+            advisor.predict(PredictQuery(model="bert-base", hardware="cpu", precision=name))
 
 
 def test_figures_without_a_precision_are_used_with_a_warning_unless_one_is_asked(tmp_path: Path) -> None:
