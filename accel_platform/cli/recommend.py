@@ -179,7 +179,9 @@ def predict(
     modality: Modality = None,
     hardware: HardwareNames = None,
     hardware_spec: Specs = None,
-    batch_size: BatchSize = 1,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="Items per batch.", show_default="1")
+    ] = None,
     batch_sizes: Annotated[
         str | None, typer.Option("--batch-sizes", metavar=SEVERAL, help="Several batch sizes; a row for each.")
     ] = None,
@@ -232,14 +234,17 @@ def predict(
     }
     numbers = _precisions(precisions, precision)
     if generate_matrix:
-        names = [_chosen_model(model, config, given)] if (model, config, given) != (None, None, None) else None
+        names = _matrix_models(models, set_)
+        if (model, config, given) != (None, None, None):
+            if names is not None:
+                raise InvalidInput("The models of a matrix are one MODEL, --models or --set: leave out the others.")
+            names = [_chosen_model(model, config, given)]
         sizes = _batch_sizes(batch_sizes, batch_size)
         if len(sizes) > 1 or len(numbers) > 1:
             raise InvalidInput("A matrix is of one batch size and one precision: --batch-size, --precision.")
-        rows = recommend_output.predict_matrix(
-            _advisor(home), names or _matrix_models(models, set_), devices, sizes, numbers, same
-        )
+        rows = recommend_output.predict_matrix(_advisor(home), names, devices, sizes, numbers, same)
         recommend_output.print_matrix(rows, format_.value, output)
+        exit_if_nothing([row for row in rows if row["problem"] is None])
         return
     if format_ in (TableKind.csv, TableKind.html) or output is not None or models is not None or set_ is not None:
         raise InvalidInput("--models, --set, --output and --format csv or html belong to --generate-matrix.")
@@ -264,6 +269,7 @@ def predict(
     recommend_output.print_cells(rows, for_machines=format_ is TableKind.json)
     if chart is not None:
         recommend_output.draw_chart(rows, chart)
+    exit_if_nothing([row for row in rows if row["problem"] is None])
 
 
 def _advisor(home: Path | None) -> Advisor:
@@ -340,14 +346,16 @@ def _hardware(names: list[str] | None, specs: list[Path] | None) -> list[str | d
     return [*words, *(read_object(path)[0] for path in specs or ())]
 
 
-def _matrix_models(names: str | None, set_: str | None) -> list[str] | None:
-    """Return the models of the matrix; None for every measured model."""
+def _matrix_models(names: str | None, set_: str | None) -> list[Any] | None:
+    """Return the models of the matrix; None for every measured model. Raises InvalidInput for both or no names."""
     from accel_platform.cli.options import split_words
+    from accel_platform.errors import InvalidInput
     from accel_platform.workloads.model_catalog import model_set
 
-    if set_ is not None:
-        return [spec.model_id for spec in model_set(set_)]
-    return None if names is None else split_words(names)
+    words = None if names is None else split_words(names)
+    if words == [] or (words is not None and set_ is not None):
+        raise InvalidInput("Give --models with names, bert-base,vit-base, or --set with one of a set.")
+    return words if set_ is None else [spec.model_id for spec in model_set(set_)]
 
 
 def _precisions(several: str | None, one: str | None) -> list[str | None]:
@@ -363,7 +371,13 @@ def _precisions(several: str | None, one: str | None) -> list[str | None]:
     return names
 
 
-def _batch_sizes(several: str | None, one: int) -> list[int]:
+def _batch_sizes(several: str | None, one: int | None) -> list[int]:
+    """Return the batch sizes of both options, 1 without either. Raises InvalidInput where both are given."""
     from accel_platform.cli.options import parse_batch_sizes
+    from accel_platform.errors import InvalidInput
 
-    return [one] if several is None else parse_batch_sizes(several)
+    if several is None:
+        return [one or 1]
+    if one is not None:
+        raise InvalidInput("Give --batch-size with one, or --batch-sizes with several: 1,4.")
+    return parse_batch_sizes(several)

@@ -168,7 +168,7 @@ def predict_matrix(
     evidence = advisor.state().evidence
     try:
         queries = batch_tables.batch_queries(
-            models or batch_tables.measured_models(evidence),
+            batch_tables.measured_models(evidence) if models is None else models,
             hardware or batch_tables.known_hardware(evidence),
             batch_sizes,
             precisions,

@@ -86,8 +86,11 @@ def test_devices_of_one_name_are_told_apart_by_their_ids(tmp_path: Path) -> None
     assert all(f"{CPU} (cpu-{size})" in shown for size in (1, 4))
 
 
-def test_precisions_that_cannot_be_answered_are_refused(home: str, tmp_path: Path) -> None:
+def test_options_that_contradict_each_other_are_refused(home: str, tmp_path: Path) -> None:
     for words, says in (
+        (("--batch-sizes", "1,2", "--batch-size", "4"), "--batch-size with one"),
+        (("--batch-sizes", ","), "whole numbers"),
+        (("--generate-matrix", "--models", "vit-base"), "leave out the others"),
         (("--precisions", "float32", "--precision", "float16"), "--precision with one"),
         (("--precisions", ","), "--precision with one"),
         (("--precisions", "float32,float16", "--chart", str(tmp_path / "x.png")), "one precision"),
@@ -113,6 +116,20 @@ def test_each_of_several_precisions_has_to_exist(home: str) -> None:
     words = ["predict", "bert-base", "--hardware", "cpu", "--precisions", "float32,flaot16", "--home", home]
     with pytest.raises(InvalidInput, match=r"'flaot16'\. Did you mean float16"):
         app(words, standalone_mode=False)
+
+
+@pytest.mark.parametrize("words", [("--models", ","), ("--models", "bert-base", "--set", "small")])
+def test_a_matrix_has_its_models_from_one_option(home: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidInput, match="--models with names"):
+        app(["predict", "--generate-matrix", "--hardware", "cpu", *words, "--home", home], standalone_mode=False)
+
+
+@pytest.mark.parametrize("words", [("bert-base",), ("--generate-matrix", "--models", "bert-base")])
+def test_no_figure_at_all_ends_with_1(home: str, words: tuple[str, ...]) -> None:
+    answer = _run(home, "predict", *words, "--hardware", "rocm", "qnn")
+    assert answer.exit_code == 1
+    assert "Nothing supports any of these." in answer.stdout
+    assert "left out: bert-base on rocm" in answer.stderr
 
 
 def test_the_heat_map_is_one_page_that_needs_no_network(home: str, tmp_path: Path) -> None:
