@@ -263,13 +263,15 @@ def _missing_shape_reason(found: Comparison) -> str | None:
 
 def _display_row(row: Mapping[str, Any], over: str | None) -> dict[str, Any]:
     """Return a comparison row as it is displayed; `over` is what its ratio is to."""
+    from accel_platform.reports.regressions import shape
+
     interval = None if row["ratio_low"] is None else f"{rounded(row['ratio_low'])} to {rounded(row['ratio_high'])}"
     covers = row["interval_of"]
     single = row["latency_low_ms"] == row["latency_high_ms"]
     spread = None if single else f"{rounded(row['latency_low_ms'], 4)} to {rounded(row['latency_high_ms'], 4)}"
     return {
         "model_id": row["model_id"],
-        "shape": _shape(row),
+        "shape": shape(row),
         "hardware": row["hardware"] + (f":{row['choice']}" if row["choice"] else ""),
         "device": row["device_name"],
         "latency_ms": row["latency_ms"],
@@ -286,13 +288,6 @@ def _display_row(row: Mapping[str, Any], over: str | None) -> dict[str, Any]:
         "differs": "; ".join(row["differs"]) or None,
         "note": row["note"],
     }
-
-
-def _shape(row: Mapping[str, Any]) -> str:
-    from accel_platform.events.types import MeasuredSeries
-    from accel_platform.reports.regressions import shape
-
-    return shape(MeasuredSeries.model_construct(**{"weights_sha256": None, **row}))
 
 
 def _title(found: Comparison) -> str:
@@ -436,7 +431,6 @@ def _point_rows(found: Sequence[Trend]) -> list[dict[str, Any]]:
 
 
 def _series_label(one: Trend) -> str:
-    from accel_platform.events.types import MeasuredSeries
     from accel_platform.reports.regressions import cell
 
-    return cell(MeasuredSeries.model_construct(**one.series))
+    return cell(one.series)

@@ -155,7 +155,7 @@ def history(
             "commit": ", ".join(commit[:12] for commit in shift.commits_after) or None,
             "first_result": shift.first_result,
         }
-        for shift, text in zip(moved, distinct_cells(moved), strict=True)
+        for shift, text in zip(moved, distinct_cells([dict(shift) for shift in moved]), strict=True)
     ]
     kind = choose_format(as_json, format_, output)
     write_answer(shifts, kind, output, title="Shifts of measured series", document=document, empty="No series moved.")
@@ -261,7 +261,7 @@ def _describe(reader: Reader, decided: ShiftAccepted | ShiftRejected) -> str:
 
     shift = find_regression(reader, decided.regression_id)
     before, after = (milliseconds(shift[side]) or "fails" for side in ("before_ms", "after_ms"))
-    return f"{decided.model_id}, {cell(decided)}, {before} -> {after}"
+    return f"{decided.model_id}, {cell(dict(decided))}, {before} -> {after}"
 
 
 def _each_once(decided: Iterable[Decision]) -> list[Decision]:

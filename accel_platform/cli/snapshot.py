@@ -86,7 +86,6 @@ def diff(
 
 
 def _print(found: TableChanges) -> None:
-    from accel_platform.events.types import MeasuredSeries
     from accel_platform.hardware.device_names import with_distinct_names
     from accel_platform.reports.regressions import cell
 
@@ -96,7 +95,7 @@ def _print(found: TableChanges) -> None:
         [
             {
                 "model_id": row["model_id"],
-                "cell": cell(MeasuredSeries.model_construct(**row)),
+                "cell": cell(row),
                 "device_id": row["device_id"],
                 **{name: row[name] for name in ("before_ms", "after_ms", "change_percent", "results_after")},
             }

@@ -10,7 +10,6 @@ from xml.sax.saxutils import escape, quoteattr
 
 from accel_platform.analysis.regressions.check import CANNOT_DECIDE, Check
 from accel_platform.analysis.regressions.regression_test import Decision, State
-from accel_platform.events.types import MeasuredSeries
 from accel_platform.table_io.values import rounded
 
 Outcome = State | Literal["accepted"]
@@ -91,41 +90,44 @@ def junit(checked: Check) -> str:
 
 def named_decisions(checked: Check) -> list[tuple[str, Decision]]:
     """Return each decision with its configuration in words."""
-    cells = distinct_cells([decision.series for decision in checked.decisions])
+    cells = distinct_cells([dict(decision.series) for decision in checked.decisions])
     return list(zip(cells, checked.decisions, strict=True))
 
 
-def cell(series: MeasuredSeries) -> str:
-    """Return the configuration in words, without default values."""
-    return f"{series.hardware}{f':{series.choice}' if series.choice else ''}, {shape(series)}"
+def cell(row: Mapping[str, Any]) -> str:
+    """Return the configuration of a row, with the fields of `MeasuredSeries`, in words without default values."""
+    choice = f":{row['choice']}" if row["choice"] else ""
+    return f"{row['hardware']}{choice}, {shape(row)}"
 
 
-def distinct_cells(all_series: Sequence[MeasuredSeries]) -> list[str]:
-    """Return each series' configuration in words, with the device's id where another device measured the same."""
+def distinct_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return each row's configuration in words, with the device's id where another device measured the same."""
+    cells = [cell(row) for row in rows]
     devices: dict[tuple[str, str], set[str]] = {}
-    for series in all_series:
-        devices.setdefault((series.model_id, cell(series)), set()).add(series.device_id)
+    for row, text in zip(rows, cells, strict=True):
+        devices.setdefault((row["model_id"], text), set()).add(row["device_id"])
     return [
-        f"{cell(series)}, {series.device_id}" if len(devices[series.model_id, cell(series)]) > 1 else cell(series)
-        for series in all_series
+        f"{text}, {row['device_id']}" if len(devices[row["model_id"], text]) > 1 else text
+        for row, text in zip(rows, cells, strict=True)
     ]
 
 
 def with_cells(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of series, each with its configuration in words as `cell`."""
-    cells = distinct_cells([MeasuredSeries.model_construct(**{"weights_sha256": None, **row}) for row in rows])
-    return [{**row, "cell": text} for row, text in zip(rows, cells, strict=True)]
+    """Return the rows, each with its configuration in words as `cell`."""
+    return [{**row, "cell": text} for row, text in zip(rows, distinct_cells(rows), strict=True)]
 
 
-def shape(series: MeasuredSeries) -> str:
-    """Return the measured shape in words, without the hardware."""
+def shape(row: Mapping[str, Any]) -> str:
+    """Return the shape of a row in words, without the hardware."""
+    size, weights = row.get("image_size"), row.get("weights_sha256")
     parts = [
-        series.mode if series.mode != "inference" else None,
-        f"{series.processes} processes" if (series.processes or 1) > 1 else None,
-        f"batch {series.batch_size}" if series.batch_size is not None else "batch unknown",
-        f"length {series.sequence_length}" if series.sequence_length else None,
-        series.precision or "precision unknown",
-        f"weights {series.weights_sha256[:8]}" if series.weights_sha256 else None,
+        row["mode"] if row["mode"] != "inference" else None,
+        f"{row['processes']} processes" if (row["processes"] or 1) > 1 else None,
+        f"batch {row['batch_size']}" if row["batch_size"] is not None else "batch unknown",
+        f"length {row['sequence_length']}" if row["sequence_length"] else None,
+        f"{size:g} px" if size else None,
+        row["precision"] or "precision unknown",
+        f"weights {weights[:8]}" if weights else None,
     ]
     return ", ".join(part for part in parts if part)
 

@@ -112,7 +112,7 @@ def _rows(con: duckdb.DuckDBPyConnection, sql: str, parameters: dict[str, Any] |
 
 Verdict = Literal["slower", "faster", "fails now", "works now", "undecided", "same"]
 _IDENTITY = ("model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length",
-             "processes")  # fmt: skip
+             "image_size", "processes")  # fmt: skip
 _RUNS = "SELECT run_id FROM runs WHERE kind = 'benchmark'"
 # Only runs that share a model with a new run can be compared with it.
 _TOUCHED = """
@@ -141,13 +141,13 @@ def compare_cells(
     """Compare every cell that has results at the first snapshot and new ones up to the second.
 
     Own measurements are tested by their samples and the noise of their series. Imported and emulated figures have no
-    samples, so only their medians are given and their verdict is `undecided`. Raises NotFound for an unknown name, and
-    WarehouseEmpty before the first publish.
+    samples, so only their medians are given: their verdict is `undecided`, or `same` where these moved by less than
+    `min_change_percent`. Raises NotFound for an unknown name, and WarehouseEmpty before the first publish.
     """
     require_known(after, selection)
     rows = [
         *_measured_changes(before, after, selection, min_change_percent),
-        *_unsampled_changes(before, after, selection),
+        *_unsampled_changes(before, after, selection, min_change_percent),
     ]
     old, new = (
         {tuple(cell[name] for name in _IDENTITY) for cell in read_cells(reader, selection)}
@@ -171,8 +171,13 @@ def _measured_changes(before: Reader, after: Reader, selection: Selection, least
         for decision in check(after, *sides, min_change_percent=least).decisions
         if decision.processes_before
         and decision.processes_after
-        and tuple(getattr(decision.series, name) for name in _IDENTITY) in selected
+        and tuple(_cell_of(decision.series).values()) in selected
     ]
+
+
+def _cell_of(series: MeasuredSeries) -> dict[str, Any]:
+    """Return the cell of a series; without an image size, because own measurements are at the model's own."""
+    return {name: getattr(series, name, None) for name in _IDENTITY}
 
 
 def _row(decision: Decision) -> dict[str, Any]:
@@ -180,7 +185,7 @@ def _row(decision: Decision) -> dict[str, Any]:
     words: dict[str, Verdict] = {"regressed": "slower", "improved": "faster", "ok": "same"}
     change = decision.change_percent
     return {
-        **{name: getattr(decision.series, name) for name in _IDENTITY},
+        **_cell_of(decision.series),
         "provenance": "measured",
         "verdict": failing.get(decision.state) or words.get(decision.state, "undecided"),
         "before_ms": decision.before_ms,
@@ -196,8 +201,8 @@ def _row(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _unsampled_changes(before: Reader, after: Reader, selection: Selection) -> list[dict[str, Any]]:
-    """Return cells of other provenances that have more or fewer results than before."""
+def _unsampled_changes(before: Reader, after: Reader, selection: Selection, least: float) -> list[dict[str, Any]]:
+    """Return cells of other provenances that have more or fewer results than before, or another median."""
     old, new = (
         {
             tuple(cell[name] for name in (*_IDENTITY, "provenance", "verified")): cell
@@ -209,13 +214,17 @@ def _unsampled_changes(before: Reader, after: Reader, selection: Selection) -> l
     rows = []
     for key, cell in new.items():
         was = old.get(key)
-        if was is None or was["results"] == cell["results"] or not was["latency_ms"] or cell["latency_ms"] is None:
+        if was is None or not was["latency_ms"] or cell["latency_ms"] is None:
+            continue
+        if (was["results"], was["latency_ms"]) == (cell["results"], cell["latency_ms"]):
             continue
         ratio = cell["latency_ms"] / was["latency_ms"]
+        moved = abs(ratio - 1) * 100 >= least
+        reason = "moved, and no samples of ours say why" if moved else f"moved by less than {least:g} %"
         rows.append(
             {
                 **{name: cell[name] for name in (*_IDENTITY, "provenance")},
-                "verdict": "undecided",
+                "verdict": "undecided" if moved else "same",
                 "before_ms": was["latency_ms"],
                 "after_ms": cell["latency_ms"],
                 "ratio": ratio,
@@ -224,7 +233,7 @@ def _unsampled_changes(before: Reader, after: Reader, selection: Selection) -> l
                 "p_value": None,
                 "processes_before": was["results"],
                 "processes_after": cell["results"],
-                "reason": f"{cell['provenance']} figures: their medians moved, and no samples of ours say why",
+                "reason": f"{cell['provenance']} figures: their medians {reason}",
                 "evidence": cell["evidence"],
             }
         )

@@ -125,7 +125,7 @@ def _one(site: DashboardSite, request: Request, regression_id: str) -> dict[str,
     processes = read_measured_series(site.reader, model=series.model_id, hardware=series.hardware).get(series, [])
     points = [process for process in processes if process.median_ms is not None]
     return {
-        "regression": {**row, "cell": cell(series)},
+        "regression": {**row, "cell": cell(row)},
         "points": points,
         "medians": [point.median_ms for point in points],
         "first": sum(point.result_id < row["first_result"] for point in points),

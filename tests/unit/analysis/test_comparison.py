@@ -272,6 +272,39 @@ def test_what_changed_is_judged_by_the_noise_of_its_series(log: EventLog, settin
     assert compare_cells(after, after, Selection()).rows == []
 
 
+def _import_sizes(log: EventLog, latencies: dict[int, float]) -> None:
+    """Import a result of each image size, in pixels, with its latency in ms."""
+    claim: dict[str, Any] = {"provenance": "imported", "samples_ns": (), "fingerprint": None, "model_id": "vit-base"}
+    log.append(
+        [
+            Event.of(
+                result(latency_mean_ms=latency, original={"image_size": str(size)}, sequence_length=None, **claim),
+                source="test",
+            )
+            for size, latency in latencies.items()
+        ]
+    )
+
+
+def test_imported_cells_of_each_image_size_stand_alone_and_are_same_where_none_moved(
+    log: EventLog, settings: Settings
+) -> None:
+    _import_sizes(log, {224: 10.0, 384: 30.0, 512: 50.0, 640: 70.0})
+    take_snapshot(log, "before")
+    _import_sizes(log, {224: 10.0, 384: 90.0, 512: 50.5})
+    refresh(settings)
+    before, after = Reader(tables_as_of(settings, "before")), Reader(settings)
+    found = compare_cells(before, after, Selection())
+    told = {row["image_size"]: (row["verdict"], row["before_ms"], row["after_ms"]) for row in found.rows}
+    assert told == {224: ("same", 10, 10), 384: ("undecided", 30, 60), 512: ("same", 50, 50.25)}
+    assert (found.only_before, found.only_after) == (1, 0)
+    [strict] = [row for row in compare_cells(before, after, Selection(), min_change_percent=0.4).rows
+                if row["image_size"] == 512]  # fmt: skip
+    assert strict["verdict"] == "undecided"
+    shown = CliRunner().invoke(app, ["compare", "--before", "before", "--home", str(settings.home)])
+    assert "batch 1, 384 px, float32" in shown.stdout
+
+
 def test_rows_of_undecided_cells_are_told_apart_and_say_their_reason_once(
     log: EventLog, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
