@@ -18,7 +18,7 @@ from accel_platform.warehouse.reader import Reader
 MIN_MEDIAN_CHANGE_PERCENT = 1.0
 """Smallest move of a cell's median that `compare_tables` reports; a median moves a little with every result."""
 
-_CELL = tuple(MeasuredSeries.model_fields)
+_CELL = (*MeasuredSeries.model_fields, "image_size")
 _MATRIX_CELL = ("model_id", "hardware", "device_id", "mode")
 
 _RESULTS = "SELECT result_id::VARCHAR AS result_id, model_id, hardware, provenance FROM results"

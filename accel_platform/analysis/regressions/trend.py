@@ -28,7 +28,7 @@ Metric = Literal[
 METRICS: tuple[Metric, ...] = get_args(Metric)
 HIGHER_IS_BETTER = ("throughput_items_per_s",)
 """Metrics of which more is better; for all others less is better."""
-IDENTITY = (*MeasuredSeries.model_fields, "provenance")
+IDENTITY = (*MeasuredSeries.model_fields, "image_size", "provenance")
 
 _COLUMNS = {"latency_ms": "coalesce(r.latency_p50_ms, r.latency_mean_ms)"}
 # Published figures of one cell differ by who measured, not by when.

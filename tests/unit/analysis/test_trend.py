@@ -78,13 +78,16 @@ def test_unlike_results_are_unlike_series_and_wrong_ones_in_none(log: EventLog, 
     log.append([event(payload, occurred_at=BEGAN) for payload in (
         result(), result(batch_size=4), result(fingerprint="other"), result(provenance="emulated"),
         result(provenance="imported", samples_ns=(), latency_mean_ms=5.0, fingerprint=None),
+        result(provenance="imported", samples_ns=(), latency_mean_ms=9.0, fingerprint=None,
+               original={"image_size": "384"}),
         result(hardware="openvino"), verification(hardware="openvino", passed=False),
         result(hardware="cuda", status="failed", reason="no memory", samples_ns=()),
     )])  # fmt: skip
     refresh(settings)
     found = trends(Reader(settings), BERT, "latency_ms")
-    assert [len(one.points) for one in found] == [1] * 5
+    assert [len(one.points) for one in found] == [1] * 6
     assert {one.series["hardware"] for one in found} == {"cpu"}
+    assert [one.series["image_size"] for one in found if one.series["provenance"] == "imported"] == [384, None]
     assert trends(Reader(settings), BERT, "energy_j_per_item") == []
 
 

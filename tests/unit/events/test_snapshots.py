@@ -185,6 +185,15 @@ class TestDifference:
             ("bert-base", "openvino", None, "compatible", "high"),
             ("gpt2", "cpu", None, "compatible", None),
         ]  # fmt: skip
+        claim = {"provenance": "imported", "samples_ns": (), "fingerprint": None}
+        log.append([event(result(latency_mean_ms=ms, original={"image_size": str(size)}, **claim))
+                    for size, ms in ((224, 10.0), (384, 30.0))])  # fmt: skip
+        publish.refresh(settings)
+        one = Reader(tables_as_of(settings, log.snapshot().id))
+        log.append([event(result(latency_mean_ms=40.0, original={"image_size": "384"}, **claim))])
+        publish.refresh(settings)
+        [moved] = compare_tables(one, Reader(settings)).medians
+        assert (moved["image_size"], moved["before_ms"], moved["after_ms"]) == (384, 30, 35)
         nothing = compare_tables(old, old)
         assert (nothing.results, nothing.medians, nothing.matrix) == ([], [], [])
 
