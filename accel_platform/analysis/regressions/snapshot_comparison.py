@@ -124,7 +124,7 @@ _SELECTED = f"SELECT DISTINCT {', '.join(_IDENTITY)} FROM results AS r WHERE {{c
 
 @dataclass(frozen=True)
 class CellChanges:
-    """Cells measured before and again since (`rows`), and the number of other selected cells on each side."""
+    """Selected cells of two snapshots: those with a result before and another since in `rows`, the others counted."""
 
     before: str
     """Id of the earlier snapshot."""
@@ -132,7 +132,9 @@ class CellChanges:
     """Id of the later snapshot."""
     rows: list[dict[str, Any]]
     only_before: int
+    """Number of cells that have a result at the earlier snapshot, and none since that compares with it."""
     only_after: int
+    """Number of cells whose first result came since."""
 
 
 def compare_cells(
@@ -154,7 +156,7 @@ def compare_cells(
         for reader in (before, after)
     )
     again = {tuple(row[name] for name in _IDENTITY) for row in rows}
-    return CellChanges(before.snapshot_id, after.snapshot_id, rows, len((old & new) - again), len(new - old))
+    return CellChanges(before.snapshot_id, after.snapshot_id, rows, len(old - again), len(new - old - again))
 
 
 def _measured_changes(before: Reader, after: Reader, selection: Selection, least: float) -> list[dict[str, Any]]:

@@ -61,15 +61,16 @@ class SideBySide(BaseModel):
 
 
 class Changed(BaseModel):
-    """Cells that were measured in both snapshots."""
+    """Cells of two snapshots: those with a result before and another since in rows, the others counted."""
 
     before: str = Field(description="Id of the snapshot.")
     after: str = Field(description="Id of the later snapshot.")
     rows: Rows = Field(description="With a `verdict`: slower, faster, fails now, works now, undecided or same.")
     only_before: int = Field(
-        description="Number of selected cells of both snapshots that are in no row, such as those without new results."
+        description="Number of selected cells that have a result at the earlier snapshot, and none since that compares"
+        " with it."
     )
-    only_after: int = Field(description="Number of selected cells that only the later snapshot has.")
+    only_after: int = Field(description="Number of selected cells whose first result came since.")
 
 
 class OneTrend(BaseModel):

@@ -272,6 +272,23 @@ def test_what_changed_is_judged_by_the_noise_of_its_series(log: EventLog, settin
     assert compare_cells(after, after, Selection()).rows == []
 
 
+def test_every_cell_is_in_a_row_or_in_one_count(log: EventLog, settings: Settings) -> None:
+    run(log, 1, hardware="cpu")
+    run(log, 2, hardware="openvino", backend="openvino")
+    run(log, 3, hardware="cuda", status="failed", reason="no memory")
+    take_snapshot(log, "before")
+    run(log, 4, hardware="openvino", backend="openvino")
+    run(log, 5, hardware="cuda")
+    run(log, 6, hardware="jax", backend="jax")
+    refresh(settings)
+    before, after = Reader(tables_as_of(settings, "before")), Reader(settings)
+    found = compare_cells(before, after, Selection())
+    assert {row["hardware"]: row["verdict"] for row in found.rows} == {"openvino": "undecided", "cuda": "works now"}
+    assert (found.only_before, found.only_after) == (1, 1), "cpu was not measured again, jax is new"
+    back = compare_cells(after, before, Selection())
+    assert (back.rows, back.only_before, back.only_after) == ([], 4, 0)
+
+
 def _import_sizes(log: EventLog, latencies: dict[int, float]) -> None:
     """Import a result of each image size, in pixels, with its latency in ms."""
     claim: dict[str, Any] = {"provenance": "imported", "samples_ns": (), "fingerprint": None, "model_id": "vit-base"}
