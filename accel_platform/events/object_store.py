@@ -109,7 +109,7 @@ class ObjectStoreBlobs:
             except OSError as error:
                 raise LogUnavailable(
                     f"{key} of {self.location} cannot be kept in {self._cache}: {error.strerror}. "
-                    "Free some space there, or name another --home."
+                    "Free some space there, or use another home directory."
                 ) from error
         return path
 

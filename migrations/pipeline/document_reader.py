@@ -241,7 +241,7 @@ def _unknown(document: Document, builder: DocumentBuilder) -> Reading:
     if document.kind != "text":
         reason = f"no reader knows this shape: {describe(document)}"
         if (lacking := _lacking_columns(document)) is not None:
-            reason += f": {lacking}; say what yours mean with --map YOURS=OURS"
+            reason += f": {lacking}; `accel migrate --map YOURS=OURS` says what yours mean"
         return quarantine(document.content, "unknown_shape", reason, builder)
     if holds_figures(document):
         return quarantine(document.content, "unreadable", "plain text that holds figures", builder)

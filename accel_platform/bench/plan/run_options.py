@@ -49,7 +49,7 @@ def stale_cutoff(age: str | None, *, missing: bool, now: datetime | None = None)
     if age is None:
         return None
     if not missing:
-        raise InvalidInput("--older-than says what --missing takes for lacking: give both.")
+        raise InvalidInput("An age (older_than) says what missing takes for lacking: give both.")
     return (now or datetime.now(UTC)) - parse_age(age)
 
 

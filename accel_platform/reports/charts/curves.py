@@ -90,8 +90,8 @@ def curves(cells: Rows, figure: str, about: Sequence[str], *, all_of_them: bool 
         common=describe_shared(drawn, (*_LINE, *_PANEL[1:])),
         remarks=[
             describe_spreads([mark for each in marks for mark in each]) if figure != "memory" else "",
-            describe_omitted(len(chosen), len(chosen) + models, "panels", "--model"),
-            describe_omitted(len(most), len(places), "lines", "--hardware, --device or --precision"),
+            describe_omitted(len(chosen), len(chosen) + models, "panels", "model"),
+            describe_omitted(len(most), len(places), "lines", "hardware, device or precision"),
             *about,
         ],
     )

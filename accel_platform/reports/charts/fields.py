@@ -118,8 +118,8 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         common=describe_shared(drawn, (*where, *SHAPE)),
         remarks=[
             "One model and shape for each family, the one that most places ran; nothing is averaged. Empty: not run.",
-            describe_omitted(len(shown), len(best), "families", "--model"),
-            describe_omitted(len(selected), len(columns), "places", "--hardware or --device"),
+            describe_omitted(len(shown), len(best), "families", "model"),
+            describe_omitted(len(selected), len(columns), "places", "hardware or device"),
             *about,
         ],
     )
@@ -192,7 +192,7 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             "Roof: FLOPs at the peak rate, or bytes (weights once, activations written) at full bandwidth.",
             f"{len(without)} points have no roof: {without[0]['unavailable']}." if without else "",
             f"{len(rows) - len(known):,} cells cannot be placed: {reasons[0]}." if len(rows) > len(known) else "",
-            describe_omitted(len(chosen), len(places), "places", "--hardware, --device or --precision"),
+            describe_omitted(len(chosen), len(places), "places", "hardware, device or precision"),
             *about,
         ],
     )
@@ -264,8 +264,8 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     remarks = [
         f"{len(selected):,} cells, each held out of learning with what it is taken to lack; on the line the two agree.",
         f"At most {_POINTS:,} evenly chosen cells are drawn." if len(selected) > _POINTS else "",
-        describe_omitted(len(panels), len(every), "panels", "--mode"),
-        describe_omitted(len(names), len({row["device_name"] for row in rows}), "devices", "--device"),
+        describe_omitted(len(panels), len(every), "panels", "mode"),
+        describe_omitted(len(names), len({row["device_name"] for row in rows}), "devices", "device"),
         *about,
     ]
     subtitle_lines = subtitle(remarks)

@@ -244,9 +244,12 @@ def describe_spreads(marks: Rows) -> str:
     )
 
 
-def describe_omitted(shown: int, of: int, what: str, how: str) -> str:
-    """Describe the number of omitted items and how to see them; empty if none was omitted."""
-    return f"{shown} of {of:,} {what} shown; {how} shows others." if of > shown else ""
+def describe_omitted(shown: int, of: int, what: str, filters: str) -> str:
+    """Describe the number of omitted items and the filters that show others; empty if none was omitted.
+
+    Filters go by their words, because a chart is of commands, routes and pages alike.
+    """
+    return f"{shown} of {of:,} {what} shown; filter by {filters} for others." if of > shown else ""
 
 
 def error_bars(base: alt.Chart, *, horizontal: bool, low: Any) -> alt.Chart:

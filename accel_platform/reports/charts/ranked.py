@@ -53,7 +53,7 @@ def hardware(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         "Hardware compared",
         ("latency of a batch (ms)", "ms"),
         named=_WHERE,
-        remarks=[describe_omitted(len(chosen), of, "models", "--model"), *about],
+        remarks=[describe_omitted(len(chosen), of, "models", "model"), *about],
     )
 
 
@@ -73,7 +73,7 @@ def family(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         "Models of a family compared",
         ("latency of a batch (ms)", "ms"),
         named=("model_id", "verified"),
-        remarks=[describe_omitted(len(chosen), len(several), "panels", "--model FAMILY or --hardware"), *about],
+        remarks=[describe_omitted(len(chosen), len(several), "panels", "family or hardware"), *about],
     )
 
 
@@ -128,7 +128,7 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
         ),
         remarks=[
             "Bars: slowest over fastest result of either side." if any(m["low"] for m in marks) else "",
-            describe_omitted(len(chosen), of, "models", "--model"),
+            describe_omitted(len(chosen), of, "models", "model"),
             *about,
         ],
     )
@@ -224,7 +224,7 @@ def category(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         common=describe_shared(drawn, within),
         remarks=[
             "One mark per model and input length; models differ in size, so marks are not averaged.",
-            describe_omitted(len(chosen), len(panels), "panels", "--hardware or --batch-size"),
+            describe_omitted(len(chosen), len(panels), "panels", "hardware or batch size"),
             *about,
         ],
     )

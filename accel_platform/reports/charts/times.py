@@ -100,7 +100,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
                 len(chosen),
                 len(series),
                 "series of three results or more (the longest 40)",
-                "--model, --hardware or --batch-size",
+                "model, hardware or batch size",
             ),
             *about,
         ],
@@ -167,7 +167,7 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         common=describe_shared(drawn, ("hardware", "device_name", *SHAPE)),
         remarks=[
             "A line per process, newest first: samples as ticks (200 at most), middle half as bar, median as point.",
-            describe_omitted(len(chosen), rows[0]["cells"], "cells", "--model, --hardware or --batch-size"),
+            describe_omitted(len(chosen), rows[0]["cells"], "cells", "model, hardware or batch size"),
             *about,
         ],
     )

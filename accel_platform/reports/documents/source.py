@@ -71,8 +71,8 @@ class ReportSource:
         if chosen or not own or len(own) == len(cells):
             return cells, omitted
         published = sum(cell["results"] for cell in cells) - sum(cell["results"] for cell in own)
-        asked = "--provenance imported, --model or --hardware asks for them"
-        return own, [*omitted, f"{published:,} published results of knowledge packs stand aside: {asked}."]
+        remark = "published results of knowledge packs stand aside; filter by provenance, model or hardware for them."
+        return own, [*omitted, f"{published:,} {remark}"]
 
     @cached_property
     def named_cells(self) -> list[Row]:

@@ -79,7 +79,7 @@ def test_the_commit_is_the_one_that_who_asks_has(log: EventLog, monkeypatch: pyt
         ({"models": ["bertt"]}, "No model is called"),
         ({"effort": "heroic"}, "heroic"),
         ({"precisions": ["float7"]}, "float7"),
-        ({"older_than": "3d"}, "missing"),
+        ({"older_than": "3d"}, r"An age \(older_than\) says what missing"),
         ({"batch_size": 1}, "batch_size"),
     ],
 )

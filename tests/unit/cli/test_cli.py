@@ -10,14 +10,19 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from accel_platform.__main__ import main
+from accel_platform.cli import app
 from accel_platform.cli.output import print_json
 from predictor_world import MODELS, append, measured_grid, result, world
 
 Accel = Callable[..., tuple[int, str, str]]
+ROOT = Path(__file__).parents[3]
+PRODUCT = ("accel_platform", "assets", "docs", "migrations", "predictor")
 
 
 @pytest.fixture
@@ -305,3 +310,24 @@ def test_a_serving_with_workers_for_prompts_names_them_and_three_commands(
     code, out, err = accel(*question, "--max-first-token-ms", "1", "--percentile", "50", "--home", str(tmp_path))
     assert code == 1
     assert "warning: No deployment with workers for prompts serves it so" in err
+
+
+def test_commands_that_messages_and_pages_name_have_the_options_they_are_given() -> None:
+    command_line = typer.main.get_command(app)
+    wrong, named = [], 0
+    texts = (path for top in PRODUCT for path in (ROOT / top).rglob("*") if path.suffix in (".py", ".html", ".md"))
+    for path in texts:
+        for found in re.finditer(r"\baccel((?: +[^\s`\"'<>|;\\]+)+)", path.read_text()):
+            command: Any = command_line
+            words = found[1].split()
+            while words and words[0] in getattr(command, "commands", {}):
+                command = command.commands[words.pop(0)]
+            if hasattr(command, "commands"):
+                continue
+            known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+            options = {word.strip(".,:;()").partition("=")[0] for word in words if re.match("--[a-z]", word)}
+            named += 1
+            if options - known - {"--help"}:
+                wrong.append(f"{path.relative_to(ROOT)}: {found[0]}")
+    assert named > 500
+    assert wrong == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -298,6 +299,8 @@ def test_a_full_disk_is_known_by_what_libraries_say() -> None:
     with pytest.raises(OSError, match="space") as refused:
         Path("/dev/full").write_bytes(b"x")
     assert "the disk is full" in str(storage_unavailable(refused.value))
+    denied = storage_unavailable(PermissionError(errno.EACCES, "Permission denied", "x"))
+    assert "--" not in str(denied), "the service answers with the same sentence"
     assert storage_unavailable(FileNotFoundError(2, "No such file or directory", "x")) is None
     assert storage_unavailable(ValueError("a mistake")) is None
 

@@ -129,7 +129,7 @@ def test_a_table_that_lacks_a_column_is_told_which_and_how_to_name_it(tmp_path: 
     done = CliRunner().invoke(app, ["migrate", str(tmp_path / "mine.csv"), "--home", str(tmp_path / "h"), "--json"])
     [document] = json.loads(done.stdout)["documents"]
     assert document["outcome"] == "quarantined"
-    assert "no column is taken for a model; say what yours mean with --map YOURS=OURS" in document["reason"]
+    assert "no column is taken for a model; `accel migrate --map YOURS=OURS` says what yours mean" in document["reason"]
     (tmp_path / "other.csv").write_text("city,country\nOslo,Norway\n")
     done = CliRunner().invoke(app, ["migrate", str(tmp_path / "other.csv"), "--home", str(tmp_path / "h"), "--json"])
     assert "--map" not in json.loads(done.stdout)["documents"][0]["reason"], "it is no table of results"

@@ -179,6 +179,16 @@ def test_equal_rows_make_equal_charts_in_whichever_order_they_come(name: str) ->
     assert len(drawn) == 1
 
 
+def test_what_is_not_shown_is_asked_for_by_filters_not_by_options_of_a_command() -> None:
+    notes = [
+        line
+        for drawing in CHARTS.values()
+        for line in specification(drawing.draw(_competing(), []))["title"]["subtitle"]
+    ]
+    assert sum("filter by" in note for note in notes) > 5
+    assert [note for note in notes if "--" in note] == []
+
+
 def test_of_lines_that_compete_the_fastest_are_drawn() -> None:
     rows = [cell(device_id=f"cpu-{n}", device_name=f"CPU {n}", latency_ms=float(n)) for n in range(20, 0, -1)]
     lines = {row["line"] for row in marks(curves.curves(rows, "latency", [])) if "line" in row}
