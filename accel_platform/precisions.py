@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from accel_platform.errors import InvalidInput
 
@@ -40,8 +42,10 @@ PRECISIONS: dict[str, Precision] = {
 }
 MEASURABLE = ("float32", "tf32", "float16", "bfloat16", "int8", "int4")
 """The precisions that some runtime here supports."""
-_MIXED = ("amp", "mixed")
-"""Names of several precisions at once."""
+_WITHOUT_BITS = ("amp", "mixed", "awq", "gptq")
+"""Names of several precisions at once, and of schemes that state no bits."""
+_SCHEME_BITS = frozenset(("1", "2", "3", "4", "5", "6", "8", "16", "32", "64"))
+"""Bits of a number in the names of schemes, such as q4_k_m, w8a16 or nf4."""
 _NAMES = {alias: precision.name for precision in PRECISIONS.values() for alias in (precision.name, *precision.aliases)}
 
 
@@ -51,13 +55,19 @@ def canonical_precision(text: str) -> str:
     return _NAMES.get(word, word)
 
 
+@lru_cache(maxsize=1_024)
+def names_precision(name: str) -> bool:
+    """Return whether a canonical name is that of a precision, of several, or of a scheme that states its bits."""
+    return name in PRECISIONS or name in _WITHOUT_BITS or not _SCHEME_BITS.isdisjoint(re.findall(r"\d+", name))
+
+
 def require_precision(text: str) -> str:
     """Return the canonical name of a precision, or of a scheme that states its bits, such as w8a8 or q4_k_m.
 
     Raises InvalidInput for any other text, with the closest names.
     """
     name = canonical_precision(text)
-    if name not in (*PRECISIONS, *_MIXED) and not any(character.isdigit() for character in name):
+    if not names_precision(name):
         raise InvalidInput(unknown_precision(text, tuple(PRECISIONS)))
     return name
 

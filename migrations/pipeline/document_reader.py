@@ -12,6 +12,7 @@ from uuid import UUID
 from accel_platform.events import Event
 from accel_platform.events.codec import Row, to_row
 from accel_platform.events.types import DocumentImported, Payload, RecordQuarantined
+from accel_platform.precisions import names_precision
 from migrations.detect import describe, detect_format
 from migrations.formats import Format
 from migrations.normalize.plain_columns import read_columns
@@ -93,6 +94,7 @@ class DocumentBuilder:
     _embedded: int = 0
     _refused: Counter[str] = field(default_factory=Counter)
     _without: Counter[str] = field(default_factory=Counter)
+    _unknown_precisions: Counter[str] = field(default_factory=Counter)
     _notes: Counter[str] = field(default_factory=Counter)
     _recorded_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -111,6 +113,8 @@ class DocumentBuilder:
             self._store(result, record.occurred_at, record.host_id)
             self.failures += result.status != "ok"
             self.suspects += result.provenance != "imported"
+            if result.precision is not None and not names_precision(result.precision):
+                self._unknown_precisions[repr(result.precision)] += 1
         self.records += len(records)
         for part in parts if len(records) < len(parts) else ():
             if isinstance(part, RefusedCell):
@@ -207,6 +211,9 @@ class DocumentBuilder:
             parts.append(_summarize_reasons(self._without, "part without a result", "parts without a result"))
         if self._embedded:
             parts.append(f"{self._embedded} documents inside" if self._embedded > 1 else "1 document inside")
+        if self._unknown_precisions:
+            one, many = "result of a precision that nobody knows", "results of precisions that nobody knows"
+            parts.append(_summarize_reasons(self._unknown_precisions, one, many))
         if not parts and not self.records:
             parts.append("it holds no cell")
         noted = [f"{reason} ({times} of them)" if times > 1 else reason for reason, times in self._notes.items()]

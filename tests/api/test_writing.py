@@ -112,6 +112,7 @@ def test_a_claim_is_imported_and_says_where_it_comes_from(client: TestClient, lo
         ({"occurred_at": "2999-01-01T00:00:00Z"}, "1"),
         ({"latency_mean_ms": None}, "1"),
         ({"precision": "zz"}, "1"),
+        ({"precision": "fp7"}, "1"),
         ({"model_id": "a\0b"}, "body"),
         ({"environment": {"n": 10**400}}, "body"),
         ({"threads": 2**60}, "body"),

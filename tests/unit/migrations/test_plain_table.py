@@ -54,6 +54,18 @@ def test_what_is_not_read_is_kept_and_named(tmp_path: Path) -> None:
     )
 
 
+def test_a_precision_that_nobody_knows_is_kept_and_named(tmp_path: Path) -> None:
+    words = ("fp16", "amp", "W8A8", "q4_k_m", "nf4", "awq", "torch.bfloat16", "FP7", "fp7", "turbo")
+    rows = [f"bert-base,A100,{precision},{ms}" for ms, precision in enumerate(words, 1)]
+    report, results = imported(tmp_path, "\n".join(["model,gpu,precision,latency_ms", *rows]))
+    assert "3 results of precisions that nobody knows, 'fp7' (2 of them)" in report["reason"]
+    assert [(one.precision, one.original["precision"]) for one in results][-3:] == [
+        ("fp7", "FP7"), ("fp7", "fp7"), ("turbo", "turbo")
+    ]  # fmt: skip
+    report, _ = imported(tmp_path / "one", "model,gpu,precision,latency_ms\nbert-base,A100,turbo,1\n")
+    assert "1 result of a precision that nobody knows, 'turbo'" in report["reason"]
+
+
 def test_a_map_says_what_a_column_means_and_lifts_the_table_from_quarantine(tmp_path: Path) -> None:
     table = "net;card;t\nresnet50;RTX 4090;2.5\n"
     assert imported(tmp_path, table)[0]["outcome"] == "quarantined"
