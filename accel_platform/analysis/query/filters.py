@@ -39,7 +39,9 @@ class Selection(BaseModel):
     )
     device: Name = Field(default=None, max_length=200, description="A device by id or name.")
     mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
-    precision: Name = Field(default=None, max_length=200)
+    precision: Name = Field(
+        default=None, max_length=200, description="float32 (or fp32), float16, int8, say; a scheme such as w8a8."
+    )
     batch_size: int | None = Field(default=None, ge=1, le=2**31)
     sequence_length: int | None = Field(default=None, ge=1, le=2**31)
     provenance: Name = Field(
@@ -53,6 +55,11 @@ class Selection(BaseModel):
     @classmethod
     def _written(cls, value: object) -> object:
         return require_date(value)
+
+    @field_validator("precision")
+    @classmethod
+    def _canonical(cls, value: str | None) -> str | None:
+        return None if value is None else canonical_precision(value)
 
     def where(self, table: str = "r") -> tuple[str, dict[str, Any]]:
         """Return a SQL condition over columns of `results` under the alias `table`, and its named parameters."""
@@ -161,7 +168,7 @@ def _require_known_values(reader: Reader, selection: Selection) -> None:
     ):
         if value is not None and value not in values:
             raise InvalidInput(f"{value!r} is no {what}: choose {', '.join(values)}.")
-    if selection.precision is not None and canonical_precision(selection.precision) not in PRECISIONS:
+    if selection.precision is not None and selection.precision not in PRECISIONS:
         recorded = {row["precision"] for row in reader.rows("SELECT DISTINCT precision FROM results")} - {None}
         if selection.precision not in recorded:
             sql = "SELECT DISTINCT precision FROM results"

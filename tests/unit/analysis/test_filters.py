@@ -8,12 +8,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection, measure_command, require_known
 from accel_platform.cli.options import ManyValues, build_selection, with_filters
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
-from predictor_world import world
+from predictor_world import MODELS, measured_grid, world
 
 app = typer.Typer()
 
@@ -48,9 +49,16 @@ def test_what_is_no_time_is_told_by_its_option() -> None:
         build_selection({"since": "soon"})
 
 
+@pytest.mark.parametrize("name", ["float32", "fp32", "FP32", "torch.float32"])
+def test_a_precision_goes_by_any_of_its_names(reader: Reader, name: str) -> None:
+    cells = read_cells(reader, build_selection({"precision": name}))
+    assert cells
+    assert {cell["precision"] for cell in cells} == {"float32"}
+
+
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    settings: Settings = world(tmp_path_factory.mktemp("selecting"))
+    settings: Settings = world(tmp_path_factory.mktemp("selecting"), measured_grid(MODELS[:1]))
     return Reader(settings)
 
 
