@@ -134,7 +134,8 @@ def require_known(reader: Reader, selection: Selection) -> None:
     names = {name for row in models for name in row.values() if name}
     for model in selection.model:
         if canonical_model_id(model) == model and model not in names and not _in_catalogue(model):
-            raise NotFound(_unknown("model or family", model, names, "SELECT model_id, family FROM models"))
+            known = names | _catalogue_models()
+            raise NotFound(_unknown("model or family", model, known, "SELECT model_id, family FROM models"))
     if selection.hardware or selection.device:
         places = reader.rows("SELECT DISTINCT hardware, choice, device_id, device_name FROM results")
         from accel_platform.backends.registry import RUNTIMES, runtime_for
@@ -241,6 +242,12 @@ def _unknown(what: str, name: str, known: Iterable[str], sql: str) -> str:
     close = [by_case[one] for one in difflib.get_close_matches(name.casefold(), by_case, n=3)]
     hint = f" Did you mean {', '.join(close)}?" if close else ""
     return f'Nothing is known of a {what} {name!r}.{hint} All: `accel db query "{sql}"`.'
+
+
+def _catalogue_models() -> set[str]:
+    from accel_platform.workloads.model_catalog import known_models
+
+    return {spec.model_id for spec in known_models()}
 
 
 def _in_catalogue(name: str) -> bool:

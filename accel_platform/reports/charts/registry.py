@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 
 from accel_platform.analysis.query.cells import read_cells
-from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.analysis.regressions.trend import trend_rows
 from accel_platform.analysis.summaries.efficiency import efficiencies
 from accel_platform.analysis.summaries.roofline import Rooflines
@@ -150,7 +150,7 @@ def chart(
     drawable: Drawable | None = None,
     outside: Outside | None = None,
 ) -> alt.ConcatChart:
-    """Draw a chart of the selection. Raises NothingToDraw with the reason, NotFound for an unknown name.
+    """Draw a chart of the selection. Raises NothingToDraw with the reason, and what `require_known` raises.
 
     `drawable` is the result of `select_drawable`, if the cells were read already.
     """
@@ -158,6 +158,7 @@ def chart(
     if kind.read is None:
         rows = (outside or {})[name]()
         return kind.draw(rows, [f"Of the predictor in service{_filters(selection)}."])
+    require_known(reader, selection)
     fit, omitted = drawable or select_drawable(read_cells(reader, selection, evidence=False), selection)
     about = [*omitted, f"Snapshot {reader.snapshot_id[:12]}{_filters(selection)}."]
     return kind.draw(with_distinct_names(kind.read(reader, selection, fit), short=True), about)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.errors import NotFound
 from accel_platform.reports.documents import findings, sections
 from accel_platform.reports.documents.model import Finding, Findings, Picture, ReportDocument, Section
@@ -71,10 +71,12 @@ KINDS: dict[str, tuple[str, tuple[Finder, ...], tuple[Writer, ...]]] = {
 def report(kind: str, reader: Reader, selection: Selection, *, say: Say = lambda _: None) -> ReportDocument:
     """Return a report on the selection at the current snapshot: findings, then charts, then text and tables.
 
-    `say` receives progress. Raises NotFound for an unknown kind, WarehouseEmpty before the first snapshot.
+    `say` receives progress. Raises NotFound for an unknown kind, WarehouseEmpty before the first snapshot, and what
+    `require_known` raises.
     """
     if kind not in KINDS:
         raise NotFound(f"There is no report {kind!r}. Reports: {', '.join(KINDS)}.")
+    require_known(reader, selection)
     source = ReportSource(reader, selection, say)
     _, finders, writers = KINDS[kind]
     found = [finding for finder in finders for finding in finder(source)]

@@ -10,8 +10,7 @@ from markupsafe import escape
 
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
-from accel_platform.errors import InvalidInput
-from accel_platform.reports.charts.parts import NothingToDraw
+from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.reports.charts.registry import Drawable, select_drawable
 from accel_platform.reports.charts.render import render
 from predictor.service.background.charts import chart_version, draw_chart
@@ -52,7 +51,7 @@ def router(site: DashboardSite) -> APIRouter:
                 # Charts without a filter share one read of all cells.
                 drawable = None if selection != Selection() else site.cached("drawable", lambda: _drawable(site))
                 drawing = draw_chart(name, site.reader, site.settings, selection, drawable=drawable)
-            except (NothingToDraw, InvalidInput) as error:
+            except (NotFound, InvalidInput) as error:
                 return Response(_message_svg(str(error)), headers=headers | {"Content-Type": _MEDIA["svg"]})
             return Response(render(drawing, kind, query.theme), headers=headers)
 

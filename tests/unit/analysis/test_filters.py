@@ -66,6 +66,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     ("asked_for", "words"),
     [
         ({"model": ("bert-bas",)}, "Did you mean bert-base"),
+        ({"model": ("hubert-bse",)}, "Did you mean hubert-base"),
         ({"hardware": ("openvno",)}, "Did you mean openvino"),
         ({"device": "Test CPU 9-core"}, "Did you mean Test CPU 8-core"),
     ],

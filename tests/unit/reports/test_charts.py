@@ -487,6 +487,13 @@ def test_held_out_cells_stand_in_one_panel_per_mode_and_lack() -> None:
         fields.predicted([], [])
 
 
+@pytest.mark.parametrize("name", ["hardware", "efficiency"])
+def test_a_misspelt_filter_is_told_and_not_taken_for_lack_of_results(reader: Reader, name: str) -> None:
+    with pytest.raises(NotFound, match="Did you mean bert-base") as refused:
+        chart(name, reader, Selection(model=("bert-bse",)))
+    assert not isinstance(refused.value, NothingToDraw)
+
+
 def test_the_registry_knows_every_chart_and_no_other(reader: Reader) -> None:
     with pytest.raises(NotFound, match="roofline"):
         chart("pie", reader, Selection())

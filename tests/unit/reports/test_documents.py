@@ -135,6 +135,14 @@ def test_findings_come_first_then_charts_then_tables(everything: ReportDocument)
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_misspelt_filter_is_refused_before_anything_is_drawn(reader: Reader, kind: str) -> None:
+    said: list[str] = []
+    with pytest.raises(NotFound, match="Did you mean openvino"):
+        report(kind, reader, Selection(hardware=("openvin",)), say=said.append)
+    assert said == []
+
+
 def _sentences(settings: Settings, kind: str, **filters: Any) -> str:
     [part] = report(kind, Reader(settings), Selection(**filters)).sections[0].parts
     assert isinstance(part, Findings)
