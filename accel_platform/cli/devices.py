@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import FileFormat, Json, Output
+from accel_platform.cli.options import PEOPLE, FileFormat, Json, Output
 from accel_platform.cli.output import choose_format, exit_if_nothing, note, write_answer
 
 if TYPE_CHECKING:
@@ -57,17 +57,17 @@ def devices(
         for spec in catalog()
         if (kind is None or spec.kind == kind) and (name is None or spec is exact or _is_part(name, spec))
     ]
-    asked = " ".join(filter(None, (name, kind)))
+    asked, kind_of_answer = " ".join(filter(None, (name, kind))), choose_format(as_json, format_, output)
     write_answer(
         found,
-        choose_format(as_json, format_, output),
+        kind_of_answer,
         output,
         title="Devices",
         short=_short,
         document={"devices": found},
         empty=f"The spec sheet has no device like {asked}. Describe yours in a file: `accel predict --hardware-spec`.",
     )
-    if found and output is None:
+    if found and kind_of_answer in PEOPLE:
         note("--json has other rates, all names, and the sources")
     exit_if_nothing(found)
 

@@ -39,6 +39,8 @@ def test_a_part_of_a_name_chooses(words: tuple[str, ...], name: str) -> None:
 def test_lines_fit_and_nothing_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     assert max(map(len, _run().stdout.splitlines())) <= 100
+    assert "--json has other rates" in _run("h100").stderr
+    assert _run("h100", "--json").stderr == _run("h100", "--format", "csv").stderr == ""
     nothing = _run("no such device")
     assert nothing.exit_code == 1
     assert "--hardware-spec" in nothing.stdout
