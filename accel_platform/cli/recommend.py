@@ -222,6 +222,10 @@ def predict(
     from accel_platform.errors import InvalidInput
     from predictor.schemas.requests import PredictQuery
 
+    if chart is not None:
+        from accel_platform.reports.charts.render import kind_of
+
+        kind_of(chart)
     format_ = TableKind.json if json_ else format_
     given = _inline_costs(parameters, flops, activation_bytes, layer_output_bytes, family, modality)
     devices = _hardware(hardware, hardware_spec)

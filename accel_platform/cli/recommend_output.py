@@ -158,26 +158,19 @@ def predict_matrix(
 
     Raises NotFound for an unknown model, and InvalidInput for other names and sizes that cannot be.
     """
-    from pydantic import ValidationError
-
-    from accel_platform.errors import InvalidInput
     from predictor.advisor import batch_tables
     from predictor.advisor.resolved_query import require_known_names
-    from predictor.schemas.requests import BatchQuery
+    from predictor.schemas.requests import BatchQuery, validate_query
 
     evidence = advisor.state().evidence
-    try:
-        queries = batch_tables.batch_queries(
-            batch_tables.measured_models(evidence) if models is None else models,
-            hardware or batch_tables.known_hardware(evidence),
-            batch_sizes,
-            precisions,
-            **same,
-        )
-        query = BatchQuery(queries=queries)
-    except ValidationError as error:
-        wrong = "; ".join(f"{e['loc'][0]}: {e['msg']}" for e in error.errors())
-        raise InvalidInput(wrong) from error
+    queries = batch_tables.batch_queries(
+        batch_tables.measured_models(evidence) if models is None else models,
+        hardware or batch_tables.known_hardware(evidence),
+        batch_sizes,
+        precisions,
+        **same,
+    )
+    query = validate_query(BatchQuery, {"queries": queries})
     require_known_names(evidence, queries)
     return batch_tables.answer_rows(queries, advisor.predict_many(query))
 

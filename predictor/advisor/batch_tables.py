@@ -11,7 +11,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.table_io.values import guard_row
 from accel_platform.workloads.model_catalog import find_model
 from predictor.data.evidence import Evidence
-from predictor.schemas.requests import MAX_CELLS, PredictQuery
+from predictor.schemas.requests import MAX_CELLS, PredictQuery, validate_query
 from predictor.schemas.responses import BatchAnswer, Interval, Unanswered
 
 COLUMNS = (
@@ -44,13 +44,22 @@ def batch_queries(
     """Return a query for every model on every hardware at every batch size in every precision.
 
     All have the `shared` fields, but models with inputs of one size get no sequence length. Raises InvalidInput for
-    more than MAX_CELLS cells.
+    more than MAX_CELLS cells, and for a field that cannot be.
     """
     cells = len(models) * len(hardware) * len(batch_sizes) * len(precisions)
     if cells > MAX_CELLS:
         raise InvalidInput(f"{cells:,} cells are more than the {MAX_CELLS:,} that are answered at once: name fewer.")
     return [
-        PredictQuery(model=model, hardware=name, batch_size=size, precision=precision, **_shared_fields(model, shared))
+        validate_query(
+            PredictQuery,
+            {
+                "model": model,
+                "hardware": name,
+                "batch_size": size,
+                "precision": precision,
+                **_shared_fields(model, shared),
+            },
+        )
         for model in models
         for name in hardware
         for size in batch_sizes

@@ -241,7 +241,9 @@ def validate_query(kind: type[QueryType], fields: dict[str, Any], *, name: Calla
         problems = []
         for problem in error.errors():
             path = ".".join(str(part) for part in problem["loc"] if not str(part).startswith("<"))
-            problems.append(f"{name(path)}: {problem['msg'].removeprefix('Value error, ')}")
+            message = problem["msg"].removeprefix("Value error, ")
+            # A problem of several fields together has no path, and names them itself.
+            problems.append(f"{name(path)}: {message}" if path else message)
         raise InvalidInput("; ".join(problems)) from error
 
 

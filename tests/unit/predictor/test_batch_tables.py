@@ -91,6 +91,8 @@ def test_options_that_contradict_each_other_are_refused(home: str, tmp_path: Pat
         (("--batch-sizes", "1,2", "--batch-size", "4"), "--batch-size with one"),
         (("--batch-sizes", ","), "whole numbers"),
         (("--generate-matrix", "--models", "vit-base"), "leave out the others"),
+        (("--output-tokens", "5"), "^output_tokens belong to mode generation"),
+        (("--output-tokens", "5", "--batch-sizes", "1,2"), "^output_tokens belong to mode generation"),
         (("--precisions", "float32", "--precision", "float16"), "--precision with one"),
         (("--precisions", ","), "--precision with one"),
         (("--precisions", "float32,float16", "--chart", str(tmp_path / "x.png")), "one precision"),
@@ -160,7 +162,7 @@ def test_curves_and_comparisons_are_drawn(home: str, tmp_path: Path, name: str) 
 
 def test_a_chart_of_another_kind_or_of_nothing_is_refused(home: str, tmp_path: Path) -> None:
     for words, says in (
-        (("--hardware", "cpu", "--chart", str(tmp_path / "x.bmp")), ".json, .svg, .png, .html"),
+        (("--hardware", "nothing-of-this", "--chart", str(tmp_path / "x.bmp")), ".json, .svg, .png, .html"),
         (("--hardware", "rocm", "--chart", str(tmp_path / "x.png")), "nothing to draw"),
         (("--hardware", "cpu", "--format", "html"), "--generate-matrix"),
         ((), "--hardware"),
