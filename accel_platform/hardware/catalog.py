@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import takewhile
+from typing import Any
 
 NOISE = re.compile(r"nvidia|geforce|tesla|amd|instinct|radeon|intel|qualcomm|google|\(tm\)|\(r\)|[^a-z0-9]")
 """What tells no devices apart in a name. Not Apple's: a Tesla M4 is none of its."""
+
+_SHARED_BY_DIES = (
+    "peak_fp32_tflops", "peak_fp32_matrix_tflops", "peak_tf32_tensor_tflops", "peak_fp16_tensor_tflops",
+    "peak_fp8_tensor_tflops", "peak_fp4_tensor_tflops", "peak_int8_tensor_tops", "bandwidth_gb_s", "memory_gib",
+    "cache_mib", "tdp_w", "usd_per_hour",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,17 @@ class DeviceSpec:
     """What its code is compiled for: `sm_90` of NVIDIA, `gfx942` of AMD; None of others."""
     link_gb_s: float | None = None
     """Rate to other devices of the same host, both directions together: NVLink, Infinity Fabric, or else PCIe."""
+    dies: int = 1
+    """Devices as which software sees the card; the other figures are of the whole card."""
+
+    def one_die(self) -> DeviceSpec:
+        """Return the part of the card that software sees as one device, and a process without parallelism uses."""
+        if self.dies == 1:
+            return self
+        whole: dict[str, Any] = {name: getattr(self, name) for name in _SHARED_BY_DIES}
+        share: dict[str, Any] = {name: None if figure is None else figure / self.dies for name, figure in whole.items()}
+        units = None if self.compute_units is None else self.compute_units // self.dies
+        return replace(self, **share, compute_units=units, dies=1)
 
 
 @cache
@@ -166,6 +184,7 @@ def _spec(row: dict[str, str]) -> DeviceSpec:
         usd_date=row["usd_date"] or None,
         architecture=row["architecture"] or None,
         link_gb_s=_number(row["link_gb_s"]),
+        dies=int(row["dies"] or 1),
     )
 
 

@@ -203,7 +203,9 @@ def _check_precision(
 
 def exceeds_memory(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
     """Abstain where the weights, with their gradients for training, and what one operator holds exceed the memory."""
-    weights_mib, spec = query.weights_mib, candidate.spec
+    weights_mib = query.weights_mib
+    # Engines that generate split a model over the dies of a card.
+    spec = candidate.spec if query.mode == "generation" else candidate.spec.one_die()
     if weights_mib is None or spec.memory_gib is None:
         return None
     training = query.mode == "training"
@@ -217,7 +219,7 @@ def exceeds_memory(query: ResolvedQuery, candidate: Candidate) -> Abstention | N
     return Abstention(
         "does_not_fit",
         f"does not fit in memory: its {what} alone take {rounded(needed_gib)} GiB in {query.precision}{batch}, "
-        f"{candidate.target.device} has {rounded(spec.memory_gib)} GiB",
+        f"{'a die of ' if spec != candidate.spec else ''}{candidate.target.device} has {rounded(spec.memory_gib)} GiB",
     )
 
 

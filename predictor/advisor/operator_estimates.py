@@ -62,6 +62,10 @@ def operator_estimate(
             f"{target.label}: no whole model was measured there in {query.precision}; kernels of other GPUs and its "
             "spec sheet stand for it."
         )
+    if candidate.spec.dies > 1:
+        cautions.append(
+            f"{target.label}: one of its {candidate.spec.dies} dies, each of which PyTorch sees as a device."
+        )
     if target.backend == UNSTATED:
         cautions.append(f"{target.label}: its files state no runtime, PyTorch is taken for it.")
     if prediction.host_bound:

@@ -70,7 +70,8 @@ def convolution_flops(rates: DeviceRates | RateColumns, bits: int) -> npt.NDArra
 
 
 def device_rates(spec: DeviceSpec) -> DeviceRates | str:
-    """Return the rates of a GPU, or the reason why its operators cannot be priced."""
+    """Return the rates of a GPU, of one die of a card with several, or the reason why operators cannot be priced."""
+    spec = spec.one_die()
     if spec.kind != "gpu":
         return f"operators are priced on GPUs only, and {spec.name} is a {spec.kind}"
     single = peak_ops_per_s(spec, "float32")

@@ -116,6 +116,7 @@ class Spec(BaseModel):
     peak_fp4_tensor_tflops: float | None = Field(
         description="FP4 matrix rate in TFLOPS; null where unknown, or it has none."
     )
+    dies: int = Field(description="Devices as which software sees the card; all other figures are of the whole card.")
     compute_units: int | None = Field(
         description="Number of streaming multiprocessors, compute units or Xe cores; null where unknown."
     )

@@ -65,7 +65,7 @@ def test_rooflines_samples_and_operators_take_the_same_peak(precision: str) -> N
         assert sample.peak_flops == pytest.approx(float("nan") if expected is None else 2 * expected, nan_ok=True)
         rates = device_rates(replace(spec, tdp_w=None))
         if isinstance(rates, DeviceRates) and precision in ("float32", "float16"):
-            assert rates.flops[int(precision.removeprefix("float"))] == pytest.approx(expected)
+            assert rates.flops[int(precision.removeprefix("float"))] == pytest.approx((expected or 0) / spec.dies)
 
 
 def test_a_sample_that_states_no_precision_computes_in_float32_and_a_generation_in_16_bits() -> None:
@@ -77,3 +77,15 @@ def test_a_sample_that_states_no_precision_computes_in_float32_and_a_generation_
     assert isinstance(inference, Sample)
     assert isinstance(generation, Sample)
     assert (inference.peak_flops, generation.peak_flops) == (pytest.approx(19.5e12), pytest.approx(312e12))
+
+
+def test_a_card_of_two_dies_is_two_devices_to_a_process() -> None:
+    card, one = _spec("MI250"), _spec("MI210")
+    die = card.one_die()
+    assert (die.memory_gib, die.compute_units, die.dies) == (one.memory_gib, one.compute_units, 1)
+    rates = [device_rates(replace(spec, tdp_w=None)) for spec in (card, one)]
+    assert all(isinstance(each, DeviceRates) for each in rates)
+    of_card, of_one = (each for each in rates if isinstance(each, DeviceRates))
+    assert of_card.flops[16] == pytest.approx(of_one.flops[16], rel=0.01)
+    assert of_card.bandwidth == pytest.approx(of_one.bandwidth, rel=0.01)
+    assert one.one_die() == one
