@@ -7,7 +7,6 @@ import random
 from dataclasses import replace
 
 from accel_platform.hardware.catalog import find_spec
-from predictor.data.features import family_from_name
 from predictor.data.samples import Sample, WorkloadCost
 from predictor.models.analytical import AdditiveRoofline
 
@@ -19,7 +18,7 @@ GPUS = ("RTX 3090", "RTX 4090")
 def synthetic_sample(
     model: str, device: str, *, gmacs: float, macts: float, batch: int = 64, slower: float = 1.0
 ) -> Sample:
-    """Return a sample whose latency is the analytical model's times `slower`."""
+    """Return a sample of `family_number` whose latency is the analytical model's times `slower`."""
     spec = find_spec(device)
     assert spec is not None
     assert spec.bandwidth_gb_s is not None
@@ -31,7 +30,7 @@ def synthetic_sample(
     )
     sample = Sample(
         model=model,
-        family=family_from_name(model),
+        family=model.partition("_")[0],
         mode="inference",
         batch_size=batch,
         size=224.0,

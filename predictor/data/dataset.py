@@ -21,7 +21,6 @@ from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.data.evidence import LATENCY, KnownDevice, Target, observed_devices
-from predictor.data.features import family_from_name
 from predictor.data.model_resolution import find_spec_by_id
 from predictor.data.roofline import waits_for_host
 from predictor.data.samples import (
@@ -141,9 +140,10 @@ def _sample_from_row(
     pixels = finite_float(original.get("image_size"))
     cost = None if row["mode"] == "generation" else stated_costs.get((name, pixels))
     decoder = find_published_decoder(name) if row["mode"] == "generation" else None
-    family = family_from_name(name) if cost else name
+    # Each published decoder is a family of its own, because they are few.
+    family = name if decoder else row["model_family"]
     if cost is None and decoder is None:
-        name, family = row["model_id"], row["model_family"]
+        name = row["model_id"]
         try:
             cost, decoder = _lookup_cost(row, models)
         except InvalidInput:

@@ -1,4 +1,4 @@
-"""Architecture features and families from model names: kinds of block (`blocks.toml`) and recurring stems.
+"""Architecture features from model names: kinds of block (`blocks.toml`) and recurring stems.
 
 Add a kind of block in `blocks.toml`.
 """
@@ -42,17 +42,6 @@ def architecture_table(names: Sequence[str]) -> npt.NDArray[np.float64]:
     """Return the architecture features of each name, a row per name; many rows share few names."""
     rows = {name: row for row, name in enumerate(dict.fromkeys(names))}
     return np.array([architecture_features(name) for name in rows])[[rows[name] for name in names]]
-
-
-@lru_cache(maxsize=_CACHE_SIZE)
-def family_from_name(name: str) -> str:
-    """Return the letters that a name begins with, without the publisher: `resnet` for `tv_resnet50.in1k`.
-
-    Sizes of a model are one family, and versions of a design (`swin`, `swinv2`) one family or two.
-    """
-    plain = _normalize_name(name)
-    letters = re.match(r"[a-z]+", plain)
-    return letters.group() if letters else plain
 
 
 @cache

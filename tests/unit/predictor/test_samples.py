@@ -258,6 +258,15 @@ def test_only_usable_figures_are_learned_from(tmp_path: Path) -> None:
     }
 
 
+def test_a_model_whose_file_states_its_cost_keeps_the_family_of_its_results(tmp_path: Path) -> None:
+    """Queries name the same families, so `swinv2` is no unseen family beside `swin`."""
+    swin = Model("swinv2-tiny", "swin", "vision", 28_000_000, 4.5)
+    stated = {"model": "swinv2_tiny", "parameters_millions": 28, "gmacs": 6, "macts": 28, "image_size": 224}
+    published = result(swin, "cpu", 1, provenance="imported", sequence_length=None, original=stated)
+    [sample] = load_training_set(Reader(world(tmp_path, [published]))).measured
+    assert (sample.model, sample.family) == ("swinv2_tiny", "swin")
+
+
 def test_passes_that_waited_for_their_host_teach_nothing_of_the_gpu(tmp_path: Path) -> None:
     """bert-base has some 300 operators for all that is known here, which a host issues in 8 ms, a slow one in 20."""
     bert = MODELS[0]
