@@ -55,8 +55,9 @@ def table_sql(table: str, *, device_names: bool = True, matrix_cells: str | None
     `matrix_cells` is the FROM clause of the stored cells that the matrix is made of; None computes them.
     """
     text = (resources.files(__package__) / "sql" / f"{table}.sql").read_text()
-    if "$result_fields" in text:
-        text = text.replace("$result_fields", table_sql("result_fields"))
+    for part in ("result_fields", "device_observations"):
+        if f"${part}" in text:
+            text = text.replace(f"${part}", table_sql(part))
     text = text.replace("$output_columns", ", ".join(layers.OUTPUT)).replace("$same_output", layers.SAME_OUTPUT)
     if "$matrix_cells" in text:
         text = text.replace("$matrix_cells", matrix_cells or table_sql("matrix_cells"))

@@ -15,6 +15,7 @@ from accel_platform.backends.probes import processor_id
 from accel_platform.hardware.catalog import catalogued_name
 from accel_platform.hardware.host import host_id
 from accel_platform.knowledge.cards import SOURCE_PREFIX
+from accel_platform.warehouse.build_layer import table_sql
 from accel_platform.warehouse.reader import Reader
 from predictor.schemas.responses import INTERVAL_LEVEL, Compatibility, Interval, Where
 
@@ -318,18 +319,12 @@ FROM {observations}
 WHERE choice IS NULL OR available
 ORDER BY observed_at
 """
-_OBSERVATIONS = """(
-    SELECT host_id, recorded_at AS observed_at, unnest(json_transform(payload, '{
-        "hardware": "VARCHAR", "choice": "VARCHAR", "backend": "VARCHAR", "available": "BOOLEAN", "reason": "VARCHAR",
-        "device_id": "VARCHAR", "name": "VARCHAR", "memory_mib": "DOUBLE", "cores": "INTEGER",
-        "clock_max_mhz": "DOUBLE", "vector_bits": "INTEGER", "emulated": "BOOLEAN"}'))
-    FROM other_events WHERE type = 'DeviceObserved'
-)"""
 
 
 def observed_devices(reader: Reader, *, gone: bool = False) -> list[KnownDevice]:
     """Return every device as its host last saw it, the newest last; with `gone` all that any host ever saw."""
-    return [_device(row) for row in reader.rows(_DEVICES.format(observations=_OBSERVATIONS if gone else "devices"))]
+    observations = f"({table_sql('device_observations')})" if gone else "devices"
+    return [_device(row) for row in reader.rows(_DEVICES.format(observations=observations))]
 
 
 def _cell_summaries(reader: Reader) -> Iterator[CellSummary]:

@@ -148,6 +148,7 @@ class Device(BaseModel):
 
     host_id: str | None
     observed_at: datetime
+    event_id: UUID
     hardware: str
     choice: str | None
     backend: str
