@@ -67,7 +67,7 @@ _payloads = st.one_of(
     st.builds(HostObserved, hostname=st.sampled_from("ab"), os=st.just("x"), cpu_model=st.just("c"),
               cpu_cores_logical=st.integers(1, 8), memory_mib=st.just(1.0)),
     st.builds(DeviceObserved, hardware=st.just("cpu"), backend=st.just("pytorch"), available=st.booleans(),
-              device_id=st.sampled_from(["d1", "d2", None])),
+              device_id=st.sampled_from(["d1", "d2", None]), name=st.sampled_from(["h100_sxm", 'é "1"', None])),
     st.builds(ModelDescribed, model_id=st.just("bert-base"), architecture=st.just("bert"), family=st.just("bert"),
               modality=st.just("text"), parameters=st.integers(1, 9)),
     st.builds(RunStarted, kind=st.sampled_from(["bench", "import"]), labels=st.sampled_from([{}, {"commit": "c"}])),

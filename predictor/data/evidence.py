@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from accel_platform.backends.probes import processor_id
-from accel_platform.hardware.catalog import catalogued_name
 from accel_platform.hardware.host import host_id
 from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.build_layer import table_sql
@@ -380,8 +379,7 @@ def _compatibility(
 
 
 def _target(row: dict[str, Any]) -> Target:
-    name = row["device_name"] or row["device"]
-    return Target(row["hardware"], row["backend"], row["device"], name and catalogued_name(name))
+    return Target(row["hardware"], row["backend"], row["device"], row["device_name"] or row["device"])
 
 
 def _cell(row: dict[str, Any]) -> CellKey:

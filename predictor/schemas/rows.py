@@ -156,6 +156,7 @@ class Device(BaseModel):
     reason: str | None
     device_id: str | None
     name: str | None
+    source_name: str | None
     vendor: str | None
     driver: str | None
     runtime_versions: Texts | None

@@ -18,7 +18,7 @@ from accel_platform.analysis.query.filters import (
 )
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import NotFound
-from accel_platform.hardware.catalog import catalog, catalogued_name
+from accel_platform.hardware.catalog import catalog
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import DevicesQuery
@@ -43,7 +43,6 @@ SELECT hardware, count(*) AS results, count(DISTINCT model_id) AS models, count(
 FROM results WHERE $name IS NULL OR hardware = $name GROUP BY hardware
 """
 _SEEN = f"SELECT {', '.join(Device.model_fields)} FROM devices WHERE $name IS NULL OR hardware = $name ORDER BY ALL"
-_CALLED = "SELECT DISTINCT name FROM devices WHERE name IS NOT NULL"
 _MEASURED = """
 SELECT device_id, min(device_name) AS device_name, count(*) AS results, count(DISTINCT model_id) AS models
 FROM results WHERE hardware = $name GROUP BY device_id ORDER BY results DESC, device_id
@@ -185,7 +184,7 @@ def router(advisor: Advisor) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             condition, values = equality_condition(host_id=query.host_id, available=query.available)
             if query.hardware:
-                named, names = _hardware_condition(tables, query.hardware)
+                named, names = _hardware_condition(query.hardware)
                 condition, values = f"{condition} AND {named}", values | names
             rows, more = _DEVICES.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             require_recorded_if_empty(rows, tables, "devices", {"host_id": query.host_id})
@@ -208,23 +207,18 @@ def router(advisor: Advisor) -> APIRouter:
     return routes
 
 
-def _hardware_condition(tables: Reader, hardware: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return a condition on `devices` (as `r`) by name, choice or device, as results are filtered, and its values.
-
-    Devices go by the name that their driver tells, results by that of the spec sheet.
-    """
-    wanted = set(Selection(hardware=tuple(hardware)).hardware_devices.values())
-    called = [row["name"] for row in tables.rows(_CALLED)] if wanted else []
-    names = [name for name in called if catalogued_name(name) in wanted]
+def _hardware_condition(hardware: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return a condition on `devices` (as `r`) by name, choice or device, as results are filtered, and its values."""
+    devices = list(Selection(hardware=tuple(hardware)).hardware_devices.values())
     named = ("r.hardware", "r.hardware || ':' || r.choice")
-    tests = [*(f"list_contains($hardware, {one})" for one in named), "list_contains($names, r.name)"]
-    return f"({' OR '.join(tests)})", {"hardware": list(hardware), "names": names}
+    tests = [*(f"list_contains($hardware, {one})" for one in named), "list_contains($devices, r.name)"]
+    return f"({' OR '.join(tests)})", {"hardware": list(hardware), "devices": devices}
 
 
 def _require_known_hardware(tables: Reader, hardware: Sequence[str]) -> None:
     """Check each name that no device answers to, as `require_known` does."""
     for name in hardware:
-        condition, values = _hardware_condition(tables, (name,))
+        condition, values = _hardware_condition((name,))
         if not tables.rows(f"SELECT 1 FROM devices AS r WHERE {condition} LIMIT 1", values):
             require_known(tables, Selection(hardware=(name,)))
 

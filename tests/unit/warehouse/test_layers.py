@@ -23,6 +23,7 @@ from accel_platform.bench.measure.contention import Contention, disturbance_by_o
 from accel_platform.cli.matrix import _cell_text
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, WarehouseEmpty
 from accel_platform.events import Event, EventLog
+from accel_platform.events.types import DeviceObserved
 from accel_platform.settings import Settings
 from accel_platform.warehouse import build_layer, layers, publish, rules
 from accel_platform.warehouse.layers import TABLES, Layer, Projection, WarehouseDamaged, current, require_current
@@ -581,6 +582,22 @@ def test_one_device_of_several_sources_has_one_name_and_a_count(settings: Settin
     assert [cells["cuda"]["device"] for cells in matrix["models"].values()] == [H100]
     found = Reader(settings).rows("SELECT device_name, device_count, results_ok FROM compat_matrix")
     assert {(H100, 1, 2), (f"4 x {H100}", 4, 1)} <= {tuple(row.values()) for row in found}
+
+
+def test_a_detected_device_has_the_name_that_its_results_have(settings: Settings, log: EventLog) -> None:
+    driver, board = "NVIDIA H100 80GB HBM3", "somebody's board"
+    for host, name in (("lab-8", driver), ("lab-9", board)):
+        seen = DeviceObserved(hardware="cuda", backend="pytorch", available=True, name=name, device_id=f"cuda-{name}")
+        log.append([event(seen, host_id=host)])
+    missing = DeviceObserved(hardware="rocm", backend="pytorch", available=False, reason="no driver")
+    log.append([event(missing, host_id="lab-9")])
+    log.append([event(result(device_name=driver, device_id=f"cuda-{driver}"), host_id="lab-8")])
+    _stage_and_publish(settings)
+    reader = Reader(settings)
+    rows = reader.rows("SELECT source_name, name FROM devices")
+    assert {tuple(row.values()) for row in rows} == {(driver, H100), (board, board), (None, None)}
+    joined = "SELECT r.device_name FROM results AS r JOIN devices AS d ON d.name = r.device_name"
+    assert reader.rows(joined) == [{"device_name": H100}]
 
 
 def test_one_device_of_two_hosts_that_files_describe_is_one_and_a_host_of_the_log_keeps_its_own(
