@@ -69,20 +69,38 @@ def unsupported_reason(cell: Cell) -> FailureReason | None:
 
 
 def memory_shortage(cell: Cell, memory_mib: float | None) -> str | None:
-    """Return why the cell cannot fit into a device's memory; None where its weights alone, with their gradients for
-    training, do, or where the memory is not known."""
-    from accel_platform.workloads.cost import parameters_of
+    """Return why the cell cannot fit into a device's memory; None where what it surely holds fits, or where the memory
+    is not known.
 
+    Activations are not counted, because tracing them takes seconds for each model and length.
+    """
     if memory_mib is None:
         return None
-    precision = PRECISIONS[cell.precision]
-    training = cell.mode == "training"
-    needed_mib = parameters_of(cell.model) * precision.weight_bytes * (2 if training else 1) / 2**20
-    if needed_mib <= memory_mib:
+    held_gib = {what: size / 2**30 for what, size in _held_bytes(cell).items()}
+    if sum(held_gib.values()) <= memory_mib / 1024:
         return None
-    what = "weights and gradients" if training else "weights"
-    needed, there = rounded(needed_mib / 1024), rounded(memory_mib / 1024)
-    return f"its {what} alone take {needed} GiB in {precision.name}, there are {there}"
+    parts = " and ".join(f"{rounded(gib)} GiB of {what}" for what, gib in held_gib.items())
+    precision = PRECISIONS[cell.precision].name
+    return f"in {precision} it holds {parts}, besides activations; there are {rounded(memory_mib / 1024)} GiB"
+
+
+def _held_bytes(cell: Cell) -> dict[str, float]:
+    """Return the bytes of what the cell holds at once on every runtime, by its name."""
+    from accel_platform.workloads.cost import parameters_of, sizes_of_parameters, text_tower
+    from accel_platform.workloads.kv_cache import decoder_of
+
+    model, precision = cell.model, PRECISIONS[cell.precision]
+    held = {"weights": parameters_of(model) * precision.weight_bytes}
+    if cell.mode == "training":
+        # A text teaches nothing to towers for images and sound.
+        tower = text_tower(model) if model.modality == "text" else ""
+        trained = sum(size for name, size in sizes_of_parameters(model).items() if name.startswith(tower))
+        held["gradients and moments of AdamW"] = 3 * trained * precision.weight_bytes
+    if cell.mode == "generation" and cell.sequence_length and (decoder := decoder_of(model)) is not None:
+        # Quantizing runtimes may keep them as narrow as the weights.
+        width = min(precision.weight_bytes, precision.activation_bytes)
+        held["keys and values"] = decoder.held(cell.sequence_length) * cell.batch_size * width
+    return held
 
 
 def _unsupported_mode_reason(cell: Cell) -> str | None:

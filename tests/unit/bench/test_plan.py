@@ -160,10 +160,26 @@ def test_what_cannot_fit_is_told_before_anything_runs() -> None:
     assert memory_shortage(cell, None) is None, "memory is not known"
     assert memory_shortage(cell, 2 * needed_mib) is None
     told = memory_shortage(cell, 0.9 * needed_mib)
-    assert told is not None
-    assert "weights alone take 0.4" in told
-    assert "float32" in told
+    assert told == "in float32 it holds 0.408 GiB of weights, besides activations; there are 0.369 GiB"
     assert memory_shortage(replace(cell, precision="float16"), 0.9 * needed_mib) is None
-    training = memory_shortage(replace(cell, mode="training"), 1.9 * needed_mib)
-    assert training is not None
-    assert "weights and gradients" in training
+
+
+def test_training_holds_gradients_and_the_optimizers_moments_too() -> None:
+    cell = Cell(resolve_model("bert-base"), "cuda", 1, 128, mode="training")
+    weights_mib = 109.5e6 * 4 / 2**20
+    told = memory_shortage(cell, 3.9 * weights_mib)
+    assert told is not None
+    assert "0.408 GiB of weights and 1.22 GiB of gradients and moments of AdamW, besides activations" in told
+    assert memory_shortage(cell, 4.1 * weights_mib) is None
+
+
+def test_generation_holds_keys_and_values_of_the_whole_batch() -> None:
+    cell = Cell(resolve_model("gpt2"), "cuda", 64, 512, mode="generation")
+    # Two vectors of 768 numbers in each of 12 layers.
+    cache_mib = 2 * 12 * 768 * 4 * 512 * 64 / 2**20
+    assert cache_mib == 2304
+    told = memory_shortage(cell, cache_mib)
+    assert told is not None
+    assert "2.25 GiB of keys and values" in told
+    assert memory_shortage(replace(cell, batch_size=8), cache_mib) is None
+    assert memory_shortage(replace(cell, mode="inference"), cache_mib) is None
