@@ -75,7 +75,7 @@ def serve(
     """Serve predictions, results and the dashboard over HTTP until Ctrl-C. An empty log gets the knowledge packs."""
     from accel_platform.cli.knowledge import adopt_shipped
     from accel_platform.errors import AccelError
-    from migrations.suspicion.stated import mark_suspicious
+    from migrations.suspicion.rules import mark_suspicious
     from predictor.service.server import serve as run
 
     settings, for_machines = settings_for(home), wants_json(json_, format_)

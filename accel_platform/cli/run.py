@@ -137,7 +137,7 @@ def _prepare_first_answers(settings: Settings) -> None:
 
 
 def _serve(settings: Settings, port: int, *, for_machines: bool) -> None:
-    from migrations.suspicion.stated import mark_suspicious
+    from migrations.suspicion.rules import mark_suspicious
     from predictor.service.server import serve
 
     def ready(url: str) -> None:

@@ -14,10 +14,11 @@ from functools import lru_cache
 from statistics import median
 from typing import Literal
 
+from accel_platform.events import Event
 from accel_platform.events.types import ResultRecorded, Suspicion
-from migrations.normalize.records import Record
+from migrations.normalize.records import Record, pointer_to
 from migrations.normalize.units import count, quantity
-from migrations.suspicion.claims import Claims
+from migrations.suspicion.claims import Claims, labels_in
 from migrations.suspicion.statistics import (
     RecordSet,
     describe_figures,
@@ -83,6 +84,24 @@ def apply_rules(records: Sequence[Record], claims: Claims) -> list[Record]:
         update = {"provenance": "simulated" if simulated else "suspect", "suspicions": tuple(found)}
         result = records[index].result.model_copy(update=update)
         marked[index] = replace(records[index], result=result)
+    return marked
+
+
+def mark_suspicious(events: Sequence[Event]) -> list[Event]:
+    """Return events that arrive without a document, with the suspicions that one of their results would get.
+
+    Events other than results are returned unchanged.
+    """
+    places = [index for index, event in enumerate(events) if isinstance(event.payload, ResultRecorded)]
+    records, own_words = [], []
+    for row, index in enumerate(places):
+        event = events[index]
+        assert isinstance(event.payload, ResultRecorded)
+        records.append(Record(event.payload, pointer_to(row), event.occurred_at, event.host_id))
+        own_words.append({"environment": event.payload.environment, "original": event.payload.original})
+    marked = list(events)
+    for index, record in zip(places, apply_rules(records, labels_in(own_words)), strict=True):
+        marked[index] = events[index].model_copy(update={"payload": record.result})
     return marked
 
 

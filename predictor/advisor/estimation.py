@@ -21,7 +21,6 @@ from predictor.calibration.predictor import MAX_INTERVAL_RATIO
 from predictor.data.evidence import CellKey, Evidence, Target
 from predictor.data.samples import MAX_SPEED_LIMIT_RATIO, speed_limit_ratio
 from predictor.data.traced_models import InputSizes, traced_operators
-from predictor.operators.memory_bound import least_numbers_per_item
 from predictor.operators.predictor import OperatorPrediction
 from predictor.schemas.responses import Compatibility
 
@@ -246,4 +245,4 @@ def _least_activations_gib(query: ResolvedQuery, candidate: Candidate, free_gib:
 def _least_numbers_per_item(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> float:
     """Return the numbers that its largest operator holds per item; 0 where its operators are unknown."""
     profile = traced_operators(spec, sequence_length, sizes)
-    return 0.0 if isinstance(profile, str) else least_numbers_per_item(profile)
+    return 0.0 if isinstance(profile, str) else profile.least_numbers_per_item()

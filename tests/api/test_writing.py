@@ -18,7 +18,7 @@ from accel_platform.events.audited import AuditedLog, AuditedWriter
 from accel_platform.events.types import MeasuredSeries, RegressionFound, ResultRecorded, WriteAudited
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from migrations.suspicion.stated import mark_suspicious
+from migrations.suspicion.rules import mark_suspicious
 from predictor.service.app import create_app
 from predictor.service.background.intake import request_id, store_once
 from predictor.service.background.warehouse_updates import WarehouseUpdater
