@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from predictor.calibration.conformal import Calibration, calibrate, calibrate_worst_group
+from predictor.calibration.conformal import MIN_GROUPS, Calibration, calibrate, calibrate_worst_group
 from predictor.calibration.cv_splits import FEW_SHOT_SAMPLES, group_folds
 from predictor.data.samples import Sample
 from predictor.models.latency_model import LatencyModel, known_device_count, log_latency
@@ -197,7 +197,9 @@ def _calibrate_place(regime: Regime, place: str, errors: Array, groups: Sequence
     is_new_device, many = regime in NEW_DEVICE_REGIMES, len(set(groups)) >= _MANY_GROUPS
     if (place == ANYWHERE and is_new_device) or (place != ANYWHERE and not is_new_device and not many):
         return None
-    calibrator = calibrate if many or not is_new_device else calibrate_worst_group
+    # Two families promise as much as two devices do: little, but more than no limits.
+    by_worst = not many if is_new_device else len(set(groups)) < MIN_GROUPS
+    calibrator = calibrate_worst_group if by_worst else calibrate
     try:
         return calibrator(errors, groups)
     except ValueError:

@@ -1,9 +1,9 @@
 """The predictor in service: latency and memory predictions with intervals, risks of failure, and reasons to abstain.
 
-It holds one latency model per mode, learned from all figures, and a second one for the devices of the log's own users,
-learned from their figures alone: tens of these drown among thousands from knowledge packs. On three hosts the median
-error on unseen families is 9 to 12 % so, and 33 to 65 % with one model for all. One memory and one failure model serve
-all modes.
+It holds one latency model per mode, learned from all figures, and one more for each kind of device (GPU, CPU, NPU) of
+the log's own users, learned from their figures alone: tens of these drown among thousands from knowledge packs. On
+three hosts the median error on unseen families is 9 to 12 % so, and 33 to 65 % with one model for all. One memory and
+one failure model serve all modes.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class ModeModel:
         return Regime.UNSEEN_DEVICE if model else Regime.UNSEEN_BOTH
 
 
-def own_group(mode: str) -> str:
-    """Return the name of a mode's model for the devices of the log's own users."""
-    return f"{mode}, own devices"
+def own_group(mode: str, kind: str) -> str:
+    """Return the name of a mode's model for devices of one kind of the log's own users."""
+    return f"{mode}, own {kind.upper()}s"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Predictor:
 
     def _find_group(self, sample: Sample) -> str:
         """Return the name of the model to ask: that of own devices where it supports the sample."""
-        name = own_group(sample.mode)
+        name = own_group(sample.mode, sample.kind)
         own = self.modes.get(name)
         if own is None or sample.device not in own.latency_model.devices:
             return sample.mode

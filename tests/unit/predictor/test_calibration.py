@@ -132,10 +132,11 @@ def test_a_few_own_figures_do_not_drown_among_many_published_ones() -> None:
     measured = [replace(s, device="host-1", latency_ms=10 * s.latency_ms, own=True) for s in figures]
     # The same model in a second layout, so that one is known from the other.
     slow = [replace(s, layout=layout) for s in measured for layout in ("nchw", "nhwc")]
-    told, _, metrics = fit_predictor({"inference": [*published, *slow]}, [], lambda _: None)
-    assert set(told.modes) == {"inference", own_group("inference")}
-    assert {s.device for s in told.modes[own_group("inference")].latency_model.samples} == {"host-1"}
-    assert metrics["latency"][own_group("inference")]["nothing"]["rows"] <= len(slow)
+    processor = [replace(s, device="host-2", kind="cpu", latency_ms=9 * s.latency_ms) for s in slow]
+    told, _, metrics = fit_predictor({"inference": [*published, *slow, *processor]}, [], lambda _: None)
+    assert set(told.modes) == {"inference", own_group("inference", "gpu"), own_group("inference", "cpu")}
+    assert {s.device for s in told.modes[own_group("inference", "gpu")].latency_model.samples} == {"host-1"}
+    assert metrics["latency"][own_group("inference", "gpu")]["nothing"]["rows"] <= len(slow)
     wanted = replace(slow[0], latency_ms=math.nan)
     latency = told.predict([wanted])[0].latency_ms
     assert latency is not None
@@ -143,6 +144,15 @@ def test_a_few_own_figures_do_not_drown_among_many_published_ones() -> None:
     elsewhere = told.predict([replace(figures[0], latency_ms=math.nan)])[0].latency_ms
     assert elsewhere is not None
     assert elsewhere.p50 == pytest.approx(figures[0].latency_ms, rel=0.3)
+
+
+def test_two_families_promise_what_the_worse_of_them_holds() -> None:
+    families = [replace(synthetic_samples(("RTX 3080",), per_family=1)[0], family=name) for name in "aabb"]
+    found = calibrate_regimes({Regime.UNSEEN_FAMILY: HoldoutPredictions(families, [0.1, -0.1, 0.4, 0.4])})
+    [limits] = found.by_place[Regime.UNSEEN_FAMILY].values()
+    assert (limits.half_width, limits.level) == (0.4, pytest.approx(0.6))
+    one = calibrate_regimes({Regime.UNSEEN_FAMILY: HoldoutPredictions(families[:2], [0.1, -0.1])})
+    assert not one.by_place
 
 
 def test_own_devices_among_others_are_not_held_out_as_new_ones() -> None:
