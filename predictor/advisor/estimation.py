@@ -10,7 +10,6 @@ from accel_platform.backends.registry import RUNTIMES
 from accel_platform.bench.plan.support import supports_mode
 from accel_platform.precisions import PRECISIONS
 from accel_platform.table_io.values import rounded
-from accel_platform.workloads.model_catalog import ModelSpec
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.model_estimates import Cell, predict_all, queried_sample
 from predictor.advisor.operator_estimates import operator_estimate, price_all
@@ -19,8 +18,9 @@ from predictor.advisor.scaling import Abstention, Estimate, measured_estimate, s
 from predictor.advisor.serving_state import ServingState
 from predictor.calibration.predictor import MAX_INTERVAL_RATIO
 from predictor.data.evidence import CellKey, Evidence, Target
+from predictor.data.model_resolution import ResolvedModel, resolve_operators
 from predictor.data.samples import MAX_SPEED_LIMIT_RATIO, speed_limit_ratio
-from predictor.data.traced_models import InputSizes, traced_operators
+from predictor.data.traced_models import InputSizes
 from predictor.operators.predictor import OperatorPrediction
 from predictor.schemas.responses import Compatibility
 
@@ -228,7 +228,7 @@ def _least_activations_gib(query: ResolvedQuery, candidate: Candidate, free_gib:
     In generation it is unknown, because engines take a batch in parts.
     """
     subject, cost, precision = query.subject, query.cost, PRECISIONS.get(query.precision)
-    if query.mode == "generation" or candidate.spec.kind not in _WHOLE_TENSORS or subject.spec is None:
+    if query.mode == "generation" or candidate.spec.kind not in _WHOLE_TENSORS or not subject.traceable:
         return 0.0
     if cost is None or precision is None:
         return 0.0
@@ -237,12 +237,12 @@ def _least_activations_gib(query: ResolvedQuery, candidate: Candidate, free_gib:
     # Not traced where it cannot matter, because that takes seconds: one operator reads and writes less than all write.
     if 2 * (cost.written_bytes or 0.0) / 4 * width * query.batch_size <= free_gib * 2**30:
         return 0.0
-    numbers = _least_numbers_per_item(subject.spec, query.sequence_length, query.sizes)
+    numbers = _least_numbers_per_item(subject, query.sequence_length, query.sizes)
     return numbers * query.batch_size * width / 2**30
 
 
 @lru_cache(maxsize=256)
-def _least_numbers_per_item(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> float:
+def _least_numbers_per_item(model: ResolvedModel, sequence_length: int | None, sizes: InputSizes) -> float:
     """Return the numbers that its largest operator holds per item; 0 where its operators are unknown."""
-    profile = traced_operators(spec, sequence_length, sizes)
+    profile = resolve_operators(model, sequence_length, sizes)
     return 0.0 if isinstance(profile, str) else profile.least_numbers_per_item()

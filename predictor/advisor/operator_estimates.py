@@ -11,13 +11,16 @@ from predictor.advisor.model_estimates import Cell, nearest_neighbors
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate
 from predictor.data.evidence import Evidence
+from predictor.data.fast_path import require_slow_path
+from predictor.data.model_resolution import resolve_operators
 from predictor.data.number_widths import UNSTATED
-from predictor.data.traced_models import traced_operators
 from predictor.operators.device_rates import DeviceRates, device_rates
 from predictor.operators.kernels import BITS
 from predictor.operators.predictor import OperatorPrediction, shipped_predictor
 from predictor.operators.training_step import training_step
 
+_MAX_FAST_PRICES = 8_192
+"""Operators times devices that the fast path prices: more take tens of milliseconds."""
 _MAX_REASONS = 4
 _MIN_SHARE = 0.02
 _WORDS = {
@@ -97,7 +100,7 @@ def _rates(query: ResolvedQuery, candidate: Candidate) -> DeviceRates | str:
         return f"operators are priced on {' and '.join(PRICED_HARDWARE)} only"
     if target.backend not in (runtime_for(target.hardware).backend, UNSTATED):
         return f"operators are priced under PyTorch only, not under {target.backend}"
-    if query.subject.spec is None:
+    if not query.subject.traceable:
         return f"the operators of {query.subject.model_id} are unknown, only its cost is"
     if query.precision not in BITS:
         return f"operators are priced in {', '.join(BITS)}, not in {query.precision}"
@@ -106,14 +109,15 @@ def _rates(query: ResolvedQuery, candidate: Candidate) -> DeviceRates | str:
 
 def _price(query: ResolvedQuery, devices: Sequence[DeviceRates]) -> list[OperatorPrediction] | str:
     """Return the query's prediction on each device, or the reason why its operators cannot be told."""
-    spec, training = query.subject.spec, query.mode == "training"
-    assert spec is not None
-    profile = traced_operators(spec, query.sequence_length, query.sizes, training=training)
+    training = query.mode == "training"
+    profile = resolve_operators(query.subject, query.sequence_length, query.sizes, training=training)
     if isinstance(profile, str):
         return profile
     operators = profile.at(query.batch_size)
     if training:
         operators = training_step(operators, profile.parameters)
+    if len(operators) * len(devices) > _MAX_FAST_PRICES:
+        require_slow_path()
     return shipped_predictor().predict(operators, devices, BITS[query.precision], training=training)
 
 

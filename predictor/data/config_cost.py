@@ -1,4 +1,4 @@
-"""Cost of an unknown model from its transformers config, computed in a child process and cached.
+"""Cost and operators of an unknown model from its transformers config, traced in a child process and cached.
 
 Configs are untrusted. The child lays the model out on the meta device with bounded memory and time. It runs only the
 code of the installed transformers, downloads nothing and allocates no weights.
@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from accel_platform.errors import AccelError, InvalidInput
-from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout, child_environment
+from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout, Message, child_environment
 from accel_platform.workloads.kv_cache import Decoder
+from accel_platform.workloads.operators import OperatorProfile
 from predictor.data.fast_path import require_slow_path
+from predictor.data.traced_models import stored_profile
 
 WORKER = "predictor.data.config_worker"
 MEMORY_MIB = 4_096
@@ -70,10 +72,27 @@ def estimate_config_cost(
     Raises InvalidInput for a config or size that is wrong or too large to lay out.
     """
     _check_size_bounds(config)
-    cost = _cost_in_child(canonical_config(config), sequence_length, image_size, audio_seconds)
-    if isinstance(cost, str):
-        raise InvalidInput(f"The config is refused: {cost}")
-    return cost
+    traced = _trace_in_child(canonical_config(config), sequence_length, image_size, audio_seconds, False)
+    if isinstance(traced, str):
+        raise InvalidInput(f"The config is refused: {traced}")
+    return traced.cost
+
+
+def config_operators(
+    config: str,
+    *,
+    sequence_length: int | None = None,
+    image_size: int | None = None,
+    audio_seconds: float | None = None,
+    training: bool = False,
+) -> OperatorProfile | str:
+    """Return the operators of one pass of a canonical config, or the reason why they cannot be told.
+
+    Those of a forward pass are traced with the cost of the same sizes; those of a training step take seconds the first
+    time.
+    """
+    traced = _trace_in_child(config, sequence_length, image_size, audio_seconds, training)
+    return traced if isinstance(traced, str) else stored_profile(traced.operators)
 
 
 def canonical_config(config: Mapping[str, Any]) -> str:
@@ -83,29 +102,59 @@ def canonical_config(config: Mapping[str, Any]) -> str:
     return json.dumps({**network, **identity}, sort_keys=True, separators=(",", ":"))
 
 
+@dataclass(frozen=True)
+class _Traced:
+    """Cost of a config, and its operators as `trace_profile` returns them."""
+
+    cost: ConfigCost
+    operators: Message
+
+
 @lru_cache(maxsize=256)
-def _cost_in_child(text: str, length: int | None, image: int | None, seconds: float | None) -> ConfigCost | str:
-    """Return the cost, or the reason why there is none."""
+def _trace_in_child(
+    text: str, length: int | None, image: int | None, seconds: float | None, training: bool
+) -> _Traced | str:
+    """Return cost and operators, or the reason why there is no cost.
+
+    Both come from one child, because most of its time goes into starting it.
+    """
     require_slow_path()
-    job = {"config": json.loads(text), "sequence_length": length, "image_size": image, "audio_seconds": seconds}
+    job = {
+        "config": json.loads(text),
+        "sequence_length": length,
+        "image_size": image,
+        "audio_seconds": seconds,
+        "training": training,
+    }
     limits = {"memory_mib": MEMORY_MIB, "cpu_s": CPU_S}
     if not _CHILD_LOCK.acquire(timeout=WALL_S):
         raise AccelError("Other configs are being costed. Try again in a minute.")
     try:
         with Child(WORKER, {**job, **limits}, env=child_environment(1)) as child:
-            [answer] = child.messages(WALL_S)
+            messages = child.messages(WALL_S)
+            answer = next(messages)
+            operators = {} if "refused" in answer else _next_operators(messages)
     except ChildTimeout as error:
         raise AccelError(
             f"The config was not costed within {WALL_S:g} s, because the machine is busy. Try again later."
         ) from error
-    except (ChildCrashed, ValueError) as error:
+    except (ChildCrashed, StopIteration, ValueError) as error:
         return f"its model cannot be laid out within {CPU_S} s and {MEMORY_MIB} MiB ({error})."
     finally:
         _CHILD_LOCK.release()
     if "refused" in answer:
         return str(answer["refused"])
     shape = answer.pop("decoder")
-    return ConfigCost(**answer, decoder=None if shape is None else Decoder(**shape))
+    return _Traced(ConfigCost(**answer, decoder=None if shape is None else Decoder(**shape)), operators)
+
+
+def _next_operators(messages: Iterator[Message]) -> Message:
+    """Return the child's operators, or the problem that it ended before it had them."""
+    try:
+        return next(messages)
+    except (ChildCrashed, StopIteration) as error:
+        reason = f"its operators cannot be traced within {CPU_S} s and {MEMORY_MIB} MiB"
+        return {"problem": f"{reason} ({error})" if str(error) else reason}
 
 
 def _check_size_bounds(config: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Child process that computes the cost of an untrusted transformers config on the meta device.
+"""Child process that traces an untrusted transformers config on the meta device: its cost, then its operators.
 
 It limits itself before it reads the config. An error after that is the config's, and is reported in one line.
 """
@@ -13,15 +13,22 @@ from typing import Any
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.subprocesses.json_child import Message, serve
 from accel_platform.workloads.model_catalog import ModelSpec, architectures
+from accel_platform.workloads.operators import MOVING, profile_from_json
 from accel_platform.workloads.sources import SEQUENCE_LENGTH
+from predictor.data.traced_models import InputSizes, trace_profile
 
 MAX_PARAMETERS = 10**13
+MAX_OPERATORS = 1_024
+"""Different operators of one pass: each is priced on every device. Models of the catalog have up to 136."""
 _DERIVABLE_INPUTS = ("text", "vision", "audio")
 """Categories whose inputs follow from any architecture's config."""
 
 
 def handle_job(job: Message, send: Callable[[Message], None]) -> None:
-    """Answer one job with the fields of a `ConfigCost`, or `refused` and the reason."""
+    """Answer one job with the fields of a `ConfigCost`, or `refused` and the reason.
+
+    After a cost come the operators: `profile`, or `problem` and the reason.
+    """
     import torch
     import transformers  # noqa: F401 - imported before the limits, because they are the config's alone
 
@@ -33,15 +40,27 @@ def handle_job(job: Message, send: Callable[[Message], None]) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     spent = int(used.ru_utime + used.ru_stime)
     resource.setrlimit(resource.RLIMIT_CPU, (spent + int(job["cpu_s"]), spent + int(job["cpu_s"])))
+    costed = _answer(job, _config_cost, advice=" Cost figures can be given instead.")
+    send(costed)
+    if "refused" in costed:
+        return
+    operators = _answer(job, _config_operators)
+    if "refused" in operators:
+        operators = {"problem": f"its operators cannot be traced: {operators['refused'].rstrip('.')}"}
+    send(operators)
+
+
+def _answer(job: Message, compute: Callable[[Message], Message], *, advice: str = "") -> Message:
+    """Return what `compute` makes of the job; or `refused` and the reason, with advice after an unforeseen one."""
     try:
-        send(_config_cost(job))
+        return compute(job)
     except AccelError as error:
-        send({"refused": str(error)})
+        return {"refused": str(error)}
     except MemoryError:
-        send({"refused": f"its model does not fit into {job['memory_mib']} MiB, even without weights."})
+        return {"refused": f"its model does not fit into {job['memory_mib']} MiB, even without weights."}
     except Exception as error:  # noqa: BLE001 - transformers and torch raise whatever a config breaks
         reason = " ".join(str(error).split())[:300]
-        send({"refused": f"{type(error).__name__}: {reason.rstrip('.')}. Cost figures can be given instead."})
+        return {"refused": f"{type(error).__name__}: {reason.rstrip('.')}.{advice}"}
 
 
 def _config_cost(job: Message) -> Message:
@@ -72,6 +91,22 @@ def _config_cost(job: Message) -> Message:
         "image_size": usual_image_size(spec),
         "decoder": None if decoder is None else asdict(decoder),
     }
+
+
+def _config_operators(job: Message) -> Message:
+    sizes = InputSizes(job["image_size"], job["audio_seconds"])
+    spec = spec_from_config(job["config"])
+    traced = trace_profile(spec, job["sequence_length"], sizes, training=job["training"])
+    if "problem" in traced:
+        return traced
+    operators = profile_from_json(traced["profile"]).of_two
+    if len(operators) > MAX_OPERATORS:
+        raise InvalidInput(f"{len(operators):,} different ones are over the limit of {MAX_OPERATORS:,}.")
+    # A config may have a width of 0. What takes no time has no logarithm, by which operators are priced.
+    empty = next((op for op in operators if op.kind not in MOVING and min(op.dimensions) <= 0), None)
+    if empty is not None:
+        raise InvalidInput(f"one of them ({empty.name}) has a size of 0.")
+    return traced
 
 
 def spec_from_config(config: dict[str, Any]) -> ModelSpec:

@@ -16,10 +16,18 @@ from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ModelSpec, find_model, resolve_model
-from predictor.data.config_cost import canonical_config, estimate_config_cost
+from accel_platform.workloads.operators import OperatorProfile
+from predictor.data.config_cost import canonical_config, config_operators, estimate_config_cost
 from predictor.data.evidence import Evidence
 from predictor.data.fast_path import require_slow_path
-from predictor.data.traced_models import OWN_SIZES, InputSizes, ItemCost, has_own_sizes, lookup_item_cost
+from predictor.data.traced_models import (
+    OWN_SIZES,
+    InputSizes,
+    ItemCost,
+    has_own_sizes,
+    lookup_item_cost,
+    traced_operators,
+)
 from predictor.schemas.requests import ModelConfig, ModelFigures
 
 _MIN_COUNTED_MODELS = 5
@@ -57,6 +65,11 @@ class ResolvedModel:
     def named_only(self) -> bool:
         """True for a model that only results name."""
         return self.spec is None and self.config is None and self.figures is None
+
+    @property
+    def traceable(self) -> bool:
+        """True for a model that can be traced for its operators."""
+        return self.spec is not None or self.config is not None
 
 
 def resolve_queried_model(query: str | ModelConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:
@@ -193,8 +206,7 @@ def resolve_item_cost(
             sizes = InputSizes(None, audio_seconds)
         cost = estimate_config_cost(
             json.loads(model.config),
-            # None for the default length, because that cost is cached.
-            sequence_length=None if sequence_length == model.default_sequence_length else sequence_length,
+            sequence_length=_stated_length(model, sequence_length),
             image_size=sizes.image_size,
             audio_seconds=audio_seconds,
         )
@@ -203,6 +215,31 @@ def resolve_item_cost(
     if model.spec is not None and sizes != OWN_SIZES and has_own_sizes(model.spec, sizes):
         sizes = OWN_SIZES
     return sizes, lookup_item_cost(model.model_id, model.spec, sequence_length, models, sizes), None
+
+
+def _stated_length(model: ResolvedModel, sequence_length: int | None) -> int | None:
+    """Return the length to trace a config at: None for its default, because that is traced to resolve the model."""
+    return None if sequence_length == model.default_sequence_length else sequence_length
+
+
+def resolve_operators(
+    model: ResolvedModel, sequence_length: int | None, sizes: InputSizes, *, training: bool = False
+) -> OperatorProfile | str:
+    """Return the operators of one pass, or the reason why they cannot be told; of a training step those of its pass.
+
+    The sizes are those of `resolve_item_cost`.
+    """
+    if model.spec is not None:
+        return traced_operators(model.spec, sequence_length, sizes, training=training)
+    if model.config is None:
+        return f"the operators of {model.model_id} are unknown, only its cost is"
+    return config_operators(
+        model.config,
+        sequence_length=_stated_length(model, sequence_length),
+        image_size=sizes.image_size,
+        audio_seconds=sizes.audio_seconds,
+        training=training,
+    )
 
 
 def _check_sizes_are_read(model: ResolvedModel, **sizes: float | None) -> None:

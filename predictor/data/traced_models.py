@@ -103,7 +103,13 @@ def traced_operators(
         return _described_operators(spec, sequence_length, sizes, training=training)
     require_slow_path()
     key = {"operators": training, "length": sequence_length, **asdict(sizes)}
-    stored = _load_or_trace(spec, key, lambda: _trace_operators(spec, sequence_length, sizes, training=training))
+    return stored_profile(
+        _load_or_trace(spec, key, lambda: trace_profile(spec, sequence_length, sizes, training=training))
+    )
+
+
+def stored_profile(stored: Mapping[str, Any]) -> OperatorProfile | str:
+    """Return the operators that `trace_profile` found, or its reason why they cannot be told."""
     return str(stored["problem"]) if "problem" in stored else profile_from_json(stored["profile"])
 
 
@@ -120,9 +126,11 @@ def _described_operators(
     return profile_from_json(spec.operators)
 
 
-def _trace_operators(
-    spec: ModelSpec, sequence_length: int | None, sizes: InputSizes, *, training: bool
-) -> dict[str, Any]:
+def trace_profile(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes, *, training: bool) -> dict[str, Any]:
+    """Return the operators of one pass as JSON under `profile`, or under `problem` why they cannot be told.
+
+    Nothing is cached. Raises MemoryError and OSError, which say nothing of the model.
+    """
     from accel_platform.workloads.heads import training_head
     from accel_platform.workloads.inputs import with_image_size
 

@@ -162,6 +162,19 @@ def test_what_no_model_could_be_or_read_is_422_in_words(client: TestClient, body
     assert says in _problem(client.post("/recommend", json=body), 422, "invalid-input")["detail"]
 
 
+@pytest.mark.slow
+def test_a_gpu_nobody_measured_is_answered_for_a_config(client: TestClient) -> None:
+    """The config is traced in a child process; a second query for it is answered from what is cached."""
+    config = {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    for batch_size in (1, 8):
+        body = {"model": config, "hardware": ["H100"], "precision": "bfloat16", "batch_size": batch_size}
+        response = client.post("/recommend", json=body)
+        assert response.status_code == 200, response.text
+        [recommendation] = response.json()["recommendations"]
+        assert recommendation["provenance"] == "predicted"
+        assert recommendation["device"] == "NVIDIA H100 SXM5 80GB"
+
+
 def test_limits_objectives_and_specs_over_http(client: TestClient) -> None:
     own = {"name": "mine", "kind": "gpu", "peak_fp32_tflops": 40, "bandwidth_gb_s": 900, "usd_per_hour": 0.5}
     body = {

@@ -139,6 +139,22 @@ def test_a_config_goes_by_its_folder(accel: Accel, tmp_path: Path, command: list
 
 
 @pytest.mark.slow
+def test_a_config_is_answered_for_on_a_gpu_nobody_has(accel: Accel, tmp_path: Path) -> None:
+    home = str(world(tmp_path).home)
+    file = tmp_path / "config.json"
+    config = {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    file.write_text(json.dumps(config))
+    asked = ("--config", str(tmp_path), "--precision", "bfloat16", "--hardware", "H100", "--json", "--home", home)
+    for mode in ("inference", "training"):
+        code, out, err = accel("recommend", *asked, "--mode", mode)
+        assert code == 0, err
+        answer = json.loads(out)
+        assert [r["provenance"] for r in answer["recommendations"]] == ["predicted"], answer["excluded"]
+    code, out, err = accel("predict", *asked)
+    assert (code, json.loads(out)["provenance"]) == (0, "predicted"), err
+
+
+@pytest.mark.slow
 def test_what_cannot_be_written_is_named(accel: Accel, tmp_path: Path) -> None:
     home = str(world(tmp_path, measured_grid(MODELS)).home)
     output = str(tmp_path / "no" / "folder" / "out.csv")

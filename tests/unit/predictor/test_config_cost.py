@@ -1,13 +1,17 @@
-"""Configs as they are published, of models that answer in text and could see as well: what they cost to the child."""
+"""Untrusted configs: what those of models that could see as well cost to the child, and which operators it traces."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from accel_platform.errors import InvalidInput
-from predictor.data.config_cost import estimate_config_cost
+from accel_platform.workloads.operators import OperatorProfile
+from predictor.data import config_cost
+from predictor.data.config_cost import canonical_config, config_operators, estimate_config_cost
+from predictor.data.fast_path import SlowPathRequired, fast_path_only
 
 GEMMA_3_4B: dict[str, Any] = {
     "architectures": ["Gemma3ForConditionalGeneration"],
@@ -121,3 +125,55 @@ def test_what_hears_and_answers_in_text_is_costed_for_text_too() -> None:
     assert (found.text_alone, found.layers) == (True, 2)
     assert found.decoder is not None
     assert found.decoder.kept_per_token == 2 * 2 * 2 * 16
+
+
+NARROW: dict[str, Any] = {
+    "model_type": "bert", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 64, "vocab_size": 100,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_operators_come_with_the_cost_of_the_same_sizes() -> None:
+    cost, text = estimate_config_cost(NARROW, sequence_length=48), canonical_config(NARROW)
+    with fast_path_only():
+        profile = config_operators(text, sequence_length=48)
+        with pytest.raises(SlowPathRequired):
+            config_operators(text, sequence_length=48, training=True)
+    assert isinstance(profile, OperatorProfile)
+    assert profile.parameters == cost.parameters
+    products = sum(operator.count * operator.flops for operator in profile.at(1))
+    assert products == pytest.approx(cost.flops, rel=1e-6)
+
+
+def test_no_config_is_traced_on_the_fast_path() -> None:
+    with fast_path_only(), pytest.raises(SlowPathRequired):
+        config_operators(canonical_config({**NARROW, "vocab_size": 101}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({**NARROW, "intermediate_size": 0}, r"cannot be traced: one of them \(addmm\) has a size of 0"),
+        (
+            {"model_type": "resnet", "hidden_sizes": list(range(32, 32 + 8 * 150, 8)), "depths": [1] * 150},
+            "cannot be traced: 1,[0-9]{3} different ones are over the limit of 1,024",
+        ),
+    ],
+    ids=["a width of 0", "every layer another"],
+)
+def test_operators_without_a_price_have_a_reason_and_their_cost_stays(config: dict[str, Any], reason: str) -> None:
+    assert estimate_config_cost(config).flops > 0
+    problem = config_operators(canonical_config(config))
+    assert isinstance(problem, str)
+    assert re.search(reason, problem)
+
+
+@pytest.mark.slow
+def test_operators_are_traced_within_the_limits_of_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_cost, "CPU_S", 4)
+    deep = {"model_type": "t5", "num_layers": 1000, "d_model": 64}
+    problem = config_operators(canonical_config(deep))
+    assert isinstance(problem, str)
+    assert "within 4 s and 4096 MiB" in problem

@@ -14,6 +14,7 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import ModelDescribed
 from accel_platform.hardware.catalog import catalog
+from accel_platform.workloads.model_catalog import resolve_model
 from predictor import predict as ask_one
 from predictor import recommend as ask
 from predictor.advisor.advisor import Advisor
@@ -223,6 +224,46 @@ def test_a_measured_model_outside_the_catalog_is_priced_by_its_operators_on_a_gp
     advisor = Advisor(world(tmp_path, [described, result(mine, "cpu", 1), verified(mine, "cpu", 1)]))
     answer = _ask(advisor, "bert-of-mine", hardware=["NVIDIA A100 PCIe 80GB"])
     assert [r.provenance for r in answer.recommendations] == ["predicted"], answer.excluded
+
+
+@pytest.fixture(scope="module")
+def unmeasured(tmp_path_factory: pytest.TempPathFactory) -> Advisor:
+    return Advisor(world(tmp_path_factory.mktemp("unmeasured")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("bert-base", {"batch_size": 8, "precision": "float16"}),
+        ("bert-tiny", {"mode": "training", "batch_size": 64}),
+        ("llama-tiny", {"sequence_length": 96, "precision": "bfloat16"}),
+        ("t5-tiny", {}),
+        ("vit-tiny", {"image_size": 160}),
+        ("vit-tiny", {"mode": "training"}),
+        ("wav2vec2-tiny", {"audio_seconds": 3.0}),
+        ("clip-vit-base-patch32", {}),
+    ],
+)
+def test_the_config_of_a_catalog_model_has_its_figures_on_a_gpu_nobody_measured(
+    unmeasured: Advisor, name: str, query: dict[str, Any]
+) -> None:
+    spec = resolve_model(name)
+    hardware = ["H100", "RTX 4090"]
+    own = _ask(unmeasured, {"model_type": spec.architecture, **spec.config}, hardware=hardware, **query)
+    catalog_model = _ask(unmeasured, name, hardware=hardware, **query)
+    assert [r.provenance for r in own.recommendations] == ["predicted", "predicted"], own.excluded
+    for ours, theirs in zip(own.recommendations, catalog_model.recommendations, strict=True):
+        assert (ours.device, ours.latency_ms, ours.why) == (theirs.device, theirs.latency_ms, theirs.why)
+
+
+@pytest.mark.slow
+def test_batches_of_a_config_that_do_not_fit_are_left_out(unmeasured: Advisor) -> None:
+    spec = resolve_model("bert-base")
+    config = {"model_type": spec.architecture, **spec.config}
+    answer = _ask(unmeasured, config, sequence_length=512, hardware=["NVIDIA T4"], batch_size=16_384)
+    assert [e.cause for e in answer.excluded] == ["does_not_fit"]
+    assert "its largest operator, alone take 120 GiB in float32" in answer.excluded[0].reason
 
 
 def test_what_the_warehouse_holds_of_a_config_tells_the_shape_of_its_decoder() -> None:
