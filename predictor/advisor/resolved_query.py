@@ -207,10 +207,12 @@ def _stored_precision(model: str | ModelConfig | ModelFigures) -> str | None:
     if not isinstance(model, ModelConfig):
         return None
     quantization, dtype = model.root.get("quantization_config"), model.root.get("dtype", model.root.get("torch_dtype"))
+    advice = ""
     if isinstance(quantization, dict):
         stored = f"quantised ({quantization.get('quant_method', 'it does not say how')})"
-    elif isinstance(dtype, str) and canonical_precision(dtype) != DEFAULT_PRECISION:
-        stored = f"kept in {canonical_precision(dtype)}"
+    elif isinstance(dtype, str) and (precision := canonical_precision(dtype)) != DEFAULT_PRECISION:
+        stored = f"kept in {precision}"
+        advice = f": ask in precision {precision} for theirs" if precision in PRECISIONS else ""
     else:
         return None
-    return f"The config's weights are {stored}; no precision was given, so this is of {DEFAULT_PRECISION}."
+    return f"The config's weights are {stored}; no precision was given, so this is of {DEFAULT_PRECISION}{advice}."

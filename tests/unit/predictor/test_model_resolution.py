@@ -258,6 +258,22 @@ def test_the_config_of_a_catalog_model_has_its_figures_on_a_gpu_nobody_measured(
 
 
 @pytest.mark.slow
+def test_a_config_is_priced_in_float32_unless_a_precision_is_given(unmeasured: Advisor) -> None:
+    config = {"model_type": "llama", "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 2,
+              "num_attention_heads": 8, "vocab_size": 1000, "torch_dtype": "bfloat16"}  # fmt: skip
+    sizes = {"hardware": ["H100"], "batch_size": 64}
+    wide, stated, half = (
+        _ask(unmeasured, config, **sizes, **query)
+        for query in ({}, {"precision": "float32"}, {"precision": "bfloat16"})
+    )
+    assert wide.recommendations[0].latency_ms == stated.recommendations[0].latency_ms
+    assert half.recommendations[0].latency_ms.p50 < wide.recommendations[0].latency_ms.p50
+    [told] = [warning for warning in wide.warnings if "no precision was given" in warning]
+    assert told.endswith("so this is of float32: ask in precision bfloat16 for theirs.")
+    assert not any("no precision was given" in warning for warning in half.warnings)
+
+
+@pytest.mark.slow
 def test_batches_of_a_config_that_do_not_fit_are_left_out(unmeasured: Advisor) -> None:
     spec = resolve_model("bert-base")
     config = {"model_type": spec.architecture, **spec.config}
