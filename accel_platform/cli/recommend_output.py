@@ -21,8 +21,10 @@ _SHOWN = (
     "model", "hardware", "device", "batch_size", "precision", "latency_ms", "latency_low_ms", "latency_high_ms",
     "level", "items_per_s", "provenance",
 )  # fmt: skip
-_MAX_REASONS = 5
+_MAX_REASONS = 3
 """Reasons for leaving hardware out that are listed unless all is asked for."""
+_NOT_TRIED = ("unsupported", "no_runtime")
+"""Causes of which a bare question has hundreds: where there is an answer and more to say, they are counted only."""
 _MAX_ELSEWHERE = 15
 """Hardware elsewhere that is listed unless all is asked for."""
 
@@ -55,7 +57,11 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: b
         note(gain)
     _note_excluded(answer, verbose=verbose)
     open_ = [e for e in answer.excluded if e.cause not in ("constraint", "does_not_fit", "no_runtime")]
-    if open_ and not any(e.cause == "constraint" for e in answer.excluded):
+    if (
+        open_
+        and (not answer.recommendations or len(open_) <= _MAX_REASONS)
+        and not any(e.cause == "constraint" for e in answer.excluded)
+    ):
         # One suggestion is shown, because they differ only in hardware; --json has all.
         here = [e.suggestion for e in open_ if e.suggestion.startswith("accel")]
         note(f"to settle one of these: {(here or [open_[0].suggestion])[0]}")
@@ -86,7 +92,8 @@ _CAUSES = {
 def _note_excluded(answer: Answer, *, verbose: bool) -> None:
     """Print what was left out by reason: first what was tried or may be changed, then the most frequent reasons.
 
-    Further runtimes of devices that are recommended are counted only, unless all is asked for.
+    Further runtimes of devices that are recommended are counted only, unless all is asked for, and so is what nothing
+    is known of where something is recommended.
     """
     from predictor.advisor.answers import excluded_by_reason, other_runtimes
     from predictor.advisor.device_labels import place_label, shared_devices
@@ -94,14 +101,15 @@ def _note_excluded(answer: Answer, *, verbose: bool) -> None:
     shared = shared_devices([*answer.recommendations, *answer.excluded])
     further = [] if verbose else other_runtimes(answer)
     excluded = [item for item in answer.excluded if item not in further]
-    groups = sorted(
-        excluded_by_reason(excluded).items(), key=lambda group: group[1][0].cause in ("unsupported", "no_runtime")
-    )
+    groups = sorted(excluded_by_reason(excluded).items(), key=lambda group: group[1][0].cause in _NOT_TRIED)
+    listed = groups if verbose else groups[:_MAX_REASONS]
+    if answer.recommendations and not verbose and len(groups) > _MAX_REASONS:
+        listed = [group for group in listed if group[1][0].cause not in _NOT_TRIED]
     if len(groups) > 1:
         counts = Counter(item.cause for item in excluded)
         sums = ", ".join(f"{count} {_CAUSES[cause]}" for cause, count in counts.most_common())
         note(f"left out: {len(excluded)} in all: {sums}")
-    for reason, group in groups if verbose else groups[:_MAX_REASONS]:
+    for reason, group in listed:
         if len(group) > 1 and not verbose:
             note(f"left out: {len(group)} devices: {reason}")
             continue
@@ -110,7 +118,7 @@ def _note_excluded(answer: Answer, *, verbose: bool) -> None:
             note(f"left out: {device}: {reason}")
     if further:
         note(f"left out: {'1 runtime' if len(further) == 1 else f'{len(further)} runtimes'} more of devices above")
-    more = len(groups) - _MAX_REASONS
+    more = len(groups) - len(listed)
     if not verbose and (further or more > 0 or any(len(group) > 1 for _, group in groups)):
         reasons = f" and {more} more {'reason' if more == 1 else 'reasons'}" if more > 0 else ""
         note(f"--verbose names all that was left out{reasons}")
