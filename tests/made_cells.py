@@ -10,8 +10,9 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 def cell(**changes: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "model_id": "bert-base", "model_family": "bert", "hardware": "cpu", "choice": None, "device_id": "cpu-1",
-        "device_name": "Test CPU", "mode": "inference", "precision": "float32", "batch_size": 1, "sequence_length": 128,
-        "image_size": None, "processes": None, "provenance": "measured", "verified": True, "results": 1, "runs": 1,
+        "device_name": "Test CPU", "backend": "pytorch", "setup": None, "threads": None, "software": None,
+        "mode": "inference", "precision": "float32", "batch_size": 1, "sequence_length": 128, "image_size": None,
+        "output_tokens": None, "processes": None, "provenance": "measured", "verified": True, "results": 1, "runs": 1,
         "samples": 30, "noisy": False, "disturbed": False, "latency_ms": 20.0, "latency_low_ms": 20.0,
         "latency_high_ms": 20.0, "latency_std_ms": 1.0, "throughput_items_per_s": 50.0,
         "throughput_low_items_per_s": 50.0, "throughput_high_items_per_s": 50.0, "memory_peak_mib": 500.0,

@@ -104,6 +104,7 @@ def _side_by_side(
     from dataclasses import asdict
 
     from accel_platform.analysis.query.filters import measure_command
+    from accel_platform.analysis.query.setups import with_distinct_runtimes
     from accel_platform.analysis.summaries.comparison import compare_side_by_side
     from accel_platform.hardware.catalog import form_factor_caution
     from accel_platform.hardware.device_names import with_distinct_names
@@ -111,7 +112,7 @@ def _side_by_side(
 
     found = compare_side_by_side(Reader(settings_for(home, as_of)), filters, "model_id" if by_model else "hardware")
     kind, output = to
-    named = with_distinct_names(found.rows)
+    named = with_distinct_runtimes(with_distinct_names(found.rows))
     over = _baselines(found, named)
     shown = zip(named, over, strict=True)
     rows = drop_empty_columns([_display_row(*one) for one in shown]) if kind in PEOPLE else found.rows
@@ -235,6 +236,7 @@ def _display_changes(rows: Sequence[Mapping[str, Any]], usual: str | None) -> li
             {
                 "model_id": row["model_id"],
                 "cell": row["cell"].removesuffix(name),
+                "runtime": row["runtime"],
                 "device": row["device_id"] if row["cell"].endswith(name) else None,
                 "verdict": row["verdict"],
                 "before_ms": row["before_ms"],
@@ -273,6 +275,7 @@ def _display_row(row: Mapping[str, Any], over: str | None) -> dict[str, Any]:
         "model_id": row["model_id"],
         "shape": shape(row),
         "hardware": row["hardware"] + (f":{row['choice']}" if row["choice"] else ""),
+        "runtime": row["runtime"],
         "device": row["device_name"],
         "latency_ms": row["latency_ms"],
         "runs": row["runs"] or row["results"],

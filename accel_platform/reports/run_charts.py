@@ -71,6 +71,6 @@ def run_cells(run: BenchmarkRun, headings: Mapping[str, str]) -> list[dict[str, 
 
 
 _AS_THEY_ARE = (
-    "hardware", "choice", "device_id", "device_name", "mode", "precision", "batch_size", "sequence_length", "processes",
-    "provenance", "noisy", "memory_peak_mib",
+    "hardware", "choice", "backend", "device_id", "device_name", "mode", "precision", "batch_size", "sequence_length",
+    "output_tokens", "processes", "provenance", "noisy", "memory_peak_mib",
 )  # fmt: skip

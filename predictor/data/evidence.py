@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from accel_platform.analysis.query.cells import SHAPE
 from accel_platform.backends.probes import processor_id
 from accel_platform.hardware.host import host_id
 from accel_platform.knowledge.cards import SOURCE_PREFIX
@@ -244,7 +245,8 @@ def load_evidence(reader: Reader) -> Evidence:
 
 # The id of a device, or its name where a file states no id.
 _DEVICE = "coalesce(device_id, device_name)"
-_CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length, image_size, output_tokens"
+# Cells as of charts and comparisons, but for what a query cannot name: choices, processes and setups.
+_CELL = ", ".join(("model_id", "hardware", "backend", "device", *(name for name in SHAPE if name != "processes")))
 
 # Where only the rate of a pass is published, it is the mean time between the ends of two batches.
 LATENCY = """coalesce(latency_p50_ms, latency_mean_ms,

@@ -1,6 +1,7 @@
 """Results pooled into cells, with the number of runs, the spread and the evidence of each figure.
 
-Results are pooled only within one shape, device, precision, mode and provenance.
+Results are pooled only within one shape, runtime, device, precision, mode and provenance; imports also only within one
+setup. `CELL` is the definition that tables, charts and comparisons share.
 """
 
 from __future__ import annotations
@@ -9,22 +10,40 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.query.setups import read_setups
 from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader
 
 Row = Mapping[str, Any]
 EVIDENCE_LIMIT = 20
 """Largest number of result ids per cell, newest first."""
+SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "output_tokens", "processes")
+"""Fields that say what a model was asked to do; figures are comparable where all of them agree."""
+PLACE = ("hardware", "choice", "device_id")
+"""Fields that say which hardware did it."""
+SETUP = ("backend", "setup", "threads")
+"""Fields that say which software did it: the runtime or engine, then the software, settings and threads that an import
+states. `setup` is the fingerprint of an import. Of own measurements it and `threads` are None, because their versions
+follow one another in time; `fingerprints` counts them."""
+CELL = ("model_id", *PLACE, *SETUP, *SHAPE, "provenance", "verified")
+"""Fields that identify a cell."""
 # A cell's figure is the median over its results; low and high are the extremes over them. Results that other processes
 # disturbed take part only where there are no others. The standard deviation is the median of those of the samples
-# within a result. Runtime versions may differ between the results of a cell: `fingerprints` counts them.
+# within a result. Runtime versions may differ between own measurements of a cell: `fingerprints` counts them.
 # The order is total and no value is arbitrary, because equal data must give equal charts and reports.
-_CELLS = """
-SELECT r.model_id, min(r.model_family) AS model_family, r.hardware, r.choice, r.device_id,
-    min(r.device_name) AS device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,
-    r.processes, r.provenance, r.verified, count(*) AS results, count(DISTINCT r.run_id) AS runs,
+_OWN = "r.provenance IN ('measured', 'emulated')"
+_SETUPS = f"CASE WHEN NOT {_OWN} THEN r.fingerprint END AS setup, CASE WHEN NOT {_OWN} THEN r.threads END AS threads"
+_KEY = ", ".join(f"r.{name}" for name in CELL)
+_ORDER = (
+    "model_id", "hardware", "device_name", "mode", "precision", "batch_size", "sequence_length", "image_size",
+    "output_tokens", "provenance", "backend", "setup", "threads", "choice", "device_id", "processes", "verified",
+)  # fmt: skip
+_SORTED = ", ".join(name if name == "device_name" else f"r.{name}" for name in _ORDER)
+_CELLS = f"""
+SELECT {_KEY}, min(r.model_family) AS model_family,
+    min(r.device_name) AS device_name, count(*) AS results, count(DISTINCT r.run_id) AS runs,
     count(DISTINCT r.fingerprint) AS fingerprints, sum(r.samples)::BIGINT AS samples, bool_or(r.noisy) AS noisy,
-    bool_and(r.disturbed IS TRUE) AS disturbed, bool_and(starts_with(r.source, '{published}')) AS published,
+    bool_and(r.disturbed IS TRUE) AS disturbed, bool_and(starts_with(r.source, '{{published}}')) AS published,
     median(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_ms,
     min(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_low_ms,
     max(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_high_ms,
@@ -36,19 +55,16 @@ SELECT r.model_id, min(r.model_family) AS model_family, r.hardware, r.choice, r.
     max(r.memory_peak_mib) AS memory_peak_mib, min(r.memory_peak_mib) AS memory_peak_low_mib,
     max(r.memory_device_peak_mib) AS memory_device_peak_mib,
     median(r.energy_j_per_item) AS energy_j_per_item, median(r.load_ms) AS load_ms, median(r.first_ms) AS first_ms,
-    {newest} AS newest_at, {evidence} AS evidence
+    {{newest}} AS newest_at, {{evidence}} AS evidence
 FROM (
-    FROM judged_results AS r
-    WHERE r.status = 'ok' AND r.model_family <> 'microbenchmark' AND {condition}
-    QUALIFY r.disturbed IS NOT TRUE OR bool_and(r.disturbed IS TRUE) OVER (
-        PARTITION BY r.model_id, r.hardware, r.choice, r.device_id, r.mode, r.precision, r.batch_size,
-            r.sequence_length, r.image_size, r.processes, r.provenance, r.verified
-    )
+    FROM (
+        SELECT r.* EXCLUDE (threads), {_SETUPS} FROM judged_results AS r
+        WHERE r.status = 'ok' AND r.model_family <> 'microbenchmark' AND {{condition}}
+    ) AS r
+    QUALIFY r.disturbed IS NOT TRUE OR bool_and(r.disturbed IS TRUE) OVER (PARTITION BY {_KEY})
 ) AS r
-GROUP BY r.model_id, r.hardware, r.choice, r.device_id, r.mode, r.precision, r.batch_size, r.sequence_length,
-    r.image_size, r.processes, r.provenance, r.verified
-ORDER BY r.model_id, r.hardware, device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,
-    r.provenance, r.choice, r.device_id, r.processes, r.verified
+GROUP BY {_KEY}
+ORDER BY {_SORTED}
 """
 
 
@@ -56,16 +72,20 @@ def read_cells(reader: Reader, selection: Selection, *, evidence: bool = True) -
     """Return one row per selected cell, in a fixed order by model, hardware and shape; figures are medians of results.
 
     `verified` is None where outputs were never compared, as with imports. `published` cells are of knowledge packs
-    alone. Without `evidence`, the columns `evidence` and `newest_at`, which take long to read, are None. Raises
-    WarehouseEmpty before the first publish.
+    alone. `software` lists the versions and settings that an import states, None without any. Without `evidence`, the
+    columns `evidence` and `newest_at`, which take long to read, are None. Raises WarehouseEmpty before the first
+    publish.
     """
     condition, values = selection.where()
     ids = f"max(r.result_id, {EVIDENCE_LIMIT})" if evidence else "NULL"
     newest = "max(r.occurred_at)" if evidence else "NULL"
-    return reader.rows(_CELLS.format(evidence=ids, newest=newest, published=SOURCE_PREFIX, condition=condition), values)
+    sql = _CELLS.format(evidence=ids, newest=newest, published=SOURCE_PREFIX, condition=condition)
+    cells = reader.rows(sql, values)
+    software = read_setups(reader, {cell["setup"] for cell in cells} - {None})
+    return [{**cell, "software": software.get(cell["setup"])} for cell in cells]
 
 
-_ALIKE = ("mode", "batch_size", "sequence_length", "image_size", "processes")
+_ALIKE = tuple(name for name in SHAPE if name != "precision")
 
 
 def group_comparable(cells: Sequence[Row]) -> list[list[Row]]:
@@ -83,7 +103,7 @@ def group_comparable(cells: Sequence[Row]) -> list[list[Row]]:
 
 
 def _order(group: Sequence[Row]) -> tuple[Any, ...]:
-    places = len({(cell["hardware"], cell["choice"], cell["device_id"]) for cell in group})
+    places = len({tuple(cell[name] for name in PLACE) for cell in group})
     first = group[0]
-    sizes = (first[name] or 0 for name in ("batch_size", "sequence_length", "image_size", "processes"))
+    sizes = (first[name] or 0 for name in _ALIKE if name != "mode")
     return -places, -len(group), *sizes, str(first["model_id"]), str(first["mode"])

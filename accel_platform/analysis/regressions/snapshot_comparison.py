@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import duckdb
 
-from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.cells import CELL, read_cells
 from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.analysis.query.run_refs import RunSet
+from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.regressions.check import check
 from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT, Decision
 from accel_platform.events.types import MeasuredSeries
@@ -189,6 +190,7 @@ def _row(decision: Decision) -> dict[str, Any]:
     return {
         **_cell_of(decision.series),
         "provenance": "measured",
+        "runtime": None,
         "verdict": failing.get(decision.state) or words.get(decision.state, "undecided"),
         "before_ms": decision.before_ms,
         "after_ms": decision.after_ms,
@@ -207,8 +209,8 @@ def _unsampled_changes(before: Reader, after: Reader, selection: Selection, leas
     """Return cells of other provenances that have more or fewer results than before, or another median."""
     old, new = (
         {
-            tuple(cell[name] for name in (*_IDENTITY, "provenance", "verified")): cell
-            for cell in read_cells(reader, selection)
+            tuple(cell[name] for name in CELL): cell
+            for cell in with_distinct_runtimes(read_cells(reader, selection))
             if cell["provenance"] != "measured"
         }
         for reader in (before, after)
@@ -225,7 +227,7 @@ def _unsampled_changes(before: Reader, after: Reader, selection: Selection, leas
         reason = "moved, and no samples of ours say why" if moved else f"moved by less than {least:g} %"
         rows.append(
             {
-                **{name: cell[name] for name in (*_IDENTITY, "provenance")},
+                **{name: cell[name] for name in (*_IDENTITY, "provenance", "runtime")},
                 "verdict": "undecided" if moved else "same",
                 "before_ms": was["latency_ms"],
                 "after_ms": cell["latency_ms"],

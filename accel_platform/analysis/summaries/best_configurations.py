@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from accel_platform.analysis.query.cells import SETUP, SHAPE
+
 Cell = Mapping[str, Any]
-_ONE = ("model_id", "mode", "sequence_length", "image_size", "processes", "provenance", "device_id", "device_name")
+_WORK = tuple(name for name in SHAPE if name not in ("precision", "batch_size"))
+_ONE = ("model_id", *_WORK, "provenance", "device_id", "device_name")
 """Fields that all configurations of a row share: the model, its work, the device."""
-CHOICES = {"backend": "hardware", "precision": "precision", "batch": "batch_size"}
-"""Field of a cell by configuration choice."""
+CHOICES = {"backend": ("hardware", *SETUP), "precision": ("precision",), "batch": ("batch_size",)}
+"""Fields of a cell by configuration choice."""
 _PLAIN = ("cpu", "cuda", "rocm", "mps")
 """Hardware names that PyTorch serves, the default for a model."""
 
@@ -46,9 +49,9 @@ def _row(group: Sequence[Cell]) -> dict[str, Any]:
         "best": best,
         "gain": _rate(best) / _rate(plain),
         "changes": [
-            f"{choice} {plain[field]} -> {best[field]}"
-            for choice, field in CHOICES.items()
-            if plain[field] != best[field]
+            f"{choice} {_chosen(plain, choice)} -> {_chosen(best, choice)}"
+            for choice in CHOICES
+            if not _agree(plain, best, choice)
         ],
         "alone": {choice: found for choice in CHOICES if (found := _alone(group, plain, choice)) is not None},
         "share": best["share"],
@@ -59,18 +62,29 @@ def _row(group: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _alone(group: Sequence[Cell], plain: Cell, choice: str) -> dict[str, Any] | None:
-    others = [field for name, field in CHOICES.items() if name != choice]
-    alike = [c for c in group if c is not plain and all(c[field] == plain[field] for field in others)]
+    others = [name for name in CHOICES if name != choice]
+    alike = [c for c in group if c is not plain and all(_agree(c, plain, name) for name in others)]
     if not alike:
         return None
     best = max(alike, key=_rate)
-    return {"to": best[CHOICES[choice]], "gain": _rate(best) / _rate(plain)}
+    return {"to": _chosen(best, choice), "gain": _rate(best) / _rate(plain)}
+
+
+def _agree(one: Cell, other: Cell, choice: str) -> bool:
+    return all(one[field] == other[field] for field in CHOICES[choice])
+
+
+def _chosen(cell: Cell, choice: str) -> Any:
+    """Return a choice's value: of a backend the hardware name, with the runtime where that does not tell it."""
+    value = cell[CHOICES[choice][0]]
+    return f"{value} ({cell['runtime']})" if choice == "backend" and cell.get("runtime") else value
 
 
 def _plainness(cell: Cell) -> tuple[Any, ...]:
     hardware, precision = str(cell["hardware"]), cell["precision"]
     order = _PLAIN.index(hardware) if hardware in _PLAIN else len(_PLAIN)
-    return order, precision != "float32", cell["batch_size"], hardware, str(precision), -_rate(cell)
+    other = cell["backend"] != "pytorch"
+    return order, other, precision != "float32", cell["batch_size"], hardware, str(precision), -_rate(cell)
 
 
 def _rate(cell: Cell) -> float:

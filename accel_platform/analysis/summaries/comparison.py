@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
-from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.cells import PLACE, SETUP, SHAPE, read_cells
 from accel_platform.analysis.query.filters import Selection, canonical_model_id, measure_command, require_known
 from accel_platform.analysis.query.run_refs import ObservedDevices, differing_keys, observed_devices
 from accel_platform.analysis.stats.significance import ratio_interval
@@ -17,8 +16,14 @@ from accel_platform.hardware.device_names import distinct_name, shared_names
 from accel_platform.warehouse.reader import Reader
 
 By = Literal["hardware", "model_id"]
-_SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "processes")
-_PLACE = ("hardware", "choice", "device_id")
+_CLOSENESS = (
+    ("device_id", "backend", "setup", "threads"),
+    ("device_id", "backend"),
+    ("device_id",),
+    ("backend",),
+    (),
+)
+"""Fields in which a baseline agrees with a cell, the closest first."""
 _TRUST: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
 _DETAILS = """
 SELECT r.result_id, r.run_id, r.hardware, r.choice, r.threads, e.samples_ns
@@ -49,8 +54,9 @@ def compare_side_by_side(
 ) -> Comparison:
     """Compare the selected models on one hardware name (`by` is `model_id`), or one model on its hardware names.
 
-    Only equal shapes are compared. A row's `ratio` is its latency over that of the first name at the same shape and
-    provenance, on the same device if it has a figure there; if it is None, `note` says why. `cells` are those of the
+    Only equal shapes are compared, and models only under one backend. A row's `ratio` is its latency over that of the
+    first name at the same shape and provenance, on the same device and with the same backend if it has such a figure;
+    if it is None, `note` says why. `cells` are those of the
     selection, if they are read already. Raises NotFound for an unknown name, and WarehouseEmpty before the first
     publish.
     """
@@ -126,6 +132,8 @@ class _Details:
         """Return device, threads and versions behind a cell's figures, several values where its results differ."""
         device = distinct_name(cell["device_name"], cell["device_id"], self.shared)
         found: dict[str, set[str]] = {"device": {device or "unknown"}}
+        if cell["software"]:
+            found["software"] = {", ".join(cell["software"])}
         for result_id in cell["evidence"]:
             row = self.results[result_id]
             seen = self.seen.get((row["run_id"], row["hardware"], row["choice"]), {})
@@ -150,6 +158,7 @@ def _compared(
             **cell,
             "baseline": first is cell,
             "baseline_device_id": first and first["device_id"],
+            "baseline_backend": first and first["backend"],
             "ratio": ratio,
             "ratio_low": interval and interval.low,
             "ratio_high": interval and interval.high,
@@ -162,26 +171,39 @@ def _compared(
 def _find_baselines(group: Sequence[dict[str, Any]], by: By, names: Sequence[str]) -> list[dict[str, Any] | None]:
     """Return for each cell the one of the first name that it is compared with; None without one of its provenance.
 
-    That is the cell of the same device, else the one with the most results. A cell of the first name is its own
-    baseline if others of its device are compared with it, or it has the most results.
+    That is the cell of the same device and backend, else of the same device, else of the same backend, else any; of
+    several the one with the most results. A cell of the first name is its own baseline if others are compared with it.
     """
-    most: dict[str, dict[str, Any]] = {}
-    own: dict[tuple[str, str], dict[str, Any]] = {}
+    firsts: list[dict[tuple[Any, ...], dict[str, Any]]] = [{} for _ in _CLOSENESS]
     for cell in group:
+        if _called(cell, by, names) == names[0]:
+            for found, fields in zip(firsts, _CLOSENESS, strict=True):
+                key = _key(cell, fields)
+                found[key] = max(found.get(key, cell), cell, key=_results)
+
+    def closest(cell: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the cells of the first name that a cell may be compared with, the closest first."""
+        return [
+            found[key]
+            for found, fields in zip(firsts, _CLOSENESS, strict=True)
+            if (key := _key(cell, fields)) in found and ("device_id" not in fields or cell["device_id"] is not None)
+        ]
+
+    others = [next(iter(closest(cell)), None) for cell in group if _called(cell, by, names) != names[0]]
+    compared = {id(first) for first in others if first is not None}
+
+    def baseline(cell: dict[str, Any]) -> dict[str, Any] | None:
+        candidates = closest(cell)
         if _called(cell, by, names) != names[0]:
-            continue
-        best = most.setdefault(cell["provenance"], cell)
-        most[cell["provenance"]] = max(best, cell, key=_results)
-        if cell["device_id"] is not None:
-            place = (cell["provenance"], cell["device_id"])
-            own[place] = max(own.get(place, cell), cell, key=_results)
-    there = Counter((cell["provenance"], cell["device_id"]) for cell in group)
-    return [
-        own[place]
-        if (place := (cell["provenance"], cell["device_id"])) in own and there[place] > 1
-        else most.get(cell["provenance"])
-        for cell in group
-    ]
+            return next(iter(candidates), None)
+        used = [first for first in (cell, *candidates) if id(first) in compared]
+        return (used or candidates[-1:])[0]
+
+    return [baseline(cell) for cell in group]
+
+
+def _key(cell: Mapping[str, Any], fields: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(cell[name] for name in ("provenance", *fields))
 
 
 def _results(cell: Mapping[str, Any]) -> int:
@@ -219,12 +241,13 @@ def _differs(cell: Mapping[str, tuple[str, ...]], first: Mapping[str, tuple[str,
 
 
 def _shape(cell: Mapping[str, Any], by: By) -> tuple[Any, ...]:
-    same = _PLACE if by == "model_id" else ("model_id",)
-    return tuple(cell[name] for name in (*same, *_SHAPE))
+    same = (*PLACE, "backend") if by == "model_id" else ("model_id",)
+    return tuple(cell[name] for name in (*same, *SHAPE))
 
 
 def _order(cell: Mapping[str, Any], by: By, names: Sequence[str]) -> tuple[Any, ...]:
     place = names.index(_called(cell, by, names))
     shape = tuple((value is not None, value or 0, "") if not isinstance(value, str) else (True, 0, value)
                   for value in _shape(cell, by))  # fmt: skip
-    return (shape, place, cell["device_name"] or "", cell["device_id"] or "", _TRUST.index(cell["provenance"]))
+    setup = tuple(str(cell[name]) for name in SETUP)
+    return (shape, place, cell["device_name"] or "", cell["device_id"] or "", setup, _TRUST.index(cell["provenance"]))

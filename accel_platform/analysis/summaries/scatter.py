@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from accel_platform.analysis.query.cells import CELL
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.warehouse.reader import Reader
 
@@ -12,10 +13,8 @@ MAX_PROCESSES_PER_CELL = 12
 MAX_SAMPLES = 200
 """Largest number of samples per process, evenly spaced in order of time."""
 
-_IDENTITY = (
-    "model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length", "image_size",
-    "processes", "provenance", "verified",
-)  # fmt: skip
+_IDENTITY = tuple(name for name in CELL if name not in ("setup", "threads"))
+"""Fields of a cell, without those that only imports have."""
 _COLUMNS = ", ".join(f"r.{name}" for name in _IDENTITY)
 _WHICH = """r.status = 'ok' AND r.latency_p50_ms IS NOT NULL AND r.provenance IN ('measured', 'emulated')
     AND r.verified IS DISTINCT FROM false AND {condition}"""

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_ALIKE = (
-    "model_id",
-    "mode",
-    "precision",
-    "batch_size",
-    "sequence_length",
-    "image_size",
-    "processes",
-    "provenance",
-    "verified",
-)
+from accel_platform.analysis.query.cells import SHAPE
+
+_ALIKE = ("model_id", *SHAPE, "provenance", "verified")
 BASELINE = "cpu"
+_USUAL_BACKEND = "pytorch"
+"""Backend of `cpu` that needs no mention."""
 
 
 def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -24,7 +18,8 @@ def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Cells that other processes disturbed have none.
 
-    The baseline is the `cpu` cell of the same device if there is one, else the fastest matching one. `speedup` is the
+    The baseline is a `cpu` cell of the same device if there is one, else of any. Of these it is one of the same backend
+    if there is one, and the fastest of several. `speedup` is the
     baseline's latency over the cell's. Its limits are the extremes over the results of both sides, None if either side
     has one result.
     """
@@ -40,12 +35,14 @@ def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         found = baselines.get(_key(cell), [])
         own = [b for b in found if b["device_id"] is not None and b["device_id"] == cell["device_id"]]
         if found:
-            pairs.append(_pair(cell, min(own or found, key=lambda baseline: float(baseline["latency_ms"]))))
+            alike = [b for b in own or found if b["backend"] == cell["backend"]]
+            pairs.append(_pair(cell, min(alike or own or found, key=lambda baseline: float(baseline["latency_ms"]))))
     return pairs
 
 
 def _pair(cell: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
     several = min(cell["results"], baseline["results"]) > 1
+    usual = baseline["backend"] == _USUAL_BACKEND
     place = (
         "the same device"
         if baseline["device_id"] is not None and baseline["device_id"] == cell["device_id"]
@@ -53,7 +50,8 @@ def _pair(cell: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any
     )
     return {
         **cell,
-        "baseline": f"{BASELINE} on {place}",
+        "baseline": f"{BASELINE} on {place}" if usual else f"{BASELINE} with {baseline['backend']} on {place}",
+        "baseline_backend": baseline["backend"],
         "baseline_device_id": baseline["device_id"],
         "baseline_latency_ms": baseline["latency_ms"],
         "baseline_results": baseline["results"],

@@ -8,10 +8,10 @@ from typing import Any
 
 import altair as alt
 
+from accel_platform.analysis.query.cells import SHAPE
 from accel_platform.reports.charts.parts import (
     LINES,
     PLACE,
-    SHAPE,
     Row,
     Rows,
     color_encoding,

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import altair as alt
 
+from accel_platform.analysis.query.cells import SETUP, SHAPE
 from accel_platform.errors import NotFound
 from accel_platform.reports.charts.theme import GRAY, PALETTE, SHAPES
 from accel_platform.table_io.values import rounded
@@ -19,10 +20,8 @@ Rows = Sequence[Row]
 T = TypeVar("T")
 LINES = len(PALETTE)
 """Number of colors, and so the most lines of a chart."""
-SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "processes")
-"""Fields that must agree before rows are compared as one figure."""
-PLACE = ("hardware", "device_name", "checked")
-"""Fields that identify the device, provenance and verification of a figure."""
+PLACE = ("hardware", "runtime", "device_name", "checked")
+"""Fields that name the runtime, device and verification of a figure."""
 FIGURES = {
     "latency": ("latency_ms", "latency_low_ms", "latency_high_ms"),
     "throughput": ("throughput_items_per_s", "throughput_low_items_per_s", "throughput_high_items_per_s"),
@@ -30,9 +29,17 @@ FIGURES = {
 }
 """Per figure: the fields of its value, minimum and maximum over a cell's results."""
 _IDENTITY = (
-    "model_id", *PLACE, "choice", "device_id", *SHAPE, "provenance", "verified", "baseline", "baseline_device_id",
-    "lacking", "predicted_ms",
+    "model_id", *PLACE, "choice", "device_id", *SETUP, *SHAPE, "provenance", "verified", "baseline",
+    "baseline_device_id", "lacking", "predicted_ms",
 )  # fmt: skip
+_FIELD_TEXTS = {
+    "batch_size": "batch {}",
+    "sequence_length": "{} tokens",
+    "output_tokens": "{} tokens out",
+    "image_size": "{:g} pixels",
+    "processes": "{} processes",
+}
+"""Text of a field's value; those of other fields speak for themselves."""
 _TITLE_CHARACTERS, _NAME_CHARACTERS = 52, 40
 
 
@@ -68,17 +75,9 @@ def field_text(field: str, value: Any) -> str | None:
     """Return a field's value in words; None for a default or unknown value."""
     if value is None:
         return "device not named" if field == "device_name" else None
-    match field:
-        case "batch_size":
-            return f"batch {value}"
-        case "sequence_length":
-            return f"{value} tokens"
-        case "image_size":
-            return f"{value:g} pixels"
-        case "processes":
-            return f"{value} processes" if value > 1 else None
-        case _:
-            return str(value)
+    if field == "processes" and value == 1:
+        return None
+    return _FIELD_TEXTS.get(field, "{}").format(value)
 
 
 def label(row: Row, fields: Iterable[str]) -> str:
@@ -110,8 +109,8 @@ def group_rows(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any,
 
 
 def grouping_key(row: Row, fields: Sequence[str]) -> tuple[Any, ...]:
-    """Return a key that is equal for rows with the same fields and device."""
-    return tuple(map(row.get, (*fields, "choice", "device_id") if "hardware" in fields else fields))
+    """Return a key that is equal for rows with the same fields, device and software."""
+    return tuple(map(row.get, (*fields, "choice", "device_id", *SETUP) if "hardware" in fields else fields))
 
 
 def figure_with_spread(row: Row, figure: str) -> dict[str, Any]:

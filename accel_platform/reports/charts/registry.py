@@ -12,6 +12,7 @@ import altair as alt
 
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection, require_known
+from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.regressions.trend import trend_rows
 from accel_platform.analysis.summaries.efficiency import efficiencies
 from accel_platform.analysis.summaries.roofline import Rooflines
@@ -161,7 +162,8 @@ def chart(
     require_known(reader, selection)
     fit, omitted = drawable or select_drawable(read_cells(reader, selection, evidence=False), selection)
     about = [*omitted, f"Snapshot {reader.snapshot_id[:12]}{_filters(selection)}."]
-    return kind.draw(with_distinct_names(kind.read(reader, selection, fit), short=True), about)
+    rows = with_distinct_names(kind.read(reader, selection, fit), short=True)
+    return kind.draw(with_distinct_runtimes(rows), about)
 
 
 def _unfit(cell: Row, selection: Selection) -> str | None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import altair as alt
 
+from accel_platform.analysis.query.cells import SHAPE
 from accel_platform.reports.charts.parts import (
-    SHAPE,
     Rows,
     color_encoding,
     combine_panels,

@@ -71,7 +71,7 @@ def _places(group: Sequence[Cell]) -> list[Cell]:
 
 def _fastest(source: ReportSource, provenance: Provenance, ranked: Sequence[Sequence[Cell]]) -> Finding:
     devices = {cell["device_name"] for ranks in ranked for cell in ranks}
-    columns = ("hardware",) if len(devices) == 1 else ("hardware", "device_name")
+    columns = ("hardware", "runtime") if len(devices) == 1 else ("hardware", "runtime", "device_name")
     if len(ranked) <= _MOST_NAMED:
         told = [_fastest_for(ranks, columns) for ranks in ranked]
         return Finding(f"{'; '.join(told)} ({provenance}).", source.command("accel report performance --format json"))

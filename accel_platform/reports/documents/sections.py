@@ -270,7 +270,8 @@ def _optimised(row: Row) -> Row:
 
 
 def _configuration(cell: Row) -> str:
-    return f"{cell['hardware']}, {cell['precision'] or 'precision not stated'}, batch {cell['batch_size']}"
+    place = label(cell, ("hardware", "runtime"))
+    return f"{place}, {cell['precision'] or 'precision not stated'}, batch {cell['batch_size']}"
 
 
 def _spread(cell: Row) -> str:

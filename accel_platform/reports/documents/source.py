@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
+from accel_platform.analysis.query.cells import SHAPE as CELL_SHAPE
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.regressions.triage import recorded_shifts
 from accel_platform.analysis.summaries.matrix import matrix_sql
 from accel_platform.analysis.summaries.missing_data import MissingData
@@ -43,7 +45,8 @@ _SPECIAL = re.compile(r'["$`\\!]')
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
-SHAPE = ("mode", "batch_size", "sequence_length", "image_size", "processes")
+SHAPE = tuple(name for name in CELL_SHAPE if name != "precision")
+"""Fields of a cell's shape; tables have a column for the precision."""
 
 
 class ReportSource:
@@ -76,8 +79,8 @@ class ReportSource:
 
     @cached_property
     def named_cells(self) -> list[Row]:
-        """The cells without caveats, with device names that tell their devices apart."""
-        return with_distinct_names(self.drawable[0])
+        """The cells without caveats, with names that tell their devices and runtimes apart."""
+        return with_distinct_runtimes(with_distinct_names(self.drawable[0]))
 
     @cached_property
     def gaps(self) -> MissingData:
@@ -88,7 +91,7 @@ class ReportSource:
     def rooflines(self) -> list[Row]:
         """The roofline analysis of the cells without caveats."""
         self.say("holding cells against the roofline")
-        return with_distinct_names(Rooflines(self.reader).rows(self.drawable[0]))
+        return with_distinct_runtimes(with_distinct_names(Rooflines(self.reader).rows(self.drawable[0])))
 
     @cached_property
     def open_shifts(self) -> list[Row]:
@@ -197,6 +200,7 @@ def figures(cell: Row) -> Row:
     return {
         "model": cell["model_id"],
         "hardware": f"{cell['hardware']}:{cell['choice']}" if cell["choice"] else cell["hardware"],
+        "runtime": cell["runtime"],
         "device": cell["device_name"],
         "shape": label(cell, SHAPE),
         "precision": cell["precision"],

@@ -54,8 +54,8 @@ class SideBySide(BaseModel):
     snapshot_id: SnapshotId
     by: By = Field(description="What is compared: hardware names of one model, or models on one of them (model_id).")
     names: list[str] = Field(description="What is compared, the first of them with the others.")
-    rows: Rows = Field(description="Cells of each shape together: figures, spread, provenance, evidence; `ratio` or"
-                       " `note` why there is none.")  # fmt: skip
+    rows: Rows = Field(description="Cells of each shape together: `backend`, `software`, figures, spread, provenance,"
+                       " evidence; `ratio` or `note` why there is none.")  # fmt: skip
     unpaired: Rows = Field(description="Cells of shapes that one name alone was measured at.")
     lacking: dict[str, str] = Field(description="Names without any figure, and the command that would measure one.")
 
@@ -106,7 +106,7 @@ def router(advisor: Advisor, past: PastTables) -> APIRouter:
     def compare(request: Request, query: Annotated[CompareQuery, Query()]) -> Response:
         """Compare equal shapes side by side: one model over its hardware, or several models on one hardware name.
 
-        Nothing is averaged over unlike shapes, devices or provenance.
+        Nothing is averaged over unlike shapes, runtimes, devices or provenance.
         """
         return table_response(
             reader, request, lambda tables: asdict(compare_side_by_side(tables, _selection(query), query.by))

@@ -85,10 +85,12 @@ class PerformancePage(Page):
 
 
 class HardwareFigures(BaseModel):
-    """One cell of a model on one device: the median over its results of one provenance."""
+    """One cell of a model on one device: the median over its results of one runtime and provenance."""
 
     hardware_type: str = Field(description="Hardware name: selects a runtime and a device.")
     device_name: str | None
+    backend: str = Field(description="Runtime or engine: `vllm` and `llama.cpp` on one GPU are two cells.")
+    software: list[str] | None = Field(description="Versions and settings that an import states; null without any.")
     batch_size: int | None
     precision: str | None
     sequence_length: int | None
@@ -110,7 +112,7 @@ class ModelComparison(BaseModel):
     """A model on all hardware with figures of it, by shape."""
 
     model_name: str = Field(description="Model, by its id.")
-    comparison: list[HardwareFigures] = Field(description="One per device, shape and provenance.")
+    comparison: list[HardwareFigures] = Field(description="One per device, runtime, shape and provenance.")
     snapshot_id: SnapshotId
 
 
@@ -175,6 +177,8 @@ def router(advisor: Advisor) -> APIRouter:
                 {
                     "hardware_type": cell["hardware"],
                     "device_name": cell["device_name"],
+                    "backend": cell["backend"],
+                    "software": cell["software"],
                     "batch_size": cell["batch_size"],
                     "precision": cell["precision"],
                     "sequence_length": cell["sequence_length"],

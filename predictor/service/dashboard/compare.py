@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 
-from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.cells import PLACE, SHAPE, read_cells
 from accel_platform.analysis.query.filters import Selection, require_known_unless_found
+from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.summaries.comparison import Comparison, compare_side_by_side
 from accel_platform.events.types import Provenance
 from accel_platform.hardware.device_names import with_distinct_names
@@ -30,7 +31,6 @@ _MAX_COMPARED = 80
 """Largest number of cells with ratios, because ratios read the samples of all cells."""
 _TRUSTED: tuple[Provenance, ...] = ("measured", "imported")
 """Provenances whose best value per row is marked, each on its own."""
-_SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "processes")
 
 
 class ComparePageParams(Selection):
@@ -60,7 +60,7 @@ def _content(site: DashboardSite, query: ComparePageParams) -> dict[str, Any]:
     require_known_unless_found(cells, site.reader, selection)
     comparison = _compare_cells(site, selection, query.by, cells) if complete and len(cells) <= _MAX_COMPARED else None
     cells = [cell for cell in cells if cell[query.metric] is not None]
-    columns, rows = _table(with_distinct_names(cells), query)
+    columns, rows = _table(with_distinct_runtimes(with_distinct_names(cells)), query)
     return {
         "query": query,
         "complete": complete,
@@ -83,18 +83,18 @@ def _compare_cells(site: DashboardSite, selection: Selection, by: str, cells: li
 def _table(cells: list[dict[str, Any]], query: ComparePageParams) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the columns and rows of the comparison.
 
-    A column is a hardware name with its device, or a model. A row is one shape of the other. Each provenance within a
-    row and column has a line of its own.
+    A column is a hardware name with its backend and device, or a model. A row is one shape of the other. Each
+    provenance and each setup within a row and column has a line of its own.
     """
     lower = METRICS[query.metric][1]
     columns: dict[tuple[Any, ...], dict[str, Any]] = {}
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for cell in cells:
-        place = (cell["hardware"], cell["choice"], cell["device_id"])
+        place = tuple(cell[name] for name in (*PLACE, "backend"))
         column = place if query.by == "hardware" else (cell["model_id"],)
         about = (cell["model_id"],) if query.by == "hardware" else place
         columns.setdefault(column, cell)
-        key = (*about, *(cell[name] for name in _SHAPE))
+        key = (*about, *(cell[name] for name in SHAPE))
         row = rows.setdefault(key, {"cell": cell, "columns": {}, "best": {}})
         row["columns"].setdefault(column, []).append(cell)
     shared = sorted(rows.values(), key=lambda row: -len(row["columns"]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.hardware.device_names import with_distinct_names
 
 UNKNOWN = Markup(
@@ -87,6 +88,7 @@ def shape(row: Mapping[str, Any]) -> str:
         row.get("precision"),
         f"batch {row['batch_size']}" if row.get("batch_size") else None,
         f"length {row['sequence_length']}" if row.get("sequence_length") else None,
+        f"{row['output_tokens']} tokens out" if row.get("output_tokens") else None,
         f"{row['image_size']:g} px" if row.get("image_size") else None,
         f"{row['processes']} processes" if (row.get("processes") or 1) > 1 else None,
     ]
@@ -105,4 +107,5 @@ FILTERS = {
     "badge": badge,
     "breakable": breakable,
     "distinct_devices": with_distinct_names,
+    "distinct_runtimes": with_distinct_runtimes,
 }

@@ -15,6 +15,7 @@ from accel_platform.analysis.query.filters import (
     require_known_unless_found,
     require_recorded_if_empty,
 )
+from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.errors import NotFound
 from accel_platform.events.types import MeasuredSeries, Provenance
 from accel_platform.reports.regressions import with_cells
@@ -145,7 +146,7 @@ def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
     condition, values = selection.where()
     cells = sorted(read_cells(reader, selection, evidence=False), key=lambda row: _TRUST_ORDER.index(row["provenance"]))
     require_known_unless_found(cells, site.reader, selection)
-    cells = sort_rows(cells, query.sort, _CELL_SORTS)
+    cells = with_distinct_runtimes(sort_rows(cells, query.sort, _CELL_SORTS))
     about = {"model": model_id}
     return {
         "model": {**model, "aliases": json.loads(model["aliases"] or "[]")},
