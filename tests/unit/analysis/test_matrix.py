@@ -71,6 +71,19 @@ def reader(installation: Settings) -> Reader:
     return Reader(installation)
 
 
+def test_a_figure_is_of_the_fastest_runtime_of_a_device_not_of_several(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    claim: dict[str, Any] = {"provenance": "imported", "samples_ns": (), "hardware": "cuda", "fingerprint": None}
+    engines = {"vllm": (10.0, 14.0), "llama.cpp": (90.0,), "tensorrt-llm": (13.0,)}
+    claims = [{"backend": backend, "latency_mean_ms": one} for backend, found in engines.items() for one in found]
+    claims += [{"backend": "vllm", "threads": 8, "latency_mean_ms": 11.0}]
+    claims += [{"backend": "vllm", "fingerprint": "imported-2", "latency_mean_ms": 50.0}]
+    EventLog.open(settings).append([event(result(**claim | one)) for one in claims])
+    refresh(settings)
+    [cells] = compatibility_matrix(Reader(settings))["models"].values()
+    assert (cells["cuda"]["latency_p50_ms"], cells["cuda"]["results_ok"]) == (11.0, 6)
+
+
 def test_works_alone_failed_and_untested_are_kept_apart_with_their_reasons(reader: Reader) -> None:
     matrix = compatibility_matrix(reader)
     told = {(m, h): (c["verdict"], c["reason"]) for m, cells in matrix["models"].items() for h, c in cells.items()}
