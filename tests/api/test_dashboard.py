@@ -120,7 +120,7 @@ def test_a_row_of_the_matrix_names_its_shape_and_a_cell_another(tmp_path: Path) 
     with TestClient(create_app(settings)) as client:
         heat = page(client, "/matrix?model=bert-base")
         assert "</a><small>float32, batch 1, length 128</small></th>" in heat
-        assert re.findall(r'<small class="other">(.*?)</small>', heat) == ["int8, batch 4, length 128"]
+        assert re.findall(r'<small class="other">(.*?)</small>', heat) == ["at int8, batch 4, length 128"]
         assert "int8, batch 4, length 128" in page(client, "/matrix/cell?model=bert-base&hardware=jax")
         cells = client.get("/matrix").json()["cells"]
         assert [(cell["hardware"], cell["precision"], cell["batch_size"]) for cell in cells] == [
