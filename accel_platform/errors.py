@@ -97,11 +97,17 @@ def package_missing(error: BaseException) -> AccelError | None:
     """
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
-    from importlib.metadata import requires
+    from importlib.metadata import PackageNotFoundError, requires
+    from importlib.util import find_spec
 
     module = error.name.partition(".")[0]
     package = _IMPORT_NAMES.get(module, module.replace("_", "-"))
-    if not any(re.match(rf"{re.escape(package)}(?![\w.-])", line) for line in requires("accel-platform") or ()):
+    try:
+        needed = requires("accel-platform") or ()
+    except PackageNotFoundError:
+        # Run from a folder, which does not state what it needs: whatever is not there.
+        needed = [] if find_spec(module) else [package]
+    if not any(re.match(rf"{re.escape(package)}(?![\w.-])", line) for line in needed):
         return None
     return AccelError(
         f"This command needs {package}, which is not installed: this host only measures. Use a host with the whole"

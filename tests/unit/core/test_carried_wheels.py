@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -92,3 +92,12 @@ def test_a_missing_package_is_told_and_a_missing_module_of_ours_is_a_bug() -> No
     for other in ("accel_platform.nothing", "somebodys_module", "duck"):
         assert package_missing(ModuleNotFoundError("…", name=other)) is None
     assert package_missing(ImportError("…")) is None
+
+
+def test_a_missing_package_is_told_where_the_platform_is_run_from_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(name: str) -> list[str]:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.requires", nowhere)
+    assert "needs duckdb-not-here" in str(package_missing(ModuleNotFoundError("…", name="duckdb_not_here")))
+    assert package_missing(ModuleNotFoundError("…", name="accel_platform.nothing")) is None
