@@ -29,9 +29,7 @@ class DeviceRates:
     architecture: str | None
     """What its code is compiled for, as the spec sheet has it."""
     flops: dict[int, float]
-    """Sustained FLOPs per second of matrix products, by bits of a number."""
-    tf32_flops: float
-    """Those of float32 convolutions, which PyTorch rounds to TF32 where a device can."""
+    """Sustained FLOPs per second of products and convolutions, by bits of a number; no float32 in TF32."""
     bandwidth: float
     """Bytes per second."""
     compute_units: float
@@ -43,7 +41,6 @@ class RateColumns:
     """The same of several devices: columns with a row for each."""
 
     flops: dict[int, npt.NDArray[np.float64]]
-    tf32_flops: npt.NDArray[np.float64]
     bandwidth: npt.NDArray[np.float64]
     compute_units: npt.NDArray[np.float64]
     cache_bytes: npt.NDArray[np.float64]
@@ -57,16 +54,10 @@ class RateColumns:
 
         return cls(
             flops={bits: column(device.flops[bits] for device in devices) for bits in (32, 16)},
-            tf32_flops=column(device.tf32_flops for device in devices),
             bandwidth=column(device.bandwidth for device in devices),
             compute_units=column(device.compute_units for device in devices),
             cache_bytes=column(device.cache_bytes for device in devices),
         )
-
-
-def convolution_flops(rates: DeviceRates | RateColumns, bits: int) -> npt.NDArray[np.float64] | float:
-    """Return the sustained FLOPs per second of convolutions."""
-    return np.fmax(rates.flops[32], rates.tf32_flops) if bits == 32 else rates.flops[bits]
 
 
 def device_rates(spec: DeviceSpec) -> DeviceRates | str:
@@ -86,7 +77,6 @@ def device_rates(spec: DeviceSpec) -> DeviceRates | str:
         vendor=spec.vendor or "",
         architecture=spec.architecture,
         flops={32: single * sustained, 16: half * sustained},
-        tf32_flops=1e12 * _or_nan(spec.peak_tf32_tensor_tflops) * sustained,
         bandwidth=spec.bandwidth_gb_s * 1e9,
         compute_units=spec.compute_units,
         cache_bytes=_or_nan(spec.cache_mib) * 2**20,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accel_platform.workloads.operators import OperatorKind
-from predictor.operators.device_rates import DeviceRates, RateColumns, convolution_flops
+from predictor.operators.device_rates import DeviceRates, RateColumns
 
 Array = npt.NDArray[np.float64]
 Rates = DeviceRates | RateColumns
@@ -62,8 +62,7 @@ def _batched_matmul(columns: list[Array], device: Rates, bits: int) -> Priced:
 def _convolution(columns: list[Array], device: Rates, bits: int) -> Priced:
     """Price a convolution as the matrix product of its patches by its weights, without writing the patches."""
     b, pixels, n, k, groups, _, read, written = columns
-    flops = convolution_flops(device, bits)
-    return _product(groups, b * pixels, n, k, device, bits, flops=flops, numbers=read + written)
+    return _product(groups, b * pixels, n, k, device, bits, read + written)
 
 
 def _product(
@@ -73,13 +72,10 @@ def _product(
     k: Array,
     device: Rates,
     bits: int,
-    *,
-    flops: float | Array | None = None,
     numbers: Array | None = None,
 ) -> Priced:
     size = bits / 8 * (b * (m * k + k * n + m * n) if numbers is None else numbers)
-    rate = device.flops[bits] if flops is None else flops
-    compute_ms, memory_ms = 2e3 * b * m * n * k / rate, 1e3 * size / device.bandwidth
+    compute_ms, memory_ms = 2e3 * b * m * n * k / device.flops[bits], 1e3 * size / device.bandwidth
     light = np.maximum(compute_ms, memory_ms)
     tiles = b * np.ceil(m / TILE) * np.ceil(n / TILE)
     waves = tiles / device.compute_units

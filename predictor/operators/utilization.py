@@ -17,9 +17,9 @@ import numpy as np
 
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.workloads.operators import OperatorKind
-from predictor.operators.device_rates import DeviceRates, RateColumns, convolution_flops
+from predictor.operators.device_rates import DeviceRates, RateColumns
 from predictor.operators.features import Array, price
-from predictor.operators.kernels import KernelTable, effect_group
+from predictor.operators.kernels import KernelTable, effect_group, learned_as
 
 ROUNDS = 120
 """More rounds fit the kernels better and whole models no better."""
@@ -94,27 +94,16 @@ class Utilization:
         for i, (kind, _) in enumerate(tables):
             rows: dict[OperatorKind, list[int]] = defaultdict(list)
             for row, device in enumerate(devices):
-                rows[_learned_as(kind, device, bits)].append(row)
-            for learned_as, here in rows.items():
-                by_class[learned_as].append((i, here))
-        for learned_as, found in by_class.items():
-            learned = self.classes[learned_as]
+                rows[learned_as(kind, device, bits)].append(row)
+            for name, here in rows.items():
+                by_class[name].append((i, here))
+        for name, found in by_class.items():
+            learned = self.classes[name]
             effects = np.array([[learned.effect(device, bits)] for device in devices])
             logs = learned.log_time_over_light([priced[i][1][here] for i, here in found])
             for (i, here), over_light in zip(found, logs, strict=True):
                 times[i][here] *= np.exp(over_light + effects[here])
         return times
-
-
-def _learned_as(kind: OperatorKind, device: DeviceRates, bits: int) -> OperatorKind:
-    """Return the class whose kernels tell about an operator.
-
-    Convolutions were measured in float32 on vector units, where Winograd's algorithm saves products. On matrix units
-    they are computed as products are.
-    """
-    if kind == "convolution" and convolution_flops(device, bits) > device.flops[32]:
-        return "linear"
-    return "elementwise" if kind == "embedding" else kind
 
 
 def fit_utilization(kernels: Mapping[OperatorKind, KernelTable]) -> Utilization:

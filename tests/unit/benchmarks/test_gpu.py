@@ -58,9 +58,11 @@ def test_swept_kernels_have_the_shape_that_the_predictor_reads(tmp_path: Path) -
     named = [{"device": "NVIDIA H100 SXM5 80GB", "precision": "float32", "framework": "pytorch", **row} for row in rows]
     gpu_kernels.write(named, tmp_path / "kernels.parquet")
     tables = load_kernels([tmp_path / "kernels.parquet"])
-    kinds = {"linear", "batched_matmul", "convolution", "attention", "layer_norm", "softmax", "elementwise"}
-    assert set(tables) == kinds
-    assert sum(len(table.light_ms) for table in tables.values()) == len(rows)
+    kinds = {"linear", "batched_matmul", "convolution", "layer_norm", "softmax", "elementwise"}
+    assert set(tables) == kinds, "attention in float32 is priced as its products"
+    read = [row for row in rows if row["operator"] != "attention"]
+    assert len(read) < len(rows)
+    assert sum(len(table.light_ms) for table in tables.values()) == len(read)
 
 
 def test_swept_convolutions_are_read_as_those_of_models_are_traced() -> None:

@@ -237,3 +237,12 @@ def test_a_gpu_nobody_measured_is_answered_with_an_interval_and_its_operators(tm
             assert any("matrix products" in reason for reason in recommendation.why)
     refused = advisor.recommend(RecommendQuery.model_validate({**query, "precision": "int8", "hardware": ["H100"]}))
     assert not refused.recommendations
+
+
+def test_float32_convolutions_are_never_priced_in_tf32() -> None:
+    """An H100 computes TF32 seven times as fast as float32, and the platform's float32 is measured without it."""
+    b, pixels, n, k = 32.0, 56.0**2, 64.0, 64.0 * 9
+    convolution = np.array([[b, pixels, n, k, 1.0, 9.0, b * pixels * 64, b * pixels * n]])
+    light, _ = price("convolution", convolution, _rates("NVIDIA H100 SXM5 80GB"), 32)
+    assert light[0] == pytest.approx(2e3 * b * pixels * n * k / _rates("NVIDIA H100 SXM5 80GB").flops[32])
+    assert _rates("NVIDIA H100 SXM5 80GB").flops[32] <= 67e12
