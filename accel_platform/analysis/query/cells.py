@@ -19,6 +19,9 @@ EVIDENCE_LIMIT = 20
 """Largest number of result ids per cell, newest first."""
 SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "output_tokens", "processes")
 """Fields that say what a model was asked to do; figures are comparable where all of them agree."""
+WORK = tuple(name for name in SHAPE if name != "precision")
+"""The same in whatever precision."""
+WORK_OF_ANY_BATCH = tuple(name for name in WORK if name != "batch_size")
 PLACE = ("hardware", "choice", "device_id")
 """Fields that say which hardware did it."""
 SETUP = ("backend", "setup", "threads")
@@ -85,9 +88,6 @@ def read_cells(reader: Reader, selection: Selection, *, evidence: bool = True) -
     return [{**cell, "software": software.get(cell["setup"])} for cell in cells]
 
 
-_ALIKE = tuple(name for name in SHAPE if name != "precision")
-
-
 def group_comparable(cells: Sequence[Row]) -> list[list[Row]]:
     """Return for each model the cells of the shape that most devices ran, then the smallest; most devices first.
 
@@ -95,7 +95,7 @@ def group_comparable(cells: Sequence[Row]) -> list[list[Row]]:
     """
     shapes: dict[tuple[Any, ...], list[Row]] = {}
     for cell in cells:
-        shapes.setdefault((cell["model_id"], *(cell[name] for name in _ALIKE)), []).append(cell)
+        shapes.setdefault((cell["model_id"], *(cell[name] for name in WORK)), []).append(cell)
     best: dict[str, list[Row]] = {}
     for group in sorted(shapes.values(), key=_order):
         best.setdefault(group[0]["model_id"], group)
@@ -105,5 +105,5 @@ def group_comparable(cells: Sequence[Row]) -> list[list[Row]]:
 def _order(group: Sequence[Row]) -> tuple[Any, ...]:
     places = len({tuple(cell[name] for name in PLACE) for cell in group})
     first = group[0]
-    sizes = (first[name] or 0 for name in _ALIKE if name != "mode")
+    sizes = (first[name] or 0 for name in WORK if name != "mode")
     return -places, -len(group), *sizes, str(first["model_id"]), str(first["mode"])

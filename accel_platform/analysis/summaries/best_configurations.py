@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from accel_platform.analysis.query.cells import SETUP, SHAPE
+from accel_platform.analysis.query.cells import SETUP, WORK_OF_ANY_BATCH
 
 Cell = Mapping[str, Any]
-_WORK = tuple(name for name in SHAPE if name not in ("precision", "batch_size"))
-_ONE = ("model_id", *_WORK, "provenance", "device_id", "device_name")
+_ONE = ("model_id", *WORK_OF_ANY_BATCH, "provenance", "device_id", "device_name")
 """Fields that all configurations of a row share: the model, its work, the device."""
 CHOICES = {"backend": ("hardware", *SETUP), "precision": ("precision",), "batch": ("batch_size",)}
 """Fields of a cell by configuration choice."""

@@ -19,9 +19,8 @@ def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Cells that other processes disturbed have none.
 
     The baseline is a `cpu` cell of the same device if there is one, else of any. Of these it is one of the same backend
-    if there is one, and the fastest of several. `speedup` is the
-    baseline's latency over the cell's. Its limits are the extremes over the results of both sides, None if either side
-    has one result.
+    if there is one, and the fastest of several. `speedup` is the baseline's latency over the cell's. Its limits are the
+    extremes over the results of both sides, None if either side has one result.
     """
     baselines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     cells = [cell for cell in cells if not cell["disturbed"]]

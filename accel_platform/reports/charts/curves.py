@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from accel_platform.analysis.query.cells import SHAPE
+from accel_platform.analysis.query.cells import WORK_OF_ANY_BATCH
 from accel_platform.reports.charts.parts import (
     FIGURES,
     LINES,
@@ -34,7 +34,7 @@ from accel_platform.reports.charts.parts import (
 )
 
 _PANELS = 9
-_PANEL = ("model_id", *(name for name in SHAPE if name not in ("precision", "batch_size")))
+_PANEL = ("model_id", *WORK_OF_ANY_BATCH)
 _LINE = (*PLACE, "precision", "provenance")
 _SAID = {
     "latency": ("Latency against batch size", "latency of a batch (ms)", "ms"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from accel_platform.analysis.query.cells import SHAPE, group_comparable
+from accel_platform.analysis.query.cells import WORK, group_comparable
 from accel_platform.reports.charts.parts import (
     PLACE,
     Row,
@@ -39,7 +39,7 @@ _BARS = 14
 _NAMES_PX = 150
 _BARS_PX = 240
 """Width of a panel, of which two fit beside their names on a page."""
-_WITHIN = ("model_id", *(name for name in SHAPE if name != "precision"))
+_WITHIN = ("model_id", *WORK)
 _WHERE = (*PLACE, "precision", "provenance")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from accel_platform.analysis.query.cells import group_comparable
+from accel_platform.analysis.query.cells import WORK_OF_ANY_BATCH, group_comparable
 from accel_platform.analysis.summaries.best_configurations import best_configurations
 from accel_platform.analysis.summaries.matrix import RATING_RULE, cell_verdict
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.charts.parts import label
 from accel_platform.reports.documents.model import ReportTable, Section, Text
-from accel_platform.reports.documents.source import SHAPE, ReportSource, Row, figures, name_devices
+from accel_platform.reports.documents.source import ReportSource, Row, figures, name_devices
 from accel_platform.table_io.values import rounded
 
 _DEVICES = """
@@ -252,7 +252,7 @@ def _optimised(row: Row) -> Row:
     return {
         "model": row["model_id"],
         "device": row["device_name"],
-        "work": label(plain, [name for name in SHAPE if name != "batch_size"]),
+        "work": label(plain, WORK_OF_ANY_BATCH),
         "plainest": _configuration(plain),
         "throughput_items_per_s": plain["throughput_items_per_s"],
         "best": _configuration(best),

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from accel_platform.analysis.query.cells import SHAPE as CELL_SHAPE
-from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.cells import WORK, read_cells
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.regressions.triage import recorded_shifts
@@ -45,8 +44,6 @@ _SPECIAL = re.compile(r'["$`\\!]')
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
-SHAPE = tuple(name for name in CELL_SHAPE if name != "precision")
-"""Fields of a cell's shape; tables have a column for the precision."""
 
 
 class ReportSource:
@@ -202,7 +199,7 @@ def figures(cell: Row) -> Row:
         "hardware": f"{cell['hardware']}:{cell['choice']}" if cell["choice"] else cell["hardware"],
         "runtime": cell["runtime"],
         "device": cell["device_name"],
-        "shape": label(cell, SHAPE),
+        "shape": label(cell, WORK),
         "precision": cell["precision"],
         "provenance": describe_provenance(cell),
         "results": cell["results"],
