@@ -52,8 +52,10 @@ def learned_as(kind: OperatorKind, device: DeviceRates, bits: int) -> OperatorKi
     """Return the class whose kernels tell about an operator.
 
     Vector units compute convolutions by algorithms of their own, of which Winograd's saves products. On matrix units
-    they are computed as products are.
+    they are computed as products are. Attention in 32 bits is priced as its two products (`operator_shares`).
     """
+    if kind == "attention" and bits == 32:
+        return "batched_matmul"
     if kind == "convolution" and device.flops[bits] > device.flops[32]:
         return "linear"
     return "elementwise" if kind == "embedding" else kind
@@ -89,8 +91,7 @@ def load_kernels(paths: Iterable[Path]) -> dict[OperatorKind, KernelTable]:
                 continue
             rows = measurements.sample(min(MAX_ROWS, len(measurements)), random_state=1)
             kind, dimensions = shape(rows, str(operator))
-            # Attention in 32 bits is priced as its products.
-            if learned_as(kind, rates, bits) != kind or (kind == "attention" and bits == 32):
+            if learned_as(kind, rates, bits) != kind:
                 continue
             light, features = price(kind, dimensions, rates, bits)
             measured = rows["latency_ms"].to_numpy(float)
