@@ -227,12 +227,11 @@ def resolve_operators(
 ) -> OperatorProfile | str:
     """Return the operators of one pass, or the reason why they cannot be told; of a training step those of its pass.
 
-    The sizes are those of `resolve_item_cost`.
+    The model is `traceable`. The sizes are those of `resolve_item_cost`.
     """
     if model.spec is not None:
         return traced_operators(model.spec, sequence_length, sizes, training=training)
-    if model.config is None:
-        return f"the operators of {model.model_id} are unknown, only its cost is"
+    assert model.config is not None, "without spec and config there is nothing to trace"
     return config_operators(
         model.config,
         sequence_length=_stated_length(model, sequence_length),
