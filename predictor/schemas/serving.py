@@ -241,7 +241,7 @@ class ServingOption(_Value):
 
     @property
     def has_slow_requests(self) -> bool:
-        """Whether some requests are slower than the typical one: not where all are alike and none waits."""
+        """True where some requests are slower than the typical one: they differ, or some wait."""
         times = ("first_token_ms", "output_token_ms", "end_to_end_ms")
         return any(getattr(self.slow, name).p50 > 1.01 * getattr(self, name).p50 for name in times)
 
