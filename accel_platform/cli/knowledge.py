@@ -21,11 +21,13 @@ def adopt_shipped(settings: Settings, *, only_into_empty_log: bool = False) -> N
     """Bring the shipped packs into log and tables; name a pack that cannot be used, and why. Raises LogUnavailable."""
     from accel_platform.events import EventLog
     from accel_platform.knowledge.packs import adopt_packs
+    from accel_platform.warehouse.layers import current
     from accel_platform.warehouse.publish import bring_up_to_date
 
     log = EventLog.open(settings)
     if only_into_empty_log:
-        if log.snapshot().segments:
+        # Without tables an earlier start was interrupted before it had added all.
+        if log.snapshot().segments and current(settings) is not None:
             return
         note(f"The log of {settings.home} is empty: adding the published figures that come with the platform.")
     for refused in adopt_packs(log):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,6 +72,11 @@ def test_an_empty_home_answers_from_published_figures(accel: Accel, tmp_path: Pa
     assert code == 0
     assert json.loads(out)["latency_ms"] == found["latency_ms"]
     assert "is empty" not in err
+    # As after a kill between the log and its tables.
+    shutil.rmtree(home / "warehouse")
+    code, out, err = accel("predict", *question)
+    assert code == 0
+    assert json.loads(out)["latency_ms"] == found["latency_ms"]
 
 
 def test_the_version_is_that_of_the_project(accel: Accel) -> None:
