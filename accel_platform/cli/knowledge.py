@@ -20,16 +20,18 @@ app = typer.Typer(help="Packs of public figures: list, add, remove, build.", no_
 def adopt_shipped(settings: Settings, *, only_into_empty_log: bool = False) -> None:
     """Bring the shipped packs into log and tables; name a pack that cannot be used, and why. Raises LogUnavailable."""
     from accel_platform.events import EventLog
-    from accel_platform.knowledge.packs import adopt_packs
+    from accel_platform.knowledge.packs import adopt_packs, holds_only_packs
     from accel_platform.warehouse.layers import current
     from accel_platform.warehouse.publish import bring_up_to_date
 
     log = EventLog.open(settings)
     if only_into_empty_log:
-        # Without tables an earlier start was interrupted before it had added all.
-        if log.snapshot().segments and current(settings) is not None:
+        started = bool(log.snapshot().segments)
+        # Packs without tables: an earlier start was interrupted, and this one finishes it.
+        if started and (current(settings) is not None or not holds_only_packs(log)):
             return
-        note(f"The log of {settings.home} is empty: adding the published figures that come with the platform.")
+        state = "holds packs without tables" if started else "is empty"
+        note(f"The log of {settings.home} {state}: adding the published figures that come with the platform.")
     for refused in adopt_packs(log):
         note(f"The knowledge pack {refused.name} is not used: {refused.reason}")
     bring_up_to_date(settings, progress=note)

@@ -24,6 +24,8 @@ RESULTS = "results.parquet"
 KERNELS = "kernels.parquet"
 _CHOICES = "packs-chosen-"
 """Prefix of the segments that hold additions and removals of packs."""
+_ADDED = "pack-"
+"""Prefix of the segments that hold the results of packs."""
 
 
 FITTED_FROM = (
@@ -142,6 +144,11 @@ def removed_packs(log: EventLog) -> list[str]:
     return sorted(name for name, choice in _choices(log).items() if isinstance(choice, KnowledgeRemoved))
 
 
+def holds_only_packs(log: EventLog) -> bool:
+    """Return whether the log is empty or holds nothing but packs that are in use. Raises LogUnavailable."""
+    return all(name.startswith((_ADDED, _CHOICES)) for name in log.snapshot().segments) and not removed_packs(log)
+
+
 def shipped_folder(name: str) -> Path:
     """Return the folder of a shipped pack. Raises NotFound."""
     known = [folder.name for folder in sorted(PACKS.iterdir()) if folder.is_dir()]
@@ -209,7 +216,7 @@ def _append(log: EventLog, pack: Pack) -> None:
             table = pq.read_table(pack.folder / RESULTS, partitioning=None).select(codec.SCHEMA.names)
         except (pa.ArrowInvalid, KeyError, OSError) as error:
             raise InvalidInput(f"{pack.folder / RESULTS} is no file of events: {error}") from error
-        log.append_table(table, key=f"pack-{card.name}-{card.results.version}")
+        log.append_table(table, key=f"{_ADDED}{card.name}-{card.results.version}")
     version = card.results.version if card.results else None
     event = Event.of(KnowledgeAdded(pack=card.name, version=version, card=card.as_dict()), source="knowledge")
     log.append([event], key=f"{_CHOICES}{event.event_id}")
