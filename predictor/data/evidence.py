@@ -288,7 +288,7 @@ ranked AS (
     SELECT *, len(samples) AS n, greatest(1, floor((len(samples) + 1) * {(1 - INTERVAL_LEVEL) / 2}))::INTEGER AS k
     FROM ordered
 )
-SELECT c.*, r.n, r.k, r.samples[r.k] AS low, r.samples[r.n + 1 - r.k] AS high
+SELECT c.* EXCLUDE (newest, fingerprint), r.n, r.k, r.samples[r.k] AS low, r.samples[r.n + 1 - r.k] AS high
 FROM cells AS c
 LEFT JOIN ranked AS r ON (c.model_id, c.hardware, c.backend, c.mode, c.batch_size)
         = (r.model_id, r.hardware, r.backend, r.mode, r.batch_size)
