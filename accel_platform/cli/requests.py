@@ -347,6 +347,8 @@ def suite(
     file, for_machines = path or config or DEFAULT_SUITE, wants_json(as_json, format_)
     if create_config:
         write_example(file)
+        if for_machines:
+            print_json({"config": str(file)})
         note(f"An example is in {file}: `accel bench suite {file}` runs it, --check prints its plan.")
         return
     changes: dict[str, Any] = {"missing": True} if missing else {}
