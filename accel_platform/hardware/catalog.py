@@ -101,6 +101,7 @@ def catalogued_name(name: str) -> str:
     return name if counted is None or spec is None else (counted[1] or "") + spec.name
 
 
+@lru_cache(maxsize=1024)
 def form_factor_caution(name: str) -> str | None:
     """Return which device a name is taken for where it leaves that open; None where it does not."""
     key = _key(name)
