@@ -80,7 +80,9 @@ Precision = Annotated[str | None, typer.Option("--precision", help="Default: flo
 ModeOption = Annotated[Mode, typer.Option("--mode", help="inference, generation or training.")]
 HardwareNames = Annotated[
     list[str] | None,
-    typer.Option("--hardware", help="A hardware name, or a device of a host or the spec sheet; several may follow."),
+    typer.Option(
+        "--hardware", help="A hardware name, gpu or npu, or a device of a host or the spec sheet; several may follow."
+    ),
 ]
 Specs = Annotated[
     list[Path] | None,

@@ -29,7 +29,10 @@ _HARDWARE_BY_VENDOR = {
 """Hardware name under which a vendor's accelerators are measured; every processor is `cpu`."""
 PRICED_HARDWARE = ("cuda", "rocm")
 """Hardware names whose runtime, PyTorch, computes the kernels that were learned from: operators are priced there."""
+_KINDS = ("gpu", "npu")
+"""Kinds of devices that a query may name; `cpu` is a hardware name."""
 _CUSTOM_PREFIX = "own:"
+_NOWHERE = "nothing was measured there, and no known host has it"
 _HARDWARE_NAMES = {name.casefold(): name for name in get_args(Hardware)}
 _CUSTOM_HARDWARE: dict[str, Hardware] = {"gpu": "cuda", "cpu": "cpu", "npu": "qnn"}
 
@@ -76,8 +79,8 @@ def choose_candidates(
     Parameters
     ----------
     hardware
-        Hardware names, device names or device ids, in any case, and specs of custom devices. A device of the
-        catalogue goes by any of its names. None means every target of the evidence.
+        Hardware names, `gpu` and `npu` for all of that kind, device names or device ids, in any case, and specs of
+        custom devices. A device of the catalogue goes by any of its names. None means every target of the evidence.
     priced
         Add this platform's runtime on each GPU that others measured with theirs alone: its operators can be priced.
 
@@ -98,8 +101,8 @@ def choose_candidates(
                 chosen[match if match.own else match.target] = match
             else:
                 absent[match] = None
-        if priced and isinstance(device, str) and device.casefold() in PRICED_HARDWARE:
-            named = [one for one in _priced_candidates(evidence) if one.target.hardware == device.casefold()]
+        if priced and isinstance(device, str) and device.casefold() in (*PRICED_HARDWARE, "gpu"):
+            named = [one for one in _priced_candidates(evidence) if device.casefold() in (one.target.hardware, "gpu")]
             chosen.update((one.target, one) for one in named)
     return list(chosen.values()), list(absent)
 
@@ -125,6 +128,10 @@ def _unmeasured_gpus(evidence: Evidence) -> list[Candidate]:
 
 def _resolve_name(evidence: Evidence, name: str) -> list[Candidate | AbsentDevice]:
     """Return what a name stands for. Raises InvalidInput if there is no such hardware."""
+    if name.casefold() in _KINDS:
+        every = [_known_candidate(evidence, target) for target in evidence.targets()]
+        named = [one for one in every if one.spec.kind == name.casefold()]
+        return [*named] or [AbsentDevice(name.casefold(), None, "unavailable", _NOWHERE)]
     known = [_known_candidate(evidence, target) for target in _targets_named(evidence, name)]
     spec = find_spec(name)
     hardware = None if spec is None else _hardware_of(spec)
@@ -139,8 +146,7 @@ def _resolve_name(evidence: Evidence, name: str) -> list[Candidate | AbsentDevic
 def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | AbsentDevice:
     """Return what a name stands for that no target has. Raises InvalidInput if there is no such hardware."""
     if name.casefold() in _HARDWARE_NAMES:
-        reason = "nothing was measured there, and no known host has it"
-        return AbsentDevice(_HARDWARE_NAMES[name.casefold()], None, "unavailable", reason)
+        return AbsentDevice(_HARDWARE_NAMES[name.casefold()], None, "unavailable", _NOWHERE)
     spec = find_spec(name)
     if spec is not None:
         hardware = _hardware_of(spec)

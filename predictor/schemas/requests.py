@@ -194,8 +194,8 @@ class RecommendQuery(Query):
         default=None,
         min_length=1,
         max_length=64,
-        description="Hardware names, device names (of hosts or of the spec sheet), device ids or custom specs "
-        "to choose among. Default: all that was measured or that a host has.",
+        description="Hardware names, `gpu` or `npu`, device names (of hosts or of the spec sheet), device ids or "
+        "custom specs to choose among. Default: all that was measured or that a host has.",
     )
 
 

@@ -282,6 +282,10 @@ def test_hardware_by_hardware_device_and_catalogue_name(advisor: Advisor) -> Non
     assert (known.hardware, known.device, known.provenance) == ("cuda", "NVIDIA H200 SXM", "predicted")
     [rocm] = _ask(advisor, "bert-base", hardware=["rocm"]).excluded
     assert "nothing was measured there" in rocm.reason
+    gpus = _ask(advisor, "bert-base", hardware=["GPU"])
+    assert {each.hardware for each in (*gpus.recommendations, *gpus.excluded)} == {"cuda"}
+    [npu] = _ask(advisor, "bert-base", hardware=["npu"]).excluded
+    assert "nothing was measured there" in npu.reason
     with pytest.raises(InvalidInput, match="Did you mean cuda"):
         _ask(advisor, "bert-base", hardware=["cudaa"])
     with pytest.raises(InvalidInput, match="Did you mean NVIDIA A100 PCIe 40GB, NVIDIA A100 PCIe 80GB"):
