@@ -10,6 +10,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,7 +20,7 @@ from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTim
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.operators import OperatorProfile
 from predictor.data.fast_path import require_slow_path
-from predictor.data.traced_models import stored_profile
+from predictor.data.traced_models import keep_trace, kept_trace, stored_profile
 
 WORKER = "predictor.data.config_worker"
 MEMORY_MIB = 4_096
@@ -114,10 +115,7 @@ class _Traced:
 def _trace_in_child(
     text: str, length: int | None, image: int | None, seconds: float | None, training: bool
 ) -> _Traced | str:
-    """Return cost and operators, or the reason why there is no cost.
-
-    Both come from one child, because most of its time goes into starting it.
-    """
+    """Return cost and operators, or the reason why there is no cost; what has both is kept for other processes."""
     require_slow_path()
     job = {
         "config": json.loads(text),
@@ -125,27 +123,46 @@ def _trace_in_child(
         "image_size": image,
         "audio_seconds": seconds,
         "training": training,
+        "memory_mib": MEMORY_MIB,
+        "cpu_s": CPU_S,
     }
-    limits = {"memory_mib": MEMORY_MIB, "cpu_s": CPU_S}
+    path = kept_trace(job)
+    if path is not None:
+        with suppress(OSError, ValueError):
+            return _traced(*json.loads(path.read_bytes()))
+    answer, operators = _ask_child(job)
+    if "refused" in answer:
+        return str(answer["refused"])
+    if path is not None and "profile" in operators:
+        keep_trace(path, [answer, operators])
+    return _traced(answer, operators)
+
+
+def _traced(answer: Message, operators: Message) -> _Traced:
+    shape = answer.pop("decoder")
+    return _Traced(ConfigCost(**answer, decoder=None if shape is None else Decoder(**shape)), operators)
+
+
+def _ask_child(job: Message) -> tuple[Message, Message]:
+    """Return the child's cost, or the reason under `refused`, and its operators, or the problem with them.
+
+    Both come from one child, because most of its time goes into starting it.
+    """
     if not _CHILD_LOCK.acquire(timeout=WALL_S):
         raise AccelError("Other configs are being costed. Try again in a minute.")
     try:
-        with Child(WORKER, {**job, **limits}, env=child_environment(1)) as child:
+        with Child(WORKER, job, env=child_environment(1)) as child:
             messages = child.messages(WALL_S)
             answer = next(messages)
-            operators = {} if "refused" in answer else _next_operators(messages)
+            return answer, {} if "refused" in answer else _next_operators(messages)
     except ChildTimeout as error:
         raise AccelError(
             f"The config was not costed within {WALL_S:g} s, because the machine is busy. Try again later."
         ) from error
     except (ChildCrashed, StopIteration, ValueError) as error:
-        return f"its model cannot be laid out within {CPU_S} s and {MEMORY_MIB} MiB ({error})."
+        return {"refused": f"its model cannot be laid out within {CPU_S} s and {MEMORY_MIB} MiB ({error})."}, {}
     finally:
         _CHILD_LOCK.release()
-    if "refused" in answer:
-        return str(answer["refused"])
-    shape = answer.pop("decoder")
-    return _Traced(ConfigCost(**answer, decoder=None if shape is None else Decoder(**shape)), operators)
 
 
 def _next_operators(messages: Iterator[Message]) -> Message:

@@ -1,4 +1,4 @@
-"""Traced costs and decoder shapes of the platform's own models, cached per user.
+"""Traced costs, operators and decoder shapes of the platform's own models, cached per user.
 
 Tracing imports torch and takes seconds. The result depends only on the model, the versions of the tracing packages and
 our code, which make up the cache key. Another process need not trace again.
@@ -179,21 +179,31 @@ def _trace_decoder(spec: ModelSpec) -> dict[str, Any] | None:
 
 def _load_or_trace(spec: ModelSpec, key: Any, trace: Callable[[], dict[str, Any] | None]) -> Any:
     """Return the cached result, else call `trace`; a cache that cannot be used costs time only."""
-    folder = _cache_folder()
-    if folder is None:
+    path = kept_trace([asdict(spec), key])
+    if path is None:
         return _trace_locked(trace)
-    text = json.dumps([asdict(spec), key], sort_keys=True, default=str)
-    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
     with suppress(OSError, ValueError):
         return json.loads(path.read_bytes())
     result = _trace_locked(trace)
+    keep_trace(path, result)
+    return result
+
+
+def kept_trace(key: Any) -> Path | None:
+    """Return the file in which the result of this key is or may be kept; None without a home folder."""
+    folder = _cache_folder()
+    text = json.dumps(key, sort_keys=True, default=str)
+    return None if folder is None else folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+
+def keep_trace(path: Path, result: Any) -> None:
+    """Write a result for other processes, unless there are too many; where that fails, they trace again."""
     try:
-        make_directory(folder)
-        if len(os.listdir(folder)) < _MAX_FILES:
+        make_directory(path.parent)
+        if len(os.listdir(path.parent)) < _MAX_FILES:
             write_durably(path, json.dumps(result))
     except OSError as problem:
-        _log.debug("what was traced of %s is not kept: %s", spec.model_id, problem)
-    return result
+        _log.debug("what was traced is not kept: %s", problem)
 
 
 def _trace_locked(trace: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
@@ -221,7 +231,8 @@ def _one_line(error: Exception) -> str:
 def _cache_folder() -> Path | None:
     """Return the cache folder of these versions and this code; None without a home folder."""
     digest = hashlib.sha256("".join(version(package) for package in ("torch", "transformers")).encode())
-    for path in (Path(__file__), *sorted(Path(accel_platform.workloads.__path__[0]).glob("*.py"))):
+    ours = (Path(__file__), Path(__file__).with_name("config_worker.py"))
+    for path in (*ours, *sorted(Path(accel_platform.workloads.__path__[0]).glob("*.py"))):
         digest.update(path.read_bytes())
     try:
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from accel_platform.errors import InvalidInput
 from accel_platform.workloads.operators import OperatorProfile
-from predictor.data import config_cost
+from predictor.data import config_cost, traced_models
 from predictor.data.config_cost import canonical_config, config_operators, estimate_config_cost
 from predictor.data.fast_path import SlowPathRequired, fast_path_only
 
@@ -134,7 +135,8 @@ NARROW: dict[str, Any] = {
 
 
 @pytest.mark.slow
-def test_operators_come_with_the_cost_of_the_same_sizes() -> None:
+def test_operators_come_with_the_cost_of_the_same_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(traced_models, "_cache_folder", lambda: tmp_path)
     cost, text = estimate_config_cost(NARROW, sequence_length=48), canonical_config(NARROW)
     with fast_path_only():
         profile = config_operators(text, sequence_length=48)
@@ -144,6 +146,11 @@ def test_operators_come_with_the_cost_of_the_same_sizes() -> None:
     assert profile.parameters == cost.parameters
     products = sum(operator.count * operator.flops for operator in profile.at(1))
     assert products == pytest.approx(cost.flops, rel=1e-6)
+    # Another process need not trace it again.
+    config_cost._trace_in_child.cache_clear()
+    monkeypatch.setattr(config_cost, "WORKER", "no.such.module")
+    assert estimate_config_cost(NARROW, sequence_length=48) == cost
+    assert config_operators(text, sequence_length=48) == profile
 
 
 def test_no_config_is_traced_on_the_fast_path() -> None:
