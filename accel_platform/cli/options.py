@@ -106,6 +106,7 @@ _OPTIONS: dict[str, Any] = {
     "model": Annotated[_Several, typer.Option("--model", help="Only these models or families.", show_default="all")],
     "hardware": Annotated[_Several, typer.Option("--hardware", help="Only these hardware names.", show_default="all")],
     "device": Annotated[str | None, typer.Option("--device", help="Only this device: id or name.")],
+    "backend": Annotated[str | None, typer.Option("--backend", help="Only this runtime, such as onnxruntime.")],
     "mode": Annotated[Mode | None, typer.Option("--mode", help="Only this mode.")],
     "precision": Annotated[str | None, typer.Option("--precision", help="Only this precision, such as float32.")],
     "batch_size": Annotated[int | None, typer.Option("--batch-size", min=1, help="Only this batch size.")],

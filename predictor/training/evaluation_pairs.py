@@ -71,6 +71,7 @@ def _matches(sample: Sample, selection: Selection) -> bool:
         (not names or sample.model in names or sample.family in names)
         and (not shown or sample.hardware in shown or sample.device in shown)
         and selection.device in (None, sample.device)
+        and selection.backend in (None, sample.backend)
         and selection.mode in (None, sample.mode)
         and selection.precision in (None, sample.precision)
         and selection.batch_size in (None, sample.batch_size)

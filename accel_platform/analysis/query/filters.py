@@ -38,6 +38,7 @@ class Selection(BaseModel):
         description="Hardware names: cuda, or with a choice openvino:gpu.1; or devices of the spec sheet.",
     )
     device: Name = Field(default=None, max_length=200, description="A device by id or name.")
+    backend: Name = Field(default=None, max_length=200, description="A runtime: onnxruntime, pytorch or vllm, say.")
     mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
     precision: Name = Field(
         default=None, max_length=200, description="float32 (or fp32), float16, int8, say; a scheme such as w8a8."
@@ -83,7 +84,7 @@ class Selection(BaseModel):
                 f"(list_contains($devices, {table}.device_id) OR list_contains($devices, {table}.device_name))"
             )
             values["devices"] = self.device_names
-        for name in ("mode", "precision", "batch_size", "sequence_length", "provenance", "status"):
+        for name in ("backend", "mode", "precision", "batch_size", "sequence_length", "provenance", "status"):
             if (value := getattr(self, name)) is not None:
                 conditions.append(f"{table}.{name} = ${name}")
                 values[name] = value
@@ -125,7 +126,7 @@ def require_known(reader: Reader, selection: Selection) -> None:
     Raises
     ------
     NotFound
-        For an unknown model, hardware, device or precision, with names of similar spelling.
+        For an unknown model, hardware, device, runtime or precision, with names of similar spelling.
     InvalidInput
         For a mode, provenance or status that there is not, and a choice that its runtime cannot have.
     """
@@ -161,7 +162,7 @@ def require_known(reader: Reader, selection: Selection) -> None:
 
 
 def _require_known_values(reader: Reader, selection: Selection) -> None:
-    """Check mode, provenance, status and precision, as `require_known` says."""
+    """Check runtime, mode, provenance, status and precision, as `require_known` says."""
     for what, value, values in (
         ("mode", selection.mode, get_args(Mode)),
         ("provenance", selection.provenance, get_args(Provenance)),
@@ -169,11 +170,12 @@ def _require_known_values(reader: Reader, selection: Selection) -> None:
     ):
         if value is not None and value not in values:
             raise InvalidInput(f"{value!r} is no {what}: choose {', '.join(values)}.")
-    if selection.precision is not None and selection.precision not in PRECISIONS:
-        recorded = {row["precision"] for row in reader.rows("SELECT DISTINCT precision FROM results")} - {None}
-        if selection.precision not in recorded:
-            sql = "SELECT DISTINCT precision FROM results"
-            raise NotFound(_unknown("precision", selection.precision, {*PRECISIONS, *recorded}, sql))
+    for name, value, known in (("backend", selection.backend, ()), ("precision", selection.precision, PRECISIONS)):
+        if value is not None and value not in known:
+            sql = f"SELECT DISTINCT {name} FROM results"
+            recorded = {row[name] for row in reader.rows(sql)} - {None}
+            if value not in recorded:
+                raise NotFound(_unknown(name, value, {*known, *recorded}, sql))
 
 
 KNOWN_VALUES: Mapping[str, Mapping[str, tuple[str, ...]]] = {

@@ -164,7 +164,7 @@ def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
 
 def _choices(site: DashboardSite, model_id: str) -> dict[str, list[Any]]:
     """Return the filter values of a model's results."""
-    names = ("hardware", "mode", "precision", "batch_size", "provenance")
+    names = ("hardware", "backend", "mode", "precision", "batch_size", "provenance")
     lists = ", ".join(f"list_sort(list(DISTINCT {name})) AS {name}" for name in names)
     [row] = site.reader.rows(f"SELECT {lists} FROM results WHERE model_id = ?", (model_id,))
     return {name: row[name] or [] for name in names}

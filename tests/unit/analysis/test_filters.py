@@ -56,6 +56,12 @@ def test_a_precision_goes_by_any_of_its_names(reader: Reader, name: str) -> None
     assert {cell["precision"] for cell in cells} == {"float32"}
 
 
+def test_a_runtime_is_told_apart_from_others_of_the_hardware(reader: Reader) -> None:
+    cells = read_cells(reader, build_selection({"hardware": ["cpu", "onnxruntime"], "backend": "onnxruntime"}))
+    assert cells
+    assert {cell["backend"] for cell in cells} == {"onnxruntime"}
+
+
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     settings: Settings = world(tmp_path_factory.mktemp("selecting"), measured_grid(MODELS[:1]))
@@ -67,6 +73,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     [
         ({"model": ("bert-bas",)}, "Did you mean bert-base"),
         ({"model": ("hubert-bse",)}, "Did you mean hubert-base"),
+        ({"backend": "onnxrutime"}, "Did you mean onnxruntime"),
         ({"hardware": ("openvno",)}, "Did you mean openvino"),
         ({"device": "Test CPU 9-core"}, "Did you mean Test CPU 8-core"),
     ],
