@@ -130,7 +130,7 @@ def fit_trees(rows: Sequence[MeasuredLoad], parts: Parts) -> tuple[lgb.Booster, 
     """Return trees on what the formula leaves of the times per output token, and to the first."""
     token_ms, first_ms = (np.array([getattr(row, name) for row in rows]) for name in ("token_ms", "first_ms"))
     token, first = (
-        lgb.LGBMRegressor(**TREES).fit(x, np.log(measured / 1e3 / base)).booster_
+        lgb.LGBMRegressor(**TREES, n_jobs=1).fit(x, np.log(measured / 1e3 / base)).booster_
         for x, measured, base in (
             (token_features(parts), token_ms, parts.decode_s),
             (first_features(parts), first_ms, parts.first_s),

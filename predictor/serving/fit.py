@@ -6,12 +6,17 @@ serving; do so when the pack, the formula, the features or the spec sheet change
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from predictor.calibration.conformal import Calibration, calibrate
 from predictor.serving.disaggregated import SHIPPED as SHIPPED_DISAGGREGATED
@@ -19,7 +24,7 @@ from predictor.serving.disaggregated import DisaggregatedModel, corrected, fit_t
 from predictor.serving.disaggregated import save as save_disaggregated
 from predictor.serving.disaggregated_loads import load_disaggregated
 from predictor.serving.measured_loads import MeasuredLoad, groups_of, load_measured_loads
-from predictor.serving.predictor import SHIPPED, ServingPredictor, fit, save, times_of
+from predictor.serving.predictor import SHIPPED, LoadTimes, ServingPredictor, fit, save, times_of
 from predictor.serving.step_times import Coefficients
 from predictor.serving.work import Array
 
@@ -63,15 +68,21 @@ def leave_out(rows: Sequence[MeasuredLoad], groups: Sequence[str]) -> LeftOut:
     names = np.array(groups)
     token_ms, first_ms = times_of(rows)
     found = LeftOut(np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((len(rows), 2)))
-    for name in np.unique(names):
-        out = names == name
-        rest = [row for row, here in zip(rows, out, strict=True) if not here]
-        model = fit(rest, row_weights(rest))
-        times = model.predict([(row.deployment, row.load) for row, here in zip(rows, out, strict=True) if here])
-        found.token[out] = np.log(times.token_ms / token_ms[out])
-        found.first[out] = np.log(times.first_ms / first_ms[out])
-        found.deviations[out] = times.deviations
+    outs = [names == name for name in np.unique(names)]
+    # Processes, because most of a fit holds the interpreter's lock; new ones, because OpenMP's threads outlive no fork.
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        for out, times in zip(outs, pool.map(partial(_predict_left_out, rows), outs), strict=True):
+            found.token[out] = np.log(times.token_ms / token_ms[out])
+            found.first[out] = np.log(times.first_ms / first_ms[out])
+            found.deviations[out] = times.deviations
     return found
+
+
+def _predict_left_out(rows: Sequence[MeasuredLoad], out: npt.NDArray[np.bool_]) -> LoadTimes:
+    """Return what a model of the other rows says of those that are left out."""
+    with threadpool_limits(1):
+        rest, left = ([row for row, here in zip(rows, out, strict=True) if here == wanted] for wanted in (False, True))
+        return fit(rest, row_weights(rest)).predict([(row.deployment, row.load) for row in left])
 
 
 def fit_shipped(rows: Sequence[MeasuredLoad]) -> ServingPredictor:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from predictor.serving.loads import Deployment, Load
 
 ENGINE_SHARE = 0.9
-"""Share of a device's memory that engines take by default: vLLM's `gpu_memory_utilization` and TensorRT-LLM's
-`kv_cache_free_gpu_mem_fraction` are 0.9, SGLang's `mem_fraction_static` is 0.83 to 0.9."""
+"""Share of memory that engines take by default: vLLM's `gpu_memory_utilization` is 0.9 and SGLang's
+`mem_fraction_static` 0.83 to 0.9 of all, TensorRT-LLM's `kv_cache_free_gpu_mem_fraction` 0.9 of what weights leave."""
 WORKING_SHARE = 0.03
 """Share of a device's memory that activations, buffers of collectives and graphs take within that."""
 
@@ -40,19 +40,31 @@ def memory_fit(deployment: Deployment, load: Load) -> MemoryFit | None:
     if memory is None:
         return None
     decoder, kept = deployment.decoder, deployment.kept
-    limit, working = deployment.devices * memory * ENGINE_SHARE, deployment.devices * memory * WORKING_SHARE
     weights = decoder.parameters * kept.weight_bytes / 2**30
+    working = deployment.devices * memory * WORKING_SHARE
     copies = cache_copies(deployment)
     per_user = copies * deployment.cache_bytes * decoder.held(load.input_tokens + load.output_tokens) / 2**30
-    free = limit - working - weights
+    free = cache_room(deployment) / 2**30
     return MemoryFit(
         weights_gib=weights,
         cache_per_user_gib=per_user,
         working_gib=working,
-        limit_gib=limit,
+        limit_gib=weights + working + free,
         max_users=max(0, int(free / per_user)) if per_user else 10**9,
         max_tokens=max(0, int(_tokens_in(free * 2**30 / copies / deployment.cache_bytes, deployment))),
     )
+
+
+def cache_room(deployment: Deployment) -> float:
+    """Return the bytes that the engine leaves for keys and values; negative where the weights do not fit.
+
+    NaN where the device's memory is not published.
+    """
+    memory = deployment.devices * (deployment.device.memory_gib or float("nan")) * 2**30
+    weights = deployment.decoder.parameters * deployment.kept.weight_bytes
+    if deployment.engine == "trtllm":
+        return (memory - weights) * ENGINE_SHARE - memory * WORKING_SHARE
+    return memory * (ENGINE_SHARE - WORKING_SHARE) - weights
 
 
 def cache_copies(deployment: Deployment) -> float:

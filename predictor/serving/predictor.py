@@ -192,7 +192,7 @@ class ServingPredictor:
         )
 
 
-def fit(rows: Sequence[MeasuredLoad], weights: Array, *, threads: int = 0) -> ServingModel:
+def fit(rows: Sequence[MeasuredLoad], weights: Array) -> ServingModel:
     """Return what measured loads teach; each row counts by its weight."""
     cells = [(row.deployment, row.load) for row in rows]
     work, token_ms, first_ms = work_of(cells), *times_of(rows)
@@ -200,8 +200,9 @@ def fit(rows: Sequence[MeasuredLoad], weights: Array, *, threads: int = 0) -> Se
     token, first = step_times(work, coefficients)
     x = _features(work, token, first)
     residuals = np.log(np.column_stack([token_ms / token, first_ms / first]))
+    # One thread, because several wait for each other on a busy machine: the tables are small.
     token_trees, first_trees = (
-        lgb.LGBMRegressor(**TREES, n_jobs=threads)
+        lgb.LGBMRegressor(**TREES, n_jobs=1)
         .fit(x[known], residuals[known, column], sample_weight=weights[known])
         .booster_
         for column, known in enumerate(np.isfinite(residuals).T)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from accel_platform.hardware.catalog import DeviceSpec
 from predictor.serving.loads import ENGINES, Deployment, Load
-from predictor.serving.memory import ENGINE_SHARE, WORKING_SHARE, cache_copies
+from predictor.serving.memory import cache_copies, cache_room
 
 Array = npt.NDArray[np.float64]
 VENDORS = ("NVIDIA", "AMD", "Intel", "Habana")
@@ -74,16 +74,14 @@ def _libraries(spec: DeviceSpec) -> str | None:
 
 def _row(deployment: Deployment, load: Load) -> list[float]:
     decoder, kept, spec = deployment.decoder, deployment.kept, deployment.device
-    n, held_by = float(deployment.side_by_side), deployment.devices
+    n = float(deployment.side_by_side)
     bandwidth, flops = (spec.bandwidth_gb_s or float("nan")) * 1e9, deployment.flops
     into, out = load.input_tokens, load.output_tokens
     half_way, computed = into + out / 2, into * (1 - load.cached_share)
     per_user = cache_copies(deployment) * deployment.cache_bytes * decoder.held(half_way)
-    memory = held_by * (spec.memory_gib or float("nan")) * 2**30 * (ENGINE_SHARE - WORKING_SHARE)
-    # Where the weights hardly fit, an engine still runs something: a fiftieth of the memory stands for that.
-    free = max(memory - decoder.parameters * kept.weight_bytes, memory / 50)
     users = load.users / deployment.stages
-    room = max(free / per_user, 1.0) / deployment.stages if per_user else users
+    # Where the weights hardly fit, an engine still runs one request.
+    room = max(cache_room(deployment) / per_user, 1.0) / deployment.stages if per_user else users
     running = min(users, room)
     group = n / deployment.attention_copies
     link = (spec.link_gb_s or float("inf")) * 1e9 / 2

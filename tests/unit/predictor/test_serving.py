@@ -195,6 +195,19 @@ def test_memory_adds_up_to_what_a_person_computes() -> None:
     assert together.cache_per_user_gib == pytest.approx(8 * apart.cache_per_user_gib)
 
 
+def test_as_many_run_at_once_as_memory_has_room_for() -> None:
+    load, most = Load(512, 1022, 2), {}
+    for engine in ("vllm", "trtllm"):
+        hardly = deployment("deepseek-v3", "B200", quantization="fp8", devices=4, engine=engine)
+        fit = memory_fit(hardly, load)
+        assert fit is not None
+        most[engine] = fit.max_users
+        [running] = work_of([(hardly, load)]).running
+        assert min(512, fit.max_users) <= running <= min(512, fit.max_users + 1)
+    # TensorRT-LLM takes nine tenths of what the weights leave, vLLM of all.
+    assert most["vllm"] < 20 < 300 < most["trtllm"]
+
+
 @given(
     users=st.integers(1, 512), into=st.integers(16, 16_384), out=st.integers(2, 4096),
     devices=st.sampled_from([1, 2, 4, 8]), quantization=st.sampled_from(["bfloat16", "fp8", "int4"]),
