@@ -8,7 +8,7 @@ from pydantic import Field
 from accel_platform.analysis.query.measured import read_series_of_runs
 from accel_platform.analysis.regressions.changepoint_history import find_shifts, record_regressions
 from accel_platform.analysis.regressions.commit_gate import MeasuredCommit, check_commit, measured_commits, record_check
-from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.triage import read_decisions
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import RunStarted

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.cli.options import (
     PEOPLE,
     AnyFormat,
@@ -36,10 +37,8 @@ from accel_platform.cli.output import (
 from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
-    from accel_platform.analysis.regressions.trend import Trend
-
-if TYPE_CHECKING:
     from accel_platform.analysis.query.filters import Selection
+    from accel_platform.analysis.regressions.trend import Trend
     from accel_platform.analysis.summaries.comparison import Comparison
 
 _MAX_DEVICE_NAME = 18
@@ -67,7 +66,7 @@ def compare(
     ] = None,
     min_change_percent: Annotated[
         float, typer.Option("--min-change", min=1, help="Smallest change to report, in percent.")
-    ] = 3.0,
+    ] = MIN_CHANGE_PERCENT,
     as_of: AsOf = None,
     output: Output = None,
     format_: FileFormat = None,
@@ -318,7 +317,7 @@ def trend(
     metric: Annotated[Metric, typer.Option("--metric", help="The figure to follow.")] = Metric.latency_ms,
     min_change_percent: Annotated[
         float, typer.Option("--min-change", min=0, help="Smallest shift to report, in percent.")
-    ] = 3.0,
+    ] = MIN_CHANGE_PERCENT,
     as_of: AsOf = None,
     output: Output = None,
     format_: FileFormat = None,

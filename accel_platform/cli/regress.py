@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, MIN_SERIES_CHANGE_PERCENT
 from accel_platform.cli import regress_check
 from accel_platform.cli.options import (
     AsOf,
@@ -77,7 +78,7 @@ def series(
     ] = False,
     min_change_percent: Annotated[
         float, typer.Option("--min-change", min=0, help="Smallest shift to report, in percent.")
-    ] = 1.0,
+    ] = MIN_SERIES_CHANGE_PERCENT,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
@@ -109,7 +110,7 @@ def history(
     hardware: Annotated[str | None, typer.Option(help="A hardware name.", show_default="all")] = None,
     min_change_percent: Annotated[
         float, typer.Option("--min-change", min=0, help="Smallest shift to report, in percent.")
-    ] = 3.0,
+    ] = MIN_CHANGE_PERCENT,
     record: Annotated[bool, typer.Option("--record", help="Record the shifts, for `accel regress list`.")] = False,
     as_of: AsOf = None,
     output: Output = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.cli.options import AsOf, Home, Json, output_file
 from accel_platform.cli.output import note, print_error, print_json, print_table, settings_for
 
@@ -36,7 +37,7 @@ def check(
     candidate: Annotated[str, typer.Option(metavar="REF", help="The same, for the candidate.")],
     min_change_percent: Annotated[
         float, typer.Option("--min-change", min=1.0, help="Smallest change to report, in percent.")
-    ] = 3.0,
+    ] = MIN_CHANGE_PERCENT,
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Measure suspect cells again on this host before reporting them.")
     ] = False,

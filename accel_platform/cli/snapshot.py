@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.analysis.regressions.thresholds import MIN_MEDIAN_CHANGE_PERCENT
 from accel_platform.cli.options import FileFormat, FormatOption, Home, Json, Output, OutputFormat
 from accel_platform.cli.output import (
     choose_format,
@@ -64,7 +65,7 @@ def diff(
     ] = None,
     min_change_percent: Annotated[
         float, typer.Option("--min-change", min=0, help="Smallest change of a median to report, in percent.")
-    ] = 1.0,
+    ] = MIN_MEDIAN_CHANGE_PERCENT,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, stdtr
 
+from accel_platform.analysis.regressions.thresholds import MIN_SERIES_CHANGE_PERCENT
+
 Values = npt.NDArray[np.float64]
 
 MIN_SEGMENT = 5
@@ -55,7 +57,9 @@ class ChangePoint:
     """Position of the value after which the change was known."""
 
 
-def find_changes(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[ChangePoint]:
+def find_changes(
+    values: Sequence[float], *, min_change_percent: float = MIN_SERIES_CHANGE_PERCENT
+) -> list[ChangePoint]:
     """Find every lasting shift of a finished series, in order: binary segmentation, then a test of its end.
 
     Shifts below `min_change_percent` are not reported. Raises ValueError for a value that is not finite.
@@ -74,7 +78,9 @@ def find_changes(values: Sequence[float], *, min_change_percent: float = 1.0) ->
     return changes
 
 
-def watch_changes(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[ChangePoint]:
+def watch_changes(
+    values: Sequence[float], *, min_change_percent: float = MIN_SERIES_CHANGE_PERCENT
+) -> list[ChangePoint]:
     """Return the alerts of online detection, which sees the values one by one and starts anew after each alert.
 
     Shifts below `min_change_percent` are not reported. Raises ValueError for a value that is not finite.

@@ -8,13 +8,8 @@ from typing import Any, get_args
 
 from accel_platform.analysis.query.measured import ProcessResult, attach_samples, read_series_of_runs
 from accel_platform.analysis.query.run_refs import ObservedDevices, RunSet, differing_keys, observed_devices
-from accel_platform.analysis.regressions.regression_test import (
-    MIN_CHANGE_PERCENT,
-    MIN_EARLIER_PROCESSES,
-    Decision,
-    State,
-    decide,
-)
+from accel_platform.analysis.regressions.regression_test import MIN_EARLIER_PROCESSES, Decision, State, decide
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.triage import AcceptedShift, ShiftDecisions, UnacceptedShift, read_decisions
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.reader import Reader

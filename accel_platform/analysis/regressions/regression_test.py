@@ -18,6 +18,7 @@ import numpy as np
 
 from accel_platform.analysis.query.measured import ProcessResult
 from accel_platform.analysis.regressions.changepoint import find_changes
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
 from accel_platform.analysis.stats.significance import (
     MIN_EFFECT,
@@ -31,8 +32,6 @@ from accel_platform.events.types import MeasuredSeries
 
 State = Literal["regressed", "suspicious", "improved", "insufficient_data", "ok"]
 
-MIN_CHANGE_PERCENT = 3.0
-"""Smallest change of a median that is reported, the default of checks, trends and cell comparisons."""
 MIN_PROCESSES = 2
 """Fewest candidate processes for an alert, because memory layout, neighbors or clock may slow a single one."""
 MIN_EARLIER_PROCESSES = 5

@@ -12,12 +12,10 @@ from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.analysis.query.run_refs import RunSet
 from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.regressions.check import check
-from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT, Decision
+from accel_platform.analysis.regressions.regression_test import Decision
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, MIN_MEDIAN_CHANGE_PERCENT
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.reader import Reader
-
-MIN_MEDIAN_CHANGE_PERCENT = 1.0
-"""Smallest move of a cell's median that `compare_tables` reports; a median moves a little with every result."""
 
 _CELL = (*MeasuredSeries.model_fields, "image_size")
 _MATRIX_CELL = ("model_id", "hardware", "device_id", "mode")

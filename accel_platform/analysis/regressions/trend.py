@@ -17,7 +17,7 @@ from pydantic import Field
 
 from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.analysis.regressions.changepoint import ChangePoint, find_changes
-from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader

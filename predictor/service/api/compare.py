@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.trend import Metric, Point, Shift, trends
 from accel_platform.analysis.summaries.comparison import By, compare_side_by_side
 from accel_platform.warehouse.reader import Reader
@@ -36,7 +37,7 @@ class ChangesQuery(Selection):
     model: Models
     before: Ref = Field(description="A snapshot's name or id, or a date.")
     after: Ref | None = Field(default=None, description="Default: what is in service.")
-    min_change_percent: float = Field(default=3.0, ge=1, le=1000)
+    min_change_percent: float = Field(default=MIN_CHANGE_PERCENT, ge=1, le=1000)
 
 
 class TrendQuery(Selection):
@@ -44,7 +45,7 @@ class TrendQuery(Selection):
 
     model: Models
     metric: Metric = "latency_ms"
-    min_change_percent: float = Field(default=3.0, ge=1, le=1000)
+    min_change_percent: float = Field(default=MIN_CHANGE_PERCENT, ge=1, le=1000)
     limit: int = Field(default=50, ge=1, le=500, description="Series, those with most points first.")
 
 

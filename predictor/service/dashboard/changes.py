@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 
 from accel_platform.analysis.query.filters import Selection
-from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.snapshot_comparison import Verdict
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.snapshots import read_snapshot_events
