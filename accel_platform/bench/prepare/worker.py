@@ -81,30 +81,11 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
                 failure_class = "not_exported"
             send({"kind": "failed", **of, "failure_class": failure_class, "reason": reason})
 
-    def write_quantized(kind: Artifact, plain: Path, length: int | None) -> None:
-        if not plain.exists():
-            with _publish_folder(plain.parent) as part:
-                _write_onnx(model, spec, length, part)
-        with _publish_folder(artifacts.graph_folder(kind, length)) as part:
-            if kind == "onnx-int8-dynamic":
-                quantization.quantize_dynamic_ranges(plain, part)
-            else:
-                quantization.quantize_static_ranges(plain, spec, length, part)
-
-    def write_graph_of(kind: Artifact, length: int | None) -> None:
-        if "decoder" in kind:
-            return _write_decoder(model, artifacts, kind)
-        if kind.startswith("onnx-int8"):
-            return write_quantized(kind, Artifacts(artifacts.folder).graph("onnx", length), length)
-        write = _write_aten if kind == "aten" else _WRITERS[artifacts.exporter]
-        with _disable_transformers_checks(), _publish_folder(artifacts.graph_folder(kind, length)) as part:
-            return write(model, spec, length, part)
-
     # Export graphs first, because a reference too large for the memory may kill the process.
     for kind in job["kinds"]:
         for length in dict.fromkeys(length for _, length in shapes):
             if kind != "weights" and not artifacts.graph(kind, length).exists():
-                attempt({"artifact": kind}, functools.partial(write_graph_of, kind, length))
+                attempt({"artifact": kind}, functools.partial(_write_graph, model, spec, artifacts, kind, length))
     reference: bool = job.get("reference", True)
     for shape in shapes:
         path = artifacts.data(shape) if reference else artifacts.inputs(shape)
@@ -188,9 +169,34 @@ def _write_data(make: Callable[[], dict[str, Any]], path: Path) -> None:
     part.replace(path)
 
 
+def _write_graph(model: Any, spec: ModelSpec, artifacts: Artifacts, kind: Artifact, length: int | None) -> None:
+    """Write the graph of an artifact, and the plain graph that a quantized one is made of."""
+    with _disable_transformers_checks():
+        if "decoder" in kind:
+            _write_decoder(model, artifacts, kind)
+        elif kind.startswith("onnx-int8"):
+            _write_quantized(model, spec, artifacts, kind, length)
+        else:
+            write = _write_aten if kind == "aten" else _WRITERS[artifacts.exporter]
+            with _publish_folder(artifacts.graph_folder(kind, length)) as part:
+                write(model, spec, length, part)
+
+
+def _write_quantized(model: Any, spec: ModelSpec, artifacts: Artifacts, kind: Artifact, length: int | None) -> None:
+    plain = Artifacts(artifacts.folder).graph("onnx", length)
+    if not plain.exists():
+        with _publish_folder(plain.parent) as part:
+            _write_onnx(model, spec, length, part)
+    with _publish_folder(artifacts.graph_folder(kind, length)) as part:
+        if kind == "onnx-int8-dynamic":
+            quantization.quantize_dynamic_ranges(plain, part)
+        else:
+            quantization.quantize_static_ranges(plain, spec, length, part)
+
+
 def _write_decoder(model: Any, artifacts: Artifacts, kind: Artifact) -> None:
     _, _, quantized = kind.partition("decoder-")
-    with _disable_transformers_checks(), _publish_folder(artifacts.graph_folder(kind, None)) as part:
+    with _publish_folder(artifacts.graph_folder(kind, None)) as part:
         if kind.startswith("onnx"):
             decoder_export.write_onnx_decoder(model, artifacts.weights, quantized or "float32", part)
         elif quantized:

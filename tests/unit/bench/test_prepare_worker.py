@@ -1,0 +1,56 @@
+"""Order and surroundings of the graphs that a preparing worker writes, with stand-ins for the exporters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_platform.backends.registry import Artifact
+from accel_platform.bench.prepare import decoder_export, quantization, worker
+from accel_platform.bench.prepare.artifacts import Artifacts
+from accel_platform.workloads.model_catalog import resolve_model
+
+SPEC = resolve_model("gpt2-tiny")
+SWITCH = "TRANSFORMERS_DISABLE_TORCH_CHECK"
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of the graphs that are written, in order; none is with the models' own checks."""
+    names: list[str] = []
+
+    def stand_in(name: str, file: str, folder_at: int) -> Callable[..., None]:
+        def write(*arguments: Any) -> None:
+            assert os.environ[SWITCH] == "1", name
+            names.append(name)
+            (arguments[folder_at] / file).touch()
+
+        return write
+
+    name = "openvino_model.xml"
+    monkeypatch.setattr(decoder_export, "write_openvino_decoder", stand_in("plain decoder", name, 1))
+    monkeypatch.setattr(decoder_export, "compress_openvino_decoder", stand_in("quantized decoder", name, 2))
+    monkeypatch.setattr(worker, "_write_onnx", stand_in("plain graph", "model.onnx", 3))
+    monkeypatch.setattr(quantization, "quantize_dynamic_ranges", stand_in("quantized graph", "model.onnx", 1))
+    return names
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("openvino-decoder-int8", ["plain decoder", "quantized decoder"]),
+        ("onnx-int8-dynamic", ["plain graph", "quantized graph"]),
+    ],
+)
+def test_a_quantized_graph_alone_is_made_of_a_plain_one_without_checks(
+    kind: Artifact, expected: list[str], written: list[str], tmp_path: Path
+) -> None:
+    artifacts = Artifacts(tmp_path)
+    worker._write_graph(None, SPEC, artifacts, kind, 16)
+    assert written == expected
+    assert artifacts.graph(kind, 16).exists()
+    assert SWITCH not in os.environ
