@@ -96,7 +96,7 @@ class WorkerPool:
             yield from self._measure_in_worker(remaining, {**job, **cell_paths})
 
     def _measure_in_worker(self, remaining: list[Cell], job: dict[str, Any]) -> Iterator[Outcome]:
-        """Measure the cells of `left` in one process, removing each as it ends, successful or failed."""
+        """Measure the cells of `remaining` in one process, removing each as it ends, successful or failed."""
         planned = tuple(remaining)
         loaded: Message = {}
         with self._start_worker(job) as child:

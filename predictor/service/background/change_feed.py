@@ -52,7 +52,7 @@ class ChangeFeed:
         """Set when the service stops; listeners then disconnect."""
 
     def watch(self) -> None:
-        """Poll until `ending` is set."""
+        """Poll until `closing` is set."""
         while not self.closing.wait(POLL_INTERVAL_S):
             if self._listeners:
                 self._poll()
