@@ -97,7 +97,7 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     models, headings = resolve_models(config, log)
     left_out = _unsupported_lengths(models, config.sequence_lengths or (None,))
     inventory = detect(hardware)
-    requested_config = plan_cells(
+    planned = plan_cells(
         models,
         hardware if config.hardware_types is not None else _available_hardware(config, hardware, inventory),
         config.batch_sizes,
@@ -108,8 +108,8 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     )
     if config.hardware_types is None:
         # Hardware that nobody named and that lacks the mode or the precision is no failure.
-        requested_config = tuple(cell for cell in requested_config if unsupported_reason(cell) is None)
-    cells = tuple(cell for cell in requested_config if (cell.model, cell.sequence_length) not in left_out)
+        planned = tuple(cell for cell in planned if unsupported_reason(cell) is None)
+    cells = tuple(cell for cell in planned if (cell.model, cell.sequence_length) not in left_out)
     wanted = (
         missing_cells(cells, done_cells(log, since=since), host_fingerprints(inventory)) if config.missing else cells
     )
@@ -218,16 +218,14 @@ def _unsupported_lengths(
     """Return the lengths that a model cannot take, with a remark. Raises InvalidInput where no length is left."""
     from accel_platform.workloads.inputs import describe_inputs
 
-    requested_config = dict.fromkeys(
-        (model, sequence_length_for(model, length)) for model in models for length in lengths
-    )
+    pairs = dict.fromkeys((model, sequence_length_for(model, length)) for model in models for length in lengths)
     refused = {}
-    for model, length in requested_config:
+    for model, length in pairs:
         try:
             describe_inputs(model, batch_size=1, sequence_length=length)
         except InvalidInput as error:
             refused[model, length] = f"length {length} is left out: {error}"
-    if len(refused) == len(requested_config):
+    if len(refused) == len(pairs):
         raise InvalidInput(f"Nothing is left to measure: {'; '.join(refused.values())}")
     return refused
 

@@ -185,14 +185,14 @@ def measure_within_limits(
             if end is not None:
                 return "failed", end
             if receiver.poll(_LOOK_S):
-                said: str | Outcome | AccelError = receiver.recv()
-                if isinstance(said, str):
-                    report(said)
+                message: str | Outcome | AccelError = receiver.recv()
+                if isinstance(message, str):
+                    report(message)
                     continue
-                child.join(_ENDING_S)  # it has said its last, and ends by itself
-                if isinstance(said, AccelError):
-                    raise said
-                return said
+                child.join(_ENDING_S)  # that was its last message, and it ends by itself
+                if isinstance(message, AccelError):
+                    raise message
+                return message
     except EOFError:
         child.join()
         raise MeasuringCrashed(f"The measuring process ended with exit code {child.exitcode}.") from None

@@ -40,7 +40,7 @@ def fitted(
         return rows, ()
     if len(rows) == 1:
         return _as_list(rows[0], width), ()
-    kept, shared = told_once(rows)
+    kept, shared = without_constant_columns(rows)
     remarks = [shared] if shared else []
     table = table_of(kept)
     limits = _cut_texts(table, rows, width, whole)
@@ -69,10 +69,10 @@ def fits(rows: Rows, width: int) -> bool:
     return _total(_widths(table_of(rows), rows)) <= width
 
 
-def told_once(rows: Rows) -> tuple[Rows, str | None]:
-    """Return the rows without the columns that have one value in all of them, and a remark that says those values.
+def without_constant_columns(rows: Rows) -> tuple[Rows, str | None]:
+    """Return the rows without the columns that have one value in all of them, and a remark with those values.
 
-    Columns without any value are left out unsaid. One row alone, or equal rows, are returned as they are.
+    Columns without any value are left out without a remark. One row alone, or equal rows, are returned as they are.
     """
     columns = table_of(rows).columns
     same = {name: _only_value(rows, name) for name in columns}
@@ -80,8 +80,8 @@ def told_once(rows: Rows) -> tuple[Rows, str | None]:
     if len(rows) < 2 or len(constant) == len(columns):
         return rows, None
     kept = [{name: row.get(name) for name in columns if name not in constant} for row in rows]
-    told = [f"{name} {text}" for name, text in constant.items() if any(row.get(name) is not None for row in rows)]
-    return kept, f"in all rows: {', '.join(told)}" if told else None
+    constants = [f"{name} {text}" for name, text in constant.items() if any(row.get(name) is not None for row in rows)]
+    return kept, f"in all rows: {', '.join(constants)}" if constants else None
 
 
 def wrapped(text: str, width: int | None) -> list[str]:

@@ -46,8 +46,8 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
     device, runtime = stated.get("device"), stated.get("runtime")
     hardware = hardware_named(stated.get("hardware", device), runtime)
     if hardware is None:
-        said = stated.get("hardware", device)
-        reason = f"{said!r} does not say which hardware it is: add a column hardware (cpu, cuda, …)"
+        name = stated.get("hardware", device)
+        reason = f"{name!r} does not say which hardware it is: add a column hardware (cpu, cuda, …)"
         return refuse(pointer, "hardware_unknown", reason, dict(row))
     mode = _MODES.get(str(stated.get("mode", "inference")).strip().casefold())
     if mode is None:

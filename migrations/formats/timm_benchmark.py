@@ -34,7 +34,7 @@ def detect(document: Document) -> float:
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """Yield one record per row and mode; a row with an error instead of figures is a failure."""
-    machine, named = _said_by_the_name(document.source_path)
+    machine, named = _settings_in_name(document.source_path)
     for pointer, row in rows_of(document):
         modes = [mode for mode in _MODES if pick(row, f"{mode}_samples_per_sec", f"{mode}_step_time") is not None]
         for mode in modes:
@@ -69,7 +69,7 @@ def _cell(
     )
 
 
-def _said_by_the_name(source_path: str) -> tuple[Machine, dict[str, Any]]:
+def _settings_in_name(source_path: str) -> tuple[Machine, dict[str, Any]]:
     """Return device, precision, layout, compiler and versions, as far as the file's name tells."""
     name = (parts(source_path) or [""])[0]
     words = name.casefold().split("-")

@@ -204,7 +204,7 @@ class BenchmarkConfig(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _web_is_said_once(self) -> BenchmarkConfig:
+    def _consistent_web_platforms(self) -> BenchmarkConfig:
         named = [name for name in self.hardware_types or () if is_web(name)]
         if named and self.include_web_platforms is False:
             raise ValueError(f"hardware_types names {named[0]}, but include_web_platforms is false: change one of them")

@@ -13,10 +13,10 @@ Group = tuple[Cell, ...]
 
 def assign_lanes(groups: Iterable[Group], inventory: Inventory) -> list[list[Group]]:
     """Group the groups by the physical device they run on, each lane in order."""
-    found: dict[str | None, list[Group]] = {}
+    lanes: dict[str | None, list[Group]] = {}
     for group in groups:
-        found.setdefault(physical_device_id(group[0].hardware, inventory), []).append(group)
-    return list(found.values())
+        lanes.setdefault(physical_device_id(group[0].hardware, inventory), []).append(group)
+    return list(lanes.values())
 
 
 def split_lane(lane: Sequence[Group], inventory: Inventory, at_once: int) -> list[list[Group]]:
@@ -24,7 +24,7 @@ def split_lane(lane: Sequence[Group], inventory: Inventory, at_once: int) -> lis
     devices = {physical_device_id(group[0].hardware, inventory) for group in lane}
     if len(devices) > 1 or physical_device_id("cpu", inventory) in devices:
         return [list(lane)]
-    return [dealt for start in range(at_once) if (dealt := list(lane[start::at_once]))]
+    return [part for start in range(at_once) if (part := list(lane[start::at_once]))]
 
 
 def physical_device_id(hardware: str, inventory: Inventory) -> str | None:
@@ -35,7 +35,7 @@ def physical_device_id(hardware: str, inventory: Inventory) -> str | None:
     return device.device_id if device is not None else None
 
 
-def run_lanes(found: Sequence[Sequence[Group]], measure: Callable[[Group], None], stop: Callable[[], None]) -> None:
+def run_lanes(lanes: Sequence[Sequence[Group]], measure: Callable[[Group], None], stop: Callable[[], None]) -> None:
     """Measure every lane's groups in order, the lanes side by side.
 
     On an exception or Ctrl-C in one lane, `stop` is called, and the error is raised again. `stop` must make the other
@@ -46,15 +46,15 @@ def run_lanes(found: Sequence[Sequence[Group]], measure: Callable[[Group], None]
         for group in lane:
             measure(group)
 
-    if len(found) == 1:
+    if len(lanes) == 1:
         try:
-            run(found[0])
+            run(lanes[0])
         except BaseException:
             stop()
             raise
         return
-    with ThreadPoolExecutor(len(found)) as pool:
-        futures = [pool.submit(run, lane) for lane in found]
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        futures = [pool.submit(run, lane) for lane in lanes]
         try:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()

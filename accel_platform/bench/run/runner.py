@@ -179,14 +179,14 @@ class _BenchmarkRun:
             self.preparation_failures = self.prepare(cells, "dynamo")
             self.record_models(cells)
             self.recorder.flush()
-            found = group_by_process(cells) if self.options.pooled else [(cell,) for cell in cells]
-            side_by_side = device_scheduling.assign_lanes(found, self.inventory) if self.options.parallel else [found]
-            dealt = [
+            groups = group_by_process(cells) if self.options.pooled else [(cell,) for cell in cells]
+            lanes = device_scheduling.assign_lanes(groups, self.inventory) if self.options.parallel else [groups]
+            split_lanes = [
                 part
-                for lane in side_by_side
+                for lane in lanes
                 for part in device_scheduling.split_lane(lane, self.inventory, self.options.at_once)
             ]
-            device_scheduling.run_lanes(dealt, self.measure, self.workers.stop)
+            device_scheduling.run_lanes(split_lanes, self.measure, self.workers.stop)
             status = "succeeded" if self.summary.ok else "failed"
             reason = None if self.summary.ok else "no cell could be measured"
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""Findings of reports: what the figures say, in sentences with the command that shows their evidence."""
+"""Findings of reports: what the figures say, in lines with the command that shows their evidence."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def _fastest(source: ReportSource, provenance: Provenance, ranked: Sequence[Sequ
     devices = {cell["device_name"] for ranks in ranked for cell in ranks}
     columns = ("hardware", "runtime") if len(devices) == 1 else ("hardware", "runtime", "device_name")
     if len(ranked) <= _MOST_NAMED:
-        told = [_fastest_for(ranks, columns) for ranks in ranked]
-        return Finding(f"{'; '.join(told)} ({provenance}).", source.command("accel report performance --format json"))
+        lines = [_fastest_for(ranks, columns) for ranks in ranked]
+        return Finding(f"{'; '.join(lines)} ({provenance}).", source.command("accel report performance --format json"))
     wins: dict[str, list[float]] = {}
     close = 0
     for first, second, *_ in ranked:
@@ -83,14 +83,14 @@ def _fastest(source: ReportSource, provenance: Provenance, ranked: Sequence[Sequ
         else:
             place = label(first, columns)
             wins.setdefault(place, []).append(second["latency_ms"] / first["latency_ms"])
-    told = [
+    lines = [
         f"{place} is the fastest for {len(gains)} (in the median {rounded(median(gains), 2)} times as fast as the next)"
         for place, gains in sorted(wins.items(), key=lambda item: -len(item[1]))[:_MOST_NAMED]
     ]
     if close:
-        told.append(f"for {close} the first two are closer than their figures scatter")
+        lines.append(f"for {close} the first two are closer than their figures scatter")
     return Finding(
-        f"Of {count_of(len(ranked), 'model')} {provenance} in several places at one shape, {'; '.join(told)}.",
+        f"Of {count_of(len(ranked), 'model')} {provenance} in several places at one shape, {'; '.join(lines)}.",
         source.command("accel report performance --format json"),
     )
 
@@ -138,13 +138,13 @@ def verdicts(source: ReportSource) -> list[Finding]:
     evidence = source.command("accel matrix")
     if not rows:
         return [Finding("Nothing counts as tested: only verified measurements and unsuspected imports do.", evidence)]
-    said = Counter(cell_verdict(row["state"], row["rating"], row["failure_class"]) for row in rows)
+    counts = Counter(cell_verdict(row["state"], row["rating"], row["failure_class"]) for row in rows)
     failed = [row for row in rows if row["state"] == "failed"]
     works = sum(row["state"] == "compatible" for row in rows)
     names = {row["model_id"] for row in rows}
-    rated = [f"{said[name]:,} are rated {name}" for name in ("high", "medium", "low") if said[name]]
-    if said["works"]:
-        rated.append(f"{said['works']:,} have no other device to be rated against")
+    rated = [f"{counts[name]:,} are rated {name}" for name in ("high", "medium", "low") if counts[name]]
+    if counts["works"]:
+        rated.append(f"{counts['works']:,} have no other device to be rated against")
     tried = count_of(len(rows), "pair", of=" of model and device")
     found = [
         Finding(

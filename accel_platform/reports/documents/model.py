@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import altair as alt
 
 from accel_platform.table_io.text import Rows
-from accel_platform.table_io.width import told_once
+from accel_platform.table_io.width import without_constant_columns
 
 MOST_ROWS = 40
 """Rows of a table that readable formats show. A command lists the others."""
@@ -34,7 +34,7 @@ class ReportTable:
 
         For formats that people read.
         """
-        rows, shared = told_once(self.first)
+        rows, shared = without_constant_columns(self.first)
         remarks = (shared and f"{shared[0].upper()}{shared[1:]}.", self.rest)
         return rows, [remark for remark in remarks if remark]
 
