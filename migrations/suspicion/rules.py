@@ -46,6 +46,7 @@ proper are about twice as fast as PyTorch on the same cores."""
 MIN_AGREEING_SHARE = 0.75
 MIN_MODEL_SHARE = 0.1
 LOOSE_AGREEMENT_RATIO = 1.3
+"""The same of many cells, and of cells whose samples scatter so much."""
 MIN_LOOSE_PAIRS = 6
 """So many cells of another processor whose median ratio is 1 and of which most lie within 30 % are the CPU's as well:
 no accelerator keeps the CPU's time from the smallest batch to the largest, while a shared host is as noisy as that."""
@@ -297,11 +298,10 @@ def relabelled_cpu(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
         pairs = [(result, cpu[key]) for key, result in own.items() if key in cpu]
         if len(pairs) < (3 if hardware in CPU_RUNTIMES else 1):
             continue
-        at_least = (
-            LOOSE_AGREEMENT_RATIO if hardware not in CPU_RUNTIMES and len(pairs) >= MIN_LOOSE_PAIRS else AGREEMENT_RATIO
-        )
+        is_loose = hardware not in CPU_RUNTIMES and len(pairs) >= MIN_LOOSE_PAIRS
+        limit = LOOSE_AGREEMENT_RATIO if is_loose else AGREEMENT_RATIO
         ratios = [median_ratio(a, b) for a, b in pairs]
-        agreeing = sum(_agrees(how, a, b, at_least) for how, (a, b) in zip(ratios, pairs, strict=True))
+        agreeing = sum(_agrees(ratio, a, b, limit) for ratio, (a, b) in zip(ratios, pairs, strict=True))
         middle = median(ratios)
         if symmetric_ratio(middle) <= AGREEMENT_RATIO and agreeing >= MIN_AGREEING_SHARE * len(pairs):
             evidence = f"{len(pairs)} cells beside the CPU's, median ratio {middle:.3f}, {agreeing} within noise"
@@ -327,9 +327,12 @@ def inverted_ranking(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     usual = {key: median(found) for key, found in everywhere.items() if len(found) >= MIN_RANKING_PLACES}
     for where, times in places.items():
         shared = times.keys() & usual.keys()
-        how = rank_correlation([median(times[key]) for key in shared], [usual[key] for key in shared])
-        if len(shared) >= MIN_RANKED_CELLS and how < 0:
-            evidence = f"of {len(shared)} cells, those that take long elsewhere take little: rank correlation {how:.2f}"
+        correlation = rank_correlation([median(times[key]) for key in shared], [usual[key] for key in shared])
+        if len(shared) >= MIN_RANKED_CELLS and correlation < 0:
+            evidence = (
+                f"of {len(shared)} cells, those that take long elsewhere take little: "
+                f"rank correlation {correlation:.2f}"
+            )
             yield from _mark(members[where], "inverted_ranking", "suspect", evidence, 0.9)
 
 
@@ -359,11 +362,10 @@ RESULT_RULES: tuple[ResultRule, ...] = (derived_figure, success_without_figures)
 RULES = (*DOCUMENT_RULES, *FIGURE_RULES, *RESULT_RULES)
 
 
-def _agrees(ratio_: float, a: ResultRecorded, b: ResultRecorded, at_least: float) -> bool:
-    """Return whether the ratio is within this factor, or explained by the spread of samples (up to 30 %)."""
-    return symmetric_ratio(ratio_) <= at_least or symmetric_ratio(ratio_) <= 1 + min(
-        0.3, 2 * max(relative_standard_error(a), relative_standard_error(b))
-    )
+def _agrees(ratio: float, a: ResultRecorded, b: ResultRecorded, limit: float) -> bool:
+    """Return whether the ratio is within the limit, or within two standard errors of the samples, up to 30 %."""
+    scatter = 1 + 2 * max(relative_standard_error(a), relative_standard_error(b))
+    return symmetric_ratio(ratio) <= max(limit, min(LOOSE_AGREEMENT_RATIO, scatter))
 
 
 @lru_cache(maxsize=1024)

@@ -41,9 +41,9 @@ def median_ratio(a: ResultRecorded, b: ResultRecorded) -> float:
     return (median_ms(a) or math.nan) / (median_ms(b) or math.nan)
 
 
-def symmetric_ratio(ratio_: float) -> float:
+def symmetric_ratio(ratio: float) -> float:
     """Return a ratio as a factor of at least 1; infinity for zero."""
-    return max(ratio_, 1 / ratio_) if ratio_ else math.inf
+    return max(ratio, 1 / ratio) if ratio else math.inf
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
