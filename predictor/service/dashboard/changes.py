@@ -20,6 +20,7 @@ from predictor.service.dashboard.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.results import filter_choices
 from predictor.service.dashboard.urls import query_params
+from predictor.service.http.problems import status_of
 
 _MOST_ROWS = 200
 _ORDER: tuple[Verdict, ...] = ("fails now", "slower", "works now", "faster", "undecided", "same")
@@ -65,8 +66,7 @@ def _content(site: DashboardSite, past: PastTables, query: ChangesPageParams) ->
     try:
         found = past.compare(query.before, query.after, selection, query.min_change_percent)
     except (InvalidInput, NotFound) as error:
-        status = 404 if isinstance(error, NotFound) else 422
-        return {**content, "problem": str(error), "status_code": status}
+        return {**content, "problem": str(error), "status_code": status_of(error)}
     rows = [row for row in found.rows if query.verdict in (None, row["verdict"])]
     rows.sort(key=lambda row: (_ORDER.index(row["verdict"]), -abs(row["change_percent"] or 0)))
     counts = Counter(row["verdict"] for row in found.rows)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.errors import AccelError, InvalidInput, NotFound
+from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.device_names import distinct_name
 from predictor.advisor import batch_tables
 from predictor.advisor.answers import excluded_by_reason
@@ -18,6 +18,7 @@ from predictor.schemas.responses import Figures, Interval, Recommendation
 from predictor.service.dashboard.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
+from predictor.service.http.problems import status_of
 
 _MOST_ROWS = 30
 _LIMITS = tuple(Constraints.model_fields)
@@ -77,7 +78,7 @@ def _content(site: DashboardSite, form: RecommendForm) -> dict[str, Any]:
     try:
         answer = site.advisor.recommend(_build_query(form))
     except (InvalidInput, NotFound) as error:
-        return {**content, "problem": str(error), "status_code": _status(error)}
+        return {**content, "problem": str(error), "status_code": status_of(error)}
     label, unit = _FIGURES[form.objective]
     ranked = answer.recommendations
     shown = [
@@ -97,10 +98,6 @@ def _content(site: DashboardSite, form: RecommendForm) -> dict[str, Any]:
             for reason, group in excluded_by_reason(answer.excluded).items()
         ],
     }
-
-
-def _status(error: AccelError) -> int:
-    return 404 if isinstance(error, NotFound) else 422
 
 
 def _build_query(form: RecommendForm) -> RecommendQuery:

@@ -27,6 +27,7 @@ from accel_platform.warehouse.publish import bring_up_to_date
 from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import link, query_params, read_pairs
+from predictor.service.http.problems import status_of
 from predictor.service.middleware.identity import audited_log_for, decision_author, get_key_name
 
 _SHOWN = 100
@@ -86,7 +87,7 @@ def router(site: DashboardSite, settings: Settings) -> APIRouter:
             by, log = decision_author(request, form.by), audited_log_for(request, settings)
             await run_in_threadpool(_decide, site, settings, log, regression_id, word, by, form.reason)
         except (Conflict, InvalidInput) as error:
-            given, problem, status = dict(pairs), str(error), 409 if isinstance(error, Conflict) else 422
+            given, problem, status = dict(pairs), str(error), status_of(error)
             return await run_in_threadpool(
                 site.page,
                 request,

@@ -12,6 +12,7 @@ from predictor.schemas.requests import validate_query
 from predictor.schemas.serving import CacheType, NotServed, Percentile, ServingGoals, ServingObjective, ServingQuery
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
+from predictor.service.http.problems import status_of
 from predictor.serving.loads import QUANTIZATIONS, served_models
 
 _MOST_ROWS = 30
@@ -87,7 +88,7 @@ def _content(site: DashboardSite, form: ServingForm) -> dict[str, Any]:
     try:
         answer = site.advisor.recommend_serving(_build_query(form))
     except (InvalidInput, NotFound) as error:
-        return {**content, "problem": str(error), "status_code": 404 if isinstance(error, NotFound) else 422}
+        return {**content, "problem": str(error), "status_code": status_of(error)}
     return {**content, "answer": answer, "excluded": _by_cause(answer.excluded)}
 
 

@@ -90,8 +90,18 @@ def _problem_document(request: Request, status: int, kind: str, title: str, deta
     return JSONResponse(problem.model_dump(exclude_none=True), status_code=status, media_type=CONTENT_TYPE)
 
 
+def status_of(error: AccelError) -> int:
+    """Return the status code with which an error is answered."""
+    return _kind_of(error)[0]
+
+
+def _kind_of(error: Exception) -> tuple[int, str, str]:
+    """Return status code, kind and title of a problem. Needs an AccelError."""
+    return next((status, kind, title) for cls, status, kind, title in _STATUS if isinstance(error, cls))
+
+
 async def accel_error_response(request: Request, error: Exception) -> Response:
-    status, kind, title = next((s, k, t) for cls, s, k, t in _STATUS if isinstance(error, cls))
+    status, kind, title = _kind_of(error)
     return _problem_document(request, status, kind, title, str(error), errors=getattr(error, "errors", None))
 
 
