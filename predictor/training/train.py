@@ -239,37 +239,28 @@ def fit_predictor(
 
 def metric_rows(metrics: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the metrics of an artifact as table rows: one per mode and regime, and one for memory."""
-
-    def percent(value: float | None) -> str | None:
-        return None if value is None else f"{value:.1%}"
-
     rows = [
-        {
-            "figure": f"latency, {mode}",
-            "lacking": Regime(regime).label,
-            "held out": found["rows"],
-            "groups": found["groups"],
-            "median error": percent(found["median_ape"]),
-            "coverage": percent(found["coverage"]),
-            "aimed at": percent(found["coverage_aimed_at"]),
-        }
+        _metric_row(f"latency, {mode}", Regime(regime), found)
         for mode, by_regime in metrics["latency"].items()
         for regime, found in by_regime.items()
     ]
     memory = metrics.get("memory")
-    if memory is not None:
-        rows.append(
-            {
-                "figure": "memory peak",
-                "lacking": "family",
-                "held out": memory["rows"],
-                "groups": memory["groups"],
-                "median error": percent(memory["median_ape"]),
-                "coverage": percent(memory["coverage"]),
-                "aimed at": percent(memory["coverage_aimed_at"]),
-            }
-        )
-    return rows
+    return rows if memory is None else [*rows, _metric_row("memory peak", Regime.UNSEEN_FAMILY, memory)]
+
+
+def _metric_row(figure: str, regime: Regime, found: Mapping[str, Any]) -> dict[str, Any]:
+    def percent(value: float | None) -> str | None:
+        return None if value is None else f"{value:.1%}"
+
+    return {
+        "figure": figure,
+        "lacking": regime.label,
+        "held out": found["rows"],
+        "groups": found["groups"],
+        "median error": percent(found["median_ape"]),
+        "coverage": percent(found["coverage"]),
+        "aimed at": percent(found["coverage_aimed_at"]),
+    }
 
 
 def _read_training_set(settings: Settings) -> tuple[str, TrainingSet]:
