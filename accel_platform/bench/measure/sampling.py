@@ -14,6 +14,13 @@ from time import perf_counter_ns
 
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns, relative_error
 
+MAX_ERROR_FACTOR = 2.0
+"""Times the target error that the median's error may be; a limit may end a cell before its target."""
+MAX_DRIFT = 0.05
+"""Relative difference of the medians of both halves of the samples above which they drift."""
+SLOW_SAMPLE_RATIO, MAX_SLOW_SHARE = 1.5, 0.1
+"""Ratio to the median above which a sample is slow, and the share of slow samples above which a result is noisy."""
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -117,15 +124,15 @@ def noise_reason(samples: Sequence[int], sampling: Sampling) -> str | None:
         return f"only {len(samples)} samples where {sampling.min_count} are needed"
     middle = median_ns(samples)
     error = relative_error(samples)
-    if error > 2 * sampling.target_error:
+    if error > MAX_ERROR_FACTOR * sampling.target_error:
         return f"the median may be off by {error:.1%}"
     half = len(samples) // 2
     drift = abs(median_ns(samples[half:]) - median_ns(samples[:half])) / middle
-    if drift > 0.05:
+    if drift > MAX_DRIFT:
         return f"the median drifts by {drift:.1%} between the first half and the second"
-    slow = sum(sample > 1.5 * middle for sample in samples) / len(samples)
-    if slow > 0.1:
-        return f"{slow:.0%} of the samples take over 1.5 times the median"
+    slow = sum(sample > SLOW_SAMPLE_RATIO * middle for sample in samples) / len(samples)
+    if slow > MAX_SLOW_SHARE:
+        return f"{slow:.0%} of the samples take over {SLOW_SAMPLE_RATIO:g} times the median"
     return None
 
 
