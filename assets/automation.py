@@ -15,7 +15,7 @@ _When = dg.AutomationCondition
 ON_MOVED_LOG = (
     _When.any_deps_updated().allow(dg.AssetSelection.assets("event_log")).since_last_handled() & ~_When.in_progress()
 ).with_label("the log moved")
-"""Of what appends to the log only the log itself counts: what an import or a measurement adds is seen there."""
+"""Condition that the log changed. Imports and measurements append to the log, so their own updates do not count."""
 
 ON_CHECKED_UPDATE = (_When.eager() & _When.all_deps_blocking_checks_passed()).with_label(
     "what it is made of is new and checked"
@@ -29,10 +29,10 @@ ONCE_POSSIBLE = (
     & ~_When.any_deps_in_progress()
     & ~_When.in_progress()
 ).with_label("there is none, and perhaps enough to learn from now")
-"""The first predictor comes as soon as it can, later ones at night: training takes the processor from measuring."""
+"""Condition that a first predictor is possible. Later ones come at night, because training slows measurements down."""
 
 LAB_AT_WORK = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=7), warn_window=timedelta(days=2))
-"""Nothing new in so long: does anybody measure?"""
+"""Policy for assets that are stale once nobody has measured for days."""
 A_MODEL_OF_THIS_MONTH = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=60), warn_window=timedelta(days=30))
 A_REPORT_EACH_DAY = dg.FreshnessPolicy.cron(deadline_cron="0 8 * * *", lower_bound_delta=timedelta(hours=8))
 

@@ -15,9 +15,9 @@ from accel_platform.settings import Settings
 from accel_platform.strict_json import validate_model
 
 Scheduler = Literal["kubernetes", "slurm"]
-"""Who places the benchmarks of a host that has no devices itself."""
+"""Scheduler that places the benchmarks of a host without devices."""
 SCHEDULER = "ACCEL_HOST_SCHEDULER"
-"""Environment: the scheduler of this host; without it, it measures what it is asked for itself."""
+"""Environment variable: the scheduler of this host; without it the host measures requests itself."""
 CLUSTER_FILE = Path(__file__).with_name("cluster.yaml")
 K8S_TAG = "dagster-k8s/config"
 """Tag of a job whose value Dagster makes its pod from."""

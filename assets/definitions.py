@@ -1,7 +1,4 @@
-"""The one place where assets, checks, jobs, sensors, schedules and resources are put together.
-
-Nothing is defined here but their sum.
-"""
+"""Assembly of the asset graph from its assets, checks, jobs, sensors, schedules and resources. Add a new one here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signs of life of measuring runs, and the run launcher that misses them."""
+"""Heartbeats of measuring runs, and the run launcher that detects lost runs by them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
 
 ALIVE_TAG = "accel/alive"
-"""Tag of a run: how often it has said that it lives."""
+"""Tag of a run: the number of heartbeats so far."""
 NOT_YET = "0"
-"""Of a run from its beginning: one that is lost before it says anything is missed too."""
+"""Value of the tag at the start, so that a run that is lost before its first heartbeat is detected, too."""
 BEAT_S = 5
 SILENT_CHECKS = 4
-"""A run that says nothing from one check of Dagster's run monitoring to the next, so many times in turn, is lost.
+"""Checks in a row without a new heartbeat from which on a run is lost.
 
-Checks are counted and not seconds: while Dagster's own storage is away there are no checks, nor signs of life.
+Checks are counted instead of seconds, because without Dagster's storage there are neither checks nor heartbeats.
 """
 _CANCELING_BEATS = 3
-"""Dagster tells a run to stop; one that has not heard it after so many beats tells itself."""
+"""Heartbeats after which a run that Dagster cancels interrupts itself, because the signal may have been lost."""
 _END_S = 20
-"""How long a run that has told itself to stop may take to end its children."""
+"""Time that an interrupted run has to end its children."""
 
 
 class HostRunLauncher(DefaultRunLauncher):
-    """Dagster's usual run launcher, which also knows when a measuring run is lost."""
+    """Dagster's default run launcher, which also detects lost measuring runs."""
 
     def __init__(self, inst_data: object = None) -> None:
         super().__init__(inst_data)  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ class HostRunLauncher(DefaultRunLauncher):
 
 @contextmanager
 def heartbeat(instance: DagsterInstance, run_id: str) -> Iterator[None]:
-    """Say, as long as the block lasts, that this run lives; end this process when Dagster has given the run up."""
+    """Send heartbeats of this run while the block lasts; end this process when Dagster has given the run up."""
     over = threading.Event()
     threading.Thread(target=_beat, args=(instance, run_id, over), daemon=True).start()
     try:

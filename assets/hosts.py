@@ -27,11 +27,11 @@ from assets.routing import ATTEMPT_TAG, LIMIT_TAG, NO_LIMIT, REQUEST_TAG, claim_
 from assets.slurm import measure_in_slurm
 
 HARDWARE = "ACCEL_HOST_HARDWARE"
-"""Environment: the hardware names that a host stands for, comma-separated; without it those that detection finds."""
+"""Environment variable: the hardware names of a host, comma-separated; without it the detected ones."""
 _POOLS = "ACCEL_HOST_POOLS"
-"""Environment: what a code server found when it was loaded, for the runs that it starts."""
+"""Environment variable: the pools that a code server found when it was loaded, for the runs that it starts."""
 WATCH_S = 4.2
-"""How long a tick waits for a request. Dagster looks at its sensors every 5 s, and the next tick follows at once."""
+"""Time that a tick waits for a request: less than the 5 s after which Dagster starts the next one."""
 _LOOK_S = 0.25
 
 

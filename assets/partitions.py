@@ -30,7 +30,7 @@ class State:
     digest: str
     files: int
     changed_at_s: float
-    """When the newest of its files or directories changed, by the file system's own clock, which no copy sets back."""
+    """Change time of its newest file or directory, by the file system's clock, which no copy sets back."""
 
 
 def place_of(source: str, settings: Settings) -> Path:

@@ -21,13 +21,13 @@ ATTEMPT_TAG = "accel/attempt"
 LIMIT_TAG = "dagster/max_runtime"
 """Tag of a run: the seconds after which Dagster ends it."""
 NO_LIMIT = "0"
-"""Of a run whose time is kept elsewhere."""
+"""Value of `LIMIT_TAG` for a run whose time is limited elsewhere."""
 LOST_S = 60
-"""A claim for which Dagster has no run after so long is another host's for the taking."""
+"""Age of a claim without a run in Dagster from which on another host may claim the next attempt."""
 
 _ADVICE = "For more information about the failure, try"
 _REASON_CHARS = 400
-"""What is kept of a reason that Dagster gives."""
+"""Characters of Dagster's reason that are recorded."""
 
 Ended = Literal["under way", "failed", "canceled"]
 

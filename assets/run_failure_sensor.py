@@ -10,7 +10,7 @@ from accel_platform.webhook import post_webhook
 from assets.resources import Installation
 
 SEGMENTS = "run-failed-"
-"""What the names of their segments begin with."""
+"""Name prefix of the segments that hold failed runs."""
 
 _LONGEST = 2000
 """Characters of a reason that are kept; the run has the rest."""

@@ -1,6 +1,6 @@
-"""The whole line in this process, for `accel run`: a lasting Dagster instance, and its events as lines for people.
+"""The full pipeline in this process, for `accel run`, in a persistent Dagster instance.
 
-Nothing is computed here, and nothing is printed: lines go to the function that the caller passes.
+Dagster's events become lines of text, which go to the function that the caller passes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STAGES = {
     "legacy_history": "Migrating old results",
     "raw_events": "Building and checking the tables, the matrix and the predictor",
 }
-"""What a person is told when the step of that name begins; a step not named here belongs to the stage before it."""
+"""Line printed when the step of that name begins; any other step belongs to the stage before it."""
 
 _POSTGRES = """
 storage:
@@ -45,7 +45,7 @@ storage:
     postgres_url:
       env: ACCEL_POSTGRES_URL
 """
-"""What a `dagster.yaml` says beside the platform's, where PostgreSQL keeps what Dagster knows."""
+"""Part of `dagster.yaml` that moves Dagster's storage to PostgreSQL."""
 
 TABLES_LOCK = 0x616363656C
 """Key of the lock in PostgreSQL while Dagster's tables are created: `accel`."""

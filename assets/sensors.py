@@ -95,9 +95,9 @@ def _nothing(accel: Installation, waiting: int) -> str:
 
 
 _LONGEST_S = 300
-"""A log that never stands still is looked at so often."""
+"""Time after which a log that never stands still is reported all the same."""
 _AGAIN_S = 60
-"""What was reported and not taken in is reported again after so long, then after twice as long, and so on."""
+"""Time after which a report without a new `raw_events` is repeated; it doubles each time, up to `_AGAIN_MOST_S`."""
 _AGAIN_MOST_S = 3600
 
 
@@ -110,7 +110,7 @@ class _Watched(_Remembered):
     again_after_s: float = _AGAIN_S
     again_at_s: float = 0.0
     moving_since_s: float | None = None
-    """When it was first seen to hold what was not reported yet."""
+    """Time at which it was first seen to hold unreported events."""
 
 
 @dg.sensor(
