@@ -21,6 +21,7 @@ from accel_platform.analysis.stats.significance import (
 )
 
 latencies = st.lists(st.integers(min_value=1_000, max_value=10**9), min_size=11, max_size=80)
+calm = st.lists(st.integers(min_value=100_000, max_value=110_000), min_size=11, max_size=80)
 few_values = st.lists(st.integers(min_value=1, max_value=5), min_size=11, max_size=60)
 levels = st.floats(min_value=0, max_value=0.5)
 
@@ -68,11 +69,17 @@ def test_what_is_called_different_differs_by_more_than_noise(a: list[int], b: li
         assert found.p_value < ALPHA
 
 
-@given(latencies, latencies, levels, levels)
-def test_more_noise_never_makes_a_difference(a: list[int], b: list[int], one: float, two: float) -> None:
+@given(calm, st.integers(min_value=60, max_value=190), levels, levels)
+def test_more_noise_never_makes_a_difference(samples: list[int], percent: int, one: float, two: float) -> None:
     low, high = sorted((one, two))
-    if compare(a, b, noise_level=high).different:
-        assert compare(a, b, noise_level=low).different
+    scaled = [percent * sample // 100 for sample in samples]
+    quiet, noisy = (compare(samples, scaled, noise_level=level) for level in (low, high))
+    assert quiet.different >= noisy.different
+    # Above 112 % no samples overlap, so the level alone decides.
+    if percent > 112:
+        for found, level in ((quiet, low), (noisy, high)):
+            beyond = percent / 100 - 1 - max(level, MIN_EFFECT)
+            assert abs(beyond) < 1e-3 or found.different == (beyond > 0)
 
 
 def test_too_few_samples_decide_nothing() -> None:
