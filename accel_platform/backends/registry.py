@@ -44,8 +44,8 @@ class Runtime:
     hardware: Hardware
     backend: str
     device: str
-    entry_point: str | None
-    """Module and class of the backend below `accel_platform.backends`; None where there is no backend for the name."""
+    entry_point: str
+    """Module and class of the backend below `accel_platform.backends`."""
     packages: tuple[str, ...] = ()
     """Distributions whose versions decide its figures."""
     precisions: Mapping[str, Artifact] = field(default_factory=lambda: {"float32": "weights"})
@@ -293,10 +293,8 @@ def in_browser(name: str, browser: str) -> str:
 
 
 def make_backend(hardware: str, *, threads: int, mode: Mode = "inference") -> Backend:
-    """Return a new backend, importing its runtime. Raises InvalidInput for a name without a backend."""
+    """Return a new backend, importing its runtime. Raises InvalidInput for an unknown name."""
     runtime = runtime_for(hardware).in_mode(mode)
-    if runtime.entry_point is None:
-        raise InvalidInput(f"This version of accel-platform has no backend for {runtime.hardware}.")
     module, _, name = runtime.entry_point.partition(":")
     chosen = {} if runtime.choice is None else {"choice": runtime.choice}
     backend_class = getattr(import_module(f"accel_platform.backends.{module}"), name)

@@ -55,7 +55,7 @@ class Bench:
     def measure(self, hardware: str, backend: type | None = None, change: Callable[[Any], None] | None = None) -> Any:
         """What becomes of a cell that this backend measures; `change` is made to what the child says."""
         if backend is not None:
-            module, _, name = str(runtime_for(hardware).entry_point).partition(":")
+            module, _, name = runtime_for(hardware).entry_point.partition(":")
             self.monkeypatch.setattr(f"accel_platform.backends.{module}.{name}", backend)
         job = {
             "hardware": hardware,
