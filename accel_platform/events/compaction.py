@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from accel_platform.events import codec
 from accel_platform.events.integrity import find_damage, set_aside
 from accel_platform.events.log import (
+    PACK_GRACE_S,
     PACKS,
     SEGMENTS,
     SUFFIX,
@@ -29,7 +30,6 @@ from accel_platform.events.log import (
     segment_key,
 )
 
-GRACE_S = 3_600.0
 _MAX_PACK_EVENTS = 1_000_000
 """Packs with at least this many events are not merged again, and a pack is closed once it has so many."""
 
@@ -46,7 +46,7 @@ class CompactionResult:
     """Keys of blobs that failed their check and were moved to quarantine."""
 
 
-def compact(log: EventLog, *, grace_s: float = GRACE_S) -> CompactionResult:
+def compact(log: EventLog, *, grace_s: float = PACK_GRACE_S) -> CompactionResult:
     """Pack small segments, merge packs and saved snapshots, and remove files that older packs hold.
 
     Safe beside appends and readers. If it is killed, every snapshot stays readable and it can be repeated.

@@ -193,14 +193,12 @@ def restore_segments(log: EventLog, names: Collection[str], copy: LogCopy) -> se
     """
     wanted = {segment_key(name) for name in names} & copy.keys
     found = copy.read(wanted)
-    lost_segments = set(names) - {_stem(key) for key in found}
+    missing = set(names) - {_stem(key) for key in found}
     for key in sorted(key for key in copy.keys if key.startswith(f"{PACKS}/") and key.endswith(SUFFIX)):
-        if lost_segments:
-            held = {
-                key: data for key, data in copy.read([key]).items() if lost_segments & members_of(pa.BufferReader(data))
-            }
+        if missing:
+            held = {key: data for key, data in copy.read([key]).items() if missing & members_of(pa.BufferReader(data))}
             found |= held
-            lost_segments -= {name for data in held.values() for name in members_of(pa.BufferReader(data))}
+            missing -= {name for data in held.values() for name in members_of(pa.BufferReader(data))}
     checks = Checks(log)
     for key, content in found.items():
         if checks.problem_in(key, content) is None:

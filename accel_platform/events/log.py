@@ -37,7 +37,10 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,180}")
 SUFFIX = ".parquet"
 SEGMENTS = "segments"
 PACKS = "packs"
-_PACKS_LISTED_FOR_S = 1_800.0
+PACK_GRACE_S = 3_600.0
+"""Time that originals stay beside a new pack, because a reader may be about to open one."""
+_PACKS_LISTED_FOR_S = PACK_GRACE_S / 2
+"""Time after which packs are listed again. A name must be known as packed before its original is removed."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class EventLog:
     def _is_packed(self, key: str) -> bool:
         """Return whether a pack holds the segment, whose name is then taken although the original may be removed.
 
-        Packs are listed again after half the time that originals stay beside a new pack (`compaction.GRACE_S`).
+        Packs are listed again well before the originals beside a new one are removed.
         """
         if time.monotonic() - self._packs_listed_s > _PACKS_LISTED_FOR_S:
             self.packs()
