@@ -60,7 +60,7 @@ class Outcome:
 
     run_id: str
     seconds: float
-    materialised: dict[str, dict[str, Any]]
+    materialized: dict[str, dict[str, Any]]
     """Each asset that was made, to the numbers and texts of its metadata."""
     failures: dict[str, str]
     """Each step that failed, to the reason."""
@@ -140,19 +140,19 @@ def run_full_pipeline(settings: Settings, config: dict[str, dg.Config], *, say: 
             tags={_PROCESS: process_identity(psutil.Process())},
             raise_on_error=False,
         )
-    materialised, failures = {}, {}
+    materialized, failures = {}, {}
     for event in result.all_events:
         if event.is_job_failure and event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION:
             raise KeyboardInterrupt
         if event.is_step_failure:
             failures[str(event.step_key)] = _reason(event)
         elif event.is_step_materialization and event.asset_key:
-            materialised[event.asset_key.to_user_string()] = _plain(event.materialization.metadata)
+            materialized[event.asset_key.to_user_string()] = _plain(event.materialization.metadata)
     if failures:
         pipeline_progress.update(settings, state="failed", reason=describe_failures(failures))
     else:
         pipeline_progress.finish(settings)
-    return Outcome(result.run_id, time.monotonic() - started, materialised, failures)
+    return Outcome(result.run_id, time.monotonic() - started, materialized, failures)
 
 
 def describe_failures(failures: Mapping[str, str]) -> str:

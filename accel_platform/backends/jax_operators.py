@@ -314,7 +314,7 @@ def _layer_norm(
     x: Array, shape: Sequence[int], weight: Array | None, bias: Array | None, epsilon: float
 ) -> tuple[Array]:
     axes = tuple(range(x.ndim - len(shape), x.ndim))
-    return (_affine(_normalised(x, axes, epsilon), weight, bias),)
+    return (_affine(_normalized(x, axes, epsilon), weight, bias),)
 
 
 @_translates("native_group_norm.default")
@@ -331,7 +331,7 @@ def _group_norm(
     grouped = x.reshape(items, groups, channels // groups * positions)
     column = (channels, *(1,) * (x.ndim - 2))
     parts = (None if part is None else part.reshape(column) for part in (weight, bias))
-    return (_affine(_normalised(grouped, (-1,), epsilon).reshape(x.shape), *parts),)
+    return (_affine(_normalized(grouped, (-1,), epsilon).reshape(x.shape), *parts),)
 
 
 @_translates("_native_batch_norm_legit_no_training.default")
@@ -379,9 +379,9 @@ def _at(x: Array, dim: int, index: Any) -> tuple[Any, ...]:
     return (*(slice(None),) * (dim % x.ndim), index)
 
 
-def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
-    centred = x - x.mean(axes, keepdims=True)
-    return centred * lax.rsqrt((centred**2).mean(axes, keepdims=True) + epsilon)
+def _normalized(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+    centered = x - x.mean(axes, keepdims=True)
+    return centered * lax.rsqrt((centered**2).mean(axes, keepdims=True) + epsilon)
 
 
 def _affine(x: Array, weight: Array | None, bias: Array | None) -> Array:

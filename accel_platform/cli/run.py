@@ -109,7 +109,7 @@ def _run_pipeline(settings: Settings, measurements: dict[str, Any], *, for_machi
         reasons = describe_failures(outcome.failures)
         raise AccelError(f"The pipeline failed. {reasons} (`accel ui` shows the run {outcome.run_id})")
     if for_machines:
-        print_json({"run_id": outcome.run_id, "seconds": outcome.seconds, "assets": outcome.materialised})
+        print_json({"run_id": outcome.run_id, "seconds": outcome.seconds, "assets": outcome.materialized})
     note(f"The pipeline is done, {outcome.seconds:.0f} s after its start.")
 
 

@@ -83,12 +83,12 @@ def _figures(metrics: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         "throughput_items_per_s": rates["request_throughput"],
         "throughput_tokens_per_s": _number(metrics.get("output_token_throughput", {}).get("avg")) or None,
         "iterations": count(rates["request_count"]),
-        "time_to_first_token_ms": _centre(object_of(metrics.get("time_to_first_token"))),
-        "time_per_output_token_ms": _centre(token),
+        "time_to_first_token_ms": _median_or_mean(object_of(metrics.get("time_to_first_token"))),
+        "time_per_output_token_ms": _median_or_mean(token),
     }
 
 
-def _centre(metric: Mapping[str, Any]) -> float | None:
+def _median_or_mean(metric: Mapping[str, Any]) -> float | None:
     median = _ms(metric, "p50")
     return median if median is not None else _ms(metric, "avg")
 

@@ -62,8 +62,8 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
                 f"latency_{field_name}_ms": scaled(found.get(f"{_WHOLE}_{statistic}"), MS_PER_S)
                 for statistic, field_name in _STATISTICS.items()
             },
-            "time_to_first_token_ms": _centre(found, _FIRST),
-            "time_per_output_token_ms": _centre(found, _EACH),
+            "time_to_first_token_ms": _median_or_mean(found, _FIRST),
+            "time_per_output_token_ms": _median_or_mean(found, _EACH),
             "throughput_items_per_s": per_minute / _SECONDS_PER_MINUTE if per_minute else None,
             "throughput_tokens_per_s": quantity(found.get("results_mean_output_throughput_token_per_s")) or None,
         }
@@ -91,5 +91,5 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _centre(found: dict[str, Any], metric: str) -> float | None:
+def _median_or_mean(found: dict[str, Any], metric: str) -> float | None:
     return scaled(pick(found, f"{metric}_quantiles_p50", f"{metric}_mean"), MS_PER_S)

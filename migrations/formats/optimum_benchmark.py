@@ -122,7 +122,7 @@ def _generation(
     """Return a decoding phase as a whole generation, with its prefill and the time per token."""
     prefill = _figures(report.get("prefill"))
     each = _figures(report.get("per_token"))
-    first_ms, decode_ms, token_ms = _centre(prefill), _centre(own), _centre(each)
+    first_ms, decode_ms, token_ms = _median_or_mean(prefill), _median_or_mean(own), _median_or_mean(each)
     if token_ms is None and name == "decode" and decode_ms is not None and tokens is not None and tokens > 1:
         token_ms = decode_ms / (tokens - 1)
     figures: dict[str, Any] = {
@@ -146,7 +146,7 @@ def _generation(
     return {**figures, **own_statistics, "samples_ns": (), "latency_mean_ms": total}
 
 
-def _centre(figures: Mapping[str, Any]) -> float | None:
+def _median_or_mean(figures: Mapping[str, Any]) -> float | None:
     samples = figures.get("samples_ns")
     if samples:
         return float(median(samples)) / 1e6

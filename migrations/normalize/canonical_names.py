@@ -139,7 +139,7 @@ def _model_of(names: tuple[str, ...], family: str) -> ModelName | None:
     hub_id = None
     for name in names:
         for candidate in _candidates(name):
-            if (known := _in_catalogue(candidate)) is not None:
+            if (known := _in_catalog(candidate)) is not None:
                 return known if hub_id is None else ModelName(slug_of(hub_id), known.family)
         if hub_id is None and _HUB_ID.fullmatch(name):
             hub_id = name
@@ -242,7 +242,7 @@ def is_hardware(name: str) -> bool:
 
 
 @lru_cache(maxsize=8192)
-def _in_catalogue(name: str) -> ModelName | None:
+def _in_catalog(name: str) -> ModelName | None:
     spec = find_model(name)
     return None if spec is None else ModelName(spec.model_id, spec.family)
 

@@ -28,8 +28,8 @@ _NOT_OF_A_MODEL = re.compile(
     r"fp\d+|bf16|int8|int4|cuda|cpu|gpu|rocm|trt|tensorrt|onnx|a100|h100|h200|b200|mi300x|l4|t4|concurrency|qps|rate|\d{8}).*",
     re.IGNORECASE,
 )
-_LARGEST_NEIGHBOUR = 1_000_000
-_NEIGHBOURS = 40
+_MAX_NEIGHBOR_BYTES = 1_000_000
+_MAX_NEIGHBORS = 40
 _SHORT = 20
 
 
@@ -74,7 +74,7 @@ def spaced(text: str) -> str:
     return _spaced(text)
 
 
-def neighbours(document: Document, *, containing: str) -> Iterator[dict[str, Any]]:
+def neighbors(document: Document, *, containing: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects in files of the same folder (or archive) whose name contains a text, by name."""
     archive, _, member = document.source_path.rpartition("!")
     path = Path(archive or document.source_path)
@@ -86,8 +86,8 @@ def neighbours(document: Document, *, containing: str) -> Iterator[dict[str, Any
         yield from (value for name, value in found if name.parent == folder and str(name) != member)
         return
     others = (other for other in sorted(path.parent.iterdir()) if containing in other.name.casefold() and other != path)
-    for _, other in zip(range(_NEIGHBOURS), others, strict=False):
-        if other.is_file() and other.stat().st_size <= _LARGEST_NEIGHBOUR:
+    for _, other in zip(range(_MAX_NEIGHBORS), others, strict=False):
+        if other.is_file() and other.stat().st_size <= _MAX_NEIGHBOR_BYTES:
             value = parse(load(other)).value
             if isinstance(value, dict):
                 yield value
@@ -102,7 +102,7 @@ def _members(archive: Path, _modified_ns: int, containing: str) -> tuple[tuple[P
     with suppress(ValueError):  # broken from some place on
         for member in members(content, kind) if kind else ():
             name = PurePosixPath(member.source_path.rpartition("!")[2])
-            if containing in name.name.casefold() and len(member.raw) <= _LARGEST_NEIGHBOUR and not member.large_bytes:
+            if containing in name.name.casefold() and len(member.raw) <= _MAX_NEIGHBOR_BYTES and not member.large_bytes:
                 value = parse(member).value
                 if isinstance(value, dict):
                     found[name] = value

@@ -65,7 +65,7 @@ NO_CLAIMS = Claims()
 def claims_of(document: Document) -> Claims:
     """Return the claims of a parsed document."""
     root = document.value if isinstance(document.value, dict) else {}
-    labels = tuple(_labels(document.value, "")) if _may_be_labelled(document) else ()
+    labels = tuple(_labels(document.value, "")) if _may_be_labeled(document) else ()
     return Claims(labels, _blanket(root), _host_has(root))
 
 
@@ -74,7 +74,7 @@ def labels_in(value: Any) -> Claims:
     return Claims(tuple(_labels(value, "")))
 
 
-def _may_be_labelled(document: Document) -> bool:
+def _may_be_labeled(document: Document) -> bool:
     """Return whether words of a label occur in the bytes, far quicker than visiting every value."""
     if document.kind in ("rows", "tables") or b"\0" in document.content.raw:
         return True  # compressed, or of two bytes a character

@@ -74,14 +74,14 @@ def record(report: LoadReport, source_path: str, pointer: str) -> Record | Refus
         "output_tokens": _tokens(report.output_tokens),
         "throughput_items_per_s": report.requests_per_s,
         "throughput_tokens_per_s": report.output_tokens_per_s or None,
-        "time_to_first_token_ms": _centre(report.first_token_ms),
-        "time_per_output_token_ms": _centre(report.output_token_ms) or _derived_token_ms(report),
+        "time_to_first_token_ms": _median_or_mean(report.first_token_ms),
+        "time_per_output_token_ms": _median_or_mean(report.output_token_ms) or _derived_token_ms(report),
         **{f"latency_{name}_ms": report.whole_ms.get(name) for name in STATISTICS},
     }
     return cell.result("ok", figures, units={"*_ms": "ms per request"})
 
 
-def _centre(found: Statistics) -> float | None:
+def _median_or_mean(found: Statistics) -> float | None:
     return found.get("p50") or found.get("mean")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
-from migrations.normalize.path_hints import device_in, hardware_part, model_part, neighbours, parts, spaced
+from migrations.normalize.path_hints import device_in, hardware_part, model_part, neighbors, parts, spaced
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.row_access import object_of, pick, text_of
 from migrations.normalize.units import count
@@ -50,7 +50,7 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def config_beside(document: Document) -> dict[str, Any]:
     """Return the configuration in another file of the report's folder, with dotted names; empty without one."""
-    return next((flat(value) for value in neighbours(document, containing="config") if is_config(value)), {})
+    return next((flat(value) for value in neighbors(document, containing="config") if is_config(value)), {})
 
 
 def columns_of(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ def test_from_a_measurement_to_an_answer(settings: Settings) -> None:
     lines: list[str] = []
     outcome = run_full_pipeline(settings, {"measurements": TINY}, say=lines.append)
     assert outcome.failures == {}, lines
-    assert outcome.materialised["measurements"]["measured"] == 1
-    assert outcome.materialised["predictor"]["trained_now"] is True
+    assert outcome.materialized["measurements"]["measured"] == 1
+    assert outcome.materialized["predictor"]["trained_now"] is True
     assert [line[:5] for line in lines if line.startswith("[")] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
     assert pipeline_progress.read(settings) is None
     with TestClient(create_app(settings)) as client:

@@ -134,8 +134,8 @@ def require_known(reader: Reader, selection: Selection) -> None:
     models = reader.rows("SELECT model_id, family FROM models")
     names = {name for row in models for name in row.values() if name}
     for model in selection.model:
-        if canonical_model_id(model) == model and model not in names and not _in_catalogue(model):
-            known = names | _catalogue_models()
+        if canonical_model_id(model) == model and model not in names and not _in_catalog(model):
+            known = names | _catalog_models()
             raise NotFound(_unknown("model or family", model, known, "SELECT model_id, family FROM models"))
     if selection.hardware or selection.device:
         places = reader.rows("SELECT DISTINCT hardware, choice, device_id, device_name FROM results")
@@ -246,13 +246,13 @@ def _unknown(what: str, name: str, known: Iterable[str], sql: str) -> str:
     return f'Nothing is known of a {what} {name!r}.{hint} All: `accel db query "{sql}"`.'
 
 
-def _catalogue_models() -> set[str]:
+def _catalog_models() -> set[str]:
     from accel_platform.workloads.model_catalog import known_models
 
     return {spec.model_id for spec in known_models()}
 
 
-def _in_catalogue(name: str) -> bool:
+def _in_catalog(name: str) -> bool:
     from accel_platform.workloads.model_catalog import find_model
 
     return find_model(name) is not None

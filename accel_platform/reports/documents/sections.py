@@ -203,7 +203,7 @@ def optimization(source: ReportSource) -> Section:
             ),
             ReportTable(
                 "Models on devices, the farthest from the roofline first",
-                [_optimised(row) for row in found],
+                [_optimized(row) for row in found],
                 source.command("accel report optimization --format json"),
                 empty="No cell has a throughput.",
             ),
@@ -246,7 +246,7 @@ def _published(name: str | None) -> dict[str, Any]:
     }
 
 
-def _optimised(row: Row) -> Row:
+def _optimized(row: Row) -> Row:
     plain, best = row["plain"], row["best"]
     alone = [f"{choice} {found['to']}: x{found['gain']:.2f}" for choice, found in row["alone"].items()]
     return {
