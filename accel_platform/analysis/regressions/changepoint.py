@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, stdtr
 
 from accel_platform.analysis.regressions.thresholds import MIN_SERIES_CHANGE_PERCENT
+from accel_platform.analysis.stats.significance import rank_with_ties
 
 Values = npt.NDArray[np.float64]
 
@@ -141,7 +142,7 @@ def _scan(values: Values, at: int | None = None) -> tuple[int, float]:
     over its standard deviation under exchangeability, ties included.
     """
     count = len(values)
-    ranks = _ranks(values)
+    ranks, _ = rank_with_ties(values)
     centered = ranks - ranks.mean()
     spread = float(centered @ centered)
     if count < 2 * MIN_SEGMENT or spread == 0.0:
@@ -173,13 +174,6 @@ def _scan_p_value(strength: float, count: int) -> float:
     return min(1.0, max(single, strength * float(_density(strength)) * integral))
 
 
-# Written here, because scipy.stats takes a second to import, for which every process that reads a series would wait.
-def _ranks(values: Values) -> Values:
-    """Rank the values from 1; equal values share the mean of their ranks."""
-    _, which, count = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[which])
-
-
 def _density(z: Values | float) -> Values:
     """Return the density of the standard normal distribution."""
     return np.asarray(np.exp(-np.square(z) / 2) / np.sqrt(2 * np.pi))
@@ -191,7 +185,7 @@ def _autocorrelation_factor(before: Values, after: Values) -> float:
     It comes from the correlation r of neighbors around the level of their own side, if r is significant.
     The factor is sqrt((1 + r) / (1 - r)), as for a first-order autoregressive series.
     """
-    around = np.concatenate([_ranks(part) - (len(part) + 1) / 2 for part in (before, after)])
+    around = np.concatenate([rank_with_ties(part)[0] - (len(part) + 1) / 2 for part in (before, after)])
     total = float(around @ around)
     correlation = float(around[:-1] @ around[1:]) / total if total else 0.0
     if correlation * np.sqrt(len(around)) < 2.0:

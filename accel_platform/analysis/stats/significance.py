@@ -13,6 +13,7 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import stdtrit
 
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_interval_ns, median_ns
@@ -196,8 +197,7 @@ def mann_whitney(first: Sequence[int], second: Sequence[int]) -> float:
     """
     n, m = len(first), len(second)
     values = np.concatenate([np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)])
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    ranks, counts = rank_with_ties(values)
     u = float(ranks[:n].sum()) - n * (n + 1) / 2
     total = n + m
     ties = float(((counts.astype(np.float64) ** 3) - counts).sum())
@@ -206,3 +206,10 @@ def mann_whitney(first: Sequence[int], second: Sequence[int]) -> float:
         return 1.0
     z = max(0.0, abs(u - n * m / 2) - 0.5) / math.sqrt(variance)
     return min(1.0, math.erfc(z / math.sqrt(2)))
+
+
+# Written here, because scipy.stats takes a second to import, for which every process that reads a series would wait.
+def rank_with_ties(values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Return the rank of each value from 1, equal ones sharing their mean, and the count of each distinct value."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[which]), counts
