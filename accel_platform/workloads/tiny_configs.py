@@ -111,7 +111,7 @@ NEEDED: dict[str, dict[str, Any]] = {
 
 
 def default_config(model_type: str) -> Any:
-    """Return the default config of a model type, completed by `MIN_SAMPLES`, without a network."""
+    """Return the default config of a model type, completed by `NEEDED`, without a network."""
     return new_config(model_type, **NEEDED.get(model_type, {}))
 
 

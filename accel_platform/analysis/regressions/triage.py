@@ -92,6 +92,7 @@ class ShiftDecisions:
 
 
 def read_decisions(reader: Reader) -> ShiftDecisions:
+    """Return the decisions in the tables. Raises WarehouseEmpty before the first publish."""
     accepted: dict[MeasuredSeries, list[AcceptedShift]] = {}
     for row in reader.rows(_ACCEPTED):
         shift = AcceptedShift(row["first_result"], frozenset(row["commits_before"] or ()), row["accepted_by"])

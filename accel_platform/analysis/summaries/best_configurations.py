@@ -20,9 +20,8 @@ def best_configurations(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """Return a row per model and device: the plainest configuration, the best, and the gain of each choice alone.
 
     `cells` are those of `Rooflines.rows`; emulated and disturbed ones do not count, because they say nothing about a
-    device. The
-    plainest is PyTorch's if measured, in float32 if measured, at the smallest batch. The best has the highest
-    throughput.
+    device. The plainest is PyTorch's if measured, in float32 if measured, at the smallest batch. The best has the
+    highest throughput.
 
     `gain` is the best throughput over the plainest. `alone` holds, by choice, the cell that differs from the plainest
     in that choice alone and gains most. Rows are ordered by the distance of the best from its roofline, the farthest

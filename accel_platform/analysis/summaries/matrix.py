@@ -116,8 +116,8 @@ def compatibility_matrix(
     """Return the matrix of the selected models and the selected hardware names that have evidence in this mode.
 
     A column is a hardware name, or `by_device` a device of one. A figure is comparable with those of its row unless its
-    shape is another than the row's. The selection's other filters limit the
-    evidence that verdicts are based on. Raises WarehouseEmpty before the first publish.
+    shape is another than the row's. The selection's other filters limit the evidence that verdicts are based on. Raises
+    WarehouseEmpty before the first publish.
     """
     selection = selection or Selection()
     matrix, values = matrix_sql(selection)
