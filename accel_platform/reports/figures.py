@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accel_platform.analysis.stats.medians import MIN_PERCENTILE_SAMPLES
 from accel_platform.events.types import ResultRecorded
-
-MIN_SAMPLES = {50: 11, 90: 64, 95: 130, 99: 662}
-"""Samples required per percentile, by the early-stopping rule of MLPerf Inference."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,8 @@ def result_statistics(result: ResultRecorded) -> ResultStatistics:
     mean_ms = float(samples_ms.mean())
     count = len(samples_ms)
     percentiles = {
-        q: float(np.percentile(samples_ms, q)) if count >= needed else None for q, needed in MIN_SAMPLES.items()
+        q: float(np.percentile(samples_ms, q)) if count >= needed else None
+        for q, needed in MIN_PERCENTILE_SAMPLES.items()
     }
     return ResultStatistics(
         mean_ms,

@@ -9,8 +9,10 @@ import math
 from collections.abc import Sequence
 from statistics import mean, stdev
 
-MIN_MEDIAN_SAMPLES = 11
-"""The fewest samples that give a median, by the early-stopping rule of MLPerf."""
+MIN_PERCENTILE_SAMPLES = {50: 11, 90: 64, 95: 130, 99: 662}
+"""The fewest samples that give a percentile, by the early-stopping rule of MLPerf Inference. The tables' SQL
+(`result_fields.sql`) has the same numbers."""
+MIN_MEDIAN_SAMPLES = MIN_PERCENTILE_SAMPLES[50]
 _Z_95 = 1.96
 MAX_PROCESSES = 10
 DISAGREEMENT_PREFIX = "the medians of the last"

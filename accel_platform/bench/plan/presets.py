@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
+from accel_platform.analysis.stats.medians import MIN_PERCENTILE_SAMPLES
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.errors import InvalidInput
 
@@ -26,10 +27,15 @@ EFFORTS = {
     for effort in (
         Effort("quick", Sampling(min_time_s=0.3, max_time_s=1.5, limit_s=15.0, warmup_max_s=1.0)),
         Effort("standard", Sampling()),
-        # A 99th percentile needs 662 samples.
         Effort(
             "thorough",
-            Sampling(min_time_s=10.0, min_count=662, target_error=0.005, max_time_s=60.0, limit_s=600.0),
+            Sampling(
+                min_time_s=10.0,
+                min_count=MIN_PERCENTILE_SAMPLES[99],
+                target_error=0.005,
+                max_time_s=60.0,
+                limit_s=600.0,
+            ),
             timeout_s=1800.0,
         ),
     )
