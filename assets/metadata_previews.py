@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -28,6 +28,21 @@ def table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -> dg.M
     body = "\n".join(f"| {line} |" for line in lines)
     rest = f"\n\nand {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
     return dg.MetadataValue.md(body + rest)
+
+
+def among_first(rows: Iterable[Mapping[str, Any]], column: str, limit: int) -> list[dict[str, Any]]:
+    """Return the rows whose value in the column is among the first `limit` different ones.
+
+    Charts are bounded so, because each is stored twice in Dagster's database at every materialization.
+    """
+    first: set[Any] = set()
+    kept = []
+    for row in rows:
+        if len(first) < limit:
+            first.add(row[column])
+        if row[column] in first:
+            kept.append(dict(row))
+    return kept
 
 
 def chart(drawing: alt.Chart | alt.LayerChart) -> dg.MarkdownMetadataValue:
