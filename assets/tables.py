@@ -18,7 +18,9 @@ SELECT model_id, hardware, batch_size, sequence_length, status, provenance, late
 FROM results ORDER BY result_id DESC LIMIT 200
 """
 _LATENCIES = """
-SELECT model_id, hardware, batch_size, provenance,
+SELECT model_id, hardware, provenance,
+    CASE WHEN batch_size = 1 THEN '1' WHEN batch_size <= 8 THEN '2 to 8' WHEN batch_size <= 64 THEN '9 to 64'
+        WHEN batch_size > 64 THEN 'above 64' ELSE 'unknown' END AS batch,
     quantile_cont(coalesce(latency_p50_ms, latency_mean_ms), 0.5) AS latency_ms
 FROM results
 WHERE status = 'ok' AND provenance IN ('measured', 'imported') AND coalesce(latency_p50_ms, latency_mean_ms) > 0
@@ -78,7 +80,7 @@ def _latency_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
             x=alt.X("latency_ms:Q", title="milliseconds").scale(type="log"),
             y=alt.Y("model_id:N", title=None),
             color=alt.Color("hardware:N"),
-            shape=alt.Shape("batch_size:N", title="batch size"),
+            shape=alt.Shape("batch:N", title="batch size"),
         )
         .properties(width=480)
     )
