@@ -50,13 +50,18 @@ class _Cursor(_Remembered):
     job=history_line,
     minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Reads what is put into the inbox, once it has stood still from one look to the next.",
+    description="Reads what is put into the inbox, once it has stood still from one look to the next and nothing is "
+    "measured on this host.",
 )
 def inbox(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
-    """Request a run for each source of the inbox that is new or changed, and no longer being written."""
+    """Request a run for each source of the inbox that is new or changed, and no longer being written.
+
+    It waits while this host measures, because work beside a measurement would be measured too.
+    """
     before, now = _Cursor.of(context.cursor), _Cursor()
+    measuring = any_running(accel.settings)
     requests: list[dg.RunRequest] = []
-    waiting = 0
+    waiting = held = 0
     for source, place in in_inbox(accel.settings).items():
         state = _still(context, source, place)
         if state is None:
@@ -65,6 +70,8 @@ def inbox(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Sensor
         taken = last.taken if last else None
         if last is None or last.digest != state.digest:
             waiting += 1
+        elif taken != state.digest and measuring:
+            held += 1
         elif taken != state.digest:
             taken = state.digest
             requests.append(dg.RunRequest(run_key=f"{source} {state.digest}", partition_key=source))
@@ -73,7 +80,7 @@ def inbox(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Sensor
     new = sorted({SAMPLES, *now.sources} - known)
     return dg.SensorResult(
         run_requests=requests,
-        skip_reason=None if requests else _nothing(accel, waiting),
+        skip_reason=None if requests else _nothing(accel, waiting, held),
         cursor=now.model_dump_json(),
         dynamic_partitions_requests=[legacy_sources.build_add_request(new)] if new else [],
     )
@@ -87,10 +94,12 @@ def _still(context: dg.SensorEvaluationContext, source: str, place: Path) -> Sta
         return None
 
 
-def _nothing(accel: Installation, waiting: int) -> str:
+def _nothing(accel: Installation, waiting: int, held: int) -> str:
     inbox_dir = accel.settings.inbox_dir
     if not inbox_dir.is_dir():
         return f"There is no inbox: old results put under {inbox_dir} are read from there."
+    if held:
+        return f"Something is being measured on this host: {held} sources of the inbox are read after it."
     return f"{waiting} sources are new and may still be written." if waiting else "Nothing new in the inbox."
 
 

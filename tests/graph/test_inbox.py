@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from accel_platform.bench.plan.run_locks import hold_run_lock
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from assets import schedules
@@ -112,6 +113,14 @@ def test_what_is_still_being_written_is_not_read(home: Home) -> None:
             file.write(" ")
     assert home.tick() == {}
     assert home.tick().keys() == {"inbox/growing.json"}
+
+
+def test_while_this_host_measures_no_source_is_read(home: Home) -> None:
+    home.put("lab.json")
+    with hold_run_lock(home.settings, "of-a-benchmark"):
+        for _ in range(3):
+            assert home.tick() == {}
+    assert home.tick().keys() == {"inbox/lab.json"}
 
 
 def test_temporaries_and_what_holds_no_file_are_no_sources(home: Home) -> None:
