@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -32,6 +33,9 @@ _STOP_UI_S = 9
 """The same of Dagster's pages and the service."""
 _ENDING = "ending.log"
 """File in Dagster's folder for what it writes while it stops: errors of parts that miss those which stopped first."""
+
+_LOCK = "ui.lock"
+"""File in Dagster's folder that `accel ui` locks; it has the address of the pages."""
 
 Port = Annotated[int, typer.Option("--port", min=1, max=65_535, help="Port of the service, on loopback.")]
 
@@ -204,12 +208,16 @@ def ui(
         "The service": [sys.executable, "-P", "-m", "accel_platform", "serve", "--port", str(port)],
     }
     _interrupt_on_signals()
-    note("Starting Dagster and the service (Ctrl-C stops both) …")
-    if nightly is not None:
-        off = nightly.schedule is None and "schedule" in nightly.model_fields_set
-        times = "never, for its schedule is off" if off else f"at {nightly.schedule or NIGHTLY} UTC"
-        note(f"The suite {settings.suite} is asked for {times} (schedule nightly_suite).")
-    with _started(commands, folder, environment, stop_s=_STOP_UI_S, ending=folder / _ENDING) as processes:
+    pages_url, service_url = f"http://{HOST}:{ui_port}", f"http://{HOST}:{port}"
+    with (
+        _only_one(folder, pages_url),
+        _started(commands, folder, environment, stop_s=_STOP_UI_S, ending=folder / _ENDING) as processes,
+    ):
+        note("Starting Dagster and the service (Ctrl-C stops both) …")
+        if nightly is not None:
+            off = nightly.schedule is None and "schedule" in nightly.model_fields_set
+            times = "never, for its schedule is off" if off else f"at {nightly.schedule or NIGHTLY} UTC"
+            note(f"The suite {settings.suite} is asked for {times} (schedule nightly_suite).")
         answering = False
         while True:
             for name, process in processes.items():
@@ -217,12 +225,30 @@ def ui(
                     raise AccelError(f"{name} ended with exit code {process.returncode}; its output is above.")
             if not answering and all(map(_answers, (ui_port, port))):
                 answering = True
-                pages_url, service_url = f"http://{HOST}:{ui_port}", f"http://{HOST}:{port}"
                 if for_machines:
                     print_json({"dagster": pages_url, "service": service_url})
                 else:
                     note(f"Open {pages_url} for the asset graph, {service_url}/dashboard for the results.")
             time.sleep(0.5)
+
+
+@contextmanager
+def _only_one(folder: Path, pages_url: str) -> Iterator[None]:
+    """Keep a second `accel ui` out of Dagster's folder, because Dagster supports one daemon. Raises Conflict."""
+    from accel_platform.errors import Conflict
+
+    with (folder / _LOCK).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            raise Conflict(
+                f"Another `accel ui` works on {folder.parent}: open {lock.read()}, stop it, or choose another --home."
+            ) from error
+        lock.truncate(0)
+        lock.write(pages_url)
+        lock.flush()
+        yield
 
 
 def _interrupt_on_signals() -> None:

@@ -11,6 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from accel_platform.cli.run import _only_one
+from accel_platform.errors import Conflict
+
 PARENT = """
 import os, signal, sys, time
 from pathlib import Path
@@ -80,3 +83,13 @@ def test_what_it_started_is_interrupted_where_it_is_killed() -> None:
         for each in left:
             each.kill()
     assert gone == [started]
+
+
+def test_a_second_ui_of_one_home_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+    for number in range(2):
+        with (
+            _only_one(tmp_path, f"http://127.0.0.1:300{number}"),
+            pytest.raises(Conflict, match=f"open http://127.0.0.1:300{number}, stop it"),
+            _only_one(tmp_path, "http://127.0.0.1:4000"),
+        ):
+            pass
