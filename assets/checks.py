@@ -15,10 +15,7 @@ RULE_CHECKS = [dg.AssetCheckKey(results.key, rule.name) for rule in RULES]
 
 
 def _spec(rule: Rule) -> dg.AssetCheckSpec:
-    kind = (type(rule).__doc__ or "").partition("\n")[0]
-    return dg.AssetCheckSpec(
-        rule.name, asset=results, blocking=True, description=f"{', '.join(rule.columns())}: {kind}"
-    )
+    return dg.AssetCheckSpec(rule.name, asset=results, blocking=True, description=rule.describe())
 
 
 @dg.multi_asset_check(name="results_rules", specs=[_spec(rule) for rule in RULES])

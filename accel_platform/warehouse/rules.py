@@ -39,6 +39,10 @@ class Rule(Protocol):
 
     def columns(self) -> tuple[str, ...]: ...
 
+    def describe(self) -> str:
+        """Return the rule as a sentence for a person, with its columns and bounds."""
+        ...
+
     def broken_sql(self) -> str:
         """Return a condition that is true for a row that breaks the rule."""
         ...
@@ -62,6 +66,11 @@ class Between:
 
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
+
+    def describe(self) -> str:
+        bounds = [] if self.low is None else [f"{'above' if self.above else 'at least'} {self.low:,}"]
+        bounds += [] if self.high is None else [f"at most {self.high:,}".removesuffix(".0")]
+        return f"{self.column} is {' and '.join(bounds)}, where it is known."
 
     def broken_sql(self) -> str:
         column = _expression(self.column)
@@ -91,6 +100,9 @@ class OneOf:
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
 
+    def describe(self) -> str:
+        return f"{self.column} is one of {', '.join(self.values)}."
+
     def broken_sql(self) -> str:
         return f"{self.column} NOT IN ({', '.join(repr(v) for v in self.values)})"
 
@@ -115,6 +127,9 @@ class Ordered:
 
     def columns(self) -> tuple[str, ...]:
         return (self.smaller, self.larger)
+
+    def describe(self) -> str:
+        return f"{self.smaller} is at most {self.larger}, where both are known."
 
     def broken_sql(self) -> str:
         return f"{self.smaller} > {self.larger}"
@@ -146,6 +161,12 @@ class Required:
     def columns(self) -> tuple[str, ...]:
         return (self.column,) if self.when is None else (self.column, self.when[0])
 
+    def describe(self) -> str:
+        if self.when is None:
+            return f"{self.column} is known."
+        column, value = self.when
+        return f"{self.column} is known where {column} is {'not ' if self.unless else ''}{value}."
+
     def broken_sql(self) -> str:
         missing = f"{self.column} IS NULL"
         return missing if self.when is None else f"({missing} AND {self.applies_sql()})"
@@ -176,6 +197,9 @@ class Unique:
 
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
+
+    def describe(self) -> str:
+        return f"No {self.column} occurs twice."
 
     def broken_sql(self) -> str:
         return f"{self.column} IN (SELECT {self.column} FROM audited GROUP BY ALL HAVING count(*) > 1)"

@@ -9,6 +9,7 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import ResultSuspected
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
+from accel_platform.warehouse.rules import RULES
 from factories import event, result
 
 
@@ -47,3 +48,12 @@ def test_a_rule_counts_the_rows_that_it_speaks_of(settings: Settings, log: Event
     staged = publish.stage(settings)
     rows = {verdict.rule: verdict.rows for verdict in publish.check(staged)}
     assert (rows["model_named"], rows["measured_names_device"]) == (2, 1)
+
+
+def test_each_rule_says_its_columns_and_bounds() -> None:
+    told = {rule.name: rule.describe() for rule in RULES}
+    assert told["batch_size_plausible"] == "batch_size is at least 1 and at most 1,000,000, where it is known."
+    assert told["latency_min_positive"] == "latency_min_ms is above 0, where it is known."
+    assert told["failure_has_reason"] == "reason is known where status is not ok."
+    assert told["measured_names_device"] == "device_id is known where provenance is measured."
+    assert all(column in told[rule.name] for rule in RULES for column in rule.columns())
