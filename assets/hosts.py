@@ -13,6 +13,7 @@ from typing import get_args
 from uuid import UUID
 
 import dagster as dg
+from pydantic import Field
 
 from accel_platform.backends.detect import detect
 from accel_platform.bench.plan.device_scheduling import physical_device_id
@@ -76,8 +77,8 @@ def cluster_devices(installation: Installation) -> dict[str, Device]:
 class Requested(dg.Config):
     """Attempt at a request, as the configuration of a run."""
 
-    request_id: str
-    attempt: int
+    request_id: str = Field(description="Full id of the request, which `accel bench requests --json` has.")
+    attempt: int = Field(description="Number of the attempt, which a host has claimed for it; the first is 1.")
 
 
 def _job(
@@ -92,7 +93,7 @@ def _job(
         description=f"One requested benchmark on {hardware}; its events, and how it ended.",
     )
     def measure(context: dg.OpExecutionContext, config: Requested, accel: Installation) -> None:
-        request = open_attempt(accel.log, UUID(config.request_id), config.attempt)
+        request = open_attempt(accel.log, _parse_id(config.request_id), config.attempt)
         if request is None:
             context.log.warning(f"Nothing to do: attempt {config.attempt} at the request is over.")
             return
@@ -108,12 +109,22 @@ def _job(
         tags={"hardware": hardware, **pod},
         resource_defs={"accel": accel},
         executor_def=dg.in_process_executor,
-        description=f"Requested benchmarks on {hardware}, one at a time per device ({pool}).",
+        description=f"Requested benchmarks on {hardware}, one at a time per device ({pool}). Ask for one by "
+        "`accel bench request`; the sensor `benchmark_requests` starts its run.",
     )
     def job() -> None:
         measure()
 
     return job
+
+
+def _parse_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise dg.Failure(
+            f"{text!r} is no id of a request. `accel bench request` asks for a benchmark, and its run starts by itself."
+        ) from None
 
 
 def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition], scheduler: Scheduler | None) -> dg.RunRequest:

@@ -119,6 +119,15 @@ def test_a_run_of_an_attempt_that_is_over_does_nothing(host: Host) -> None:
     assert not any(event.type == "RunStarted" for event in host.log.read())
 
 
+def test_a_run_launched_by_hand_without_a_request_says_how_to_ask(host: Host) -> None:
+    config = {"ops": {"benchmark_cpu": {"config": {"request_id": "none", "attempt": 1}}}}
+    done = host.run(dg.RunRequest(job_name="measure_cpu", run_config=config))
+    failure = done.failure_data_for_node("benchmark_cpu")
+    assert failure is not None
+    assert failure.user_failure_data is not None
+    assert "'none' is no id of a request. `accel bench request` asks" in str(failure.user_failure_data.description)
+
+
 def test_a_run_that_fails_is_tried_three_times_in_all(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the disk is on fire")
