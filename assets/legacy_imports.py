@@ -62,6 +62,8 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
 
     Files that the log already holds are not read again.
     """
+    if not context.has_partition_key:
+        raise dg.Failure("Choose the source to import: it is the partition of the run, such as samples/legacy.")
     place = place_of(context.partition_key, accel.settings)
     if not place.exists():
         raise dg.Failure(f"{place} is not there: the source {context.partition_key} was moved or deleted.")

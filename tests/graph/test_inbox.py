@@ -210,6 +210,15 @@ def test_a_source_that_is_gone_says_so(home: Home) -> None:
     assert "was moved or deleted" in str(failure.user_failure_data.description)
 
 
+def test_a_run_without_a_source_says_what_to_choose(home: Home) -> None:
+    job = build_defs(resources=home.resources).resolve_job_def("full_pipeline")
+    done = job.execute_in_process(instance=home.instance, asset_selection=[legacy_history.key], raise_on_error=False)
+    failure = done.failure_data_for_node("legacy_history")
+    assert failure is not None
+    assert failure.user_failure_data is not None
+    assert "Choose the source" in str(failure.user_failure_data.description)
+
+
 @pytest.mark.slow
 def test_the_history_line_brings_a_source_into_the_tables(home: Home) -> None:
     home.put("lab.json")
