@@ -82,8 +82,11 @@ class MeasurementConfig(dg.Config):
     batch_sizes: list[int] = Field(default=list(BATCH_SIZES), description="Items per batch.")
     effort: str = Field(default="standard", description="How thoroughly: quick, standard or thorough.")
 
-    def cells(self, inventory: Inventory) -> tuple[Cell, ...]:
-        """Return all cells of this choice. Raises NotFound or InvalidInput for an unknown name."""
+    def cells(self, inventory: Inventory | None = None) -> tuple[Cell, ...]:
+        """Return all cells of this choice; GPUs that nobody named need an inventory.
+
+        Raises NotFound or InvalidInput for an unknown name.
+        """
         return host_cells(self.models, self.hardware, self.batch_sizes, inventory)
 
 
@@ -102,7 +105,8 @@ def measurements(
     Only cells missing in the log for this host's hardware, driver and runtime versions are measured; failed cells are
     tried again. A failing cell is an event with a reason and stops nothing.
     """
-    log, inventory, effort = accel.log, detect(), effort_preset(config.effort)
+    config.cells()  # refused, where something is wrong, before detection takes seconds
+    log, effort, inventory = accel.log, effort_preset(config.effort), detect()
     cells, earlier, fingerprints = config.cells(inventory), valid_results(log), host_fingerprints(inventory)
     lacking = missing_cells(cells, frozenset(earlier), fingerprints)
     context.log.info(f"{len(cells) - len(lacking)} of {len(cells)} cells are in the log, {len(lacking)} to measure")
