@@ -58,13 +58,15 @@ def memory_fit(deployment: Deployment, load: Load) -> MemoryFit | None:
 def cache_room(deployment: Deployment) -> float:
     """Return the bytes that the engine leaves for keys and values; negative where the weights do not fit.
 
-    NaN where the device's memory is not published.
+    No load was measured whose weights leave less than an engine's usual share to work in, so none of these fits, on
+    TensorRT-LLM either. NaN where the device's memory is not published.
     """
     memory = deployment.devices * (deployment.device.memory_gib or float("nan")) * 2**30
     weights = deployment.decoder.parameters * deployment.kept.weight_bytes
-    if deployment.engine == "trtllm":
+    usual = memory * (ENGINE_SHARE - WORKING_SHARE) - weights
+    if deployment.engine == "trtllm" and usual > 0:
         return (memory - weights) * ENGINE_SHARE - memory * WORKING_SHARE
-    return memory * (ENGINE_SHARE - WORKING_SHARE) - weights
+    return usual
 
 
 def cache_copies(deployment: Deployment) -> float:

@@ -206,6 +206,9 @@ def test_as_many_run_at_once_as_memory_has_room_for() -> None:
         assert min(512, fit.max_users) <= running <= min(512, fit.max_users + 1)
     # TensorRT-LLM takes nine tenths of what the weights leave, vLLM of all.
     assert most["vllm"] < 20 < 300 < most["trtllm"]
+    tight = memory_fit(deployment("deepseek-v3", "GB200", quantization="fp4", devices=2, engine="trtllm"), LOAD)
+    assert tight is not None
+    assert not tight.fits  # 0.95 of the memory for weights; nothing was measured beyond 0.87
 
 
 @given(
