@@ -169,6 +169,7 @@ VALUES: dict[str, tuple[str, str]] = {
     "model": ("bert-base", "gpt2"),
     "hardware": ("cpu", "qnn"),
     "device": ("cpu-test", "cuda-0"),
+    "backend": ("pytorch", "jax"),
     "mode": ("inference", "training"),
     "precision": ("float32", "int8"),
     "batch_size": ("1", "77"),

@@ -170,7 +170,10 @@ def _require_known_values(reader: Reader, selection: Selection) -> None:
     ):
         if value is not None and value not in values:
             raise InvalidInput(f"{value!r} is no {what}: choose {', '.join(values)}.")
-    for name, value, known in (("backend", selection.backend, ()), ("precision", selection.precision, PRECISIONS)):
+    for name, value, known in (
+        ("backend", selection.backend, _own_backends()),
+        ("precision", selection.precision, PRECISIONS),
+    ):
         if value is not None and value not in known:
             sql = f"SELECT DISTINCT {name} FROM results"
             recorded = {row[name] for row in reader.rows(sql)} - {None}
@@ -244,6 +247,12 @@ def _unknown(what: str, name: str, known: Iterable[str], sql: str) -> str:
     close = [by_case[one] for one in difflib.get_close_matches(name.casefold(), by_case, n=3)]
     hint = f" Did you mean {', '.join(close)}?" if close else ""
     return f'Nothing is known of a {what} {name!r}.{hint} All: `accel db query "{sql}"`.'
+
+
+def _own_backends() -> set[str]:
+    from accel_platform.backends.registry import RUNTIMES
+
+    return {runtime.backend for runtime in RUNTIMES.values()}
 
 
 def _catalog_models() -> set[str]:

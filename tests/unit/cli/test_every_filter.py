@@ -30,14 +30,14 @@ from accel_platform.warehouse.reader import Reader
 from predictor_world import MODELS, measured_grid
 
 SOME = {
-    "model": "bert-base", "hardware": "cpu", "device": "cpu-test", "mode": "inference", "precision": "float32",
-    "batch_size": "1", "sequence_length": "128", "provenance": "measured", "since": "2020-01-01",
-    "until": "2100-01-01", "state": "open",
+    "model": "bert-base", "hardware": "cpu", "device": "cpu-test", "backend": "pytorch", "mode": "inference",
+    "precision": "float32", "batch_size": "1", "sequence_length": "128", "provenance": "measured",
+    "since": "2020-01-01", "until": "2100-01-01", "state": "open",
 }  # fmt: skip
 """Values that select the series that got slower, and more."""
 NONE = {
-    "model": "gpt2", "hardware": "qnn", "device": "cuda-0", "mode": "training", "precision": "int8",
-    "batch_size": "77", "sequence_length": "77", "provenance": "simulated", "since": "2100-01-01",
+    "model": "gpt2", "hardware": "qnn", "device": "cuda-0", "backend": "jax", "mode": "training",
+    "precision": "int8", "batch_size": "77", "sequence_length": "77", "provenance": "simulated", "since": "2100-01-01",
     "until": "2000-01-01", "state": "rejected", "bench requests state": "cancelled",
 }  # fmt: skip
 """Values that are known, and select nothing of it; of one command where its values are its own."""
