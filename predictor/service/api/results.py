@@ -81,7 +81,9 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
         return table_response(reader, request, read)
 
     @routes.get(
-        "/results.{form}", responses=_streams() | problem_responses(422, 503) | NOT_MODIFIED, response_class=Response
+        "/results.{form}",
+        responses=_streams() | problem_responses(404, 422, 503) | NOT_MODIFIED,
+        response_class=Response,
     )
     def export(request: Request, form: streaming.Form, query: Annotated[Selection, Query()]) -> Response:
         """Stream all selected results, in no order, as Arrow IPC, CSV or a JSON object per line.
