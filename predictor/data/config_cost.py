@@ -10,7 +10,6 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,7 +19,7 @@ from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTim
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.operators import OperatorProfile
 from predictor.data.fast_path import require_slow_path
-from predictor.data.traced_models import keep_trace, kept_trace, stored_profile
+from predictor.data.traced_models import load_or_compute, stored_profile
 
 WORKER = "predictor.data.config_worker"
 MEMORY_MIB = 4_096
@@ -126,19 +125,9 @@ def _trace_in_child(
         "memory_mib": MEMORY_MIB,
         "cpu_s": CPU_S,
     }
-    path = kept_trace(job)
-    if path is not None:
-        with suppress(OSError, ValueError):
-            return _traced(*json.loads(path.read_bytes()))
-    answer, operators = _ask_child(job)
+    answer, operators = load_or_compute(job, lambda: _ask_child(job), lambda found: "profile" in found[1])
     if "refused" in answer:
         return str(answer["refused"])
-    if path is not None and "profile" in operators:
-        keep_trace(path, [answer, operators])
-    return _traced(answer, operators)
-
-
-def _traced(answer: Message, operators: Message) -> _Traced:
     shape = answer.pop("decoder")
     return _Traced(ConfigCost(**answer, decoder=None if shape is None else Decoder(**shape)), operators)
 

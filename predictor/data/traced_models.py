@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import accel_platform.workloads
 from accel_platform.atomic_write import make_directory, write_durably
@@ -33,6 +33,7 @@ TRACE_LOCK = threading.Lock()
 _MAX_FILES = 4096
 """Bound on cached files, so that many different lengths cannot fill a disk."""
 _log = logging.getLogger("accel.traced")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -178,32 +179,30 @@ def _trace_decoder(spec: ModelSpec) -> dict[str, Any] | None:
 
 
 def _load_or_trace(spec: ModelSpec, key: Any, trace: Callable[[], dict[str, Any] | None]) -> Any:
-    """Return the cached result, else call `trace`; a cache that cannot be used costs time only."""
-    path = kept_trace([asdict(spec), key])
-    if path is None:
-        return _trace_locked(trace)
-    with suppress(OSError, ValueError):
-        return json.loads(path.read_bytes())
-    result = _trace_locked(trace)
-    keep_trace(path, result)
-    return result
+    return load_or_compute([asdict(spec), key], lambda: _trace_locked(trace))
 
 
-def kept_trace(key: Any) -> Path | None:
-    """Return the file in which the result of this key is or may be kept; None without a home folder."""
+def load_or_compute(key: Any, compute: Callable[[], T], is_kept: Callable[[T], bool] = lambda _: True) -> T:
+    """Return what a process has computed of this key, else call `compute`, and keep the result for other processes.
+
+    Results are JSON; those that `is_kept` denies are not kept. A cache that cannot be used costs time only.
+    """
     folder = _cache_folder()
+    if folder is None:
+        return compute()
     text = json.dumps(key, sort_keys=True, default=str)
-    return None if folder is None else folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
-
-
-def keep_trace(path: Path, result: Any) -> None:
-    """Write a result for other processes, unless there are too many; where that fails, they trace again."""
+    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+    with suppress(OSError, ValueError):
+        loaded: T = json.loads(path.read_bytes())
+        return loaded
+    result = compute()
     try:
-        make_directory(path.parent)
-        if len(os.listdir(path.parent)) < _MAX_FILES:
+        make_directory(folder)
+        if is_kept(result) and len(os.listdir(folder)) < _MAX_FILES:
             write_durably(path, json.dumps(result))
     except OSError as problem:
         _log.debug("what was traced is not kept: %s", problem)
+    return result
 
 
 def _trace_locked(trace: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
