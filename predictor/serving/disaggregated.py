@@ -29,6 +29,7 @@ TREES: dict[str, Any] = {
     "objective": "l1", "n_estimators": 200, "learning_rate": 0.05, "num_leaves": 8, "min_child_samples": 10,
     "extra_trees": True, "subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.5, "verbose": -1,
     "deterministic": True, "random_state": 0,
+    "n_jobs": 1,  # several threads wait for each other on a busy machine, and the tables are small
 }  # fmt: skip
 _QUEUED_SHARE = 0.1
 """Share of all users' prompts that a first token waits for: clients send ten requests a user, the first all at once."""
@@ -130,7 +131,7 @@ def fit_trees(rows: Sequence[MeasuredLoad], parts: Parts) -> tuple[lgb.Booster, 
     """Return trees on what the formula leaves of the times per output token, and to the first."""
     token_ms, first_ms = (np.array([getattr(row, name) for row in rows]) for name in ("token_ms", "first_ms"))
     token, first = (
-        lgb.LGBMRegressor(**TREES, n_jobs=1).fit(x, np.log(measured / 1e3 / base)).booster_
+        lgb.LGBMRegressor(**TREES).fit(x, np.log(measured / 1e3 / base)).booster_
         for x, measured, base in (
             (token_features(parts), token_ms, parts.decode_s),
             (first_features(parts), first_ms, parts.first_s),

@@ -31,6 +31,7 @@ TREES: dict[str, Any] = {
     "objective": "l1", "n_estimators": 300, "learning_rate": 0.04, "num_leaves": 31, "min_child_samples": 30,
     "extra_trees": True, "subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.5, "verbose": -1,
     "deterministic": True, "random_state": 0,
+    "n_jobs": 1,  # several threads wait for each other on a busy machine, and the tables are small
 }  # fmt: skip
 _LIMIT = 5.0
 """Logs of ratios beyond this are taken for it: a user in a thousandth of the room is as alone as one in a hundredth."""
@@ -200,11 +201,8 @@ def fit(rows: Sequence[MeasuredLoad], weights: Array) -> ServingModel:
     token, first = step_times(work, coefficients)
     x = _features(work, token, first)
     residuals = np.log(np.column_stack([token_ms / token, first_ms / first]))
-    # One thread, because several wait for each other on a busy machine: the tables are small.
     token_trees, first_trees = (
-        lgb.LGBMRegressor(**TREES, n_jobs=1)
-        .fit(x[known], residuals[known, column], sample_weight=weights[known])
-        .booster_
+        lgb.LGBMRegressor(**TREES).fit(x[known], residuals[known, column], sample_weight=weights[known]).booster_
         for column, known in enumerate(np.isfinite(residuals).T)
     )
     timed = np.flatnonzero(np.isfinite(first_ms)).tolist()
