@@ -5,10 +5,12 @@ from __future__ import annotations
 import duckdb
 import pytest
 
+from accel_platform.analysis.stats.medians import MIN_PERCENTILE_SAMPLES
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultSuspected
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
+from accel_platform.warehouse.build_layer import table_sql
 from accel_platform.warehouse.rules import RULES
 from factories import event, result
 
@@ -57,3 +59,8 @@ def test_each_rule_says_its_columns_and_bounds() -> None:
     assert told["failure_has_reason"] == "reason is known where status is not ok."
     assert told["measured_names_device"] == "device_id is known where provenance is measured."
     assert all(column in told[rule.name] for rule in RULES for column in rule.columns())
+
+
+def test_percentiles_of_tables_need_as_many_samples_as_those_of_measurements() -> None:
+    for percent, needed in MIN_PERCENTILE_SAMPLES.items():
+        assert f"p.latency_p{percent}_ms WHEN n >= {needed} THEN" in table_sql("result_fields")
