@@ -7,6 +7,7 @@ serving; do so when the pack, the formula, the features or the spec sheet change
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from accel_platform.signals import interrupt_with_parent
 from predictor.calibration.conformal import Calibration, calibrate
 from predictor.serving.disaggregated import SHIPPED as SHIPPED_DISAGGREGATED
 from predictor.serving.disaggregated import DisaggregatedModel, corrected, fit_trees, parts_of
@@ -70,12 +72,19 @@ def leave_out(rows: Sequence[MeasuredLoad], groups: Sequence[str]) -> LeftOut:
     found = LeftOut(np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((len(rows), 2)))
     outs = [names == name for name in np.unique(names)]
     # Processes, because most of a fit holds the interpreter's lock; new ones, because OpenMP's threads outlive no fork.
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(mp_context=spawn, initializer=_end_with_parent) as pool:
         for out, times in zip(outs, pool.map(partial(_predict_left_out, rows), outs), strict=True):
             found.token[out] = np.log(times.token_ms / token_ms[out])
             found.first[out] = np.log(times.first_ms / first_ms[out])
             found.deviations[out] = times.deviations
     return found
+
+
+def _end_with_parent() -> None:
+    """Let SIGINT end this process at once: Python's handler raises, and the pool would go on to its next task."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    interrupt_with_parent()
 
 
 def _predict_left_out(rows: Sequence[MeasuredLoad], out: npt.NDArray[np.bool_]) -> LoadTimes:
