@@ -208,9 +208,12 @@ def test_the_child_has_nothing_of_our_environment(settings: Settings, monkeypatc
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a secret")
     with Sandbox(settings) as sandbox:
         sandbox.query("SELECT 1", max_rows=1)
-        waiting = [
-            child for child in psutil.Process().children() if "warehouse/sandbox/child.py" in " ".join(child.cmdline())
-        ]
+        waiting: list[psutil.Process] = []
+        # Repeated, because a program that was just started shows no arguments for a moment.
+        started = time.monotonic()
+        while not waiting and time.monotonic() - started < 20:
+            children = psutil.Process().children()
+            waiting = [child for child in children if "warehouse/sandbox/child.py" in " ".join(child.cmdline())]
         for child in waiting:
             assert "AWS_SECRET_ACCESS_KEY" not in child.environ()
             assert str(settings.home) not in " ".join(child.cmdline())
