@@ -7,7 +7,7 @@ the same loads are alike in both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -47,9 +47,11 @@ _REACH = 4.0
 _VERSION = 3
 """Column of the names."""
 _NO_FACTOR = 1e9
-"""Unlikeliness of a covariance without a factor: finite, because the search takes differences."""
+"""Unlikeliness of a covariance without a factor: finite, so that the search turns back."""
 _LARGEST_RESIDUAL = 1.5
 """Log error from which a load counts for no more: some are of other deployments than they say."""
+_SIZES = ("users", "input", "output", "devices", "copies")
+"""Columns of the sizes."""
 Names = npt.NDArray[np.str_]
 Pairs = npt.NDArray[np.bool_]
 
@@ -91,7 +93,7 @@ def points_of(cells: Sequence[tuple[Deployment, Load]], ratios: Array, versions:
 
 
 @dataclass(frozen=True)
-class _Pairs:
+class PairsOfLoads:
     """Likeness of each pair of two lists of loads, apart from the kernel's parameters."""
 
     ratios: Array
@@ -106,7 +108,7 @@ class _Pairs:
     version: Pairs
 
     @classmethod
-    def of(cls, one: Points, other: Points, center: Array, scale: Array) -> _Pairs:
+    def of(cls, one: Points, other: Points, center: Array, scale: Array) -> PairsOfLoads:
         model, device, engine, version, quantization = (
             _equal(one.names[:, i], other.names[:, i]) for i in range(one.names.shape[1])
         )
@@ -123,20 +125,41 @@ class _Pairs:
 
     def covariance(self, value: Mapping[str, float]) -> Array:
         """Return the kernel of each pair."""
-        lengths = np.array([value[f"{of}_length"] for of in ("users", "input", "output", "devices", "copies")])
+        return sum(self._terms(value).values(), start=np.zeros(self.ratios.shape))
+
+    def slopes(self, value: Mapping[str, float]) -> Iterator[tuple[str, Array]]:
+        """Yield each parameter but the noise, with the kernel's derivative by the parameter's log."""
+        terms = self._terms(value)
+        yield from terms.items()
+        yield "ratios_length", terms["any"] * self.ratios / value["ratios_length"]
+        by_size = sum((terms[name] for name in terms if name != "any"), start=np.zeros(self.ratios.shape))
+        squares = [
+            np.subtract.outer(one, other) ** 2 / value[f"{of}_length"] ** 2
+            for of, one, other in zip(_SIZES, self.sizes[0].T, self.sizes[1].T, strict=True)
+        ]
+        distances = np.sqrt(sum(squares))
+        # Two loads of one size stay at a distance of 0 whatever the lengths are.
+        falling = np.divide(by_size, distances, out=np.zeros_like(distances), where=distances > 0)
+        for of, square in zip(_SIZES, squares, strict=True):
+            yield f"{of}_length", falling * square
+        # The share's derivative by the log of its odds is share x (1 - share), and the terms hold the share already.
+        across = (terms["model_engine"] + terms["campaign"]) * ~self.quantization
+        yield "other_quantization", across * (1 - _share(value["other_quantization"]))
+        yield "other_version", terms["campaign"] * ~self.version * (1 - _share(value["other_version"]))
+
+    def _terms(self, value: Mapping[str, float]) -> dict[str, Array]:
+        """Return the parts of the kernel, by the names of their variances."""
+        lengths = np.array([value[f"{of}_length"] for of in _SIZES])
         near = np.exp(-_distances(self.sizes[0] / lengths, self.sizes[1] / lengths))
         kept = np.where(self.quantization, 1.0, _share(value["other_quantization"]))
         released = np.where(self.version, 1.0, _share(value["other_version"]))
-        return np.asarray(
-            value["any"] * np.exp(-self.ratios / value["ratios_length"])
-            + near
-            * (
-                value["model"] * self.model
-                + value["place"] * self.place
-                + value["model_engine"] * self.model_engine * kept
-                + value["campaign"] * self.campaign * kept * released
-            )
-        )
+        return {
+            "any": value["any"] * np.exp(-self.ratios / value["ratios_length"]),
+            "model": value["model"] * near * self.model,
+            "place": value["place"] * near * self.place,
+            "model_engine": value["model_engine"] * near * self.model_engine * kept,
+            "campaign": value["campaign"] * near * self.campaign * kept * released,
+        }
 
 
 @dataclass(frozen=True)
@@ -173,7 +196,7 @@ class Neighbors:
         for row in names:
             row[_VERSION] = row[_VERSION] or self._newest.get(tuple(row[:_VERSION]), "")
         asked = Points(points.ratios, np.array(names, dtype=str).reshape(points.names.shape), points.sizes)
-        between = _Pairs.of(asked, self.points, *self._standard).covariance(self._value)
+        between = PairsOfLoads.of(asked, self.points, *self._standard).covariance(self._value)
         means = between @ self._solved
         explained = np.sum(solve_triangular(self._factor, between.T, lower=True, check_finite=False) ** 2, axis=0)
         variances = np.maximum(self._own_variance - explained, 0.0) + self._value["noise"] ** 2
@@ -182,21 +205,28 @@ class Neighbors:
     def _likeliest(self) -> dict[str, float]:
         """Return the parameters under which these residuals are likeliest, and not far from the priors."""
         names, prior = list(PRIORS), np.log(list(PRIORS.values()))
-        pairs = _Pairs.of(self.points, self.points, *self._standard)
+        pairs = PairsOfLoads.of(self.points, self.points, *self._standard)
         outputs = self.residuals / self._scales
 
-        def unlikeliness(values: Array) -> float:
+        def unlikeliness(values: Array) -> tuple[float, Array]:
+            """Return the negative log likelihood, less a constant, and its gradient (Rasmussen and Williams, 5.9)."""
             value = dict(zip(names, np.exp(values).tolist(), strict=True))
             try:
                 factor = _factor(pairs.covariance(value), value["noise"], self.weights)
             except np.linalg.LinAlgError:
-                return _NO_FACTOR
-            fit = 0.5 * np.sum(outputs * cho_solve((factor, True), outputs))
-            likely = fit + outputs.shape[1] * np.sum(np.log(np.diag(factor)))
-            return float(likely + _PRIOR_WEIGHT * np.sum((values - prior) ** 2))
+                return _NO_FACTOR, np.zeros_like(values)
+            solved = cho_solve((factor, True), outputs)
+            likely = 0.5 * np.sum(outputs * solved) + outputs.shape[1] * np.sum(np.log(np.diag(factor)))
+            by_pair = outputs.shape[1] * cho_solve((factor, True), np.eye(len(outputs))) - solved @ solved.T
+            slopes = {name: 0.5 * float(np.vdot(by_pair, slope)) for name, slope in pairs.slopes(value)}
+            slopes["noise"] = float(np.sum(np.diag(by_pair) * value["noise"] ** 2 / self.weights))
+            away = values - prior
+            gradient = np.array([slopes[name] for name in names]) + 2 * _PRIOR_WEIGHT * away
+            return float(likely + _PRIOR_WEIGHT * np.sum(away**2)), gradient
 
         bounds = [(value - _REACH, value + _REACH) for value in prior]
-        found = minimize(unlikeliness, prior, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS}).x
+        options = {"maxiter": _STEPS}
+        found = minimize(unlikeliness, prior, method="L-BFGS-B", jac=True, bounds=bounds, options=options).x
         return {name: round(float(value), 6) for name, value in zip(names, found, strict=True)}
 
     @cached_property
@@ -230,7 +260,7 @@ class Neighbors:
 
     @cached_property
     def _factor(self) -> Array:
-        covariance = _Pairs.of(self.points, self.points, *self._standard).covariance(self._value)
+        covariance = PairsOfLoads.of(self.points, self.points, *self._standard).covariance(self._value)
         return _factor(covariance, self._value["noise"], self.weights)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predictor.serving.neighbors import Neighbors, Points, from_document, to_document
+from predictor.serving.neighbors import PRIORS, Neighbors, PairsOfLoads, Points, from_document, to_document
 
 USERS, DEVICES = (1, 4, 16, 64), (1, 2, 4)
 CAMPAIGNS = (("llama", "H100", "vllm", 0.6), ("llama", "B200", "trtllm", -0.3), ("qwen", "H100", "sglang", 0.1))
@@ -80,6 +80,23 @@ def test_no_prediction_is_surer_than_its_noise_or_less_sure_than_the_prior(
     # Each is predicted by itself: what is asked beside it changes nothing.
     alone = [fitted.predict(points([one]))[0][0] for one in asked]
     assert np.allclose(means, alone)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(-2, 2), min_size=len(PRIORS), max_size=len(PRIORS)))
+def test_the_kernels_slopes_are_those_of_its_differences(
+    rows: list[tuple[str, str, str, int, int]], moved: list[float]
+) -> None:
+    at = np.log(list(PRIORS.values())) + moved
+    others = points([("llama", "H100", "vllm", 5, 3), ("qwen", "T4", "tgi", 77, 6)], version="2")
+    others.names[0, -1] = "int4"
+    pairs = PairsOfLoads.of(points(rows), others, np.zeros(3), np.ones(3))
+    slopes = dict(pairs.slopes(dict(zip(PRIORS, np.exp(at), strict=True))))
+    assert set(slopes) == set(PRIORS) - {"noise"}
+    for name, slope in slopes.items():
+        step = 1e-5 * np.array([known == name for known in PRIORS])
+        above, below = (pairs.covariance(dict(zip(PRIORS, np.exp(at + d), strict=True))) for d in (step, -step))
+        assert np.allclose(slope, (above - below) / 2e-5, rtol=1e-4, atol=1e-7), name
 
 
 def test_what_is_stored_predicts_the_same(fitted: Neighbors, rows: list[tuple[str, str, str, int, int]]) -> None:
