@@ -1,5 +1,7 @@
 """The `accel` command: its commands, which lie in one module per noun and are imported when they are called.
 
+The modules lie in a room for each kind of work. Add a command here, in the section of `accel --help` where people look.
+
 Command modules import only typer, `options` and `output` at the top. Heavy imports stay inside the functions, because
 `accel --help` must not wait for them.
 """
@@ -24,41 +26,59 @@ class _Entry:
     """One command in the list of commands."""
 
     place: str
-    """Module and name of its function or group, as in `run:ui`."""
+    """Module and name of its function or group, as in `service.run:ui`."""
     summary: str
     """What `accel --help` says of it."""
     many_values: bool = False
     """Whether repeatable options take several values at once."""
 
 
-_COMMANDS = {
-    "run": _Entry("run:run", "Serve at once, and measure this host beside the service.", many_values=True),
-    "ui": _Entry("run:ui", "Run Dagster's pages and the service together."),
-    "status": _Entry("status:status", "What is here, how fresh it is, and what to do next."),
-    "detect": _Entry("host:detect", "List this host's hardware, with a reason for what is missing."),
-    "devices": _Entry("devices:devices", "List the spec sheet: devices that any query may name."),
-    "bench": _Entry("bench:app", "Measure models on this host's hardware."),
-    "migrate": _Entry("migrate:migrate", "Import old benchmark files."),
-    "history": _Entry("history:app", "Audit imported results, and clean up the files."),
-    "knowledge": _Entry("knowledge:app", "Packs of public figures: list, add, remove, build."),
-    "db": _Entry("db:app", "The event log and its tables: query, export, back up."),
-    "cache": _Entry("cache:app", "Delete what is kept only to be faster."),
-    "matrix": _Entry("matrix:matrix", "Show which models run on which hardware.", many_values=True),
-    "compare": _Entry("compare:compare", "Compare hardware, models, runs or snapshots.", many_values=True),
-    "trend": _Entry("compare:trend", "Follow a figure over time.", many_values=True),
-    "chart": _Entry("report:chart", "Draw a chart of results.", many_values=True),
-    "report": _Entry("report:report", "Write a report on results.", many_values=True),
-    "regress": _Entry("regress:app", "Find performance changes in series of results."),
-    "train": _Entry("predictor:train", "Train the predictor, and put it into service."),
-    "evaluate": _Entry("predictor:evaluate", "Evaluate predictions of held-out results."),
-    "predictor": _Entry("predictor:app", "List, show and roll back stored predictors."),
-    "recommend": _Entry("recommend:recommend", "Rank hardware for a model.", many_values=True),
-    "predict": _Entry("recommend:predict", "Predict the figures of a model on hardware.", many_values=True),
-    "serving": _Entry("serving:serving", "Rank devices to serve a language model under a load.", many_values=True),
-    "serve": _Entry("predictor:serve", "Serve answers and the dashboard over HTTP."),
-    "host": _Entry("host:app", "Hosts that measure requested benchmarks."),
-    "keys": _Entry("keys:app", "API keys of the service."),
+_SECTIONS = {
+    "Start": {
+        "run": _Entry("service.run:run", "Serve at once, and measure this host beside the service.", many_values=True),
+        "ui": _Entry("service.run:ui", "Run Dagster's pages and the service together."),
+        "status": _Entry("service.status:status", "What is here, how fresh it is, and what to do next."),
+    },
+    "Measure": {
+        "detect": _Entry("measurement.host:detect", "List this host's hardware, with a reason for what is missing."),
+        "devices": _Entry("measurement.devices:devices", "List the spec sheet: devices that any query may name."),
+        "bench": _Entry("measurement.bench:app", "Measure models on this host's hardware."),
+        "host": _Entry("measurement.host:app", "Hosts that measure requested benchmarks."),
+    },
+    "Choose hardware": {
+        "recommend": _Entry("prediction.recommend:recommend", "Rank hardware for a model.", many_values=True),
+        "predict": _Entry(
+            "prediction.recommend:predict", "Predict the figures of a model on hardware.", many_values=True
+        ),
+        "serving": _Entry(
+            "prediction.serving:serving", "Rank devices to serve a language model under a load.", many_values=True
+        ),
+        "train": _Entry("prediction.predictor:train", "Train the predictor, and put it into service."),
+        "evaluate": _Entry("prediction.predictor:evaluate", "Evaluate predictions of held-out results."),
+        "predictor": _Entry("prediction.predictor:app", "List, show and roll back stored predictors."),
+    },
+    "Look at results": {
+        "matrix": _Entry("results.matrix:matrix", "Show which models run on which hardware.", many_values=True),
+        "compare": _Entry("results.compare:compare", "Compare hardware, models, runs or snapshots.", many_values=True),
+        "trend": _Entry("results.compare:trend", "Follow a figure over time.", many_values=True),
+        "chart": _Entry("results.report:chart", "Draw a chart of results.", many_values=True),
+        "report": _Entry("results.report:report", "Write a report on results.", many_values=True),
+        "regress": _Entry("results.regress:app", "Find performance changes in series of results."),
+    },
+    "Keep data": {
+        "migrate": _Entry("data.migrate:migrate", "Import old benchmark files."),
+        "history": _Entry("data.history:app", "Audit imported results, and clean up the files."),
+        "knowledge": _Entry("data.knowledge:app", "Packs of public figures: list, add, remove, build."),
+        "db": _Entry("data.db:app", "The event log and its tables: query, export, back up."),
+        "cache": _Entry("data.cache:app", "Delete what is kept only to be faster."),
+    },
+    "Serve": {
+        "serve": _Entry("service.serve:serve", "Serve answers and the dashboard over HTTP."),
+        "keys": _Entry("service.keys:app", "API keys of the service."),
+    },
 }
+"""The commands by the section of `accel --help`."""
+_COMMANDS = {name: entry for section in _SECTIONS.values() for name, entry in section.items()}
 
 
 class _LazyCommands(MutableMapping[str, Any]):
@@ -111,8 +131,10 @@ class _LazyGroup(TyperGroup):
         return list(_COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer passes it
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in _COMMANDS.items()])
+        widest = max(map(len, _COMMANDS))
+        for section, commands in _SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name.ljust(widest), entry.summary) for name, entry in commands.items()])
 
 
 app = typer.Typer(

@@ -17,7 +17,7 @@ from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.bench.plan.plan import plan_cells
 from accel_platform.bench.plan.presets import EFFORTS
 from accel_platform.bench.run.runner import measure_cells
-from accel_platform.cli.bench import app
+from accel_platform.cli.measurement.bench import app
 from accel_platform.events import EventLog
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.settings import Settings

@@ -20,7 +20,7 @@ from accel_platform.analysis.regressions.regression_test import Decision
 from accel_platform.analysis.regressions.triage import build_acceptance, build_rejection, read_decisions
 from accel_platform.bench.plan.run_options import COMMIT_VARIABLES, add_commit_label, parse_labels
 from accel_platform.cli import app
-from accel_platform.cli.regress_check import record_regressions
+from accel_platform.cli.results.regress_check import record_regressions
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, RunStarted

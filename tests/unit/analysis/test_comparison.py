@@ -18,7 +18,7 @@ from accel_platform.analysis.summaries.comparison import compare_side_by_side
 from accel_platform.analysis.summaries.matrix import compatibility_matrix
 from accel_platform.analysis.summaries.matrix_history import matrix_history
 from accel_platform.cli import app
-from accel_platform.cli.compare import _missing_shape_reason
+from accel_platform.cli.results.compare import _missing_shape_reason
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.snapshots import take_snapshot

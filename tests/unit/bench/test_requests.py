@@ -27,7 +27,7 @@ from accel_platform.bench.requests.lifecycle import (
     request_benchmark,
     runs_of,
 )
-from accel_platform.cli.requests import parse_seconds
+from accel_platform.cli.measurement.requests import parse_seconds
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import BenchmarkRequested, RunStarted

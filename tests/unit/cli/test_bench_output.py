@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accel_platform.cli.bench_output import result_row
+from accel_platform.cli.measurement.bench_output import result_row
 from accel_platform.events import EventLog
 from accel_platform.reports.figures import result_statistics
 from accel_platform.settings import Settings

@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accel_platform.cli.run import _only_one
+from accel_platform.cli.service.run import _only_one
 from accel_platform.errors import Conflict
 
 PARENT = """
 import os, signal, sys, time
 from pathlib import Path
-from accel_platform.cli.run import _interrupt_on_signals, _started
+from accel_platform.cli.service.run import _interrupt_on_signals, _started
 _interrupt_on_signals()
 try:
     with _started({"Child": [sys.executable, "-c", sys.argv[1]]}, Path.cwd(), dict(os.environ), stop_s=1):

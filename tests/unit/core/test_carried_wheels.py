@@ -21,7 +21,7 @@ MEASURE = (
     "accel_platform.backends.detect",
     "accel_platform.requested_benchmarks",
     "accel_platform.reports.run_export",
-    "accel_platform.cli.bench_output",
+    "accel_platform.cli.measurement.bench_output",
 )
 
 

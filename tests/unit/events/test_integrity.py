@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from accel_platform.cli import app, db
+from accel_platform.cli import app
+from accel_platform.cli.data import db
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog, Snapshot, codec, integrity, seal
 from accel_platform.events.compaction import compact

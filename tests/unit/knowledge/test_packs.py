@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from accel_platform.cli import app
-from accel_platform.cli.knowledge import adopt_shipped
+from accel_platform.cli.data.knowledge import adopt_shipped
 from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog, codec
 from accel_platform.events.types import KnowledgeRemoved, ResultRecorded

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from accel_platform.cli import history
+from accel_platform.cli.data import history
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded, SourceDeleted

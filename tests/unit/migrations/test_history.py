@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from accel_platform.cli import app, history
+from accel_platform.cli import app
+from accel_platform.cli.data import history
 from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import Event, EventLog, codec
 from accel_platform.events.compaction import compact

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 from uuid_utils.compat import uuid7
 
-from accel_platform.cli.migrate import migrate as command
+from accel_platform.cli.data.migrate import migrate as command
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog, codec
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded

@@ -203,7 +203,7 @@ class TestRetry:
     def test_the_command(self, tmp_path: Path) -> None:
         import typer
 
-        from accel_platform.cli.migrate import migrate as command
+        from accel_platform.cli.data.migrate import migrate as command
 
         app = typer.Typer()
         app.command()(command)

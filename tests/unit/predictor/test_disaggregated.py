@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from accel_platform.errors import InvalidInput
 from accel_platform.hardware.catalog import find_spec
-from predictor.advisor.serving import recommend_serving
+from predictor.advisor.serving.ranking import recommend_serving
 from predictor.schemas.requests import validate_query
 from predictor.schemas.serving import ServingAnswer, ServingOption, ServingQuery
 from predictor.serving.disaggregated import DisaggregatedModel, parts_of, save, shipped_model

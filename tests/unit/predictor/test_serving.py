@@ -13,8 +13,8 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.kv_cache import Decoder, decoder_of
 from accel_platform.workloads.model_catalog import ModelSpec
-from predictor.advisor.deployments import _users_under_way
-from predictor.advisor.serving import recommend_serving
+from predictor.advisor.serving.deployments import _users_under_way
+from predictor.advisor.serving.ranking import recommend_serving
 from predictor.schemas.requests import validate_query
 from predictor.schemas.serving import ServingAnswer, ServingQuery
 from predictor.serving.fit import row_weights

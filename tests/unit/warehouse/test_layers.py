@@ -20,7 +20,7 @@ from accel_platform.analysis.summaries.matrix import compatibility_matrix
 from accel_platform.analysis.summaries.missing_data import MissingData
 from accel_platform.analysis.summaries.speedup import speedups
 from accel_platform.bench.measure.contention import Contention, disturbance_by_others
-from accel_platform.cli.matrix import _cell_text
+from accel_platform.cli.results.matrix import _cell_text
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, WarehouseEmpty
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DeviceObserved

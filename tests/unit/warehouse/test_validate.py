@@ -15,7 +15,7 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from accel_platform.cli import db
+from accel_platform.cli.data import db
 from accel_platform.events import EventLog
 from accel_platform.events.types import DocumentImported, ModelDescribed, ResultSuspected
 from accel_platform.settings import Settings

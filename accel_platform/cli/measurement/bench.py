@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli import load, requests, wheels
-from accel_platform.cli.coverage import coverage
+from accel_platform.cli.measurement import load, requests, wheels
+from accel_platform.cli.measurement.coverage import coverage
 from accel_platform.cli.options import (
     SEVERAL,
     FileFormat,
@@ -159,7 +159,7 @@ def run(
     from accel_platform.bench.plan.run_options import parse_labels, resolve_work
     from accel_platform.bench.plan.support import resolve_mode
     from accel_platform.benchmark_api import plan_benchmark, resume_benchmark
-    from accel_platform.cli.bench_output import measure_and_print, print_plan
+    from accel_platform.cli.measurement.bench_output import measure_and_print, print_plan
     from accel_platform.errors import InvalidInput
     from accel_platform.strict_json import validate_model
 

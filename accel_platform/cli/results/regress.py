@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, MIN_SERIES_CHANGE_PERCENT
-from accel_platform.cli import regress_check
 from accel_platform.cli.options import (
     AsOf,
     FileFormat,
@@ -32,7 +31,8 @@ from accel_platform.cli.output import (
     wants_json,
     write_answer,
 )
-from accel_platform.cli.regress_check import open_tables, record_regressions, reject_as_of
+from accel_platform.cli.results import regress_check
+from accel_platform.cli.results.regress_check import open_tables, record_regressions, reject_as_of
 
 if TYPE_CHECKING:
     from accel_platform.events.types import ShiftAccepted, ShiftRejected

@@ -1,8 +1,7 @@
-"""`accel train`, `serve`, `evaluate` and `predictor`: the life of a predictor."""
+"""`accel train`, `evaluate` and `predictor`: the life of a predictor."""
 
 from __future__ import annotations
 
-import enum
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,11 +34,6 @@ if TYPE_CHECKING:
     from predictor.training.evaluate import EvaluationResult
 
 
-class LogFormat(enum.StrEnum):
-    text = "text"
-    json = "json"
-
-
 def train(home: Home = None, json_: Json = False, format_: OutputFormat = FormatOption.table) -> None:
     """Train the predictor on measured and imported results, and put it into service."""
     from accel_platform.events import EventLog
@@ -54,54 +48,6 @@ def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format
     print_table(metric_rows(report.metrics), empty="Too few figures to hold some out: its errors are not known.")
     for reason, count in report.skipped.items():
         note(f"{count} figures not learned from: {reason}")
-
-
-def serve(
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host", help="Address to listen on. Addresses other than loopback need API keys (`accel keys create`)."
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0 takes any free one.")] = 8000,
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Server processes.")] = 1,
-    log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="text logs problems; json also logs each request.")
-    ] = LogFormat.text,
-    home: Home = None,
-    json_: Json = False,
-    format_: OutputFormat = FormatOption.table,
-) -> None:
-    """Serve predictions, results and the dashboard over HTTP until Ctrl-C. An empty log gets the knowledge packs."""
-    from accel_platform.cli.knowledge import adopt_shipped
-    from accel_platform.errors import AccelError
-    from migrations.suspicion.rules import mark_suspicious
-    from predictor.service.server import serve as run
-
-    settings, for_machines = settings_for(home), wants_json(json_, format_)
-    try:
-        adopt_shipped(settings, only_into_empty_log=True)
-    except AccelError as error:
-        note(f"Serving without the knowledge packs: {error}")
-    run(
-        settings,
-        host,
-        port,
-        ready=lambda url: print_json({"url": url}) if for_machines else announce(url, settings),
-        mark_suspicious=mark_suspicious,
-        workers=workers,
-        log_format=log_format.value,
-    )
-
-
-def announce(url: str, settings: Settings) -> None:
-    """Print the URL of the service and an example request, with a key where the service asks for one."""
-    from accel_platform.api_keys import KeyStore
-
-    note(f"Serving on {url} (Ctrl-C stops it). Open {url}/dashboard, or ask:")
-    body = '{"model": "bert-base-uncased", "batch_size": 1}'
-    key = " -H 'authorization: Bearer KEY'" if KeyStore(settings).all() else ""
-    note(f"  curl -s {url}/recommend{key} -H 'content-type: application/json' -d '{body}'")
 
 
 app = typer.Typer(help="The stored predictors: list, show, roll back.", no_args_is_help=True)

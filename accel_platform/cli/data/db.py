@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from accel_platform.cli import snapshot
+from accel_platform.cli.data import snapshot
 from accel_platform.cli.options import (
     AsOf,
     CommandGroup,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.knowledge import adopt_shipped
+from accel_platform.cli.data.knowledge import adopt_shipped
 from accel_platform.cli.options import SEVERAL, Config, FormatOption, Home, Json, Mode, OutputFormat, output_file
 from accel_platform.cli.output import exit_if_nothing, note, print_json, settings_for, wants_json
 
@@ -126,7 +126,7 @@ def recommend(
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Rank hardware for a model: measured figures first, then scaled and predicted ones with intervals."""
-    from accel_platform.cli.recommend_output import print_answer
+    from accel_platform.cli.prediction.recommend_output import print_answer
     from predictor.schemas.requests import RecommendQuery
 
     limits = {
@@ -220,7 +220,7 @@ def predict(
     ] = TableKind.table,
 ) -> None:
     """Predict the figures of a model on hardware, or of many at once as a table, heat map or curves."""
-    from accel_platform.cli import recommend_output
+    from accel_platform.cli.prediction import recommend_output
     from accel_platform.errors import InvalidInput
     from predictor.schemas.requests import PredictQuery
 

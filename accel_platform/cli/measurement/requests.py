@@ -339,7 +339,7 @@ def suite(
     from accel_platform.bench.plan.config import read_config, write_example
     from accel_platform.bench.plan.run_options import parse_labels
     from accel_platform.benchmark_api import plan_benchmark
-    from accel_platform.cli.bench_output import measure_and_print, print_problems
+    from accel_platform.cli.measurement.bench_output import measure_and_print, print_problems
     from accel_platform.errors import InvalidInput
 
     if path is not None and config is not None and path != config:
@@ -380,7 +380,7 @@ def suite(
 
 
 def _print_suite_plan(planned: PlannedRun, for_machines: bool) -> None:
-    from accel_platform.cli.bench_output import TO_MEASURE, plan_rows
+    from accel_platform.cli.measurement.bench_output import TO_MEASURE, plan_rows
 
     rows, time = plan_rows(planned)
     remarks = [*planned.remarks, *([time] if time else [])]

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.knowledge import adopt_shipped
+from accel_platform.cli.data.knowledge import adopt_shipped
 from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
 from accel_platform.cli.output import note, print_json, settings_for, wants_json
-from accel_platform.cli.predictor import announce
+from accel_platform.cli.service.serve import announce
 from accel_platform.signals import adopt_orphans, end_at_once, interrupt_with_parent, kill_descendants
 
 if TYPE_CHECKING:

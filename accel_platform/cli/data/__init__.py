@@ -1,0 +1,1 @@
+"""Commands on stored data: the event log, its tables, imports, packs of public figures and caches."""

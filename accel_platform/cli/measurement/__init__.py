@@ -1,0 +1,1 @@
+"""Commands that measure: hosts, devices, benchmarks, load tests and requested benchmarks."""

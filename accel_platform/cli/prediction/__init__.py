@@ -1,0 +1,1 @@
+"""Commands that predict: recommendations, serving, and the predictor behind them."""

@@ -1,0 +1,1 @@
+"""Commands that show results: matrix, comparisons, charts, reports and regressions."""

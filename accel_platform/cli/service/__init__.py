@@ -1,0 +1,1 @@
+"""Commands that keep running or watch over it: `accel run`, `ui`, `serve`, `status` and `keys`."""

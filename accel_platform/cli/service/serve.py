@@ -1,0 +1,67 @@
+"""`accel serve`: the service alone, over HTTP."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
+from accel_platform.cli.output import note, print_json, settings_for, wants_json
+
+if TYPE_CHECKING:
+    from accel_platform.settings import Settings
+
+
+class LogFormat(enum.StrEnum):
+    text = "text"
+    json = "json"
+
+
+def serve(
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host", help="Address to listen on. Addresses other than loopback need API keys (`accel keys create`)."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0 takes any free one.")] = 8000,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Server processes.")] = 1,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="text logs problems; json also logs each request.")
+    ] = LogFormat.text,
+    home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """Serve predictions, results and the dashboard over HTTP until Ctrl-C. An empty log gets the knowledge packs."""
+    from accel_platform.cli.data.knowledge import adopt_shipped
+    from accel_platform.errors import AccelError
+    from migrations.suspicion.rules import mark_suspicious
+    from predictor.service.server import serve as run
+
+    settings, for_machines = settings_for(home), wants_json(json_, format_)
+    try:
+        adopt_shipped(settings, only_into_empty_log=True)
+    except AccelError as error:
+        note(f"Serving without the knowledge packs: {error}")
+    run(
+        settings,
+        host,
+        port,
+        ready=lambda url: print_json({"url": url}) if for_machines else announce(url, settings),
+        mark_suspicious=mark_suspicious,
+        workers=workers,
+        log_format=log_format.value,
+    )
+
+
+def announce(url: str, settings: Settings) -> None:
+    """Print the URL of the service and an example request, with a key where the service asks for one."""
+    from accel_platform.api_keys import KeyStore
+
+    note(f"Serving on {url} (Ctrl-C stops it). Open {url}/dashboard, or ask:")
+    body = '{"model": "bert-base-uncased", "batch_size": 1}'
+    key = " -H 'authorization: Bearer KEY'" if KeyStore(settings).all() else ""
+    note(f"  curl -s {url}/recommend{key} -H 'content-type: application/json' -d '{body}'")
