@@ -12,7 +12,7 @@ import math
 import statistics
 
 from figures import tell
-from predictor.advisor.serving import recommend_serving
+from predictor.advisor.serving.ranking import recommend_serving
 from predictor.schemas.requests import validate_query
 from predictor.schemas.serving import ServingOption, ServingQuery
 

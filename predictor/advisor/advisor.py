@@ -23,7 +23,7 @@ from predictor.advisor.answers import build_answer, candidate_result, candidate_
 from predictor.advisor.estimation import estimate_all
 from predictor.advisor.model_estimates import warm_up
 from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
-from predictor.advisor.serving import recommend_serving
+from predictor.advisor.serving.ranking import recommend_serving
 from predictor.advisor.serving_state import ServingState
 from predictor.calibration.predictor import Predictor
 from predictor.data.evidence import Evidence, load_evidence

@@ -11,7 +11,7 @@ from accel_platform.settings import Settings
 from predictor.advisor.advisor import Advisor
 from predictor.service.background.past_tables import PastTables
 from predictor.service.background.request_lookup import RequestLookup
-from predictor.service.dashboard import (
+from predictor.service.dashboard.pages import (
     changes,
     charts,
     compare,

@@ -15,7 +15,7 @@ from predictor.advisor.device_labels import device_labels, shared_devices
 from predictor.advisor.objectives import gain_elsewhere
 from predictor.schemas.requests import Constraints, Objective, RecommendQuery, validate_query
 from predictor.schemas.responses import Figures, Interval, Recommendation
-from predictor.service.dashboard.models import known_models
+from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
 from predictor.service.http.problems import status_of

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.query.filters import require_recorded_if_empty
 from accel_platform.errors import NotFound
+from predictor.service.dashboard.pages.results import newest_results
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.results import newest_results
 from predictor.service.dashboard.urls import query_params
 
 _SHOWN = 50

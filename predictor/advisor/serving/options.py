@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from accel_platform.table_io.values import rounded
-from predictor.advisor.deployments import Placed, end_to_end_ms
-from predictor.advisor.launch import lacks_bfloat16, launch_command
-from predictor.advisor.similar_loads import SimilarLoads
+from predictor.advisor.serving.deployments import Placed, end_to_end_ms
+from predictor.advisor.serving.launch import lacks_bfloat16, launch_command
+from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.schemas.responses import Interval
 from predictor.schemas.serving import Memory, Percentile, ServingGoals, ServingOption, SlowRequests
 from predictor.serving.disaggregated import shipped_model

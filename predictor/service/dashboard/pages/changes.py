@@ -16,9 +16,9 @@ from accel_platform.events import EventLog
 from accel_platform.events.snapshots import read_snapshot_events
 from accel_platform.events.types import SnapshotTaken
 from predictor.service.background.past_tables import PastTables
-from predictor.service.dashboard.models import known_models
+from predictor.service.dashboard.pages.models import known_models
+from predictor.service.dashboard.pages.results import filter_choices
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.results import filter_choices
 from predictor.service.dashboard.urls import query_params
 from predictor.service.http.problems import status_of
 

@@ -20,7 +20,7 @@ from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
 from predictor.service.background.request_lookup import RequestLookup
-from predictor.service.dashboard.models import known_models
+from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import link, query_params, read_pairs
 from predictor.service.middleware.identity import audited_log_for

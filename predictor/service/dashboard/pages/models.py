@@ -20,8 +20,8 @@ from accel_platform.errors import NotFound
 from accel_platform.events.types import MeasuredSeries, Provenance
 from accel_platform.reports.regressions import with_cells
 from predictor.schemas.queries import selection_of
+from predictor.service.dashboard.pages.results import newest_results
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.results import newest_results
 from predictor.service.dashboard.urls import query_params, sort_rows
 
 _SHOWN = 100

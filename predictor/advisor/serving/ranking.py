@@ -11,7 +11,7 @@ import numpy as np
 
 from accel_platform.errors import InvalidInput
 from accel_platform.table_io.values import rounded
-from predictor.advisor.deployments import (
+from predictor.advisor.serving.deployments import (
     at_rate,
     keeping_up,
     place,
@@ -19,8 +19,8 @@ from predictor.advisor.deployments import (
     resolve_decoder,
     resolve_devices,
 )
-from predictor.advisor.serving_options import Candidate, missed_goal, missed_limit, option
-from predictor.advisor.similar_loads import SimilarLoads
+from predictor.advisor.serving.options import Candidate, missed_goal, missed_limit, option
+from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
 from predictor.serving.loads import Load, hub_id_of, resolve_quantization
 from predictor.serving.measured_loads import MeasuredLoad, newest_versions, version_key

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from accel_platform.workloads.kv_cache import Decoder
-from predictor.advisor.deployments import Placed
+from predictor.advisor.serving.deployments import Placed
 from predictor.schemas.responses import Interval
 from predictor.schemas.serving import MeasuredNearby
 from predictor.serving.loads import Deployment, Load

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from predictor.advisor.deployments import Placed
+from predictor.advisor.serving.deployments import Placed
 from predictor.serving.disaggregated import prompt_deployment
 from predictor.serving.loads import before_ampere
 

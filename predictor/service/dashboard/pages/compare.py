@@ -13,9 +13,9 @@ from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.summaries.comparison import Comparison, compare_side_by_side
 from accel_platform.events.types import Provenance
 from accel_platform.hardware.device_names import with_distinct_names
-from predictor.service.dashboard.models import known_models
+from predictor.service.dashboard.pages.models import known_models
+from predictor.service.dashboard.pages.results import filter_choices
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.results import filter_choices
 from predictor.service.dashboard.urls import query_params
 
 Metric = Literal["latency_ms", "throughput_items_per_s", "memory_peak_mib", "energy_j_per_item"]
