@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.rules import RULES, Rule
 from assets import metadata_previews
@@ -22,9 +23,10 @@ def _spec(rule: Rule) -> dg.AssetCheckSpec:
 def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -> Iterator[dg.AssetCheckResult]:
     """Check the unpublished tables with Great Expectations; one broken rule blocks their publication."""
     snapshot_id = made_from(context, "results")
-    staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
     try:
-        verdicts = publish.check(staged, by_expectations=True)
+        with lock_host(accel.settings, context.log.info):
+            staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
+            verdicts = publish.check(staged, by_expectations=True)
     except publish.ChecksFailed as failed:
         verdicts = failed.checks
         context.log.warning(str(failed))

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.knowledge import CAMPAIGNS
 from assets import metadata_previews
 from assets.partitions import legacy_sources, place_of, state_of
@@ -73,7 +74,8 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
         if number % 25 == 0 or number == total:
             context.log.info(f"{number}/{total} files, last: {Path(document.source_path).name}")
 
-    report = migrate([place], accel.log, on_progress=progress)
+    with lock_host(accel.settings, context.log.info):
+        report = migrate([place], accel.log, on_progress=progress)
     outcomes: dict[str, int] = dict(Counter(document.outcome for document in report.documents))
     judged = summarize_verdicts(accel.log, place)
     context.log.info(f"{_listed(outcomes) or 'no files'}; {report.records} new records")

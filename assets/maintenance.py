@@ -3,6 +3,7 @@
 import dagster as dg
 
 from accel_platform.bench.plan.config import read_config
+from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.bench.requests.lifecycle import request_benchmark
 from accel_platform.events.compaction import compact
 from accel_platform.warehouse.disk_use import remove_leftovers
@@ -25,7 +26,8 @@ def pack_log(context: dg.OpExecutionContext, accel: Installation) -> None:
     # Here, because LightGBM and SciPy would cost every process of Dagster 2 s.
     from predictor.training.promotion import remove_old_predictors
 
-    done = compact(accel.log)
+    with lock_host(accel.settings, context.log.info):
+        done = compact(accel.log)
     left_overs = remove_leftovers(accel.settings)
     predictors = remove_old_predictors(accel.settings, accel.log)
     context.log.info(

@@ -4,6 +4,7 @@ from typing import Any
 
 import dagster as dg
 
+from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
@@ -36,10 +37,11 @@ def compat_matrix(context: dg.AssetExecutionContext, accel: Installation) -> dg.
     Tables without a full set of passed checks are audited first: nothing unchecked is published.
     """
     snapshot_id = made_from(context, "results")
-    staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
-    if not all_passed(context.instance, snapshot_id):
-        publish.check(staged)
-    publish.publish(accel.settings, staged)
+    with lock_host(accel.settings, context.log.info):
+        staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
+        if not all_passed(context.instance, snapshot_id):
+            publish.check(staged)
+        publish.publish(accel.settings, staged)
     reader = Reader(accel.settings)
     cells = reader.rows(_MATRIX)
     compatible = sum(cell["state"] == "compatible" for cell in cells)

@@ -7,6 +7,7 @@ import dagster as dg
 
 from accel_platform.analysis.regressions.snapshot_comparison import compare_tables
 from accel_platform.atomic_write import make_directory, write_durably
+from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.reports.daily_report import day_report
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.time_travel import tables_at
@@ -34,8 +35,9 @@ def daily_report(context: dg.AssetExecutionContext, accel: Installation) -> dg.M
     log, settings = accel.log, accel.settings
     midnight = datetime.combine(day, time.min, UTC)
     before, after = (log.recorded_until(moment) for moment in (midnight, midnight + timedelta(days=1)))
-    old, new = (Reader(tables_at(settings, snapshot, progress=context.log.info)) for snapshot in (before, after))
-    found = compare_tables(old, new)
+    with lock_host(settings, context.log.info):
+        old, new = (Reader(tables_at(settings, snapshot, progress=context.log.info)) for snapshot in (before, after))
+        found = compare_tables(old, new)
     page = day_report(day, found, new)
     path = settings.home.resolve() / "reports" / "days" / f"{day}.md"
     make_directory(path.parent)

@@ -4,6 +4,7 @@ from typing import Any
 
 import dagster as dg
 
+from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import Projection
 from assets import metadata_previews
@@ -43,7 +44,8 @@ def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.Materi
     Only what is new since the published tables is computed. Nobody reads the new tables before `compat_matrix`.
     """
     snapshot_id = made_from(context, "raw_events")
-    staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
+    with lock_host(accel.settings, context.log.info):
+        staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
     counts = staged.projection.count_rows()
     context.log.info(
         f"projected {counts['results']:,} results from {counts['events']:,} events "
