@@ -9,6 +9,7 @@ from accel_platform.warehouse import publish
 from accel_platform.warehouse.rules import RULES, Rule
 from assets import metadata_previews
 from assets.data_versions import checked_at, made_from, snapshot_metadata
+from assets.failures import explain_failures
 from assets.resources import Installation
 from assets.tables import results
 
@@ -20,6 +21,7 @@ def _spec(rule: Rule) -> dg.AssetCheckSpec:
 
 
 @dg.multi_asset_check(name="results_rules", specs=[_spec(rule) for rule in RULES])
+@explain_failures
 def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -> Iterator[dg.AssetCheckResult]:
     """Check the unpublished tables with Great Expectations; one broken rule blocks their publication."""
     snapshot_id = made_from(context, "results")

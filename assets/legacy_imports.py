@@ -10,6 +10,7 @@ from pydantic import Field
 from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.knowledge import CAMPAIGNS
 from assets import metadata_previews
+from assets.failures import explain_failures
 from assets.partitions import legacy_sources, place_of, state_of
 from assets.resources import Installation
 from migrations.pipeline.importer import OVERDUE_CHECK, DocumentReport, migrate
@@ -29,6 +30,7 @@ class CampaignConfig(dg.Config):
 
 
 @dg.asset(group_name="observe", kinds={"parquet"}, owners=["team:performance"], op_tags={"dagster/priority": "1"})
+@explain_failures
 def reference_campaign(
     context: dg.AssetExecutionContext, config: CampaignConfig, accel: Installation
 ) -> dg.MaterializeResult[Any]:
@@ -58,6 +60,7 @@ def reference_campaign(
     owners=["team:performance"],
     op_tags={"dagster/priority": "1"},
 )
+@explain_failures
 def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Import the old result files of one source: each imported, recognized as no results, or quarantined.
 

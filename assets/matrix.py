@@ -11,6 +11,7 @@ from assets import metadata_previews
 from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
 from assets.checks import all_passed
 from assets.data_versions import made_from, snapshot_metadata
+from assets.failures import explain_failures
 from assets.resources import Installation
 from assets.tables import results
 
@@ -31,6 +32,7 @@ _MODELS_DRAWN = _DEVICES_DRAWN = 40
     automation_condition=ON_CHECKED_UPDATE,
     freshness_policy=LAB_AT_WORK,
 )
+@explain_failures
 def compat_matrix(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Rate which model runs on which device, and publish the tables to queries and the service.
 

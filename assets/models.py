@@ -9,6 +9,7 @@ from accel_platform.bench.plan.run_locks import lock_host
 from assets import metadata_previews
 from assets.automation import A_MODEL_OF_THIS_MONTH, ONCE_POSSIBLE
 from assets.data_versions import snapshot_metadata
+from assets.failures import explain_failures
 from assets.matrix import compat_matrix
 from assets.resources import Installation
 
@@ -24,6 +25,7 @@ _FAMILIES_DRAWN = 25
     automation_condition=ONCE_POSSIBLE,
     freshness_policy=A_MODEL_OF_THIS_MONTH,
 )
+@explain_failures
 def predictor(
     context: dg.AssetExecutionContext, accel: Installation
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetObservation]:

@@ -14,6 +14,7 @@ from accel_platform.warehouse.time_travel import tables_at
 from assets import metadata_previews
 from assets.automation import A_REPORT_EACH_DAY
 from assets.data_versions import snapshot_metadata
+from assets.failures import explain_failures
 from assets.regressions import regressions
 from assets.resources import Installation
 
@@ -29,6 +30,7 @@ days = dg.DailyPartitionsDefinition(start_date="2026-01-01")
     owners=["team:performance"],
     freshness_policy=A_REPORT_EACH_DAY,
 )
+@explain_failures
 def daily_report(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Report on one day: new results, changed medians and matrix cells, and what is open."""
     day = date.fromisoformat(context.partition_key)

@@ -11,6 +11,7 @@ from assets import metadata_previews
 from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
 from assets.data_versions import made_from, snapshot_metadata
 from assets.events import raw_events
+from assets.failures import explain_failures
 from assets.resources import Installation
 
 _PREVIEW = """
@@ -38,6 +39,7 @@ GROUP BY ALL ORDER BY ALL
     automation_condition=ON_CHECKED_UPDATE,
     freshness_policy=LAB_AT_WORK,
 )
+@explain_failures
 def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Build the tables from the log: every observation a row; rows that break a data rule are set aside.
 
