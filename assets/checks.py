@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.rules import RULES, Rule
 from assets import metadata_previews
 from assets.data_versions import checked_at, made_from, snapshot_metadata
+from assets.failures import explain_failures
 from assets.resources import Installation
 from assets.tables import results
 
@@ -19,12 +21,14 @@ def _spec(rule: Rule) -> dg.AssetCheckSpec:
 
 
 @dg.multi_asset_check(name="results_rules", specs=[_spec(rule) for rule in RULES])
+@explain_failures
 def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -> Iterator[dg.AssetCheckResult]:
     """Check the unpublished tables with Great Expectations; one broken rule blocks their publication."""
     snapshot_id = made_from(context, "results")
-    staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
     try:
-        verdicts = publish.check(staged, by_expectations=True)
+        with lock_host(accel.settings, context.log.info):
+            staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
+            verdicts = publish.check(staged, by_expectations=True)
     except publish.ChecksFailed as failed:
         verdicts = failed.checks
         context.log.warning(str(failed))

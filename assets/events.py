@@ -32,6 +32,7 @@ from accel_platform.workloads.model_catalog import model_set
 from assets import metadata_previews
 from assets.automation import LAB_AT_WORK, ON_MOVED_LOG
 from assets.data_versions import snapshot_metadata
+from assets.failures import explain_failures
 from assets.legacy_imports import legacy_history, reference_campaign
 from assets.resources import Installation
 
@@ -41,6 +42,7 @@ _MODELS_DRAWN = 20
 @dg.asset(
     group_name="observe", kinds={"python", "parquet"}, owners=["team:performance"], op_tags={"dagster/priority": "3"}
 )
+@explain_failures
 def hardware_inventory(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Detect this host and its devices by asking the runtimes; what is missing has a reason."""
     inventory = detect()
@@ -97,6 +99,7 @@ class MeasurementConfig(dg.Config):
     owners=["team:performance"],
     op_tags={"dagster/priority": "2"},
 )
+@explain_failures
 def measurements(
     context: dg.AssetExecutionContext, config: MeasurementConfig, accel: Installation
 ) -> dg.MaterializeResult[Any]:
@@ -205,6 +208,7 @@ event_log = dg.AssetSpec(
     automation_condition=ON_MOVED_LOG,
     freshness_policy=LAB_AT_WORK,
 )
+@explain_failures
 def raw_events(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Take the whole log at one snapshot: everything downstream is built from it."""
     log = accel.log

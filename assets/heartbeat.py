@@ -1,15 +1,19 @@
-"""Heartbeats of measuring runs, and the run launcher that detects lost runs by them."""
+"""Ends of runs: heartbeats, the run launcher that detects lost runs by them, and a stop of all runs of `accel ui`."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
+from dagster._core.storage.tags import GRPC_INFO_TAG
 
 ALIVE_TAG = "accel/alive"
 """Tag of a run: the number of heartbeats so far."""
@@ -25,6 +29,9 @@ _CANCELING_BEATS = 3
 """Heartbeats after which a run that Dagster cancels interrupts itself, because the signal may have been lost."""
 _END_S = 20
 """Time that an interrupted run has to end its children."""
+STOPPED = "`accel ui` was stopped"
+"""Message of a run that is canceled because its `accel ui` ended."""
+_BEGUN = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 
 
 class HostRunLauncher(DefaultRunLauncher):
@@ -78,3 +85,39 @@ def _beat(instance: DagsterInstance, run_id: str, over: threading.Event) -> None
             if not over.wait(_END_S):
                 os._exit(1)  # what it has started dies with it
             return
+
+
+def stop_runs(instance: DagsterInstance, *, wait_s: float) -> None:
+    """Cancel the begun runs of this machine's `accel ui`, for the reason `STOPPED`.
+
+    Each may take until `wait_s` from now to record what it has; then it is marked canceled, as is one whose process is
+    gone. Runs that wait in the queue stay there. Runs on code servers with a port are of other hosts, and go on.
+    """
+    deadline, reached = time.monotonic() + wait_s, dict[str, bool]()
+    while runs := [run for run in instance.get_runs(RunsFilter(statuses=_BEGUN)) if _is_local(run)]:
+        late = time.monotonic() >= deadline
+        for run in runs:
+            if run.run_id not in reached:
+                reached[run.run_id] = _cancel(instance, run)
+            if late or not reached[run.run_id]:
+                instance.report_run_canceled(run, STOPPED)
+        time.sleep(0.1)
+
+
+def was_stopped(instance: DagsterInstance, run: DagsterRun) -> bool:
+    """Return whether a run was canceled by `stop_runs`."""
+    entries = instance.all_logs(run.run_id, of_type=DagsterEventType.RUN_CANCELING)
+    return any(entry.dagster_event is not None and entry.dagster_event.message == STOPPED for entry in entries)
+
+
+def _is_local(run: DagsterRun) -> bool:
+    return "socket" in json.loads(run.tags.get(GRPC_INFO_TAG, "{}"))
+
+
+def _cancel(instance: DagsterInstance, run: DagsterRun) -> bool:
+    """Ask a run's code server to interrupt it. Return False where that or the run's process is gone."""
+    instance.report_run_canceling(run, STOPPED)
+    try:
+        return instance.run_launcher.terminate(run.run_id)
+    except DagsterUserCodeUnreachableError:
+        return False

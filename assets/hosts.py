@@ -22,6 +22,7 @@ from accel_platform.errors import InvalidInput, LogUnavailable
 from accel_platform.hardware.host import host_id, host_name
 from accel_platform.requested_benchmarks import measure_within_limits, open_attempt
 from assets.cluster import K8S_TAG, SCHEDULER, Device, Scheduler, load_cluster, pod_config
+from assets.failures import explain_failures
 from assets.heartbeat import ALIVE_TAG, NOT_YET, heartbeat
 from assets.resources import Installation
 from assets.routing import ATTEMPT_TAG, LIMIT_TAG, NO_LIMIT, REQUEST_TAG, claim_request
@@ -92,6 +93,7 @@ def _job(
         pool=pool,
         description=f"One requested benchmark on {hardware}; its events, and how it ended.",
     )
+    @explain_failures
     def measure(context: dg.OpExecutionContext, config: Requested, accel: Installation) -> None:
         request = open_attempt(accel.log, _parse_id(config.request_id), config.attempt)
         if request is None:

@@ -7,8 +7,10 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.knowledge import CAMPAIGNS
 from assets import metadata_previews
+from assets.failures import explain_failures
 from assets.partitions import legacy_sources, place_of, state_of
 from assets.resources import Installation
 from migrations.pipeline.importer import OVERDUE_CHECK, DocumentReport, migrate
@@ -28,6 +30,7 @@ class CampaignConfig(dg.Config):
 
 
 @dg.asset(group_name="observe", kinds={"parquet"}, owners=["team:performance"], op_tags={"dagster/priority": "1"})
+@explain_failures
 def reference_campaign(
     context: dg.AssetExecutionContext, config: CampaignConfig, accel: Installation
 ) -> dg.MaterializeResult[Any]:
@@ -57,6 +60,7 @@ def reference_campaign(
     owners=["team:performance"],
     op_tags={"dagster/priority": "1"},
 )
+@explain_failures
 def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Import the old result files of one source: each imported, recognized as no results, or quarantined.
 
@@ -73,7 +77,8 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
         if number % 25 == 0 or number == total:
             context.log.info(f"{number}/{total} files, last: {Path(document.source_path).name}")
 
-    report = migrate([place], accel.log, on_progress=progress)
+    with lock_host(accel.settings, context.log.info):
+        report = migrate([place], accel.log, on_progress=progress)
     outcomes: dict[str, int] = dict(Counter(document.outcome for document in report.documents))
     judged = summarize_verdicts(accel.log, place)
     context.log.info(f"{_listed(outcomes) or 'no files'}; {report.records} new records")

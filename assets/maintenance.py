@@ -3,13 +3,16 @@
 import dagster as dg
 
 from accel_platform.bench.plan.config import read_config
+from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.bench.requests.lifecycle import request_benchmark
 from accel_platform.events.compaction import compact
 from accel_platform.warehouse.disk_use import remove_leftovers
+from assets.failures import explain_failures
 from assets.resources import Installation
 
 
 @dg.op(description="Asks for what the suite file of ACCEL_SUITE names, on the hosts that have its hardware.")
+@explain_failures
 def request_suite(context: dg.OpExecutionContext, accel: Installation) -> None:
     settings = accel.settings
     if settings.suite is None:
@@ -21,11 +24,13 @@ def request_suite(context: dg.OpExecutionContext, accel: Installation) -> None:
 
 
 @dg.op(description="Packs small segments of the log and removes what is kept twice; every snapshot stays readable.")
+@explain_failures
 def pack_log(context: dg.OpExecutionContext, accel: Installation) -> None:
     # Here, because LightGBM and SciPy would cost every process of Dagster 2 s.
     from predictor.training.promotion import remove_old_predictors
 
-    done = compact(accel.log)
+    with lock_host(accel.settings, context.log.info):
+        done = compact(accel.log)
     left_overs = remove_leftovers(accel.settings)
     predictors = remove_old_predictors(accel.settings, accel.log)
     context.log.info(

@@ -5,9 +5,11 @@ from typing import Any
 
 import dagster as dg
 
+from accel_platform.bench.plan.run_locks import lock_host
 from assets import metadata_previews
 from assets.automation import A_MODEL_OF_THIS_MONTH, ONCE_POSSIBLE
 from assets.data_versions import snapshot_metadata
+from assets.failures import explain_failures
 from assets.matrix import compat_matrix
 from assets.resources import Installation
 
@@ -23,6 +25,7 @@ _FAMILIES_DRAWN = 25
     automation_condition=ONCE_POSSIBLE,
     freshness_policy=A_MODEL_OF_THIS_MONTH,
 )
+@explain_failures
 def predictor(
     context: dg.AssetExecutionContext, accel: Installation
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetObservation]:
@@ -33,7 +36,8 @@ def predictor(
     from predictor.training.train import NotEnoughEvidence, metric_rows, train
 
     try:
-        report = train(accel.settings, accel.log, progress=context.log.info)
+        with lock_host(accel.settings, context.log.info):
+            report = train(accel.settings, accel.log, progress=context.log.info)
     except NotEnoughEvidence as too_little:
         context.log.warning(f"not trained: {too_little}")
         yield dg.AssetObservation("predictor", metadata={"trained": False, "reason": str(too_little)})

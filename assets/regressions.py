@@ -17,6 +17,7 @@ from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
 from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
 from assets.data_versions import last_made_from, segments_of, snapshot_metadata
+from assets.failures import explain_failures
 from assets.matrix import compat_matrix
 from assets.resources import Installation
 
@@ -36,6 +37,7 @@ FROM regressions ORDER BY found_at DESC, regression_id
     automation_condition=ON_CHECKED_UPDATE,
     freshness_policy=LAB_AT_WORK,
 )
+@explain_failures
 def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Find shifts in series of measurements, and list what became of each.
 
@@ -95,6 +97,7 @@ class CommitConfig(dg.Config):
 
 
 @dg.asset_check(asset=regressions, description="The commit measured last is not slower than its baseline.")
+@explain_failures
 def commit_gate(
     context: dg.AssetCheckExecutionContext, config: CommitConfig, accel: Installation
 ) -> dg.AssetCheckResult:

@@ -7,12 +7,14 @@ import dagster as dg
 
 from accel_platform.analysis.regressions.snapshot_comparison import compare_tables
 from accel_platform.atomic_write import make_directory, write_durably
+from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.reports.daily_report import day_report
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.time_travel import tables_at
 from assets import metadata_previews
 from assets.automation import A_REPORT_EACH_DAY
 from assets.data_versions import snapshot_metadata
+from assets.failures import explain_failures
 from assets.regressions import regressions
 from assets.resources import Installation
 
@@ -28,14 +30,16 @@ days = dg.DailyPartitionsDefinition(start_date="2026-01-01")
     owners=["team:performance"],
     freshness_policy=A_REPORT_EACH_DAY,
 )
+@explain_failures
 def daily_report(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Report on one day: new results, changed medians and matrix cells, and what is open."""
     day = date.fromisoformat(context.partition_key)
     log, settings = accel.log, accel.settings
     midnight = datetime.combine(day, time.min, UTC)
     before, after = (log.recorded_until(moment) for moment in (midnight, midnight + timedelta(days=1)))
-    old, new = (Reader(tables_at(settings, snapshot, progress=context.log.info)) for snapshot in (before, after))
-    found = compare_tables(old, new)
+    with lock_host(settings, context.log.info):
+        old, new = (Reader(tables_at(settings, snapshot, progress=context.log.info)) for snapshot in (before, after))
+        found = compare_tables(old, new)
     page = day_report(day, found, new)
     path = settings.home.resolve() / "reports" / "days" / f"{day}.md"
     make_directory(path.parent)

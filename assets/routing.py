@@ -15,6 +15,7 @@ import dagster as dg
 
 from accel_platform.bench.requests.lifecycle import MAX_ATTEMPTS, Request, Requests, claim, close, offered
 from accel_platform.events import EventLog
+from assets.heartbeat import STOPPED, was_stopped
 
 REQUEST_TAG = "accel/request"
 ATTEMPT_TAG = "accel/attempt"
@@ -29,7 +30,8 @@ _ADVICE = "For more information about the failure, try"
 _REASON_CHARS = 400
 """Characters of Dagster's reason that are recorded."""
 
-Ended = Literal["under way", "failed", "canceled"]
+Ended = Literal["under way", "failed", "canceled", "stopped"]
+"""End of a run; `stopped` with its `accel ui`, so that it is no try at its request."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class AttemptRun:
     reason: str
     seconds: float | None = None
     """From start to end; None where it never began or has not ended, or its time was kept elsewhere."""
+    stops: int = 0
+    """Number of the request's runs that were stopped."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +76,17 @@ def next_step(request: Request, run: AttemptRun | None, *, host: str, now: datet
 
 def _after(request: Request, run: AttemptRun) -> Step:
     """Return the step after a run that ended without closing its request."""
-    attempt = request.attempts
+    attempt, tries = request.attempts, request.attempts - run.stops
     limit_s = request.payload.max_runtime_s
+    if run.ended == "stopped":
+        return Step("claim", attempt + 1)
     if limit_s is not None and run.seconds is not None and run.seconds >= limit_s:
         return Step("close", reason=f"it took longer than {limit_s:g} s, its limit")
     if run.ended == "canceled":
         return Step("close", status="cancelled", reason=run.reason)
-    if attempt < MAX_ATTEMPTS:
+    if tries < MAX_ATTEMPTS:
         return Step("claim", attempt + 1)
-    return Step("close", reason=f"tried {attempt} times; the last time: {run.reason}")
+    return Step("close", reason=f"tried {tries} times; the last time: {run.reason}")
 
 
 def claim_request(
@@ -119,16 +125,24 @@ def _run_of(instance: dg.DagsterInstance, request: Request) -> AttemptRun | None
     if not records:
         return None
     [record] = records
-    status = record.dagster_run.status
-    if status not in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.SUCCESS):
+    run = record.dagster_run
+    if not run.is_finished:
         return AttemptRun("under way", "")
-    kept_here = record.dagster_run.tags.get(LIMIT_TAG) != NO_LIMIT
+    kept_here = run.tags.get(LIMIT_TAG) != NO_LIMIT
     seconds = record.end_time - record.start_time if kept_here and record.start_time and record.end_time else None
-    if status is dg.DagsterRunStatus.CANCELED:
-        return AttemptRun("canceled", "its run was cancelled in Dagster", seconds)
-    if status is dg.DagsterRunStatus.SUCCESS:
-        return AttemptRun("failed", "its run ended without an outcome", seconds)
-    return AttemptRun("failed", _why_failed(instance, record.dagster_run.run_id), seconds)
+    stops = _count_stops(instance, request)
+    if run.status is dg.DagsterRunStatus.CANCELED:
+        if was_stopped(instance, run):
+            return AttemptRun("stopped", STOPPED, seconds, stops)
+        return AttemptRun("canceled", "its run was cancelled in Dagster", seconds, stops)
+    if run.status is dg.DagsterRunStatus.SUCCESS:
+        return AttemptRun("failed", "its run ended without an outcome", seconds, stops)
+    return AttemptRun("failed", _why_failed(instance, run.run_id), seconds, stops)
+
+
+def _count_stops(instance: dg.DagsterInstance, request: Request) -> int:
+    canceled = dg.RunsFilter(tags={REQUEST_TAG: str(request.id)}, statuses=[dg.DagsterRunStatus.CANCELED])
+    return sum(was_stopped(instance, run) for run in instance.get_runs(canceled))
 
 
 def _why_failed(instance: dg.DagsterInstance, run_id: str) -> str:
@@ -144,9 +158,13 @@ def _why_failed(instance: dg.DagsterInstance, run_id: str) -> str:
         assert event is not None
         if event.event_type is dg.DagsterEventType.ENGINE_EVENT and "unexpectedly" not in str(event.message):
             continue
-        error = event.step_failure_data.error if event.is_step_failure else None
-        error = error.cause or error if error is not None else None
-        found[event.event_type] = " ".join((error.message if error is not None else event.message or "").split())
+        text = event.message
+        if event.is_step_failure:
+            failure = event.step_failure_data
+            error = failure.error.cause or failure.error if failure.error is not None else None
+            described = failure.user_failure_data.description if failure.user_failure_data is not None else None
+            text = described or (error.message if error is not None else text)
+        found[event.event_type] = " ".join((text or "").split())
     # Dagster adds commands for people at a terminal to what Kubernetes said.
     found = {kind: text.partition(_ADVICE)[0].strip()[:_REASON_CHARS] for kind, text in found.items()}
     order = (dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.ENGINE_EVENT, dg.DagsterEventType.RUN_FAILURE)

@@ -4,12 +4,14 @@ from typing import Any
 
 import dagster as dg
 
+from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import Projection
 from assets import metadata_previews
 from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
 from assets.data_versions import made_from, snapshot_metadata
 from assets.events import raw_events
+from assets.failures import explain_failures
 from assets.resources import Installation
 
 _PREVIEW = """
@@ -37,13 +39,15 @@ GROUP BY ALL ORDER BY ALL
     automation_condition=ON_CHECKED_UPDATE,
     freshness_policy=LAB_AT_WORK,
 )
+@explain_failures
 def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Build the tables from the log: every observation a row; rows that break a data rule are set aside.
 
     Only what is new since the published tables is computed. Nobody reads the new tables before `compat_matrix`.
     """
     snapshot_id = made_from(context, "raw_events")
-    staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
+    with lock_host(accel.settings, context.log.info):
+        staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
     counts = staged.projection.count_rows()
     context.log.info(
         f"projected {counts['results']:,} results from {counts['events']:,} events "

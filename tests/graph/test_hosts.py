@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -10,11 +11,12 @@ from uuid import UUID
 import dagster as dg
 import pytest
 from dagster._core.launcher import WorkerStatus
+from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from accel_platform.bench.requests.lifecycle import Request, Requests, claim, close, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from assets.heartbeat import ALIVE_TAG, SILENT_CHECKS, HostRunLauncher
+from assets.heartbeat import ALIVE_TAG, SILENT_CHECKS, STOPPED, HostRunLauncher, stop_runs
 from assets.resources import Installation
 
 POOLS = {"cpu": "host-1/cpu-a", "openvino": "host-1/cpu-a", "openvino:gpu": "host-1/gpu-b"}
@@ -54,6 +56,19 @@ class Host:
         assert isinstance(found, dg.SensorResult)
         assert found.run_requests or found.skip_reason
         return list(found.run_requests or ())
+
+    def begin(self, request: dg.RunRequest, server: dict[str, Any]) -> str:
+        """A run that a code server has begun, which is gone since."""
+        launcher = HostRunLauncher()
+        launcher.register_instance(self.instance)
+        self.instance._run_launcher = launcher
+        run = self.instance.create_run_for_job(
+            self.defs.resolve_job_def(str(request.job_name)),
+            run_config=request.run_config,
+            tags={**request.tags, GRPC_INFO_TAG: json.dumps({"host": "localhost", **server})},
+            status=dg.DagsterRunStatus.STARTED,
+        )
+        return run.run_id
 
     def run(self, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
         job = self.defs.resolve_job_def(str(request.job_name))
@@ -143,6 +158,53 @@ def test_a_run_that_fails_is_tried_three_times_in_all(host: Host, monkeypatch: p
     assert (request.state, request.attempts) == ("failed", 3)
     assert request.closed is not None
     assert request.closed.reason == "tried 3 times; the last time: RuntimeError: the disk is on fire"
+
+
+def test_a_run_that_ends_with_accel_ui_is_no_try_at_its_request(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the disk is on fire")
+
+    monkeypatch.setattr("assets.hosts.measure_within_limits", broken)
+    one = host.ask("cpu")
+    for attempt in range(1, 7):
+        [run] = host.tick()
+        assert run.tags["accel/attempt"] == str(attempt)
+        if attempt % 2:
+            run_id = host.begin(run, {"socket": "/nowhere"})
+            stop_runs(host.instance, wait_s=60)
+            record = host.instance.get_run_by_id(run_id)
+            assert record is not None
+            assert record.status is dg.DagsterRunStatus.CANCELED
+            [canceled] = host.instance.all_logs(run_id, of_type=dg.DagsterEventType.RUN_CANCELED)
+            assert canceled.dagster_event is not None
+            assert canceled.dagster_event.message == STOPPED
+        else:
+            assert not host.run(run).success
+    assert host.tick() == []
+    request = host.request(one)
+    assert request.closed is not None
+    assert request.closed.reason == "tried 3 times; the last time: RuntimeError: the disk is on fire"
+
+
+def test_a_run_on_the_code_server_of_another_host_goes_on(host: Host) -> None:
+    host.ask("cpu")
+    [run] = host.tick()
+    run_id = host.begin(run, {"port": 4000})
+    stop_runs(host.instance, wait_s=0)
+    record = host.instance.get_run_by_id(run_id)
+    assert record is not None
+    assert record.status is dg.DagsterRunStatus.STARTED
+
+
+def test_a_run_that_somebody_cancels_in_dagster_ends_its_request(host: Host) -> None:
+    one = host.ask("cpu")
+    [run] = host.tick()
+    record = host.instance.get_run_by_id(host.begin(run, {"port": 4000}))
+    assert record is not None
+    host.instance.report_run_canceling(record)
+    host.instance.report_run_canceled(record)
+    assert host.tick() == []
+    assert host.request(one).state == "cancelled"
 
 
 def test_a_log_that_cannot_be_read_is_a_reason_to_wait(host: Host, settings: Settings) -> None:

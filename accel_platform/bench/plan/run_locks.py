@@ -1,4 +1,4 @@
-"""File locks that mark live runs and busy devices.
+"""File locks that mark live runs, busy devices, and a host that computes.
 
 The kernel releases a lock when its process ends, however it ends. Locks hold within one installation on one host, for
 commands, assets and requested benchmarks alike.
@@ -14,6 +14,9 @@ from pathlib import Path
 from accel_platform.atomic_write import make_directory
 from accel_platform.hardware.host import host_id
 from accel_platform.settings import Settings
+
+_COMPUTING = "computing"
+"""File that benchmarks share, and that work beside which nothing shall be measured has for itself."""
 
 
 @contextmanager
@@ -31,19 +34,37 @@ def hold_run_lock(settings: Settings, run_id: str) -> Iterator[None]:
 
 @contextmanager
 def lock_devices(settings: Settings, devices: Collection[str], report: Callable[[str], None]) -> Iterator[None]:
-    """Hold these devices until the block is left; wait, and report it, while another benchmark has one."""
+    """Hold these devices until the block is left; wait, and report it, while another benchmark has one.
+
+    Work that would be measured, too, is waited for, and waits meanwhile: that of `lock_host`.
+    """
     folder = _devices_folder(settings)
     make_directory(folder)
     with ExitStack() as held:
         # Lock in a fixed order, so that no two runs deadlock.
+        _hold(held, folder / _COMPUTING, fcntl.LOCK_SH, report, "this host computes, and that would be measured, too")
         for device in sorted(devices):
-            file = held.enter_context((folder / device).open("wb"))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                report(f"another benchmark has {device}: waiting until it ends")
-                fcntl.flock(file, fcntl.LOCK_EX)
+            _hold(held, folder / device, fcntl.LOCK_EX, report, f"another benchmark has {device}")
         yield
+
+
+@contextmanager
+def lock_host(settings: Settings, report: Callable[[str], None]) -> Iterator[None]:
+    """Compute with no benchmark beside it until the block is left; wait, and report it, while one measures."""
+    folder = _devices_folder(settings)
+    make_directory(folder)
+    with ExitStack() as held:
+        _hold(held, folder / _COMPUTING, fcntl.LOCK_EX, report, "this host measures, or computes something else")
+        yield
+
+
+def _hold(held: ExitStack, path: Path, lock: int, report: Callable[[str], None], why: str) -> None:
+    file = held.enter_context(path.open("wb"))
+    try:
+        fcntl.flock(file, lock | fcntl.LOCK_NB)
+    except BlockingIOError:
+        report(f"{why}: waiting until it ends")
+        fcntl.flock(file, lock)
 
 
 def turn_path(settings: Settings, device: str) -> Path:

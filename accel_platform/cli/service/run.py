@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,6 +31,8 @@ _STOP_S = 5
 """Seconds that the pipeline beside the service may take to stop; it is killed then, and what it finished is kept."""
 _STOP_UI_S = 9
 """The same of Dagster's pages and the service."""
+_STOP_RUNS_S = 8
+"""Seconds that runs in Dagster may take before that to record what they have."""
 _ENDING = "ending.log"
 """File in Dagster's folder for what it writes while it stops: errors of parts that miss those which stopped first."""
 
@@ -207,29 +209,40 @@ def ui(
         "Dagster": [*pages, "-h", HOST, "-p", str(ui_port)],
         "The service": [sys.executable, "-P", "-m", "accel_platform", "serve", "--port", str(port)],
     }
+
+    def stop_runs() -> None:
+        note("Stopping (Ctrl-C again ends everything at once) …")
+        _stop_runs(folder, wait_s=_STOP_RUNS_S)
+
     _interrupt_on_signals()
     pages_url, service_url = f"http://{HOST}:{ui_port}", f"http://{HOST}:{port}"
-    with (
-        _only_one(folder, pages_url),
-        _started(commands, folder, environment, stop_s=_STOP_UI_S, ending=folder / _ENDING) as processes,
-    ):
+    with _only_one(folder, pages_url):
         note("Starting Dagster and the service (Ctrl-C stops both) …")
         if nightly is not None:
             off = nightly.schedule is None and "schedule" in nightly.model_fields_set
             times = "never, for its schedule is off" if off else f"at {nightly.schedule or NIGHTLY} UTC"
             note(f"The suite {settings.suite} is asked for {times} (schedule nightly_suite).")
-        answering = False
-        while True:
-            for name, process in processes.items():
-                if process.poll() is not None:
-                    raise AccelError(f"{name} ended with exit code {process.returncode}; its output is above.")
-            if not answering and all(map(_answers, (ui_port, port))):
-                answering = True
-                if for_machines:
-                    print_json({"dagster": pages_url, "service": service_url})
-                else:
-                    note(f"Open {pages_url} for the asset graph, {service_url}/dashboard for the results.")
-            time.sleep(0.5)
+        _stop_runs(folder, wait_s=0)  # those that an `accel ui` has left that was killed
+        with _started(
+            commands,
+            folder,
+            environment,
+            stop_s=_STOP_UI_S,
+            before_stop=stop_runs,
+            ending=folder / _ENDING,
+        ) as processes:
+            answering = False
+            while True:
+                for name, process in processes.items():
+                    if process.poll() is not None:
+                        raise AccelError(f"{name} ended with exit code {process.returncode}; its output is above.")
+                if not answering and all(map(_answers, (ui_port, port))):
+                    answering = True
+                    if for_machines:
+                        print_json({"dagster": pages_url, "service": service_url})
+                    else:
+                        note(f"Open {pages_url} for the asset graph, {service_url}/dashboard for the results.")
+                time.sleep(0.5)
 
 
 @contextmanager
@@ -249,6 +262,15 @@ def _only_one(folder: Path, pages_url: str) -> Iterator[None]:
         lock.write(pages_url)
         lock.flush()
         yield
+
+
+def _stop_runs(folder: Path, *, wait_s: float) -> None:
+    from dagster import DagsterInstance
+
+    from assets.heartbeat import stop_runs
+
+    with DagsterInstance.from_config(str(folder)) as instance:
+        stop_runs(instance, wait_s=wait_s)
 
 
 def _interrupt_on_signals() -> None:
@@ -271,13 +293,14 @@ def _started(
     environment: dict[str, str],
     *,
     stop_s: float = _STOP_S,
+    before_stop: Callable[[], object] = lambda: None,
     ending: Path | None = None,
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Yield the commands as processes, each in its own process group so that Ctrl-C reaches it once.
 
-    At the end they are interrupted, and after `stop_s` killed; none of their descendants is left then. What they write
-    from then on goes to the file `ending`, where one is given. On Linux they are interrupted, too, where this
-    process is killed.
+    At the end `before_stop` is called, then they are interrupted, and after `stop_s` killed; none of their descendants
+    is left then. What they write from the end on goes to the file `ending`, where one is given. On Linux they are
+    interrupted, too, where this process is killed.
     """
     processes: dict[str, subprocess.Popen[bytes]] = {}
     stopped: set[int] = set()
@@ -304,19 +327,22 @@ def _started(
         # `make` passes on a SIGTERM that the group got, too; it must not cut this short, as a second Ctrl-C does.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, end_at_once)
-        for process in processes.values():
-            if process.poll() is None:
-                stopped.add(process.pid)
-                process.send_signal(signal.SIGINT)
-        deadline = time.monotonic() + stop_s
-        for process in processes.values():
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=max(0.0, deadline - time.monotonic()))
-        # Workers have process groups of their own, and may outlive who started them.
-        if left := kill_descendants():
-            note(f"These processes do not end: {', '.join(map(str, left))}")
-        for relay in relays:
-            relay.join(timeout=1)
+        stopped.update(process.pid for process in processes.values())
+        try:
+            before_stop()
+        finally:
+            for process in processes.values():
+                if process.poll() is None:
+                    process.send_signal(signal.SIGINT)
+            deadline = time.monotonic() + stop_s
+            for process in processes.values():
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=max(0.0, deadline - time.monotonic()))
+            # Workers have process groups of their own, and may outlive who started them.
+            if left := kill_descendants():
+                note(f"These processes do not end: {', '.join(map(str, left))}")
+            for relay in relays:
+                relay.join(timeout=1)
 
 
 def _relay(process: subprocess.Popen[bytes], stopped: set[int], ending: Path) -> None:

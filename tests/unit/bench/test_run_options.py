@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,7 +27,7 @@ from accel_platform.bench.plan.plan import (
 )
 from accel_platform.bench.plan.presets import EFFORTS
 from accel_platform.bench.plan.resume import describe_plan, find_interrupted_run
-from accel_platform.bench.plan.run_locks import hold_run_lock, is_running, lock_devices
+from accel_platform.bench.plan.run_locks import hold_run_lock, is_running, lock_devices, lock_host
 from accel_platform.bench.plan.run_options import RunOptions, resolve_work, stale_cutoff
 from accel_platform.bench.plan.time_estimate import estimate_times, sampling_time_s
 from accel_platform.errors import InvalidInput, NotFound
@@ -224,3 +225,34 @@ def test_a_device_is_one_benchmarks_at_a_time(settings: Settings) -> None:
     waiting.join(10)
     assert order == ["first", "other"]
     assert said == ["another benchmark has cpu-a: waiting until it ends"]
+
+
+@pytest.mark.parametrize("measuring_first", [True, False])
+def test_a_host_measures_or_computes(settings: Settings, measuring_first: bool) -> None:
+    said: list[str] = []
+    order: list[str] = []
+
+    def measure(device: str) -> AbstractContextManager[None]:
+        return lock_devices(settings, {device}, said.append)
+
+    def compute(_: str) -> AbstractContextManager[None]:
+        return lock_host(settings, said.append)
+
+    first, other = (measure, compute) if measuring_first else (compute, measure)
+
+    def wait() -> None:
+        with other("cpu-b"):
+            order.append("other")
+
+    with first("cpu-a"):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        while not said:
+            time.sleep(0.01)
+        order.append("first")
+    waiting.join(10)
+    assert order == ["first", "other"]
+    [line] = said
+    assert ("this host measures" in line) == measuring_first
+    with measure("cpu-a"), measure("cpu-b"):  # devices do not wait for each other
+        assert len(said) == 1

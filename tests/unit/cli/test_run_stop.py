@@ -71,6 +71,25 @@ def test_a_second_ctrl_c_ends_it_at_once() -> None:
     assert (process.returncode, said) == (130, "Ended at once.\n")
 
 
+def test_runs_are_stopped_before_the_processes_and_an_error_keeps_none_of_them() -> None:
+    code = PARENT.replace("stop_s=1", "stop_s=1, before_stop=stop_runs").replace("KeyboardInterrupt:", "OSError:")
+    code = f"def stop_runs():\n    print('stopping runs', flush=True)\n    raise OSError\n{code}"
+    child = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: (print('stopped', flush=True), sys.exit()))\n"
+        "print('begun', flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, child], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        [started] = psutil.Process(process.pid).children()
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=20)
+    assert said.splitlines() == ["stopping runs", "stopped"]
+    assert not started.is_running()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's end")
 def test_what_it_started_is_interrupted_where_it_is_killed() -> None:
     child = "import time; print('begun', flush=True); time.sleep(60)"
