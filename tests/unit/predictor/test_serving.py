@@ -573,7 +573,7 @@ def test_the_command_for_a_config_leaves_the_name_of_its_model_open() -> None:
 
 
 def test_an_engine_is_offered_only_on_gpus_that_it_supports() -> None:
-    asked = {"goals": {"max_devices": 2}, "engine": "trtllm"}
+    asked = {"goals": {"max_devices": 2}, "engine": "TensorRT-LLM"}
     assert ask(hardware=["NVIDIA L4"], **asked).options
     refused = ask(hardware=["NVIDIA T4"], **asked)
     assert not refused.options
