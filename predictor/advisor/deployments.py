@@ -30,6 +30,7 @@ from predictor.serving.loads import (
     PromptWorkers,
     before_ampere,
     find_served_model,
+    fp8_computed_in,
     served_models,
 )
 from predictor.serving.memory import MemoryFit, memory_fit
@@ -126,11 +127,11 @@ def place(
     found: list[Placed] = []
     excluded: list[NotServed] = []
     for device in devices:
-        reason = _unsupported_reason(device, query.engine)
+        engines = _engines_for(decoder, device, quantization, query.engine)
+        reason = _unsupported_reason(device, query.engine, quantization, engines)
         if reason is not None:
             excluded.append(NotServed(device=device.name, devices=1, cause="unsupported", reason=reason))
             continue
-        engines = _engines_on(device, query.engine)
         one = Deployment(decoder, device, engines[0], quantization, cache_type=query.kv_cache)
         fitting, too_small = _sizes_that_fit(one, query.goals.max_devices, load)
         excluded += too_small
@@ -147,13 +148,21 @@ def place(
     return found, excluded
 
 
-def _unsupported_reason(device: DeviceSpec, engine: Engine | None) -> str | None:
-    """Return why a device serves no model with the engine, or with any where None is asked for; None where it may."""
+def _unsupported_reason(
+    device: DeviceSpec, engine: Engine | None, quantization: str, engines: tuple[Engine, ...]
+) -> str | None:
+    """Return why a device serves no model with the engine, or with any where None is asked for; None where it may.
+
+    `engines` are those to choose among there, as `_engines_for` has them.
+    """
     if engine == "trtllm" and before_ampere(device):
         return "trtllm supports no GPU older than Ampere"
     if not _engines_on(device, engine):
         measured = f"{engine} was not measured" if engine else "none of these engines was measured"
         return f"{measured} on a {device.kind.upper()} of {device.vendor}"
+    if not engines:
+        who = f"{engine} does not widen" if engine else "no engine widens"
+        return f"it computes nothing in {quantization}, and {who} such weights there"
     if not device.bandwidth_gb_s or not device.peak_fp16_tensor_tflops:
         return "its bandwidth or its rate in 16 bits is not published"
     return None
@@ -202,7 +211,7 @@ def place_disaggregated(
         Placed(whole, copies, shared, fit)
         for device in devices
         if device.link_gb_s and device.bandwidth_gb_s and device.peak_fp16_tensor_tflops
-        for engine in _engines_on(device, query.engine)
+        for engine in _engines_for(decoder, device, quantization, query.engine)
         for size in _SIZES
         for way in _ways(Deployment(decoder, device, engine, quantization, size, cache_type=query.kv_cache))
         if way.loaded and (fit := memory_fit(way, load)) is not None and fit.fits
@@ -236,6 +245,15 @@ def _copies(count: int, query: ServingQuery, load: Load) -> range:
     """Return the numbers of copies to try: none of them without a user."""
     most = query.goals.max_devices // count
     return range(1, 1 + (most if query.requests_per_s is not None else min(most, int(load.users))))
+
+
+def _engines_for(decoder: Decoder, device: DeviceSpec, quantization: str, engine: Engine | None) -> tuple[Engine, ...]:
+    """Return the engines of `_engines_on` that serve the model's weights so."""
+    return tuple(
+        each
+        for each in _engines_on(device, engine)
+        if quantization != "fp8" or fp8_computed_in(each, device, decoder) is not None
+    )
 
 
 def _engines_on(device: DeviceSpec, engine: Engine | None) -> tuple[Engine, ...]:
