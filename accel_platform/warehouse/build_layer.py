@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -18,6 +18,7 @@ from uuid import UUID
 import duckdb
 import pyarrow as pa
 
+from accel_platform.backend_names import NOT_COMPARED, SPELLINGS
 from accel_platform.errors import NO_ROOM, LogUnavailable, storage_errno
 from accel_platform.events import EventLog, codec
 from accel_platform.events.log import SegmentSource
@@ -63,11 +64,14 @@ def table_sql(table: str, *, device_names: bool = True, matrix_cells: str | None
         text = text.replace("$matrix_cells", matrix_cells or table_sql("matrix_cells"))
     text = text.replace("$broken_rules", broken_rules_sql())
     sheet = names_by_key() if device_names else {}
-    listed = ", ".join(
-        f"('{layers.escape_quotes(key)}', '{layers.escape_quotes(name)}')" for key, name in sheet.items()
-    )
-    text = text.replace("$device_sheet", listed or "(NULL::VARCHAR, NULL::VARCHAR)")
-    return text.replace("$device_noise", f"'{NOISE.pattern}'")
+    text = text.replace("$device_sheet", _pairs(sheet)).replace("$device_noise", f"'{NOISE.pattern}'")
+    return text.replace("$backend_names", _pairs(SPELLINGS)).replace("$not_compared", f"'{NOT_COMPARED}'")
+
+
+def _pairs(names: Mapping[str, str]) -> str:
+    """Return keys and names as SQL's VALUES; one pair of NULL where there are none."""
+    listed = (f"('{layers.escape_quotes(key)}', '{layers.escape_quotes(name)}')" for key, name in names.items())
+    return ", ".join(listed) or "(NULL::VARCHAR, NULL::VARCHAR)"
 
 
 @cache

@@ -16,6 +16,8 @@ from migrations.tools.load_report import STATISTICS, LoadReport, record
 
 _PER_GPU = ("tput_per_gpu", "output_tput_per_gpu", "input_tput_per_gpu")
 _TIMES = ("ttft", "tpot", "itl", "e2el")
+_ENGINES = {"trt": "trtllm"}
+"""Elsewhere `trt` is TensorRT, which serves no language models by itself."""
 
 
 def detect(document: Document) -> float:
@@ -42,10 +44,11 @@ def _report(row: Mapping[str, Any]) -> LoadReport:
         else None
     )
     output_rate = quantity(row.get("output_tput_per_gpu"))
+    framework = text_of(row.get("framework"))
     return LoadReport(
         model=text_of(pick(row, "model", "infmax_model_prefix", "model_prefix")),
         device=text_of(pick(row, "hw", "hardware")),
-        engine=text_of(row.get("framework")),
+        engine=_ENGINES.get(framework, framework) if framework else None,
         engine_version=text_of(row.get("image")),
         precision=text_of(row.get("precision")),
         settings={"devices": devices, "data_parallel_size": copies},

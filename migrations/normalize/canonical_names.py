@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, get_args
 
+from accel_platform.backend_names import canonical_backend
 from accel_platform.events.types import Hardware
 from accel_platform.precisions import canonical_precision
 from accel_platform.workloads.architectures import guess_family
@@ -168,8 +169,7 @@ def hardware_named(text: Any, runtime: Any = None) -> str | None:
 def backend_named(hardware: str, runtime: Any = None) -> str:
     """Return the runtime that a file names, else the one of the hardware name."""
     if isinstance(runtime, str) and runtime.strip():
-        slug = slug_of(runtime)
-        return {"torch": "pytorch", "pytorch-native": "pytorch", "onnx-runtime": "onnxruntime"}.get(slug, slug)
+        return canonical_backend(slug_of(runtime))
     return _BACKENDS.get(hardware, hardware)
 
 

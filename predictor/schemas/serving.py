@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from accel_platform.backend_names import canonical_backend
 from predictor.schemas.requests import ModelConfig, Name, PositiveFloat
 from predictor.schemas.responses import Interval
 
@@ -20,6 +21,13 @@ MAX_TRACED = 10_000
 """Requests of a trace."""
 TIME_GOALS = ("max_first_token_ms", "max_output_token_ms", "max_end_to_end_ms")
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS, strict=True)]
+
+
+def _by_its_name(value: object) -> object:
+    return canonical_backend(value) if isinstance(value, str) else value
+
+
+ServingEngine = Annotated[Literal["vllm", "sglang", "trtllm", "llama.cpp"], BeforeValidator(_by_its_name)]
 
 
 class _Value(BaseModel):
@@ -101,7 +109,7 @@ class ServingQuery(_Value):
     requests_per_s: PositiveFloat | None = Field(
         default=None, description="Requests that arrive at random (Poisson), in place of users."
     )
-    engine: Literal["vllm", "sglang", "trtllm", "llama.cpp"] | None = Field(
+    engine: ServingEngine | None = Field(
         default=None, description="Default: whichever of vllm, sglang and trtllm serves best."
     )
     engine_version: Name | None = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
@@ -36,6 +36,33 @@ AMPERE_YEAR = 2020
 def before_ampere(spec: DeviceSpec) -> bool:
     """Return whether a device is a GPU of NVIDIA older than its generation Ampere."""
     return spec.vendor == "NVIDIA" and (spec.release_year or AMPERE_YEAR) < AMPERE_YEAR
+
+
+_ADA = 89
+"""Compute capability, times ten, from which NVIDIA's GPUs compute in 8-bit floating point."""
+_FP8_WIDENED_FROM = {"vllm": 75, "sglang": 80}
+"""Compute capability, times ten, from which engines keep such weights and widen them for 16-bit products (Marlin): vLLM
+on Ampere since July 2024 (its pull request 5975) and Turing since 0.14 (29901), SGLang on Ampere, without experts."""
+_AMD_WITHOUT_FP8 = ("gfx9", "gfx10", "gfx11")
+_AMD_WITH_FP8 = ("gfx94", "gfx95")
+"""AMD's architectures whose GPUs compute in 8-bit floating point, among those whose names begin with the above."""
+
+
+def fp8_computed_in(engine: str, spec: DeviceSpec, decoder: Decoder) -> Literal["float8", "float16"] | None:
+    """Return what an engine computes in with fp8 weights on a device: 16 bits where it widens them for each product.
+
+    None where it serves no such model there. llama.cpp widens on any device: its weights are in formats of its own.
+    """
+    if engine == "llama.cpp":
+        return "float16"
+    architecture = spec.architecture or ""
+    nvidia = re.fullmatch(r"sm_(\d+)", architecture)
+    if nvidia:
+        capability = int(nvidia[1])
+        widened = capability >= _FP8_WIDENED_FROM.get(engine, _ADA) and (engine == "vllm" or decoder.expert_share == 1)
+        return "float8" if capability >= _ADA else "float16" if widened else None
+    lacks = architecture.startswith(_AMD_WITHOUT_FP8) and not architecture.startswith(_AMD_WITH_FP8)
+    return None if lacks else "float8"
 
 
 @dataclass(frozen=True)
@@ -112,8 +139,14 @@ class Deployment:
     """Those that compute its prompts on devices of their own; None where it computes them itself."""
 
     @property
+    def weights_widened(self) -> bool:
+        """Whether only the weights are in fp8: products, keys and values are in 16 bits."""
+        return self.quantization == "fp8" and fp8_computed_in(self.engine, self.device, self.decoder) == "float16"
+
+    @property
     def kept(self) -> Quantization:
-        return QUANTIZATIONS[self.quantization]
+        kept = QUANTIZATIONS[self.quantization]
+        return replace(kept, cache_bytes=2.0, computed_in="float16") if self.weights_widened else kept
 
     @property
     def cache_bytes(self) -> float:

@@ -7,21 +7,21 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import pyarrow.parquet as pq
 
+from accel_platform.backend_names import canonical_backend
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.knowledge.packs import PACKS
 from accel_platform.warehouse.reader import Reader
-from predictor.serving.loads import ENGINES, Deployment, Engine, Load, find_served_model, resolve_quantization
+from predictor.serving.loads import ENGINES, Deployment, Load, find_served_model, resolve_quantization
 
 _SOURCES = ("aiconfigurator", "llm-inference-bench", "llm-pilot")
-_ENGINES = {"tensorrt-llm": "trtllm"}
 _IN_TABLES = f"""
 SELECT CAST(event_id AS VARCHAR) AS event_id, CAST(payload AS VARCHAR) AS payload
 FROM usable_results JOIN events USING (event_id)
-WHERE mode = 'generation' AND backend IN {(*ENGINES, *_ENGINES)}
+WHERE mode = 'generation' AND backend IN {ENGINES}
 """
 _IN_ONE_HOST = (1, 2, 4, 8, 16)
 """Devices over which attention heads divide. Rows of others (20, 28, 72, ...) are of disaggregated serving, though they
@@ -65,7 +65,7 @@ def measured_load(event_id: str, payload: Mapping[str, Any]) -> MeasuredLoad | N
     """Return the row of an imported result; None where it is of another kind, or says too little."""
     original = payload.get("original") or {}
     decoder = find_served_model(str(original.get("model")))
-    engine = _ENGINES.get(str(payload.get("backend")), payload.get("backend"))
+    engine = canonical_backend(str(payload.get("backend")))
     length, out = payload.get("sequence_length"), payload.get("output_tokens")
     if decoder is None or engine not in ENGINES or not length or not out:
         return None
@@ -83,7 +83,7 @@ def measured_load(event_id: str, payload: Mapping[str, Any]) -> MeasuredLoad | N
     )
     quantization = resolve_quantization(kept)
     return MeasuredLoad(
-        Deployment(decoder, found.device, cast("Engine", engine), quantization, found.devices, found.copies),
+        Deployment(decoder, found.device, engine, quantization, found.devices, found.copies),
         Load(float(found.users), float(length), float(out), batch=found.batch),
         model=model_family(str(original["model"])),
         engine_version=found.version,
@@ -153,7 +153,7 @@ def _client_report(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _
     users, hardware = original.get("concurrency"), payload.get("device_name") or original.get("hardware")
     if original.get("configuration") or not first or not token or not users:
         return None
-    environment = payload.get("environment") or {}
+    environment, engine = payload.get("environment") or {}, canonical_backend(str(payload.get("backend")))
     settings = environment.get("settings") or {}
     copies = max(1, int(settings.get("data_parallel_size") or settings.get("dp_size") or 1))
     split = settings.get("tensor_parallel_size") or settings.get("tp_size")
@@ -165,7 +165,7 @@ def _client_report(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _
         token,
         first,
         min(copies, devices),
-        version=environment.get(str(payload.get("backend"))),
+        version=next((stated for name, stated in environment.items() if canonical_backend(name) == engine), None),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from accel_platform.backend_names import canonical_backend
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events.types import PAYLOADS, CoverageStatus, Mode, Provenance, RunStatus, Status
 from accel_platform.hardware.catalog import catalogued_name, find_spec, form_factor_caution
@@ -61,6 +62,11 @@ class Selection(BaseModel):
     @classmethod
     def _canonical(cls, value: str | None) -> str | None:
         return None if value is None else canonical_precision(value)
+
+    @field_validator("backend")
+    @classmethod
+    def _canonical_backend(cls, value: str | None) -> str | None:
+        return None if value is None else canonical_backend(value)
 
     def where(self, table: str = "r") -> tuple[str, dict[str, Any]]:
         """Return a SQL condition over columns of `results` under the alias `table`, and its named parameters."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from accel_platform.backend_names import canonical_backend
 from accel_platform.warehouse.reader import Reader
 
 # Any result of a setup tells it, because the fingerprint is of just these statements.
@@ -40,7 +41,7 @@ def _statements(environment: Mapping[str, Any], backend: str | None) -> list[str
     software = [
         f"{name} {version}" if version != _UNKNOWN_VERSION else name
         for name, version in environment.items()
-        if isinstance(version, str) and (version != _UNKNOWN_VERSION or name.casefold() != backend)
+        if isinstance(version, str) and (version != _UNKNOWN_VERSION or canonical_backend(name) != backend)
     ]
     settings = environment.get("settings")
     stated = settings.items() if isinstance(settings, Mapping) else ()

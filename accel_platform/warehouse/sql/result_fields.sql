@@ -32,6 +32,8 @@ figures AS (
         list_aggregate(samples_ns, 'quantile_cont', [0.5, 0.9, 0.95, 0.99]) AS quantiles_ns
     FROM parsed
 ),
+-- One runtime, one name, however its result's source spells it.
+backends AS (SELECT * FROM (VALUES $backend_names) AS listed (key, name)),
 -- One device, one name: what sources call `h100_sxm`, `Nvidia H100 GPU` or `NVIDIA H100 80GB HBM3` goes by its name in the
 -- spec sheet. A device of a host of this log keeps its id; hosts that a file describes (`imported-`) are somebody else's, and
 -- one device of theirs is one. `4 x h100_sxm` are four of them, which is another device to compare with.
@@ -39,18 +41,21 @@ sheet AS (SELECT * FROM (VALUES $device_sheet) AS listed (key, name)),
 counted AS (
     SELECT *, try_cast(regexp_extract(device_name, '^(\d+) x ', 1) AS INTEGER) AS stated_count,
         regexp_replace(lower(regexp_replace(device_name, '^\d+ x ', '')), $device_noise, '', 'g') AS sheet_key,
+        regexp_replace(lower(backend), $not_compared, '', 'g') AS backend_key,
         coalesce(starts_with(host_id, 'imported-'), true) AND provenance <> 'measured' AS of_others
     FROM figures
 ),
 named AS (
-    SELECT p.*, coalesce(CAST(p.stated_count AS VARCHAR) || ' x ', '') || sheet.name AS catalogued
+    SELECT p.*, coalesce(CAST(p.stated_count AS VARCHAR) || ' x ', '') || sheet.name AS catalogued,
+        coalesce(backends.name, p.backend) AS backend_name
     FROM counted AS p
     LEFT JOIN sheet ON sheet.key = p.sheet_key
+    LEFT JOIN backends ON backends.key = p.backend_key
 ),
 rows AS (
     SELECT
         event_id AS result_id, run_id, event_id, host_id,
-        p.model_id, p.model_family, p.hardware, p.choice, p.backend,
+        p.model_id, p.model_family, p.hardware, p.choice, p.backend_name AS backend,
         CASE WHEN of_others AND catalogued IS NOT NULL THEN 'imported:' || catalogued ELSE p.device_id END AS device_id,
         coalesce(catalogued, p.device_name) AS device_name, p.device_name AS source_device_name,
         CASE WHEN p.device_name IS NOT NULL THEN coalesce(stated_count, 1) END AS device_count,

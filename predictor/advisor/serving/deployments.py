@@ -30,6 +30,7 @@ from predictor.serving.loads import (
     PromptWorkers,
     before_ampere,
     find_served_model,
+    fp8_computed_in,
     served_models,
 )
 from predictor.serving.memory import MemoryFit, memory_fit
@@ -126,53 +127,76 @@ def place(
     found: list[Placed] = []
     excluded: list[NotServed] = []
     for device in devices:
-        left_out = partial(NotServed, device=device.name)
-        engines = _engines_on(device, query.engine)
-        if not engines:
-            measured = f"{query.engine} was not measured" if query.engine else "none of these engines was measured"
-            reason = f"{measured} on a {device.kind.upper()} of {device.vendor}"
-            if query.engine == "trtllm" and before_ampere(device):
-                reason = "trtllm supports no GPU older than Ampere"
-            excluded.append(left_out(devices=1, cause="unsupported", reason=reason))
+        engines = _engines_for(decoder, device, quantization, query.engine)
+        reason = _unsupported_reason(device, query.engine, quantization, engines)
+        if reason is not None:
+            excluded.append(NotServed(device=device.name, devices=1, cause="unsupported", reason=reason))
             continue
-        if not device.bandwidth_gb_s or not device.peak_fp16_tensor_tflops:
-            reason = "its bandwidth or its rate in 16 bits is not published"
-            excluded.append(left_out(devices=1, cause="unsupported", reason=reason))
-            continue
-        fits_one_host = False
-        for stages, count in _LAYOUTS:
-            if count > query.goals.max_devices or (count > 1 and not device.link_gb_s):
-                break
-            split = Deployment(
-                decoder, device, engines[0], quantization, count, cache_type=query.kv_cache, stages=stages
-            )
-            if stages > 1 and (fits_one_host or not split.loaded):
-                break
-            fit = memory_fit(split, load)
-            if fit is None:
-                reason = "its memory is not published"
-                excluded.append(left_out(devices=count, cause="unsupported", reason=reason))
-                break
-            if not fit.fits:
-                reason = (
-                    f"{rounded(fit.weights_gib)} GiB of weights and {rounded(fit.cache_per_user_gib, 2)} GiB of "
-                    f"cache per request do not fit into {rounded(fit.limit_gib - fit.working_gib)} GiB"
-                )
-                if split.loaded and count == _PER_HOST and query.goals.max_devices < 2 * count:
-                    reason += f"; max_devices {2 * count} would allow a pipeline over two hosts"
-                excluded.append(left_out(devices=count, cause="does_not_fit", reason=reason))
-                continue
-            fits_one_host = True
-            found += [
-                Placed(way, copies, load, fit_of_way)
-                for engine in engines
-                for way in _ways(replace(split, engine=engine))
-                if (fit_of_way := memory_fit(way, load)) is not None and fit_of_way.fits
-                for copies in _copies(count, query, load)
-            ]
+        one = Deployment(decoder, device, engines[0], quantization, cache_type=query.kv_cache)
+        fitting, too_small = _sizes_that_fit(one, query.goals.max_devices, load)
+        excluded += too_small
+        found += [
+            Placed(way, copies, load, fit)
+            for size in fitting
+            for engine in engines
+            for way in _ways(replace(size, engine=engine))
+            if (fit := memory_fit(way, load)) is not None and fit.fits
+            for copies in _copies(size.devices, query, load)
+        ]
     if query.requests_per_s is None:
         return [replace(each, load=replace(load, users=load.users / each.copies)) for each in found], excluded
     return found, excluded
+
+
+def _unsupported_reason(
+    device: DeviceSpec, engine: Engine | None, quantization: str, engines: tuple[Engine, ...]
+) -> str | None:
+    """Return why a device serves no model with the engine, or with any where None is asked for; None where it may.
+
+    `engines` are those to choose among there, as `_engines_for` has them.
+    """
+    if engine == "trtllm" and before_ampere(device):
+        return "trtllm supports no GPU older than Ampere"
+    if not _engines_on(device, engine):
+        measured = f"{engine} was not measured" if engine else "none of these engines was measured"
+        return f"{measured} on a {device.kind.upper()} of {device.vendor}"
+    if not engines:
+        who = f"{engine} does not widen" if engine else "no engine widens"
+        return f"it computes nothing in {quantization}, and {who} such weights there"
+    if not device.bandwidth_gb_s or not device.peak_fp16_tensor_tflops:
+        return "its bandwidth or its rate in 16 bits is not published"
+    return None
+
+
+def _sizes_that_fit(one: Deployment, most_devices: int, load: Load) -> tuple[list[Deployment], list[NotServed]]:
+    """Return the copy on as many devices as it fits into, and why it fits into no fewer.
+
+    Of a model that fits into one host there is no pipeline over several.
+    """
+    fitting: list[Deployment] = []
+    too_small: list[NotServed] = []
+    for stages, count in _LAYOUTS:
+        if count > most_devices or (count > 1 and not one.device.link_gb_s):
+            break
+        size = replace(one, devices=count, stages=stages)
+        if stages > 1 and (fitting or not size.loaded):
+            break
+        left_out = partial(NotServed, device=one.device.name, devices=count)
+        fit = memory_fit(size, load)
+        if fit is None:
+            too_small.append(left_out(cause="unsupported", reason="its memory is not published"))
+            break
+        if fit.fits:
+            fitting.append(size)
+            continue
+        reason = (
+            f"{rounded(fit.weights_gib)} GiB of weights and {rounded(fit.cache_per_user_gib, 2)} GiB of "
+            f"cache per request do not fit into {rounded(fit.limit_gib - fit.working_gib)} GiB"
+        )
+        if size.loaded and count == _PER_HOST and most_devices < 2 * count:
+            reason += f"; max_devices {2 * count} would allow a pipeline over two hosts"
+        too_small.append(left_out(cause="does_not_fit", reason=reason))
+    return fitting, too_small
 
 
 def place_disaggregated(
@@ -187,7 +211,7 @@ def place_disaggregated(
         Placed(whole, copies, shared, fit)
         for device in devices
         if device.link_gb_s and device.bandwidth_gb_s and device.peak_fp16_tensor_tflops
-        for engine in _engines_on(device, query.engine)
+        for engine in _engines_for(decoder, device, quantization, query.engine)
         for size in _SIZES
         for way in _ways(Deployment(decoder, device, engine, quantization, size, cache_type=query.kv_cache))
         if way.loaded and (fit := memory_fit(way, load)) is not None and fit.fits
@@ -221,6 +245,15 @@ def _copies(count: int, query: ServingQuery, load: Load) -> range:
     """Return the numbers of copies to try: none of them without a user."""
     most = query.goals.max_devices // count
     return range(1, 1 + (most if query.requests_per_s is not None else min(most, int(load.users))))
+
+
+def _engines_for(decoder: Decoder, device: DeviceSpec, quantization: str, engine: Engine | None) -> tuple[Engine, ...]:
+    """Return the engines of `_engines_on` that serve the model's weights so."""
+    return tuple(
+        each
+        for each in _engines_on(device, engine)
+        if quantization != "fp8" or fp8_computed_in(each, device, decoder) is not None
+    )
 
 
 def _engines_on(device: DeviceSpec, engine: Engine | None) -> tuple[Engine, ...]:

@@ -13,6 +13,7 @@ from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.schemas.responses import Interval
 from predictor.schemas.serving import Memory, Percentile, ServingGoals, ServingOption, SlowRequests
 from predictor.serving.disaggregated import shipped_model
+from predictor.serving.loads import before_ampere
 from predictor.serving.predictor import ServingTimes
 from predictor.serving.queueing import Played
 
@@ -202,6 +203,9 @@ def _cautions(found: Candidate, loads: SimilarLoads) -> list[str]:
             )
     if lacks_bfloat16(placed):
         cautions.append(f"{spec.name} has no bfloat16: the command serves in float16")
+    if placed.deployment.weights_widened:
+        newer = f"; {engine} does so from version 0.14 on" if engine == "vllm" and before_ampere(spec) else ""
+        cautions.append(f"{engine} on {spec.name} keeps weights in fp8 and computes in 16 bits{newer}")
     if spec.name not in loads.devices:
         cautions.append(f"no load on {spec.name} is in this log: its figures follow from those of other GPUs")
     if placed.deployment.stages > 1:

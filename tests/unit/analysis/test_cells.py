@@ -77,7 +77,7 @@ def _imported(home: Path, claims: Iterable[dict[str, Any]]) -> Reader:
     return Reader(settings)
 
 
-_ENGINES = {"vllm": 10.0, "llama.cpp": 90.0, "tensorrt-llm": 5.0}
+_ENGINES = {"vllm": 10.0, "llama.cpp": 90.0, "trtllm": 5.0}
 
 
 def test_engines_of_one_device_are_cells_of_their_own(tmp_path: Path) -> None:
@@ -101,6 +101,16 @@ def test_engines_of_one_device_are_cells_of_their_own(tmp_path: Path) -> None:
     for name in ("latency", "hardware"):
         drawn = json.dumps(specification(chart(name, reader, Selection())))
         assert all(f"cuda, {backend}" in drawn or f'"{backend}"' in drawn for backend in _ENGINES), name
+
+
+def test_an_engine_has_one_name_however_its_results_spell_it(tmp_path: Path) -> None:
+    spellings = ["trtllm", "tensorrt-llm", "TensorRT-LLM", "tensorrtllm"]
+    reader = _imported(tmp_path, [{"backend": name, "latency_mean_ms": 5.0} for name in (*spellings, "genie")])
+    counts = {cell["backend"]: cell["results"] for cell in read_cells(reader, Selection())}
+    assert counts == {"trtllm": 4, "genie": 1}
+    for name in spellings:
+        [cell] = read_cells(reader, Selection(backend=name))
+        assert cell["results"] == 4
 
 
 def test_imports_are_cells_by_the_software_and_threads_that_they_state(tmp_path: Path) -> None:
@@ -132,7 +142,7 @@ def test_own_measurements_under_several_versions_stay_one_cell(tmp_path: Path) -
 def test_ratios_and_speedups_are_to_the_same_backend_where_it_has_a_figure(tmp_path: Path) -> None:
     places = {"cpu": "imported:cpu", "cuda": "imported:gpu"}
     times = {("cpu", "vllm"): 80.0, ("cpu", "llama.cpp"): 40.0, ("cuda", "vllm"): 4.0, ("cuda", "llama.cpp"): 20.0,
-             ("cuda", "tensorrt-llm"): 2.0}  # fmt: skip
+             ("cuda", "trtllm"): 2.0}  # fmt: skip
     reader = _imported(
         tmp_path,
         [{"hardware": hardware, "device_id": places[hardware], "device_name": hardware, "backend": backend,
@@ -142,9 +152,9 @@ def test_ratios_and_speedups_are_to_the_same_backend_where_it_has_a_figure(tmp_p
     assert {row["backend"]: (row["speedup"], row["baseline_backend"]) for row in speedups(cells)} == {
         "vllm": (20.0, "vllm"),
         "llama.cpp": (2.0, "llama.cpp"),
-        "tensorrt-llm": (20.0, "llama.cpp"),
+        "trtllm": (20.0, "llama.cpp"),
     }
     found = compare_side_by_side(reader, Selection(model=("bert-base",), hardware=("cpu", "cuda")), "hardware")
     ratios = {row["backend"]: row["ratio"] for row in found.rows if row["hardware"] == "cuda"}
     assert (ratios["vllm"], ratios["llama.cpp"]) == (0.05, 0.5)
-    assert all(row["baseline"] for row in found.rows if row["hardware"] == "cpu" and row["backend"] != "tensorrt-llm")
+    assert all(row["baseline"] for row in found.rows if row["hardware"] == "cpu" and row["backend"] != "trtllm")

@@ -74,7 +74,7 @@ def reader(installation: Settings) -> Reader:
 def test_a_figure_is_of_the_fastest_runtime_of_a_device_not_of_several(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     claim: dict[str, Any] = {"provenance": "imported", "samples_ns": (), "hardware": "cuda", "fingerprint": None}
-    engines = {"vllm": (10.0, 14.0), "llama.cpp": (90.0,), "tensorrt-llm": (13.0,)}
+    engines = {"vllm": (10.0, 14.0), "llama.cpp": (90.0,), "trtllm": (13.0,)}
     claims = [{"backend": backend, "latency_mean_ms": one} for backend, found in engines.items() for one in found]
     claims += [{"backend": "vllm", "threads": 8, "latency_mean_ms": 11.0}]
     claims += [{"backend": "vllm", "fingerprint": "imported-2", "latency_mean_ms": 50.0}]

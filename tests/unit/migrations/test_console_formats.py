@@ -82,7 +82,7 @@ def test_perf_analyzer_prints_each_load() -> None:
 
 def test_genai_perf_as_json_and_as_csv() -> None:
     (result,) = results("genai_perf")
-    assert (result.model_id, result.backend, result.batch_size) == ("gpt2", "tensorrtllm", None)
+    assert (result.model_id, result.backend, result.batch_size) == ("gpt2", "trtllm", None)
     assert (result.latency_mean_ms, result.latency_p50_ms, result.throughput_items_per_s) == (220.5, 219, 4.5)
     assert (result.time_to_first_token_ms, result.throughput_tokens_per_s) == (30, 360)
     text = (

@@ -122,6 +122,13 @@ def test_inferencex_is_seconds_and_tells_prefill_apart() -> None:
     assert as_load(apart) is None
 
 
+def test_inferencex_calls_tensorrt_llm_trt() -> None:
+    (path,) = FIXTURES.glob("inferencex.*")
+    [row, _] = json.loads(path.read_text())
+    (found,) = of_text(json.dumps([row | {"framework": "trt"}]))
+    assert found.result.backend == "trtllm"
+
+
 def test_mlperf_endpoints_is_nanoseconds_and_an_interrupted_run_a_failure() -> None:
     (result,) = results("mlperf_endpoints")
     assert (result.time_to_first_token_ms, result.time_per_output_token_ms) == (80, 10.5)

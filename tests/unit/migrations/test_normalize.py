@@ -178,6 +178,8 @@ def test_a_runtime_of_its_own_names_the_hardware_of_a_cpu_only() -> None:
     assert backend_named("cuda", "onnxruntime") == "onnxruntime"
     assert backend_named("cuda", "") == "pytorch"
     assert backend_named("cpu", "torch") == "pytorch"
+    assert {backend_named("cuda", name) for name in ("TensorRT-LLM", "tensorrtllm", "trtllm", "TRT_LLM")} == {"trtllm"}
+    assert backend_named("cuda", "TensorRT") == "tensorrt"
 
 
 @pytest.mark.parametrize(

@@ -573,12 +573,46 @@ def test_the_command_for_a_config_leaves_the_name_of_its_model_open() -> None:
 
 
 def test_an_engine_is_offered_only_on_gpus_that_it_supports() -> None:
-    asked = {"goals": {"max_devices": 2}, "engine": "trtllm"}
+    asked = {"goals": {"max_devices": 2}, "engine": "TensorRT-LLM"}
     assert ask(hardware=["NVIDIA L4"], **asked).options
     refused = ask(hardware=["NVIDIA T4"], **asked)
     assert not refused.options
     assert [item.reason for item in refused.excluded] == ["trtllm supports no GPU older than Ampere"]
     assert all(option.engine != "trtllm" for option in ask(hardware=["NVIDIA T4"], goals={"max_devices": 2}).options)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "engines"),
+    [("A100", {"vllm", "sglang"}), ("NVIDIA A10", {"vllm", "sglang"}), ("NVIDIA T4", {"vllm"}), ("V100", set()),
+     ("MI250", set()), ("MI300X", {"vllm"}), ("NVIDIA L4", {"vllm", "sglang", "trtllm"})],
+)  # fmt: skip
+def test_fp8_weights_are_served_where_an_engine_computes_with_them(hardware: str, engines: set[str]) -> None:
+    served = {
+        engine
+        for engine in ("vllm", "sglang", "trtllm")
+        if ask(hardware=[hardware], quantization="fp8", engine=engine, goals={"max_devices": 1}).options
+    }
+    assert served == engines
+    answer = ask(hardware=[hardware], quantization="fp8", goals={"max_devices": 1})
+    cautions = [caution for option in answer.options for caution in option.cautions if "fp8" in caution]
+    widened = hardware in ("A100", "NVIDIA A10", "NVIDIA T4")
+    assert any("keeps weights in fp8 and computes in 16 bits" in caution for caution in cautions) is widened
+    assert any("from version 0.14" in caution for caution in cautions) is (hardware == "NVIDIA T4")
+    assert any("computes nothing in fp8" in left_out.reason for left_out in answer.excluded) is (not engines)
+
+
+def test_widened_weights_save_their_own_memory_and_no_products() -> None:
+    wide, narrow = (deployment(device="A100", quantization=each) for each in ("bfloat16", "fp8"))
+    native = deployment(device="NVIDIA L4", quantization="fp8")
+    assert (wide.flops, wide.cache_bytes) == (narrow.flops, narrow.cache_bytes)
+    assert narrow.kept.weight_bytes == wide.kept.weight_bytes / 2
+    assert native.flops == 2 * deployment(device="NVIDIA L4").flops
+    refused = ask(hardware=["A100"], quantization="fp8", engine="trtllm", goals={"max_devices": 1}).excluded
+    assert [each.reason for each in refused] == [
+        "it computes nothing in fp8, and trtllm does not widen such weights there"
+    ]
+    experts = ask(model="mixtral-8x7b", hardware=["A100"], quantization="fp8", goals={"max_devices": 2}).options
+    assert {option.engine for option in experts} == {"vllm"}
 
 
 def test_where_only_batches_were_measured_limits_are_wider_and_say_so(measured: list[MeasuredLoad]) -> None:
