@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import compress
 from typing import Any
@@ -138,18 +139,24 @@ def cut_middle(text: str, limit: int) -> str:
 
 
 def _cut_column(values: Sequence[Any], limit: int) -> list[Any]:
-    """Return a column's values with their ends cut, or their middles where that would make unlike ones equal."""
-    whole: dict[str, set[str]] = {}
-    for value in values:
-        whole.setdefault(display_text(_cut(value, limit)), set()).add(display_text(value))
-    return [
-        cut_middle(display_text(value), limit) if len(whole[display_text(cut)]) > 1 else cut
-        for value, cut in ((value, _cut(value, limit)) for value in values)
-    ]
+    """Return a column's values cut at their ends, or where that makes unlike ones equal in their middles, or there at
+    their beginnings."""
+    shown: dict[str, str] = {}
+    unlike = {display_text(value) for value in values}
+    for cut in (_cut_end, cut_middle, _cut_beginning):
+        texts = {text: cut(text, limit) for text in unlike}
+        clashes = Counter(texts.values())
+        shown |= {text: short for text, short in texts.items() if cut is _cut_beginning or clashes[short] == 1}
+        unlike -= shown.keys()
+    return [value if _fits(value, limit) else shown[display_text(value)] for value in values]
 
 
-def _cut(value: Any, limit: int) -> Any:
-    return value if _fits(value, limit) else f"{display_text(value)[: limit - 1]}…"
+def _cut_end(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _cut_beginning(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"…{text[1 - limit :]}"
 
 
 def _fits(value: Any, limit: int) -> bool:
@@ -165,4 +172,4 @@ def _as_list(row: Mapping[str, Any], width: int) -> Sequence[Mapping[str, Any]]:
         first, *more = wrapped(display_text(value), room)
         listed.append({"name": name, "value": first if more else value})
         listed += [{"name": "", "value": line} for line in more]
-    return [{"name": row["name"], "value": _cut(row["value"], room)} for row in listed]
+    return [{"name": row["name"], "value": _cut_end(display_text(row["value"]), room)} for row in listed]

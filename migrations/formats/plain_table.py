@@ -68,11 +68,21 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
         original={"stated": dict(row)},
     )
     figures = named_figures({ours: row[theirs] for ours, theirs in columns.figures.items()}, seconds=False)
+    if not any(figures.values()) and "status" not in stated and "error" not in stated:
+        return refuse(pointer, "figure_missing", _lacking_figure(row, columns), dict(row))
     status = outcome(stated.get("status"), figures=figures, error=stated.get("error"))
     sizes = {
         "mode": mode,
         **{name: count(stated.get(name), at_least=1) for name in _COUNTS},
         **{name: count(stated.get(name)) for name in ("iterations", "warmup_iterations")},
     }
-    why = reason_unless_ok(status, stated.get("error"), stated.get("status", "nothing of its outcome"))
+    why = reason_unless_ok(status, stated.get("error"), stated.get("status"))
     return cell.result(status, {**sizes, **(figures if status == "ok" else {})}, reason=why)
+
+
+def _lacking_figure(row: Mapping[str, Any], columns: ReadColumns) -> str:
+    """Say what stands where a figure should, and how to write a figure or a failure."""
+    given = [f"{theirs} {row[theirs]!r}" for theirs in columns.figures.values() if row.get(theirs) not in (None, "")]
+    if not given:
+        return "no figure: a run that failed needs status=failed, or an error"
+    return f"no figure above zero: {', '.join(given)}: write it as 12.5, or a failure as status=failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
 from accel_platform.cli.output import (
     exit_if_nothing,
     follow_log,
+    line_width,
     note,
     print_json,
     print_table,
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 
 _PROGRESS_EVERY_S = 1.0
 _REASON_WIDTH = 40
-_MAX_REASONS = 5
-"""Up to so many documents, reasons are printed whole below the table."""
+_FEW_DOCUMENTS = 5
+"""Of up to so many documents every reason is printed whole below the table, of more only why they lie in quarantine."""
+_MAX_REASONS = 20
 
 
 def migrate(
@@ -89,13 +92,28 @@ def migrate(
         return
     documents = [document for outer in report.documents for document in outer.all()]
     print_table([_row(document) for document in documents], empty="No files found.")
-    for document in documents if len(documents) <= _MAX_REASONS else ():
-        if document.reason is not None and _truncate(document.reason, _REASON_WIDTH) != document.reason:
-            say(f"{_short_path(document.source_path)}: {document.reason}")
+    _print_reasons(documents)
     say(_summary(report))
     exit_if_nothing(report.documents)
     if report.records and not dry_run:
         note("Next: `accel matrix` shows them, `accel history audit` what is suspected, `accel recommend MODEL` asks.")
+
+
+def _print_reasons(documents: Sequence[DocumentReport]) -> None:
+    """Print the reasons that the table cuts, or leaves out on a narrow terminal."""
+    is_few = len(documents) <= _FEW_DOCUMENTS
+    is_narrow = line_width() is not None and not is_few
+    cut = [
+        f"{_short_path(document.source_path)}: {reason}"
+        for document in documents
+        if (reason := document.reason) is not None
+        and (is_few or document.outcome == "quarantined")
+        and (is_narrow or _truncate(reason, _REASON_WIDTH) != reason)
+    ]
+    for line in cut[:_MAX_REASONS]:
+        say(line)
+    if (more := len(cut) - _MAX_REASONS) > 0:
+        say(f"{more} more lie in quarantine: --json has the reason of each.")
 
 
 def _existing(paths: list[Path]) -> list[Path]:

@@ -502,6 +502,18 @@ class TestCommand:
         again = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path)])
         assert f"{files} already imported" in again.stdout
 
+    def test_a_narrow_terminal_shows_why_files_lie_in_quarantine(
+        self, app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "100")
+        (tmp_path / "a.csv").write_bytes((FIXTURES / "suite_csv.csv").read_bytes())
+        for number in range(23):
+            (tmp_path / f"a_result_file_with_a_long_name_{number}.json").write_text(f'{{"odd{number}": 1}}')
+        answer = CliRunner().invoke(app, [str(tmp_path), "--home", str(tmp_path / ".accel")])
+        told = re.findall(r"long_name_\d+\.json: no\s+reader\s+knows\s+this\s+shape:\s+JSON\s+{odd\d+:", answer.stdout)
+        assert len(told) == 20
+        assert "3 more lie in quarantine: --json has the reason of each." in answer.stdout
+
     def test_a_dry_run_leaves_no_trace(self, app: typer.Typer, tmp_path: Path) -> None:
         answer = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path / "home"), "--dry-run"])
         assert "Would bring in" in answer.stdout

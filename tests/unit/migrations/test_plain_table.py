@@ -107,6 +107,24 @@ def test_a_row_that_names_no_hardware_or_mode_is_kept_with_what_to_do(tmp_path: 
     ]
 
 
+def test_a_row_without_a_readable_figure_is_kept_and_is_no_failure_of_the_hardware(tmp_path: Path) -> None:
+    table = (
+        "model;device;latency_ms;status;error\nresnet50;T4;12,5;;\nresnet50;A100;;;\nresnet50;L4;0;;\n"
+        "resnet50;V100;;failed;\nresnet50;P4;;;out of memory\n"
+    )
+    report, failures = imported(tmp_path, table)
+    assert [(r.device_name, r.status) for r in failures] == [("V100", "failed"), ("P4", "failed")]
+    assert (report["records"], report["failures"]) == (2, 2)
+    log = EventLog.open(Settings(home=tmp_path / "home"))
+    refused = [e.payload for e in log.read(types={"RecordQuarantined"}) if isinstance(e.payload, RecordQuarantined)]
+    assert [r.rule for r in refused] == ["figure_missing"] * 3
+    assert [r.reason.partition(": write it")[0] for r in refused] == [
+        "no figure above zero: latency_ms '12,5'",
+        "no figure: a run that failed needs status=failed, or an error",
+        "no figure above zero: latency_ms '0'",
+    ]
+
+
 def test_the_template_is_read_whole(tmp_path: Path) -> None:
     printed = CliRunner().invoke(app, ["migrate", "--template", "csv"]).stdout
     assert printed == template()

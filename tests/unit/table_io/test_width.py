@@ -49,6 +49,13 @@ def test_texts_that_differ_at_their_end_alone_stay_apart() -> None:
     assert all("…" in row["device"] and row["reason"].endswith("…") for row in shown)
 
 
+def test_paths_that_differ_in_their_middle_alone_stay_apart() -> None:
+    rows = [{"file": f"/srv/an/archive/of/very/many/cards/card_{name}_2025-04-01_120000.json"} for name in "abc"]
+    shown, _ = fitted(rows, 40)
+    assert len({row["file"] for row in shown}) == len(rows)
+    assert all(row["file"].endswith("_2025-04-01_120000.json") for row in shown)
+
+
 def test_what_a_table_is_about_gives_way_last() -> None:
     rows = [
         {"model": "bert", "cell": f"cpu, batch {n}, length 128", "device": f"{n} " + "long " * 9, "first": n, "ms": n}
