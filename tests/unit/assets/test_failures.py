@@ -83,6 +83,6 @@ def test_every_step_explains_its_failures(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(steps) >= 13
     for compute in steps.values():
         function = compute.decorated_fn
-        config = {"config": _Gone()} if "config" in function.__annotations__ else {}
+        needs = {"config", "accel"} & function.__annotations__.keys()
         with pytest.raises(dg.Failure, match="it is not there"):
-            list(function(_Gone(), accel=_Gone(), **config) or ())
+            list(function(_Gone(), **{name: _Gone() for name in needs}) or ())
