@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster import AssetMaterialization, DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
@@ -92,16 +92,20 @@ def stop_runs(instance: DagsterInstance, *, wait_s: float) -> None:
 
     Each may take until `wait_s` from now to record what it has; then it is marked canceled, as is one whose process is
     gone. Runs that wait in the queue stay there. Runs on code servers with a port are of other hosts, and go on.
+    Where assets were being made, `event_log` is reported, so that they are made after the next start.
     """
-    deadline, reached = time.monotonic() + wait_s, dict[str, bool]()
+    deadline, reached, assets = time.monotonic() + wait_s, dict[str, bool](), False
     while runs := [run for run in instance.get_runs(RunsFilter(statuses=_BEGUN)) if _is_local(run)]:
         late = time.monotonic() >= deadline
         for run in runs:
             if run.run_id not in reached:
                 reached[run.run_id] = _cancel(instance, run)
+                assets = assets or bool(run.asset_selection)
             if late or not reached[run.run_id]:
                 instance.report_run_canceled(run, STOPPED)
         time.sleep(0.1)
+    if assets:
+        instance.report_runless_asset_event(AssetMaterialization("event_log", description=STOPPED))
 
 
 def was_stopped(instance: DagsterInstance, run: DagsterRun) -> bool:

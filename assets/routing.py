@@ -6,6 +6,7 @@ badly may claim the next attempt.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,9 @@ NO_LIMIT = "0"
 """Value of `LIMIT_TAG` for a run whose time is limited elsewhere."""
 LOST_S = 60
 """Age of a claim without a run in Dagster from which on another host may claim the next attempt."""
+
+STOPPING_S = 30
+"""Age of a stop of `accel ui` from which on the next attempt is claimed; before that it may still be stopping."""
 
 _ADVICE = "For more information about the failure, try"
 _REASON_CHARS = 400
@@ -131,9 +135,10 @@ def _run_of(instance: dg.DagsterInstance, request: Request) -> AttemptRun | None
     kept_here = run.tags.get(LIMIT_TAG) != NO_LIMIT
     seconds = record.end_time - record.start_time if kept_here and record.start_time and record.end_time else None
     stops = _count_stops(instance, request)
+    if run.status is dg.DagsterRunStatus.CANCELED and was_stopped(instance, run):
+        stopping = record.end_time is not None and time.time() - record.end_time < STOPPING_S
+        return AttemptRun("under way" if stopping else "stopped", STOPPED, seconds, stops)
     if run.status is dg.DagsterRunStatus.CANCELED:
-        if was_stopped(instance, run):
-            return AttemptRun("stopped", STOPPED, seconds, stops)
         return AttemptRun("canceled", "its run was cancelled in Dagster", seconds, stops)
     if run.status is dg.DagsterRunStatus.SUCCESS:
         return AttemptRun("failed", "its run ended without an outcome", seconds, stops)

@@ -1,6 +1,7 @@
 """Sensor for failed runs: an event of each and, where configured, a webhook message."""
 
 import dagster as dg
+from dagster._core.remote_representation.code_location import is_implicit_asset_job_name
 
 from accel_platform.errors import AccelError
 from accel_platform.events import Event
@@ -26,12 +27,13 @@ _PARTITION = "dagster/partition"
 def failed_runs(context: dg.RunFailureSensorContext, accel: Installation) -> None:
     """Record each failed run once, however often the sensor sees it."""
     run = context.dagster_run
+    job = _describe_job(run)
     payload = RunFailed(
         dagster_run_id=run.run_id,
-        job=run.job_name,
+        job=job,
         partition=run.tags.get(_PARTITION),
         failures={str(e.step_key): _reason(e) for e in context.get_step_failure_events() if e.step_key},
-        reason=str(context.failure_event.message)[:_LONGEST],
+        reason=str(context.failure_event.message).replace(run.job_name, job)[:_LONGEST],
     )
     event = Event.of(payload, source="assets.run_failure_sensor", host_id=host_id())
     new = accel.log.append([event], key=f"{SEGMENTS}{run.run_id}").new
@@ -39,12 +41,20 @@ def failed_runs(context: dg.RunFailureSensorContext, accel: Installation) -> Non
     if url is None or not new:
         return
     why = "; ".join(f"{step}: {reason}" for step, reason in payload.failures.items()) or payload.reason
-    message = {"text": f"{run.job_name} failed on {event.host_id}: {why}"[:_LONGEST], **event.model_dump(mode="json")}
+    message = {"text": f"{job} failed on {event.host_id}: {why}"[:_LONGEST], **event.model_dump(mode="json")}
     try:
         post_webhook(url, message)
     except AccelError as error:
         # The event is kept; a sensor that fails here would be given the same run again and again.
         context.log.warning(str(error))
+
+
+def _describe_job(run: dg.DagsterRun) -> str:
+    """Return a run's job; its assets where Dagster made one up for them."""
+    if not is_implicit_asset_job_name(run.job_name):
+        return run.job_name
+    assets = sorted(key.to_user_string() for key in run.asset_selection or ())
+    return ", ".join(assets) or "assets"
 
 
 def _reason(event: dg.DagsterEvent) -> str:

@@ -13,6 +13,7 @@ import dagster as dg
 import duckdb
 import pytest
 from commits_world import NEW, OLD, Ci
+from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from accel_platform.bench.plan.run_locks import hold_run_lock
 from accel_platform.events import EventLog
@@ -23,6 +24,7 @@ from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.rules import RULES
 from assets import sensors
 from assets.definitions import build_defs
+from assets.heartbeat import stop_runs
 from assets.resources import Installation
 from assets.run_failure_sensor import failed_runs
 from assets.run_in_process import dagster_home
@@ -156,6 +158,28 @@ def test_the_log_is_told_once_it_stands_still_and_not_beside_a_measurement(
     monkeypatch.setattr(sensors, "_LONGEST_S", 0)
     home.ci.run(OLD)
     assert home.look()
+
+
+def test_assets_that_a_stop_leaves_unmade_are_asked_for_after_it(home: Home) -> None:
+    home.ci.run(OLD)
+    assert not home.look()
+    assert home.look()
+    wanted = home.asked()
+    assert wanted == {"raw_events", "results"}
+    assert home.asked() == set()
+    run = home.instance.create_run_for_job(
+        home.defs.resolve_implicit_global_asset_job_def(),
+        asset_selection={dg.AssetKey(name) for name in wanted},
+        tags={GRPC_INFO_TAG: '{"host": "localhost", "socket": "/nowhere"}'},
+        status=dg.DagsterRunStatus.STARTED,
+    )
+    stop_runs(home.instance, wait_s=60)
+    stopped = home.instance.get_run_by_id(run.run_id)
+    assert stopped is not None
+    assert stopped.status is dg.DagsterRunStatus.CANCELED
+    assert home.asked() == wanted
+    stop_runs(home.instance, wait_s=60)
+    assert home.asked() == set()
 
 
 @pytest.mark.slow

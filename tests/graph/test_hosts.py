@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from assets.heartbeat import ALIVE_TAG, SILENT_CHECKS, STOPPED, HostRunLauncher, stop_runs
 from assets.resources import Installation
+from assets.routing import STOPPING_S
 
 POOLS = {"cpu": "host-1/cpu-a", "openvino": "host-1/cpu-a", "openvino:gpu": "host-1/gpu-b"}
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "batch_sizes": [1], "effort": "quick"}
@@ -165,6 +167,7 @@ def test_a_run_that_ends_with_accel_ui_is_no_try_at_its_request(host: Host, monk
         raise RuntimeError("the disk is on fire")
 
     monkeypatch.setattr("assets.hosts.measure_within_limits", broken)
+    now = time.time()
     one = host.ask("cpu")
     for attempt in range(1, 7):
         [run] = host.tick()
@@ -178,6 +181,9 @@ def test_a_run_that_ends_with_accel_ui_is_no_try_at_its_request(host: Host, monk
             [canceled] = host.instance.all_logs(run_id, of_type=dg.DagsterEventType.RUN_CANCELED)
             assert canceled.dagster_event is not None
             assert canceled.dagster_event.message == STOPPED
+            assert host.tick() == []  # its `accel ui` may still be stopping
+            now += STOPPING_S + 60
+            monkeypatch.setattr("assets.routing.time.time", lambda now=now: now)
         else:
             assert not host.run(run).success
     assert host.tick() == []

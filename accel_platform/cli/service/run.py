@@ -36,6 +36,9 @@ _STOP_RUNS_S = 8
 _ENDING = "ending.log"
 """File in Dagster's folder for what it writes while it stops: errors of parts that miss those which stopped first."""
 
+_ASSET_JOB = b"__ASSET_JOB"
+"""Dagster's name of the job of any run that somebody or a condition asked single assets for."""
+
 _LOCK = "ui.lock"
 """File in Dagster's folder that `accel ui` locks; it has the address of the pages."""
 
@@ -346,9 +349,13 @@ def _started(
 
 
 def _relay(process: subprocess.Popen[bytes], stopped: set[int], ending: Path) -> None:
-    """Write the output of a process to stderr; to a file once its id is among the stopped ones."""
+    """Write the output of a process to stderr; to a file once its id is among the stopped ones.
+
+    A run of assets is named so: the line goes on with the asset that it is about.
+    """
     assert process.stdout is not None
-    for line in process.stdout:
+    for text in process.stdout:
+        line = text.replace(_ASSET_JOB, b"assets")
         if process.pid in stopped:
             with ending.open("ab") as file:
                 file.write(line)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.instance.config import get_default_tick_retention_settings, get_tick_retention_settings
 
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
@@ -29,6 +32,13 @@ def test_a_link_follows_the_platform_that_is_used(tmp_path: Path, former: str) -
         assert link.readlink() == OURS
         assert link.read_text() == OURS.read_text()
     assert [path.name for path in link.parent.iterdir()] == ["dagster.yaml"]
+
+
+def test_no_tick_is_kept_for_ever() -> None:
+    retention = yaml.safe_load(OURS.read_text())["retention"]
+    for kind, instigator in (("sensor", InstigatorType.SENSOR), ("schedule", InstigatorType.SCHEDULE)):
+        kept = get_tick_retention_settings(retention[kind], get_default_tick_retention_settings(instigator))
+        assert all(0 < days <= 90 for days in kept.values())
 
 
 @pytest.mark.parametrize(

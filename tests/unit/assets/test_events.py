@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 import dagster as dg
 import pytest
 
-from accel_platform.errors import AccelError
 from assets import events
 from assets.events import MeasurementConfig, hardware_inventory, measurements
 from assets.resources import Installation
@@ -30,7 +29,7 @@ def test_a_wrong_choice_is_refused_before_the_hardware_is_looked_at(
         raise AssertionError("detection takes seconds")
 
     monkeypatch.setattr(events, "detect", detect)
-    with pytest.raises(AccelError, match=reason):
+    with pytest.raises(dg.Failure, match=reason):
         dg.materialize(
             [hardware_inventory, measurements],
             selection=[measurements],

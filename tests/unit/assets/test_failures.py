@@ -9,9 +9,13 @@ import dagster as dg
 import pytest
 
 from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events import EventLog
+from accel_platform.events.types import RunFailed
+from accel_platform.settings import Settings
 from assets.definitions import build_defs
 from assets.failures import explain_failures
 from assets.resources import Installation
+from assets.run_failure_sensor import failed_runs
 
 
 def _fail(step: Callable[..., Any]) -> Any:
@@ -60,6 +64,30 @@ def test_a_bug_keeps_its_traceback() -> None:
     assert any("in step" in frame for frame in failure.error.cause.stack)
 
 
+def test_a_failed_run_of_assets_is_named_by_them(log: EventLog, settings: Settings) -> None:
+    resources = {"accel": Installation(home=str(settings.home))}
+    job = build_defs(resources=resources).resolve_implicit_global_asset_job_def()
+    wanted = [dg.AssetKey("raw_events"), dg.AssetKey("results")]
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = job.execute_in_process(instance=instance, asset_selection=wanted, raise_on_error=False)
+        [failure] = [event for event in done.all_events if event.is_job_failure]
+        run = instance.get_run_by_id(done.run_id)
+        assert run is not None
+        context = dg.build_run_status_sensor_context(
+            sensor_name="failed_runs",
+            dagster_instance=instance,
+            dagster_run=run,
+            dagster_event=failure,
+            resources=resources,
+        )
+        failed_runs(context.for_run_failure())
+    [event] = log.read(types={RunFailed.__name__})
+    assert isinstance(event.payload, RunFailed)
+    assert event.payload.job == "raw_events, results"
+    assert event.payload.failures["raw_events"].startswith("The event log is empty")
+    assert "__ASSET_JOB" not in event.payload.reason
+
+
 class _Gone:
     def __getattr__(self, name: str) -> NoReturn:
         raise NotFound("it is not there")
@@ -83,6 +111,6 @@ def test_every_step_explains_its_failures(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(steps) >= 13
     for compute in steps.values():
         function = compute.decorated_fn
-        config = {"config": _Gone()} if "config" in function.__annotations__ else {}
+        needs = {"config", "accel"} & function.__annotations__.keys()
         with pytest.raises(dg.Failure, match="it is not there"):
-            list(function(_Gone(), accel=_Gone(), **config) or ())
+            list(function(_Gone(), **{name: _Gone() for name in needs}) or ())

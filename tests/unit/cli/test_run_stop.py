@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accel_platform.cli.service.run import _only_one
+from accel_platform.cli.service.run import _only_one, _relay
 from accel_platform.errors import Conflict
 
 PARENT = """
@@ -102,6 +102,13 @@ def test_what_it_started_is_interrupted_where_it_is_killed() -> None:
         for each in left:
             each.kill()
     assert gone == [started]
+
+
+def test_a_run_of_assets_is_named_so_in_the_terminal(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    line = "dagster - INFO - __ASSET_JOB - 0edf54b4 - raw_events - 45,559 events"
+    with subprocess.Popen([sys.executable, "-c", f"print({line!r})"], stdout=subprocess.PIPE) as process:
+        _relay(process, set(), tmp_path / "ending.log")
+    assert capfdbinary.readouterr().err == b"dagster - INFO - assets - 0edf54b4 - raw_events - 45,559 events\n"
 
 
 def test_a_second_ui_of_one_home_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
