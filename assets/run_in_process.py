@@ -25,7 +25,7 @@ from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.pipeline_progress import is_alive, process_identity, process_number
 from accel_platform.settings import Settings
 from assets.definitions import build_defs
-from assets.jobs import full_pipeline
+from assets.triggers.jobs import full_pipeline
 from assets.partitions import SAMPLES, legacy_sources
 from assets.resources import DATA_DIR, Installation
 

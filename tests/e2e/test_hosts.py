@@ -34,7 +34,7 @@ from accel_platform.errors import AccelError
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded, RunStarted
 from accel_platform.settings import Settings
-from assets.routing import REQUEST_TAG
+from assets.executors.routing import REQUEST_TAG
 from assets.run_in_process import TABLES_LOCK, dagster_home
 from assets.workspace import add
 

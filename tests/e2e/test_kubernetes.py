@@ -30,7 +30,7 @@ from accel_platform.bench.requests.lifecycle import Request, Requests, close, re
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from assets.resources import DATA_DIR
-from assets.routing import REQUEST_TAG
+from assets.executors.routing import REQUEST_TAG
 from assets.workspace import Host, answers
 
 pytestmark = [pytest.mark.slow, needs_a_quiet_machine]

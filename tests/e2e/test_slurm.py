@@ -22,9 +22,9 @@ from slurm_world import Slurm, StandIn, slurm_is_installed
 from accel_platform.bench.requests.lifecycle import Request, Requests, claim, close, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from assets.cluster import load_cluster
+from assets.executors.cluster import load_cluster
 from assets.resources import Installation
-from assets.routing import claim_request
+from assets.executors.routing import claim_request
 
 pytestmark = pytest.mark.slow
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "batch_sizes": [1], "effort": "quick", "hardware_types": ["cpu"]}
@@ -142,7 +142,7 @@ def world(slurm: Slurm | StandIn, cache: Path, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "home" / "cache").symlink_to(cache)
     for name, value in slurm.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("assets.slurm.POLL_S", 0.5)
+    monkeypatch.setattr("assets.executors.slurm.POLL_S", 0.5)
     with dg.DagsterInstance.local_temp(str(tmp_path), overrides={"telemetry": {"enabled": False}}) as instance:
         found = World(slurm, Settings(home=tmp_path / "home"), instance)
         yield found
@@ -189,7 +189,7 @@ def _lose(world: World) -> None:
 
 
 def _reason(world: World, run_id: str) -> str:
-    from assets.routing import _why_failed
+    from assets.executors.routing import _why_failed
 
     return _why_failed(world.instance, run_id)
 

@@ -14,7 +14,7 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from assets.resources import Installation
-from assets.routing import claim_request
+from assets.executors.routing import claim_request
 
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "batch_sizes": [1], "effort": "quick", "hardware_types": ["cuda"]}
 

@@ -17,9 +17,9 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 from accel_platform.bench.requests.lifecycle import Request, Requests, claim, close, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from assets.heartbeat import ALIVE_TAG, SILENT_CHECKS, STOPPED, HostRunLauncher, stop_runs
+from assets.executors.heartbeat import ALIVE_TAG, SILENT_CHECKS, STOPPED, HostRunLauncher, stop_runs
 from assets.resources import Installation
-from assets.routing import STOPPING_S
+from assets.executors.routing import STOPPING_S
 
 POOLS = {"cpu": "host-1/cpu-a", "openvino": "host-1/cpu-a", "openvino:gpu": "host-1/gpu-b"}
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "batch_sizes": [1], "effort": "quick"}
@@ -183,7 +183,7 @@ def test_a_run_that_ends_with_accel_ui_is_no_try_at_its_request(host: Host, monk
             assert canceled.dagster_event.message == STOPPED
             assert host.tick() == []  # its `accel ui` may still be stopping
             now += STOPPING_S + 60
-            monkeypatch.setattr("assets.routing.time.time", lambda now=now: now)
+            monkeypatch.setattr("assets.executors.routing.time.time", lambda now=now: now)
         else:
             assert not host.run(run).success
     assert host.tick() == []

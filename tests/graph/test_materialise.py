@@ -18,7 +18,7 @@ from accel_platform.warehouse.rules import RULES
 from assets.checks import results_rules
 from assets.definitions import build_defs
 from assets.events import MeasurementConfig, raw_events
-from assets.jobs import full_pipeline
+from assets.triggers.jobs import full_pipeline
 from assets.legacy_imports import CampaignConfig
 from assets.matrix import compat_matrix
 from assets.metadata_previews import NOTHING_TO_DRAW

@@ -78,7 +78,7 @@ def serve(
     settings = settings_for(home)
     names = [runtime_for(word).name for word in split_words(hardware)] if hardware is not None else []
     if slurm:
-        from assets.cluster import SCHEDULER, load_cluster
+        from assets.executors.cluster import SCHEDULER, load_cluster
 
         if not names:
             raise InvalidInput("Name the cluster's hardware, such as `--hardware cuda,cpu`: nothing detects it here.")

@@ -270,7 +270,7 @@ def _only_one(folder: Path, pages_url: str) -> Iterator[None]:
 def _stop_runs(folder: Path, *, wait_s: float) -> None:
     from dagster import DagsterInstance
 
-    from assets.heartbeat import stop_runs
+    from assets.executors.heartbeat import stop_runs
 
     with DagsterInstance.from_config(str(folder)) as instance:
         stop_runs(instance, wait_s=wait_s)

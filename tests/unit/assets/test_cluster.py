@@ -14,7 +14,7 @@ import yaml
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.settings import Settings
-from assets.cluster import K8S_TAG, Cluster, load_cluster, pod_config
+from assets.executors.cluster import K8S_TAG, Cluster, load_cluster, pod_config
 
 pytest.importorskip("dagster_k8s", reason="the extra `kubernetes` is not installed")
 

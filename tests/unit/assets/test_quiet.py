@@ -29,7 +29,7 @@ class Probed(Exception):
         ("assets.models.predictor", "predictor.training.train.train"),
         ("assets.legacy_imports.legacy_history", "assets.legacy_imports.migrate"),
         ("assets.report.daily_report", "assets.report.compare_tables"),
-        ("assets.maintenance.pack_log", "assets.maintenance.compact"),
+        ("assets.triggers.maintenance.pack_log", "assets.triggers.maintenance.compact"),
     ],
 )
 def test_a_step_has_the_host_to_itself(

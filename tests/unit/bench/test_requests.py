@@ -34,7 +34,7 @@ from accel_platform.events.types import BenchmarkRequested, RunStarted
 from accel_platform.requested_benchmarks import AttemptLog, open_attempt, take_requests
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import stage
-from assets.routing import LOST_S, AttemptRun, next_step
+from assets.executors.routing import LOST_S, AttemptRun, next_step
 
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "hardware_types": ["cpu"], "batch_sizes": [1]}
 

@@ -15,7 +15,7 @@ import yaml
 from processes import REPOSITORY
 
 from accel_platform.settings import Settings
-from assets.cluster import load_cluster, pod_config
+from assets.executors.cluster import load_cluster, pod_config
 
 pytest.importorskip("dagster_k8s", reason="the extra `kubernetes` is not installed")
 

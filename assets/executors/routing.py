@@ -16,7 +16,7 @@ import dagster as dg
 
 from accel_platform.bench.requests.lifecycle import MAX_ATTEMPTS, Request, Requests, claim, close, offered
 from accel_platform.events import EventLog
-from assets.heartbeat import STOPPED, was_stopped
+from assets.executors.heartbeat import STOPPED, was_stopped
 
 REQUEST_TAG = "accel/request"
 ATTEMPT_TAG = "accel/attempt"

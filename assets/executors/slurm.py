@@ -87,7 +87,7 @@ def measure_in_slurm(
     limit = [] if limit_s is None else [f"--time={math.ceil(limit_s / 60) + _SPARE_MINUTES}"]
     SlurmClient(settings.home.resolve() / "slurm" / context.run_id).run(
         context=context,
-        command=[sys.executable, "-m", "assets.slurm_job"],
+        command=[sys.executable, "-m", "assets.executors.slurm_job"],
         name=f"accel-{request.id}",
         options=[*options, *limit],
         extras={"request_id": str(request.id), "attempt": request.attempts},
