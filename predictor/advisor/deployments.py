@@ -24,6 +24,7 @@ from predictor.schemas.serving import MAX_USERS, NotServed, ServingQuery
 from predictor.serving.loads import (
     BATCHED,
     LOADED,
+    ONE_MEASURED,
     Deployment,
     Engine,
     Load,
@@ -133,6 +134,11 @@ def place(
             reason = f"{measured} on a {device.kind.upper()} of {device.vendor}"
             if query.engine == "trtllm" and before_ampere(device):
                 reason = "trtllm supports no GPU older than Ampere"
+            excluded.append(left_out(devices=1, cause="unsupported", reason=reason))
+            continue
+        known = ONE_MEASURED.get(device.vendor, device.name)
+        if known != device.name:
+            reason = f"of {device.vendor}'s GPUs only the {known} was measured, which tells nothing of others"
             excluded.append(left_out(devices=1, cause="unsupported", reason=reason))
             continue
         if not device.bandwidth_gb_s or not device.peak_fp16_tensor_tflops:

@@ -27,6 +27,8 @@ BATCHED: dict[str | None, tuple[Engine, ...]] = {
     "Intel": ("vllm", "llama.cpp"),
 }
 """Engines of which only whole batches were measured, by the maker of the GPU."""
+ONE_MEASURED: dict[str | None, str] = {"Intel": "Intel Data Center GPU Max 1550"}
+"""The one GPU of a maker that was measured, ten times slower than its figures say: that tells nothing of its others."""
 
 
 AMPERE_YEAR = 2020

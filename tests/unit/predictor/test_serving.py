@@ -656,6 +656,10 @@ def test_what_cannot_be_answered_says_why() -> None:
     assert npu.excluded[0].reason == "none of these engines was measured on a NPU of Intel"
     [left_out] = ask(hardware=["MI300X"], engine="sglang").excluded
     assert left_out.reason == "sglang was not measured on a GPU of AMD"
+    [other] = ask(hardware=["Arc Pro B60"]).excluded
+    assert other.reason == (
+        "of Intel's GPUs only the Intel Data Center GPU Max 1550 was measured, which tells nothing of others"
+    )
     small = ask(model="llama-3.1-405b", hardware=["L4"])
     assert {e.cause for e in small.excluded} == {"does_not_fit"}
 
