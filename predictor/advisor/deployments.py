@@ -29,7 +29,6 @@ from predictor.serving.loads import (
     Engine,
     Load,
     PromptWorkers,
-    before_ampere,
     find_served_model,
     served_models,
 )
@@ -132,7 +131,7 @@ def place(
         if not engines:
             measured = f"{query.engine} was not measured" if query.engine else "none of these engines was measured"
             reason = f"{measured} on a {device.kind.upper()} of {device.vendor}"
-            if query.engine == "trtllm" and before_ampere(device):
+            if query.engine == "trtllm" and device.before_ampere:
                 reason = "trtllm supports no GPU older than Ampere"
             excluded.append(left_out(devices=1, cause="unsupported", reason=reason))
             continue
@@ -234,7 +233,8 @@ def _engines_on(device: DeviceSpec, engine: Engine | None) -> tuple[Engine, ...]
     if device.kind != "gpu":
         return ()
     loaded, batched = LOADED.get(device.vendor, ()), BATCHED.get(device.vendor, ())
-    if before_ampere(device):
+    # The support matrix of TensorRT-LLM begins with Ampere.
+    if device.before_ampere:
         loaded = tuple(each for each in loaded if each != "trtllm")
     if engine is None:
         return loaded or batched[:1]

@@ -26,6 +26,8 @@ from predictor.schemas.responses import Compatibility
 
 _WHOLE_TENSORS = ("gpu", "cpu")
 """Kinds of silicon whose runtimes compute one operator after the other; compilers for others stream through several."""
+_SINCE_AMPERE = ("bfloat16", "tf32")
+"""Precisions for which NVIDIA's GPUs have units since Ampere."""
 _NOTABLE_SPEED_LIMIT_RATIO = 1.05
 """Excess over the published rates from which a prediction is warned of; less is within how exact those are."""
 _UNKNOWN = Compatibility(state="unknown"), None
@@ -41,7 +43,10 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
     open_cells = [cells[i] for i in unsettled]
     for i, estimate, priced in zip(unsettled, predict_all(state, open_cells), price_all(open_cells), strict=True):
         query, candidate = cells[i]
-        if isinstance(estimate, Estimate):
+        if lacks_units(query, candidate):
+            reason = f"{candidate.spec.name} has no {query.precision}: its runtime would only emulate it"
+            found[i] = Abstention("no_runtime", reason)
+        elif isinstance(estimate, Estimate):
             learned = _check_precision(state.evidence, query, candidate, estimate)
             found[i] = _surer(learned, priced, state.evidence, cells[i])
         else:
@@ -173,6 +178,13 @@ def _unsupported_runtime(query: ResolvedQuery, candidate: Candidate) -> Abstenti
         return Abstention("no_runtime", f"{candidate.target.backend} runs inference only here, not {query.mode}")
     reason = _unsupported_precision(query, candidate.target)
     return None if reason is None else Abstention("no_runtime", reason)
+
+
+def lacks_units(query: ResolvedQuery, candidate: Candidate) -> bool:
+    """Return whether the platform's runtime would refuse the precision there, because the device computes in others."""
+    runtime = RUNTIMES.get(candidate.target.hardware)
+    own = runtime is not None and runtime.backend == candidate.target.backend
+    return own and query.precision in _SINCE_AMPERE and candidate.spec.before_ampere
 
 
 def _unsupported_precision(query: ResolvedQuery, target: Target) -> str | None:

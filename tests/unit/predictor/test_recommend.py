@@ -479,6 +479,19 @@ def test_a_precision_that_a_runtime_has_not_is_not_predicted_by_its_width(adviso
     assert "ask in a precision that it has: float32" in told.excluded[0].suggestion
 
 
+def test_a_gpu_without_units_for_a_precision_is_left_out_and_no_command_measures_it(advisor: Advisor) -> None:
+    """As the backend refuses it there (`PyTorchBackend`), which would only emulate it."""
+    old, new = ("NVIDIA T4", "NVIDIA V100 SXM2 16GB", "NVIDIA GeForce GTX 1080 Ti"), "NVIDIA A100 SXM4 80GB"
+    told = _ask(advisor, "bert-tiny", precision="bfloat16", hardware=[*old, new])
+    assert [r.device for r in told.recommendations] == [new]
+    assert {e.device for e in told.excluded} == set(old)
+    for left_out in told.excluded:
+        assert left_out.cause == "no_runtime"
+        assert left_out.reason == f"{left_out.device} has no bfloat16: its runtime would only emulate it"
+        assert left_out.suggestion == "ask in float16 or float32, or for a GPU of NVIDIA since Ampere"
+    assert len(_ask(advisor, "bert-tiny", precision="float16", hardware=[*old, new]).recommendations) == 4
+
+
 def test_an_unknown_model_gets_close_names_or_the_commands_that_list_all(tmp_path: Path) -> None:
     named = result(BERT, "cpu", 1, provenance="imported", model_id="hurricane_net")
     advisor = Advisor(world(tmp_path, [named]))
