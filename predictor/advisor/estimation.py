@@ -50,7 +50,7 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
             learned = _check_precision(state.evidence, query, candidate, estimate)
             found[i] = _surer(learned, priced, state.evidence, cells[i])
         else:
-            found[i] = _unsupported_runtime(query, candidate) or _by_operators(
+            found[i] = _unsupported_runtime(state.evidence, query, candidate) or _by_operators(
                 estimate, priced, state.evidence, cells[i]
             )
     return [
@@ -168,7 +168,7 @@ def _rule_out(
     return exceeds_memory(query, candidate)
 
 
-def _unsupported_runtime(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
+def _unsupported_runtime(evidence: Evidence, query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
     """Return why the cell cannot be measured there at all, which says more than that it was not; None where it can."""
     hardware = candidate.target.hardware
     if hardware not in RUNTIMES:
@@ -176,7 +176,8 @@ def _unsupported_runtime(query: ResolvedQuery, candidate: Candidate) -> Abstenti
         return Abstention("no_runtime", f"not measured, and no runtime of this platform drives {hardware}")
     if not supports_mode(hardware, query.mode) and RUNTIMES[hardware].backend == candidate.target.backend:
         return Abstention("no_runtime", f"{candidate.target.backend} runs inference only here, not {query.mode}")
-    reason = _unsupported_precision(query, candidate.target)
+    measured = _measured_in(evidence, query, candidate.target)
+    reason = None if measured else _unsupported_precision(query, candidate.target)
     return None if reason is None else Abstention("no_runtime", reason)
 
 
@@ -195,15 +196,20 @@ def _unsupported_precision(query: ResolvedQuery, target: Target) -> str | None:
     return runtime.in_mode(query.mode).precision_problem(query.precision)
 
 
+def _measured_in(evidence: Evidence, query: ResolvedQuery, target: Target) -> bool:
+    """Return whether anybody measured in this precision with the target's backend, as others did in amp."""
+    measured = evidence.memoize(
+        "precisions", lambda: {(c.target.backend, c.precision or DEFAULT_PRECISION) for c in evidence.summaries}
+    )
+    return (target.backend, query.precision) in measured
+
+
 def _check_precision(
     evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate
 ) -> Estimate | Abstention:
     """Warn of a prediction in a precision never measured with its backend; abstain where the runtime lacks it."""
     target = candidate.target
-    measured = evidence.memoize(
-        "precisions", lambda: {(c.target.backend, c.precision or DEFAULT_PRECISION) for c in evidence.summaries}
-    )
-    if (target.backend, query.precision) in measured:
+    if _measured_in(evidence, query, target):
         return estimate
     reason = _unsupported_precision(query, target)
     if reason is not None:

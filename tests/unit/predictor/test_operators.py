@@ -239,6 +239,20 @@ def test_a_gpu_nobody_measured_is_answered_with_an_interval_and_its_operators(tm
     assert not refused.recommendations
 
 
+def test_amp_is_priced_as_float16_and_it_is_said(tmp_path: Path) -> None:
+    """Else models and batches unlike the few large ones that were measured in it take less than to launch them."""
+    settings = world(tmp_path)
+    claim = {"provenance": "imported", "source_path": "mine.csv", "device_name": "NVIDIA A10G", "device": "a10g"}
+    append(settings, [result(MODELS[0], "cuda", 64, precision="amp", **claim)])
+    query = {"model": "bert-base", "batch_size": 8, "hardware": ["RTX 4090"]}
+    amp, half = (
+        Advisor(settings).recommend(RecommendQuery.model_validate({**query, "precision": precision}))
+        for precision in ("amp", "float16")
+    )
+    assert amp.recommendations[0].latency_ms == half.recommendations[0].latency_ms
+    assert any("amp is priced as float16" in warning for warning in amp.warnings)
+
+
 def test_float32_convolutions_are_never_priced_in_tf32() -> None:
     """An H100 computes TF32 seven times as fast as float32, and the platform's float32 is measured without it."""
     b, pixels, n, k = 32.0, 56.0**2, 64.0, 64.0 * 9
