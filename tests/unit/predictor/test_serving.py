@@ -231,6 +231,25 @@ def test_more_to_do_never_takes_less_time(users: int, into: int, out: int, devic
     assert times[2][1] >= times[0][1]
 
 
+def test_no_token_comes_faster_than_its_weights_and_cache_are_read() -> None:
+    """On GPUs of little bandwidth what was learned on others said so by up to a fifth."""
+    devices = ("H100", "A100", "B200 SXM", "L40S", "L4", "T4", "RTX 4090", "Jetson AGX Orin 64GB", "MI300X")
+    cells = [
+        (way, load)
+        for device in devices
+        for name in ("llama-3.1-8b", "qwen3-32b", "mixtral-8x7b", "gpt-oss-120b")
+        for engine in ("vllm", "trtllm")
+        for quantization in ("bfloat16", "fp8", "int4")
+        for load in (Load(1, 128, 128), Load(16, 4096, 256))
+        for way in [deployment(name, device, engine=engine, quantization=quantization)]
+    ]
+    light_ms = 1e3 * work_of(cells).step_light_s
+    for (way, _), times, least in zip(cells, shipped_predictor().predict(cells), light_ms, strict=True):
+        token = times.output_token_ms
+        assert token.low is not None
+        assert least <= token.low <= token.p50, way
+
+
 def test_a_dense_model_is_dense_with_an_embedding_beside_its_head() -> None:
     dense = deployment()
     beside = replace(dense.decoder, parameters=8.5e9, unread_parameters=8.5e9 - dense.decoder.parameters)
