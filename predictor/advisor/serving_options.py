@@ -15,6 +15,7 @@ from predictor.schemas.serving import Memory, Percentile, ServingGoals, ServingO
 from predictor.serving.disaggregated import shipped_model
 from predictor.serving.predictor import ServingTimes
 from predictor.serving.queueing import Played
+from predictor.serving.work import Array
 
 
 @dataclass(frozen=True)
@@ -112,13 +113,13 @@ def option(
 def slow_requests(found: Candidate, played: Played, percentile: Percentile) -> SlowRequests:
     """Return the times at a percentile: those of the typical request, by the ratios of the simulated queue."""
 
-    def at(typical: Interval, of: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Interval:
-        return _scaled(typical, float(np.percentile(of, percentile)) / typical.p50)
+    def at(typical: Interval, of: Array) -> Interval:
+        return _scaled(typical, float(np.percentile(of, percentile)) / typical.p50) if len(of) else typical
 
     return SlowRequests(
         percentile=percentile,
         first_token_ms=at(found.times.first_token_ms, played.first_token_ms),
-        output_token_ms=at(found.times.output_token_ms, played.output_token_ms),
+        output_token_ms=at(found.times.output_token_ms, played.of_further_tokens),
         end_to_end_ms=at(found.end_to_end_ms, played.end_to_end_ms),
     )
 

@@ -413,6 +413,22 @@ def test_a_goal_at_a_percentile_holds_for_the_slow_requests() -> None:
         assert 0.95 * 3.0 <= option.goodput_requests_per_s <= 3.0
 
 
+def test_the_slow_requests_are_no_faster_than_the_typical_one() -> None:
+    """Neither where users fall into step, nor where few requests or none have a token after the first."""
+    for fields in (
+        {"model": "gpt-oss-120b", "quantization": "fp4", "input_tokens": 16_000, "output_tokens": 256, "users": 500},
+        {"model": "qwen2.5-72b", "quantization": "int4", "output_tokens": 16, "users": 100},
+        {"output_tokens": 1, "users": 8},
+        {"output_tokens": 4, "requests_per_s": 4.0},
+    ):
+        into, out = int(fields.get("input_tokens", 1024)), int(fields["output_tokens"])  # type: ignore[call-overload]
+        for p99 in ({}, {"input_tokens_p99": 3 * into, "output_tokens_p99": 3 * out}):
+            for chosen in ask(hardware=["H100"], **fields, **p99).options:  # type: ignore[arg-type]
+                for time in ("first_token_ms", "output_token_ms", "end_to_end_ms"):
+                    typical, slow = getattr(chosen, time).p50, getattr(chosen.slow, time).p50
+                    assert slow >= 0.98 * typical, (fields, p99, time)
+
+
 def test_more_goodput_goes_first_and_then_the_cheaper() -> None:
     goals = {"percentile": 50, "max_first_token_ms": 900.0}
     options = ask(requests_per_s=6.0, input_tokens_p99=8000, objective="goodput", goals=goals).options
