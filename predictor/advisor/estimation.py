@@ -145,7 +145,12 @@ def _estimate_from_evidence(
         key=lambda e: e.latency_ms.high_over_low,
         default=None,
     )
-    return None if best is None or best.latency_ms.high_over_low > MAX_INTERVAL_RATIO else best
+    if best is None or best.latency_ms.high_over_low > MAX_INTERVAL_RATIO:
+        return None
+    # Batches of other models that waited for their host say nothing of one that computes.
+    sample = queried_sample(evidence, in_answering_precision(query, best), candidate)
+    impossible = not isinstance(sample, str) and speed_limit_ratio(sample, best.latency_ms.p50) > 1
+    return None if impossible else best
 
 
 def _rule_out(

@@ -27,6 +27,7 @@ from predictor_world import (
     Model,
     append,
     described,
+    latency_of,
     measured_grid,
     result,
     verified,
@@ -490,6 +491,24 @@ def test_a_gpu_without_units_for_a_precision_is_left_out_and_no_command_measures
         assert left_out.reason == f"{left_out.device} has no bfloat16: its runtime would only emulate it"
         assert left_out.suggestion == "ask in float16 or float32, or for a GPU of NVIDIA since Ampere"
     assert len(_ask(advisor, "bert-tiny", precision="float16", hardware=[*old, new]).recommendations) == 4
+
+
+def test_what_waits_for_its_host_scales_no_model_beyond_the_speed_of_its_device(tmp_path: Path) -> None:
+    """Four models take as long at 32 items as at one, because launching takes it; a fifth computes for longer."""
+    heavy = next(model for model in MODELS if model.model_id == "whisper-base")
+    light = [model for model in MODELS if model.gflops < 15][:4]
+    claim = {"provenance": "imported", "device_name": "NVIDIA L4", "device": "NVIDIA L4", "precision": "float16"}
+    rows = [
+        result(model, "cuda", batch, scale=8 / latency_of(model, "cuda", batch), **claim)
+        for model, batch in [*itertools.product(light, (1, 32)), (heavy, 1)]
+    ]
+    advisor = Advisor(world(tmp_path, [*map(described, MODELS), *rows]))
+    least_ms = heavy.gflops * 1e9 * 32 / 121e12 * 1e3
+    told = _ask(advisor, heavy.model_id, batch_size=32, precision="float16", hardware=["NVIDIA L4"])
+    assert [r.provenance for r in told.recommendations] == ["predicted"]
+    assert told.recommendations[0].latency_ms.p50 > least_ms
+    lighter = _ask(advisor, light[0].model_id, batch_size=32, precision="float16", hardware=["NVIDIA L4"])
+    assert lighter.recommendations[0].provenance == "measured"
 
 
 def test_an_unknown_model_gets_close_names_or_the_commands_that_list_all(tmp_path: Path) -> None:
