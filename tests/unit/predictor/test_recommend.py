@@ -511,6 +511,22 @@ def test_what_waits_for_its_host_scales_no_model_beyond_the_speed_of_its_device(
     assert lighter.recommendations[0].provenance == "measured"
 
 
+def test_one_die_of_a_card_is_bounded_and_paid_for_as_one(advisor: Advisor) -> None:
+    """Its latency is that of a die, and two of them run side by side for the price of the card."""
+    from accel_platform.hardware.catalog import find_spec
+
+    card = find_spec("NVIDIA K80")
+    assert card is not None
+    assert card.peak_fp32_tflops is not None
+    assert card.usd_per_hour is not None
+    [one] = _ask(advisor, "bert-base", batch_size=64, hardware=[card.name]).recommendations
+    assert one.bound is not None
+    assert one.cost is not None
+    assert one.bound.compute_ms == pytest.approx(64 * 22.4 / (card.peak_fp32_tflops / 2), rel=0.2)
+    assert one.cost.usd_per_hour == card.usd_per_hour / 2
+    assert one.cost.usd_per_million_items.p50 == pytest.approx(one.cost.usd_per_hour / 3600 * 1e6 / one.items_per_s.p50)
+
+
 def test_an_unknown_model_gets_close_names_or_the_commands_that_list_all(tmp_path: Path) -> None:
     named = result(BERT, "cpu", 1, provenance="imported", model_id="hurricane_net")
     advisor = Advisor(world(tmp_path, [named]))
