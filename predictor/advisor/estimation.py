@@ -65,19 +65,26 @@ def _surer(
 ) -> Estimate | Abstention:
     """Return the learned estimate or that of the operators.
 
-    The learned one goes first where the target was measured in this precision, and its interval is narrower at a level
-    that is no lower; else a figure of few devices, or of another precision, would stand before one of many kernels.
-    It knows no host, so it never answers where the device waits for one.
+    The learned one goes first where the target was measured in this precision by models that read tokens, or do not, as
+    the model does, and its interval is narrower at a level that is no lower; else a figure of few devices, of another
+    precision, or of images for a model of text, would stand before one of many kernels. It knows no host, so it never
+    answers where the device waits for one.
     """
     if isinstance(learned, Abstention) or isinstance(priced, Abstention):
         return learned
     query, candidate = cell
     here = evidence.by_target.get(candidate.target)
-    precisions = evidence.memoize(("here", candidate.target), lambda: {s.cell.precision for s in here}) if here else ()
+    kinds = (
+        evidence.memoize(
+            ("here", candidate.target), lambda: {(s.cell.precision, s.cell.sequence_length is None) for s in here}
+        )
+        if here
+        else ()
+    )
     ours, theirs = learned.latency_ms, priced.latency_ms
     at_least = (ours.level or 0.0) >= (theirs.level or 0.0)
     narrower = at_least and ours.high_over_low <= theirs.high_over_low
-    if query.precision in precisions and narrower and not priced.host_bound:
+    if (query.precision, query.sequence_length is None) in kinds and narrower and not priced.host_bound:
         return learned
     return replace(operator_estimate(evidence, *cell, priced), memory_peak_mib=learned.memory_peak_mib)
 

@@ -220,6 +220,25 @@ def test_where_a_gpu_waits_for_its_host_what_was_learned_from_larger_batches_doe
     assert any("waits for the host" in warning for warning in answer.warnings)
 
 
+def test_what_was_learned_of_images_alone_does_not_answer_for_text(tmp_path: Path) -> None:
+    images = [model for model in MODELS if model.modality == "vision"]
+    devices = ("NVIDIA L4", "NVIDIA T4", "NVIDIA A10", "NVIDIA A100 PCIe 40GB", "NVIDIA V100 PCIe 32GB")
+    published = [
+        result(model, "cuda", batch, device=device, device_id=device, provenance="imported", precision="float16")
+        for model in MODELS
+        for device in devices
+        for batch in (4, 8, 16, 32, 64)
+        if model in images or device != "NVIDIA L4"
+    ]
+    settings = world(tmp_path, [*map(described, MODELS), *published])
+    train(settings, EventLog.open(settings))
+    advisor = Advisor(settings)
+    for model, basis in (("bert-large", "the sum of its operators"), ("vit-large", "learned from")):
+        query = {"model": model, "hardware": ["NVIDIA L4"], "batch_size": 32, "precision": "float16"}
+        [answered] = advisor.recommend(RecommendQuery.model_validate(query)).recommendations
+        assert answered.basis.startswith(basis), answered
+
+
 def test_a_gpu_nobody_measured_is_answered_with_an_interval_and_its_operators(tmp_path: Path) -> None:
     advisor = Advisor(world(tmp_path))
     for precision in ("float32", "float16"):
