@@ -9,18 +9,24 @@ import dagster as dg
 from assets.automation import automation
 from assets.checks import results_rules
 from assets.events import event_log, hardware_inventory, measurements, raw_events
-from assets.triggers.jobs import commit_line, full_pipeline, history_line, report, training
 from assets.legacy_imports import legacy_history, reference_campaign
-from assets.triggers.maintenance import compaction, suite
 from assets.matrix import compat_matrix
 from assets.models import predictor
 from assets.regressions import commit_gate, regressions
 from assets.report import daily_report
 from assets.resources import Installation
-from assets.triggers.run_failure_sensor import failed_runs
-from assets.triggers.schedules import morning_report, nightly_compaction, nightly_history, nightly_suite, nightly_training
-from assets.triggers.sensors import inbox, log_moved, new_commits
 from assets.tables import results
+from assets.triggers.jobs import commit_line, full_pipeline, history_line, report, training
+from assets.triggers.maintenance import compaction, suite
+from assets.triggers.run_failure_sensor import failed_runs
+from assets.triggers.schedules import (
+    morning_report,
+    nightly_compaction,
+    nightly_history,
+    nightly_suite,
+    nightly_training,
+)
+from assets.triggers.sensors import inbox, log_moved, new_commits
 
 
 def build_defs(**overrides: Any) -> dg.Definitions:

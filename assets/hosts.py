@@ -22,11 +22,11 @@ from accel_platform.errors import InvalidInput, LogUnavailable
 from accel_platform.hardware.host import host_id, host_name
 from accel_platform.requested_benchmarks import measure_within_limits, open_attempt
 from assets.executors.cluster import K8S_TAG, SCHEDULER, Device, Scheduler, load_cluster, pod_config
-from assets.failures import explain_failures
 from assets.executors.heartbeat import ALIVE_TAG, NOT_YET, heartbeat
-from assets.resources import Installation
 from assets.executors.routing import ATTEMPT_TAG, LIMIT_TAG, NO_LIMIT, REQUEST_TAG, claim_request
 from assets.executors.slurm import measure_in_slurm
+from assets.failures import explain_failures
+from assets.resources import Installation
 
 HARDWARE = "ACCEL_HOST_HARDWARE"
 """Environment variable: the hardware names of a host, comma-separated; without it the detected ones."""

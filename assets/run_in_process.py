@@ -25,9 +25,9 @@ from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.pipeline_progress import is_alive, process_identity, process_number
 from accel_platform.settings import Settings
 from assets.definitions import build_defs
-from assets.triggers.jobs import full_pipeline
 from assets.partitions import SAMPLES, legacy_sources
 from assets.resources import DATA_DIR, Installation
+from assets.triggers.jobs import full_pipeline
 
 Say = Callable[[str], None]
 

@@ -24,8 +24,8 @@ import dagster as dg
 from accel_platform.bench.requests.lifecycle import Requests, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from assets.resources import DATA_DIR
 from assets.executors.routing import REQUEST_TAG
+from assets.resources import DATA_DIR
 from assets.run_in_process import dagster_home
 
 ASKED = {"models": ["bert-tiny"], "hardware_types": ["cpu"], "batch_sizes": [1], "effort": "quick", "missing": True}

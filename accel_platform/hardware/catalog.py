@@ -69,6 +69,12 @@ class DeviceSpec:
     dies: int = 1
     """Devices as which software sees the card; the other figures are of the whole card."""
 
+    @property
+    def before_ampere(self) -> bool:
+        """Whether it is a GPU of NVIDIA older than the first that computes in bfloat16 and TF32."""
+        generation = re.fullmatch(r"sm_(\d+)", self.architecture or "")
+        return generation is not None and int(generation[1]) < 80
+
     def one_die(self) -> DeviceSpec:
         """Return the part of the card that software sees as one device, and a process without parallelism uses."""
         if self.dies == 1:

@@ -9,11 +9,11 @@ from accel_platform.bench.plan.config import NIGHTLY, read_config
 from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
 from assets.data_versions import last_made_from
-from assets.triggers.jobs import history_line, report, training
 from assets.legacy_imports import STATE
-from assets.triggers.maintenance import compaction, suite
 from assets.partitions import in_inbox, legacy_sources, state_of
 from assets.resources import Installation
+from assets.triggers.jobs import history_line, report, training
+from assets.triggers.maintenance import compaction, suite
 
 _QUIET_S = 600
 """A source in which nothing changed for so long is not being written."""

@@ -14,10 +14,10 @@ from accel_platform.events import Snapshot
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
 from assets.data_versions import last_made_from, segments_of, snapshot_metadata
-from assets.triggers.jobs import commit_line, history_line
 from assets.partitions import SAMPLES, State, in_inbox, legacy_sources, state_of
 from assets.regressions import CommitConfig, commit_gate
 from assets.resources import Installation
+from assets.triggers.jobs import commit_line, history_line
 from assets.triggers.run_failure_sensor import SEGMENTS as FAILURE_SEGMENTS
 
 

@@ -11,7 +11,13 @@ from predictor.advisor.answer_cache import CandidateResult
 from predictor.advisor.bound import generation_bound, roofline_bound
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.device_labels import place_label, shared_devices
-from predictor.advisor.estimation import estimate_all, exceeds_memory, in_answering_precision, matrix_verdict
+from predictor.advisor.estimation import (
+    estimate_all,
+    exceeds_memory,
+    in_answering_precision,
+    lacks_units,
+    matrix_verdict,
+)
 from predictor.advisor.model_estimates import queried_sample
 from predictor.advisor.objectives import (
     assumed_spread,
@@ -45,6 +51,7 @@ _OTHER_QUERY: dict[ExclusionCause, str] = {
     "does_not_fit": "ask for a device with more memory, in a smaller precision, or for a smaller batch",
 }
 """Suggestion for causes that no measurement would remove."""
+_OTHER_PRECISION = "ask in float16 or float32, or for a GPU of NVIDIA since Ampere"
 _MAX_NAMED = 3
 """Devices that a warning names."""
 _MAX_FAST_CANDIDATES = 32
@@ -243,11 +250,11 @@ def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, est
         if query.output_tokens is None
         else _rate(query.batch_size * query.output_tokens, latency),
         memory_peak_mib=estimate.memory_peak_mib,
-        cost=cost_per_items(throughput, candidate.spec),
+        cost=cost_per_items(throughput, candidate.used_spec(query.mode)),
         energy=energy_per_item(estimate.energy_j_per_item, latency, query.batch_size, candidate.spec),
         bound=generation_bound(queried_sample(evidence, in_answering_precision(query, estimate), candidate))
         if query.mode == "generation"
-        else roofline_bound(query, candidate.spec),
+        else roofline_bound(query, candidate.used_spec(query.mode)),
         provenance=estimate.provenance,
         evidence=list(estimate.event_ids),
         neighbours=list(estimate.neighbours),
@@ -272,11 +279,16 @@ def _excluded(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, ab
     device = evidence.by_device.get(target)
     # An emulated device does not count as present, because measuring it would settle nothing.
     here = device is not None and device.available and not device.emulated and evidence.where(target) == "here"
+    suggestion = _OTHER_QUERY.get(abstention.cause) or (
+        _OTHER_PRECISION
+        if lacks_units(query, candidate)
+        else suggest_measurement(query, candidate.hardware_name, here=here)
+    )
     return Excluded(
         hardware=target.hardware,
         device=target.device,
         device_id=candidate.device_id,
         cause=abstention.cause,
         reason=abstention.reason,
-        suggestion=_OTHER_QUERY.get(abstention.cause) or suggest_measurement(query, candidate.hardware_name, here=here),
+        suggestion=suggestion,
     )

@@ -26,6 +26,8 @@ from predictor.schemas.responses import Compatibility
 
 _WHOLE_TENSORS = ("gpu", "cpu")
 """Kinds of silicon whose runtimes compute one operator after the other; compilers for others stream through several."""
+_SINCE_AMPERE = ("bfloat16", "tf32")
+"""Precisions for which NVIDIA's GPUs have units since Ampere."""
 _NOTABLE_SPEED_LIMIT_RATIO = 1.05
 """Excess over the published rates from which a prediction is warned of; less is within how exact those are."""
 _UNKNOWN = Compatibility(state="unknown"), None
@@ -41,11 +43,14 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
     open_cells = [cells[i] for i in unsettled]
     for i, estimate, priced in zip(unsettled, predict_all(state, open_cells), price_all(open_cells), strict=True):
         query, candidate = cells[i]
-        if isinstance(estimate, Estimate):
+        if lacks_units(query, candidate):
+            reason = f"{candidate.spec.name} has no {query.precision}: its runtime would only emulate it"
+            found[i] = Abstention("no_runtime", reason)
+        elif isinstance(estimate, Estimate):
             learned = _check_precision(state.evidence, query, candidate, estimate)
             found[i] = _surer(learned, priced, state.evidence, cells[i])
         else:
-            found[i] = _unsupported_runtime(query, candidate) or _by_operators(
+            found[i] = _unsupported_runtime(state.evidence, query, candidate) or _by_operators(
                 estimate, priced, state.evidence, cells[i]
             )
     return [
@@ -60,19 +65,26 @@ def _surer(
 ) -> Estimate | Abstention:
     """Return the learned estimate or that of the operators.
 
-    The learned one goes first where the target was measured in this precision, and its interval is narrower at a level
-    that is no lower; else a figure of few devices, or of another precision, would stand before one of many kernels.
-    It knows no host, so it never answers where the device waits for one.
+    The learned one goes first where the target was measured in this precision by models that read tokens, or do not, as
+    the model does, and its interval is narrower at a level that is no lower; else a figure of few devices, of another
+    precision, or of images for a model of text, would stand before one of many kernels. It knows no host, so it never
+    answers where the device waits for one.
     """
     if isinstance(learned, Abstention) or isinstance(priced, Abstention):
         return learned
     query, candidate = cell
     here = evidence.by_target.get(candidate.target)
-    precisions = evidence.memoize(("here", candidate.target), lambda: {s.cell.precision for s in here}) if here else ()
+    kinds = (
+        evidence.memoize(
+            ("here", candidate.target), lambda: {(s.cell.precision, s.cell.sequence_length is None) for s in here}
+        )
+        if here
+        else ()
+    )
     ours, theirs = learned.latency_ms, priced.latency_ms
     at_least = (ours.level or 0.0) >= (theirs.level or 0.0)
     narrower = at_least and ours.high_over_low <= theirs.high_over_low
-    if query.precision in precisions and narrower and not priced.host_bound:
+    if (query.precision, query.sequence_length is None) in kinds and narrower and not priced.host_bound:
         return learned
     return replace(operator_estimate(evidence, *cell, priced), memory_peak_mib=learned.memory_peak_mib)
 
@@ -140,7 +152,12 @@ def _estimate_from_evidence(
         key=lambda e: e.latency_ms.high_over_low,
         default=None,
     )
-    return None if best is None or best.latency_ms.high_over_low > MAX_INTERVAL_RATIO else best
+    if best is None or best.latency_ms.high_over_low > MAX_INTERVAL_RATIO:
+        return None
+    # Batches of other models that waited for their host say nothing of one that computes.
+    sample = queried_sample(evidence, in_answering_precision(query, best), candidate)
+    impossible = not isinstance(sample, str) and speed_limit_ratio(sample, best.latency_ms.p50) > 1
+    return None if impossible else best
 
 
 def _rule_out(
@@ -163,7 +180,7 @@ def _rule_out(
     return exceeds_memory(query, candidate)
 
 
-def _unsupported_runtime(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
+def _unsupported_runtime(evidence: Evidence, query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
     """Return why the cell cannot be measured there at all, which says more than that it was not; None where it can."""
     hardware = candidate.target.hardware
     if hardware not in RUNTIMES:
@@ -171,8 +188,16 @@ def _unsupported_runtime(query: ResolvedQuery, candidate: Candidate) -> Abstenti
         return Abstention("no_runtime", f"not measured, and no runtime of this platform drives {hardware}")
     if not supports_mode(hardware, query.mode) and RUNTIMES[hardware].backend == candidate.target.backend:
         return Abstention("no_runtime", f"{candidate.target.backend} runs inference only here, not {query.mode}")
-    reason = _unsupported_precision(query, candidate.target)
+    measured = _measured_in(evidence, query, candidate.target)
+    reason = None if measured else _unsupported_precision(query, candidate.target)
     return None if reason is None else Abstention("no_runtime", reason)
+
+
+def lacks_units(query: ResolvedQuery, candidate: Candidate) -> bool:
+    """Return whether the platform's runtime would refuse the precision there, because the device computes in others."""
+    runtime = RUNTIMES.get(candidate.target.hardware)
+    own = runtime is not None and runtime.backend == candidate.target.backend
+    return own and query.precision in _SINCE_AMPERE and candidate.spec.before_ampere
 
 
 def _unsupported_precision(query: ResolvedQuery, target: Target) -> str | None:
@@ -183,15 +208,20 @@ def _unsupported_precision(query: ResolvedQuery, target: Target) -> str | None:
     return runtime.in_mode(query.mode).precision_problem(query.precision)
 
 
+def _measured_in(evidence: Evidence, query: ResolvedQuery, target: Target) -> bool:
+    """Return whether anybody measured in this precision with the target's backend, as others did in amp."""
+    measured = evidence.memoize(
+        "precisions", lambda: {(c.target.backend, c.precision or DEFAULT_PRECISION) for c in evidence.summaries}
+    )
+    return (target.backend, query.precision) in measured
+
+
 def _check_precision(
     evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate
 ) -> Estimate | Abstention:
     """Warn of a prediction in a precision never measured with its backend; abstain where the runtime lacks it."""
     target = candidate.target
-    measured = evidence.memoize(
-        "precisions", lambda: {(c.target.backend, c.precision or DEFAULT_PRECISION) for c in evidence.summaries}
-    )
-    if (target.backend, query.precision) in measured:
+    if _measured_in(evidence, query, target):
         return estimate
     reason = _unsupported_precision(query, target)
     if reason is not None:
@@ -203,8 +233,7 @@ def _check_precision(
 def exceeds_memory(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
     """Abstain where the weights, with their gradients for training, and what one operator holds exceed the memory."""
     weights_mib = query.weights_mib
-    # Engines that generate split a model over the dies of a card.
-    spec = candidate.spec if query.mode == "generation" else candidate.spec.one_die()
+    spec = candidate.used_spec(query.mode)
     if weights_mib is None or spec.memory_gib is None:
         return None
     training = query.mode == "training"

@@ -21,6 +21,9 @@ from predictor.operators.training_step import training_step
 
 _MAX_FAST_PRICES = 8_192
 """Operators times devices that the fast path prices: more take tens of milliseconds."""
+_MIXED = "amp"
+_PRICED = {**BITS, _MIXED: 16}
+"""Bits of the products in each precision whose operators are priced. Those of amp are computed in 16."""
 _MAX_REASONS = 4
 _MIN_SHARE = 0.02
 _WORDS = {
@@ -69,6 +72,8 @@ def operator_estimate(
         cautions.append(
             f"{target.label}: one of its {candidate.spec.dies} dies, each of which PyTorch sees as a device."
         )
+    if query.precision == _MIXED:
+        cautions.append(f"{target.label}: amp is priced as float16; casts between it and float32 are left out.")
     if target.backend == UNSTATED:
         cautions.append(f"{target.label}: its files state no runtime, PyTorch is taken for it.")
     if prediction.host_bound:
@@ -102,8 +107,8 @@ def _rates(query: ResolvedQuery, candidate: Candidate) -> DeviceRates | str:
         return f"operators are priced under PyTorch only, not under {target.backend}"
     if not query.subject.traceable:
         return f"the operators of {query.subject.model_id} are unknown, only its cost is"
-    if query.precision not in BITS:
-        return f"operators are priced in {', '.join(BITS)}, not in {query.precision}"
+    if query.precision not in _PRICED:
+        return f"operators are priced in {', '.join(_PRICED)}, not in {query.precision}"
     return device_rates(candidate.spec)
 
 
@@ -118,7 +123,7 @@ def _price(query: ResolvedQuery, devices: Sequence[DeviceRates]) -> list[Operato
         operators = training_step(operators, profile.parameters)
     if len(operators) * len(devices) > _MAX_FAST_PRICES:
         require_slow_path()
-    return shipped_predictor().predict(operators, devices, BITS[query.precision], training=training)
+    return shipped_predictor().predict(operators, devices, _PRICED[query.precision], training=training)
 
 
 def _reasons(prediction: OperatorPrediction) -> tuple[str, ...]:

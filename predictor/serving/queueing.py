@@ -25,6 +25,10 @@ _TURNS = 4
 _SETTLING_SHARE = 0.2
 """Share of the requests that come first and do not count, because the engine was empty before."""
 _NORMAL_P99 = 2.3263
+NEARLY = 0.05
+"""Share by which lengths without a percentile differ from their mean. Users whose requests are exactly alike fall into
+step: their prompts come together, and half of them wait for seven others where a percent of difference would end that.
+"""
 MOST_SPREAD = math.exp(_NORMAL_P99**2 / 2)
 """The largest ratio of 99th percentile to mean that a lognormal distribution has."""
 
@@ -67,6 +71,11 @@ class Played:
     further_tokens: Array
     """Tokens of each after its first."""
 
+    @property
+    def of_further_tokens(self) -> Array:
+        """`output_token_ms` of the requests that have tokens after the first; of the others it is 0."""
+        return self.output_token_ms[self.further_tokens > 0]
+
 
 def draw_traffic(
     users: int,
@@ -76,6 +85,8 @@ def draw_traffic(
     context: float,
 ) -> Traffic:
     """Return requests whose lengths have a mean and, where given, a 99th percentile (lognormal), the same each time.
+
+    Without a percentile they are nearly alike (`NEARLY`).
 
     With `requests_per_s` they come at random (Poisson). Lengths are cut so that both together stay in the context.
     """
@@ -117,9 +128,9 @@ def _count(users: int) -> int:
 
 
 def lengths(drawn: np.random.Generator, mean: float, p99: float | None, count: int) -> Array:
-    """Return lognormal lengths in whole tokens; all of them the mean where no percentile is given."""
+    """Return lognormal lengths in whole tokens; all of them nearly the mean where no percentile is given."""
     if p99 is None:
-        return np.full(count, float(mean))
+        return np.maximum(1.0, np.round(mean * drawn.uniform(1 - NEARLY, 1 + NEARLY, count)))
     sigma = spread(mean, p99)
     return np.maximum(1.0, np.round(drawn.lognormal(math.log(mean) - sigma**2 / 2, sigma, count)))
 
@@ -237,8 +248,11 @@ def _first_arrivals_s(pace: Pace, traffic: Traffic) -> list[float]:
 
 
 def alike(played: Played, typical: Played, first_token_ms: float, output_token_ms: float) -> Played:
-    """Return what was played, scaled so that `typical`, played alike, has these times in the median."""
+    """Return what was played, scaled so that `typical`, played alike, has these times in the median.
+
+    Where `typical` has no tokens after the first, what was played has the time of these in the median itself.
+    """
     first = played.first_token_ms * (first_token_ms / np.median(typical.first_token_ms))
-    base = float(np.median(typical.output_token_ms))
-    token = played.output_token_ms * (output_token_ms / base) if base else played.output_token_ms
+    tokens = typical.of_further_tokens if len(typical.of_further_tokens) else played.of_further_tokens
+    token = played.output_token_ms * (output_token_ms / np.median(tokens)) if len(tokens) else played.output_token_ms
     return Played(first, token, first + token * played.further_tokens, played.further_tokens)

@@ -58,6 +58,11 @@ class Work:
     vendor: tuple[Array, ...]
     """1 or 0 for each of `VENDORS`."""
 
+    @property
+    def step_light_s(self) -> Array:
+        """Seconds of one decoding step at full speed: reading weights and cache or computing, whichever is longer."""
+        return np.maximum(self.weights_s + self.cache_s, self.step_compute_s)
+
 
 def work_of(cells: Sequence[tuple[Deployment, Load]]) -> Work:
     """Return the work of each deployment under its load."""

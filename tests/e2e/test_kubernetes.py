@@ -29,8 +29,8 @@ from kubernetes_server import Cluster, Node
 from accel_platform.bench.requests.lifecycle import Request, Requests, close, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from assets.resources import DATA_DIR
 from assets.executors.routing import REQUEST_TAG
+from assets.resources import DATA_DIR
 from assets.workspace import Host, answers
 
 pytestmark = [pytest.mark.slow, needs_a_quiet_machine]

@@ -23,8 +23,8 @@ from accel_platform.bench.requests.lifecycle import Request, Requests, claim, cl
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from assets.executors.cluster import load_cluster
-from assets.resources import Installation
 from assets.executors.routing import claim_request
+from assets.resources import Installation
 
 pytestmark = pytest.mark.slow
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "batch_sizes": [1], "effort": "quick", "hardware_types": ["cpu"]}

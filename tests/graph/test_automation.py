@@ -22,12 +22,12 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.rules import RULES
-from assets.triggers import sensors
 from assets.definitions import build_defs
 from assets.executors.heartbeat import stop_runs
 from assets.resources import Installation
-from assets.triggers.run_failure_sensor import failed_runs
 from assets.run_in_process import dagster_home
+from assets.triggers import sensors
+from assets.triggers.run_failure_sensor import failed_runs
 from assets.triggers.schedules import nightly_suite, nightly_training, suite_times
 from assets.triggers.sensors import log_moved, new_commits
 from webhook_receiver import Receiver

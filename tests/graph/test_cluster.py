@@ -13,8 +13,8 @@ from accel_platform.bench.requests.lifecycle import Requests, claim, request_ben
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from assets.resources import Installation
 from assets.executors.routing import claim_request
+from assets.resources import Installation
 
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "batch_sizes": [1], "effort": "quick", "hardware_types": ["cuda"]}
 

@@ -18,8 +18,8 @@ from accel_platform.bench.requests.lifecycle import Request, Requests, claim, cl
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from assets.executors.heartbeat import ALIVE_TAG, SILENT_CHECKS, STOPPED, HostRunLauncher, stop_runs
-from assets.resources import Installation
 from assets.executors.routing import STOPPING_S
+from assets.resources import Installation
 
 POOLS = {"cpu": "host-1/cpu-a", "openvino": "host-1/cpu-a", "openvino:gpu": "host-1/gpu-b"}
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "batch_sizes": [1], "effort": "quick"}

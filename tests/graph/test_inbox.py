@@ -14,12 +14,12 @@ import pytest
 from accel_platform.bench.plan.run_locks import hold_run_lock
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
-from assets.triggers import schedules
 from assets.definitions import build_defs, defs
 from assets.legacy_imports import legacy_history
 from assets.partitions import SAMPLES, in_inbox, legacy_sources, state_of
 from assets.resources import Installation
 from assets.run_in_process import dagster_home
+from assets.triggers import schedules
 from assets.triggers.schedules import nightly_history
 from assets.triggers.sensors import inbox
 

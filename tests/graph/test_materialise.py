@@ -18,7 +18,6 @@ from accel_platform.warehouse.rules import RULES
 from assets.checks import results_rules
 from assets.definitions import build_defs
 from assets.events import MeasurementConfig, raw_events
-from assets.triggers.jobs import full_pipeline
 from assets.legacy_imports import CampaignConfig
 from assets.matrix import compat_matrix
 from assets.metadata_previews import NOTHING_TO_DRAW
@@ -26,6 +25,7 @@ from assets.partitions import SAMPLES, legacy_sources
 from assets.resources import Installation
 from assets.run_in_process import dagster_home
 from assets.tables import results
+from assets.triggers.jobs import full_pipeline
 
 pytestmark = pytest.mark.slow
 

@@ -24,11 +24,11 @@ from predictor.schemas.serving import MAX_USERS, NotServed, ServingQuery
 from predictor.serving.loads import (
     BATCHED,
     LOADED,
+    ONE_MEASURED,
     Deployment,
     Engine,
     Load,
     PromptWorkers,
-    before_ampere,
     find_served_model,
     fp8_computed_in,
     served_models,
@@ -155,11 +155,14 @@ def _unsupported_reason(
 
     `engines` are those to choose among there, as `_engines_for` has them.
     """
-    if engine == "trtllm" and before_ampere(device):
+    if engine == "trtllm" and device.before_ampere:
         return "trtllm supports no GPU older than Ampere"
     if not _engines_on(device, engine):
         measured = f"{engine} was not measured" if engine else "none of these engines was measured"
         return f"{measured} on a {device.kind.upper()} of {device.vendor}"
+    known = ONE_MEASURED.get(device.vendor, device.name)
+    if known != device.name:
+        return f"of {device.vendor}'s GPUs only the {known} was measured, which tells nothing of others"
     if not engines:
         who = f"{engine} does not widen" if engine else "no engine widens"
         return f"it computes nothing in {quantization}, and {who} such weights there"
@@ -261,7 +264,8 @@ def _engines_on(device: DeviceSpec, engine: Engine | None) -> tuple[Engine, ...]
     if device.kind != "gpu":
         return ()
     loaded, batched = LOADED.get(device.vendor, ()), BATCHED.get(device.vendor, ())
-    if before_ampere(device):
+    # The support matrix of TensorRT-LLM begins with Ampere.
+    if device.before_ampere:
         loaded = tuple(each for each in loaded if each != "trtllm")
     if engine is None:
         return loaded or batched[:1]

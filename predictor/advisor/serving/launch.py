@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from predictor.advisor.serving.deployments import Placed
 from predictor.serving.disaggregated import prompt_deployment
-from predictor.serving.loads import before_ampere
 
 _VLLM = "vllm serve {model}{split} --max-num-seqs {users} --max-model-len {length}"
 _VLLM_STAGES = " --pipeline-parallel-size {stages} --distributed-executor-backend ray"
@@ -120,4 +119,4 @@ def _one_engine(
 
 def lacks_bfloat16(placed: Placed) -> bool:
     """Return True where a deployment has to compute in float16, because its GPUs have no bfloat16."""
-    return before_ampere(placed.deployment.device) and placed.deployment.quantization != "float16"
+    return placed.deployment.device.before_ampere and placed.deployment.quantization != "float16"

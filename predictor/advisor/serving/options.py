@@ -13,9 +13,9 @@ from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.schemas.responses import Interval
 from predictor.schemas.serving import Memory, Percentile, ServingGoals, ServingOption, SlowRequests
 from predictor.serving.disaggregated import shipped_model
-from predictor.serving.loads import before_ampere
 from predictor.serving.predictor import ServingTimes
 from predictor.serving.queueing import Played
+from predictor.serving.work import Array
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,13 @@ def option(
 def slow_requests(found: Candidate, played: Played, percentile: Percentile) -> SlowRequests:
     """Return the times at a percentile: those of the typical request, by the ratios of the simulated queue."""
 
-    def at(typical: Interval, of: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Interval:
-        return _scaled(typical, float(np.percentile(of, percentile)) / typical.p50)
+    def at(typical: Interval, of: Array) -> Interval:
+        return _scaled(typical, float(np.percentile(of, percentile)) / typical.p50) if len(of) else typical
 
     return SlowRequests(
         percentile=percentile,
         first_token_ms=at(found.times.first_token_ms, played.first_token_ms),
-        output_token_ms=at(found.times.output_token_ms, played.output_token_ms),
+        output_token_ms=at(found.times.output_token_ms, played.of_further_tokens),
         end_to_end_ms=at(found.end_to_end_ms, played.end_to_end_ms),
     )
 
@@ -204,7 +204,7 @@ def _cautions(found: Candidate, loads: SimilarLoads) -> list[str]:
     if lacks_bfloat16(placed):
         cautions.append(f"{spec.name} has no bfloat16: the command serves in float16")
     if placed.deployment.weights_widened:
-        newer = f"; {engine} does so from version 0.14 on" if engine == "vllm" and before_ampere(spec) else ""
+        newer = f"; {engine} does so from version 0.14 on" if engine == "vllm" and spec.before_ampere else ""
         cautions.append(f"{engine} on {spec.name} keeps weights in fp8 and computes in 16 bits{newer}")
     if spec.name not in loads.devices:
         cautions.append(f"no load on {spec.name} is in this log: its figures follow from those of other GPUs")

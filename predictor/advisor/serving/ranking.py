@@ -25,7 +25,17 @@ from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective
 from predictor.serving.loads import Load, hub_id_of, resolve_quantization
 from predictor.serving.measured_loads import MeasuredLoad, newest_versions, version_key
 from predictor.serving.predictor import ServingPredictor, shipped_predictor
-from predictor.serving.queueing import MOST_SPREAD, Played, Traffic, alike, draw_traffic, play, spread, traced_traffic
+from predictor.serving.queueing import (
+    MOST_SPREAD,
+    NEARLY,
+    Played,
+    Traffic,
+    alike,
+    draw_traffic,
+    play,
+    spread,
+    traced_traffic,
+)
 
 _OWN_MODEL = "MODEL"
 """Stands for the folder or hub id of a config's model in commands."""
@@ -212,7 +222,9 @@ def _played(predictor: ServingPredictor, found: Candidate, query: ServingQuery, 
     rate = None if placed.arriving_per_s is None else placed.arriving_per_s * together
     users = max(1, round(placed.load.users * together))
     pace = predictor.pace(placed.deployment, placed.load, placed.most_running, found.times, together)
-    pace = replace(pace, room_tokens=together * placed.fit.max_users * (query.input_tokens + query.output_tokens))
+    # With room for as many as fit, also where those that come are a little longer than the mean.
+    room_tokens = (1 + NEARLY) * together * placed.fit.max_users * (query.input_tokens + query.output_tokens)
+    pace = replace(pace, room_tokens=room_tokens)
     plain = draw_traffic(users, rate, (query.input_tokens, None), (query.output_tokens, None), context)
     typical = play(pace, plain)
     traffic: Traffic = plain

@@ -30,8 +30,8 @@ MATRIX_RATES = {
     "CDNA 1.0": 1024, "CDNA 2.0": 1024, "CDNA 3.0": 2048, "CDNA 4.0": 4096, "RDNA 3.0": 512, "RDNA 4.0": 1024,
 }  # fmt: skip
 """FP16 operations of one compute unit per clock, dense, likewise."""
-ACCELERATED = ("NVIDIA A100", "NVIDIA A800", "NVIDIA A30", "NVIDIA Jetson AGX Orin")
-"""Ampere for data centres, with tensor cores twice as wide."""
+ACCELERATED = ("NVIDIA A100", "NVIDIA A800", "NVIDIA A30", "NVIDIA Jetson AGX Orin", "NVIDIA Jetson Orin")
+"""Ampere for data centres and robots, with tensor cores twice as wide."""
 DIFFERS = {
     ("NVIDIA B300 SXM", "bandwidth_gb_s"): "one of two dies", ("NVIDIA B200 SXM", "bandwidth_gb_s"): "one of two dies",
     ("NVIDIA B300 SXM", "memory_gib"): "one of two dies", ("NVIDIA B200 SXM", "memory_gib"): "one of two dies",
@@ -143,6 +143,20 @@ def test_a_price_says_whose_where_and_how_much_of_a_machine_it_is() -> None:
         assert bool(several.search(what)) == divided, device.name
         assert date(2024, 1, 1) <= date.fromisoformat(device.usd_date or "") <= datetime.now(UTC).date(), device.name
         assert 0.05 < device.usd_per_hour < 40, device.name
+
+
+def test_every_gpu_with_matrix_units_has_their_rate() -> None:
+    """Else its shader rate stands for it, a quarter or an eighth of what it computes in 16 bits. A GTX has none."""
+    for device in GPUS:
+        architecture = device.architecture or ""
+        nvidia = re.fullmatch(r"sm_(\d+)", architecture)
+        units = (
+            (nvidia is not None and int(nvidia[1]) >= 70 and "GTX" not in device.name)
+            or re.match(r"gfx(908|90a|94|95|11|12)", architecture)
+            or (device.vendor == "Intel" and device.peak_int8_tensor_tops)
+        )
+        if units and device.peak_fp32_tflops:
+            assert device.peak_fp16_tensor_tflops, device.name
 
 
 @pytest.mark.parametrize("device", TENSOR_GPUS, ids=_known)

@@ -220,6 +220,25 @@ def test_where_a_gpu_waits_for_its_host_what_was_learned_from_larger_batches_doe
     assert any("waits for the host" in warning for warning in answer.warnings)
 
 
+def test_what_was_learned_of_images_alone_does_not_answer_for_text(tmp_path: Path) -> None:
+    images = [model for model in MODELS if model.modality == "vision"]
+    devices = ("NVIDIA L4", "NVIDIA T4", "NVIDIA A10", "NVIDIA A100 PCIe 40GB", "NVIDIA V100 PCIe 32GB")
+    published = [
+        result(model, "cuda", batch, device=device, device_id=device, provenance="imported", precision="float16")
+        for model in MODELS
+        for device in devices
+        for batch in (4, 8, 16, 32, 64)
+        if model in images or device != "NVIDIA L4"
+    ]
+    settings = world(tmp_path, [*map(described, MODELS), *published])
+    train(settings, EventLog.open(settings))
+    advisor = Advisor(settings)
+    for model, basis in (("bert-large", "the sum of its operators"), ("vit-large", "learned from")):
+        query = {"model": model, "hardware": ["NVIDIA L4"], "batch_size": 32, "precision": "float16"}
+        [answered] = advisor.recommend(RecommendQuery.model_validate(query)).recommendations
+        assert answered.basis.startswith(basis), answered
+
+
 def test_a_gpu_nobody_measured_is_answered_with_an_interval_and_its_operators(tmp_path: Path) -> None:
     advisor = Advisor(world(tmp_path))
     for precision in ("float32", "float16"):
@@ -237,6 +256,20 @@ def test_a_gpu_nobody_measured_is_answered_with_an_interval_and_its_operators(tm
             assert any("matrix products" in reason for reason in recommendation.why)
     refused = advisor.recommend(RecommendQuery.model_validate({**query, "precision": "int8", "hardware": ["H100"]}))
     assert not refused.recommendations
+
+
+def test_amp_is_priced_as_float16_and_it_is_said(tmp_path: Path) -> None:
+    """Else models and batches unlike the few large ones that were measured in it take less than to launch them."""
+    settings = world(tmp_path)
+    claim = {"provenance": "imported", "source_path": "mine.csv", "device_name": "NVIDIA A10G", "device": "a10g"}
+    append(settings, [result(MODELS[0], "cuda", 64, precision="amp", **claim)])
+    query = {"model": "bert-base", "batch_size": 8, "hardware": ["RTX 4090"]}
+    amp, half = (
+        Advisor(settings).recommend(RecommendQuery.model_validate({**query, "precision": precision}))
+        for precision in ("amp", "float16")
+    )
+    assert amp.recommendations[0].latency_ms == half.recommendations[0].latency_ms
+    assert any("amp is priced as float16" in warning for warning in amp.warnings)
 
 
 def test_float32_convolutions_are_never_priced_in_tf32() -> None:

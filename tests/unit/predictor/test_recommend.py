@@ -27,6 +27,7 @@ from predictor_world import (
     Model,
     append,
     described,
+    latency_of,
     measured_grid,
     result,
     verified,
@@ -477,6 +478,53 @@ def test_a_precision_that_a_runtime_has_not_is_not_predicted_by_its_width(adviso
     told = _ask(advisor, "bert-base", precision="float64", hardware=["cpu"])
     assert [e.cause for e in told.excluded] == ["no_runtime"]
     assert "ask in a precision that it has: float32" in told.excluded[0].suggestion
+
+
+def test_a_gpu_without_units_for_a_precision_is_left_out_and_no_command_measures_it(advisor: Advisor) -> None:
+    """As the backend refuses it there (`PyTorchBackend`), which would only emulate it."""
+    old, new = ("NVIDIA T4", "NVIDIA V100 SXM2 16GB", "NVIDIA GeForce GTX 1080 Ti"), "NVIDIA A100 SXM4 80GB"
+    told = _ask(advisor, "bert-tiny", precision="bfloat16", hardware=[*old, new])
+    assert [r.device for r in told.recommendations] == [new]
+    assert {e.device for e in told.excluded} == set(old)
+    for left_out in told.excluded:
+        assert left_out.cause == "no_runtime"
+        assert left_out.reason == f"{left_out.device} has no bfloat16: its runtime would only emulate it"
+        assert left_out.suggestion == "ask in float16 or float32, or for a GPU of NVIDIA since Ampere"
+    assert len(_ask(advisor, "bert-tiny", precision="float16", hardware=[*old, new]).recommendations) == 4
+
+
+def test_what_waits_for_its_host_scales_no_model_beyond_the_speed_of_its_device(tmp_path: Path) -> None:
+    """Four models take as long at 32 items as at one, because launching takes it; a fifth computes for longer."""
+    heavy = next(model for model in MODELS if model.model_id == "whisper-base")
+    light = [model for model in MODELS if model.gflops < 15][:4]
+    claim = {"provenance": "imported", "device_name": "NVIDIA L4", "device": "NVIDIA L4", "precision": "float16"}
+    rows = [
+        result(model, "cuda", batch, scale=8 / latency_of(model, "cuda", batch), **claim)
+        for model, batch in [*itertools.product(light, (1, 32)), (heavy, 1)]
+    ]
+    advisor = Advisor(world(tmp_path, [*map(described, MODELS), *rows]))
+    least_ms = heavy.gflops * 1e9 * 32 / 121e12 * 1e3
+    told = _ask(advisor, heavy.model_id, batch_size=32, precision="float16", hardware=["NVIDIA L4"])
+    assert [r.provenance for r in told.recommendations] == ["predicted"]
+    assert told.recommendations[0].latency_ms.p50 > least_ms
+    lighter = _ask(advisor, light[0].model_id, batch_size=32, precision="float16", hardware=["NVIDIA L4"])
+    assert lighter.recommendations[0].provenance == "measured"
+
+
+def test_one_die_of_a_card_is_bounded_and_paid_for_as_one(advisor: Advisor) -> None:
+    """Its latency is that of a die, and two of them run side by side for the price of the card."""
+    from accel_platform.hardware.catalog import find_spec
+
+    card = find_spec("NVIDIA K80")
+    assert card is not None
+    assert card.peak_fp32_tflops is not None
+    assert card.usd_per_hour is not None
+    [one] = _ask(advisor, "bert-base", batch_size=64, hardware=[card.name]).recommendations
+    assert one.bound is not None
+    assert one.cost is not None
+    assert one.bound.compute_ms == pytest.approx(64 * 22.4 / (card.peak_fp32_tflops / 2), rel=0.2)
+    assert one.cost.usd_per_hour == card.usd_per_hour / 2
+    assert one.cost.usd_per_million_items.p50 == pytest.approx(one.cost.usd_per_hour / 3600 * 1e6 / one.items_per_s.p50)
 
 
 def test_an_unknown_model_gets_close_names_or_the_commands_that_list_all(tmp_path: Path) -> None:

@@ -231,6 +231,25 @@ def test_more_to_do_never_takes_less_time(users: int, into: int, out: int, devic
     assert times[2][1] >= times[0][1]
 
 
+def test_no_token_comes_faster_than_its_weights_and_cache_are_read() -> None:
+    """On GPUs of little bandwidth what was learned on others said so by up to a fifth."""
+    devices = ("H100", "A100", "B200 SXM", "L40S", "L4", "T4", "RTX 4090", "Jetson AGX Orin 64GB", "MI300X")
+    cells = [
+        (way, load)
+        for device in devices
+        for name in ("llama-3.1-8b", "qwen3-32b", "mixtral-8x7b", "gpt-oss-120b")
+        for engine in ("vllm", "trtllm")
+        for quantization in ("bfloat16", "fp8", "int4")
+        for load in (Load(1, 128, 128), Load(16, 4096, 256))
+        for way in [deployment(name, device, engine=engine, quantization=quantization)]
+    ]
+    light_ms = 1e3 * work_of(cells).step_light_s
+    for (way, _), times, least in zip(cells, shipped_predictor().predict(cells), light_ms, strict=True):
+        token = times.output_token_ms
+        assert token.low is not None
+        assert least <= token.low <= token.p50, way
+
+
 def test_a_dense_model_is_dense_with_an_embedding_beside_its_head() -> None:
     dense = deployment()
     beside = replace(dense.decoder, parameters=8.5e9, unread_parameters=8.5e9 - dense.decoder.parameters)
@@ -392,6 +411,22 @@ def test_a_goal_at_a_percentile_holds_for_the_slow_requests() -> None:
     for option in slow.options:
         assert option.goodput_requests_per_s is not None
         assert 0.95 * 3.0 <= option.goodput_requests_per_s <= 3.0
+
+
+def test_the_slow_requests_are_no_faster_than_the_typical_one() -> None:
+    """Neither where users fall into step, nor where few requests or none have a token after the first."""
+    for fields in (
+        {"model": "gpt-oss-120b", "quantization": "fp4", "input_tokens": 16_000, "output_tokens": 256, "users": 500},
+        {"model": "qwen2.5-72b", "quantization": "int4", "output_tokens": 16, "users": 100},
+        {"output_tokens": 1, "users": 8},
+        {"output_tokens": 4, "requests_per_s": 4.0},
+    ):
+        into, out = int(fields.get("input_tokens", 1024)), int(fields["output_tokens"])  # type: ignore[call-overload]
+        for p99 in ({}, {"input_tokens_p99": 3 * into, "output_tokens_p99": 3 * out}):
+            for chosen in ask(hardware=["H100"], **fields, **p99).options:  # type: ignore[arg-type]
+                for time in ("first_token_ms", "output_token_ms", "end_to_end_ms"):
+                    typical, slow = getattr(chosen, time).p50, getattr(chosen.slow, time).p50
+                    assert slow >= 0.98 * typical, (fields, p99, time)
 
 
 def test_more_goodput_goes_first_and_then_the_cheaper() -> None:
@@ -690,6 +725,10 @@ def test_what_cannot_be_answered_says_why() -> None:
     assert npu.excluded[0].reason == "none of these engines was measured on a NPU of Intel"
     [left_out] = ask(hardware=["MI300X"], engine="sglang").excluded
     assert left_out.reason == "sglang was not measured on a GPU of AMD"
+    [other] = ask(hardware=["Arc Pro B60"]).excluded
+    assert other.reason == (
+        "of Intel's GPUs only the Intel Data Center GPU Max 1550 was measured, which tells nothing of others"
+    )
     small = ask(model="llama-3.1-405b", hardware=["L4"])
     assert {e.cause for e in small.excluded} == {"does_not_fit"}
 
