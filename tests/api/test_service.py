@@ -144,7 +144,7 @@ def test_invalid_input_names_the_field(client: TestClient, body: dict[str, Any],
         ("POST", "/query", {"sql": "SELECT 1", "query": 1}, "query: unknown; known: max_rows, parameters, sql"),
         ("POST", "/recommend", {"model": "bert-base", "batchsize": 4}, "did you mean batch_size?"),
         ("POST", "/recommend", {"model": "x", "batch_size": "4x"}, 'Input should be a valid integer, got "4x"'),
-        ("POST", "/recommend", {"model": "x", "constraints": {"max_wats": 1}}, "constraints.max_wats: unknown; did you"),
+        ("POST", "/recommend", {"model": "x", "constraints": {"max_wats": 1}}, "max_wats: unknown; did you mean"),
         ("GET", "/dashboard/results?modle=x", None, "modle: unknown; did you mean mode or model?"),
     ],
 )  # fmt: skip
