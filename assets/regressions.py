@@ -122,7 +122,7 @@ def commit_gate(
             "outcome": outcome.outcome,
             "cells": dg.MetadataValue.json(outcome.cells),
             "regressions": ", ".join(outcome.regressions) or "none",
-            "report": dg.MetadataValue.md(markdown(checked) if checked else str(outcome.reason)),
+            "report": dg.MetadataValue.md(markdown(checked, recorded=True) if checked else str(outcome.reason)),
         },
     )
 

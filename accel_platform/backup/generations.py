@@ -217,7 +217,9 @@ def open_source(location: str) -> Iterator[Place]:
         where = location
         if "://" not in location and not Path(location).is_dir():
             if not Path(location).exists():
-                raise NotFound(f"There is no back-up at {location}.")
+                raise NotFound(
+                    f"There is no back-up at {location}: check the place, or `accel db backup {location}` makes one."
+                )
             where = work
             try:
                 with tarfile.open(location) as archive:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
+from accel_platform.analysis.regressions.changepoint_history import decision_id
 from accel_platform.analysis.regressions.check import CANNOT_DECIDE, Check
 from accel_platform.analysis.regressions.regression_test import Decision, State
 from accel_platform.table_io.values import rounded
@@ -36,8 +37,22 @@ def title(checked: Check) -> str:
     return f"{outcome}: {', '.join(counts) or 'no cell was measured on either side'}"
 
 
-def markdown(checked: Check) -> str:
-    """Return a section per state, worst first, with unchanged cells folded away."""
+def next_step(decisions: Sequence[Decision], *, recorded: bool) -> str | None:
+    """Return what to do about the regressions among these decisions; None without one."""
+    regressed = [decision for decision in decisions if decision.state == "regressed"]
+    ids = [name for decision in regressed if (name := decision_id(decision)) is not None]
+    if not regressed:
+        return None
+    if not recorded or not ids:
+        return "Check again with `--record` to accept it, if it is as it should be, or to reject it."
+    return (
+        f"If that is as it should be: `accel regress accept {' '.join(ids)} --reason WHY --by NAME`; "
+        "`reject` where it is the machine's fault."
+    )
+
+
+def markdown(checked: Check, *, recorded: bool) -> str:
+    """Return a section per state, worst first, with unchanged cells folded away, and what to do about regressions."""
     again = f", measured again {checked.confirming_runs} times" if checked.confirming_runs else ""
     sides = f"Baseline {checked.baseline.name}, candidate {checked.candidate.name}{again}."
     if any(decision.accepted_baseline for decision in checked.decisions):
@@ -60,10 +75,12 @@ def markdown(checked: Check) -> str:
         else:
             table = [f"**{heading}**", "", *table]
         lines += ["", *table]
+        if state == "regressed" and (step := next_step(checked.decisions, recorded=recorded)) is not None:
+            lines += ["", step]
     return "\n".join(lines) + "\n"
 
 
-def junit(checked: Check) -> str:
+def junit(checked: Check, *, recorded: bool) -> str:
     """Return a test case per cell: regressed fails, suspicious passes with a reason.
 
     Undecided is skipped, and an error where the whole check decides nothing, so that no CI server shows it as passed.
@@ -75,7 +92,8 @@ def junit(checked: Check) -> str:
         name, classname = quoteattr(_clean(text)), quoteattr(_clean(f"{series.model_id}.{series.hardware}"))
         message = _clean(describe_decision(decision))
         inside = {
-            "regressed": f"<failure message={quoteattr(message)} type={quoteattr('regression')}/>",
+            "regressed": f"<failure message={quoteattr(message)} type={quoteattr('regression')}>"
+            f"{escape(next_step([decision], recorded=recorded) or '')}</failure>",
             "insufficient_data": f"<{undecided} message={quoteattr(message)}/>",
         }.get(decision.state, f"<system-out>{escape(f'{_words(_outcome(decision))}: {message}')}</system-out>")
         cases.append(f"    <testcase classname={classname} name={name}>{inside}</testcase>")

@@ -23,6 +23,7 @@ UNKNOWN_FAMILY = "unknown"
 MICROBENCHMARK = "microbenchmark"
 """The family of what is timed without being a model; the warehouse keeps it out of everything that recommends."""
 
+UNKNOWN_HARDWARE = "unknown"
 NOT_STATED = "not stated"
 """The hardware of a result whose tool writes none; it is kept as `unknown` and recommends nothing."""
 
@@ -56,7 +57,7 @@ _HARDWARE_WORDS: tuple[tuple[str, str], ...] = (
     ("jax", "jax"),
     ("wasm", "wasm"),
     ("cpu", "cpu"),
-    (NOT_STATED, "unknown"),
+    (NOT_STATED, UNKNOWN_HARDWARE),
 )
 _SILICON: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(rf"(?<![a-z0-9])(?:{names})(?![a-z0-9])"), hardware)

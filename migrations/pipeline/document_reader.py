@@ -15,6 +15,7 @@ from accel_platform.events.types import DocumentImported, Payload, RecordQuarant
 from accel_platform.precisions import names_precision
 from migrations.detect import describe, detect_format
 from migrations.formats import Format
+from migrations.normalize.canonical_names import MICROBENCHMARK, UNKNOWN_HARDWARE
 from migrations.normalize.plain_columns import read_columns
 from migrations.normalize.records import Embedded, NoResult, Part, Record, RefusedCell, Remark
 from migrations.pipeline.ledger import key_of, numbered_bytes, numbered_id
@@ -30,6 +31,10 @@ that the rest is in the file alone."""
 
 _NOTES_WITH_REASON = ("other_lines", "unreadable_rest")
 """Notes whose reason says more than their rule."""
+_NAME_HARDWARE = (
+    "and no answer uses what has none: import it from a folder called like the device, such as L40S, with any change to"
+    " the file, because a known content is not read twice"
+)
 
 Outcome = Literal["imported", "duplicate", "not_results", "quarantined"]
 
@@ -96,6 +101,8 @@ class DocumentBuilder:
     _without: Counter[str] = field(default_factory=Counter)
     _unknown_precisions: Counter[str] = field(default_factory=Counter)
     _notes: Counter[str] = field(default_factory=Counter)
+    _placeless: int = 0
+    """Results of models that name no hardware."""
     _recorded_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
@@ -113,6 +120,7 @@ class DocumentBuilder:
             self._store(result, record.occurred_at, record.host_id)
             self.failures += result.status != "ok"
             self.suspects += result.provenance != "imported"
+            self._placeless += result.hardware == UNKNOWN_HARDWARE and result.model_family != MICROBENCHMARK
             if result.precision is not None and not names_precision(result.precision):
                 self._unknown_precisions[repr(result.precision)] += 1
         self.records += len(records)
@@ -214,6 +222,9 @@ class DocumentBuilder:
         if self._unknown_precisions:
             one, many = "result of a precision that nobody knows", "results of precisions that nobody knows"
             parts.append(_summarize_reasons(self._unknown_precisions, one, many))
+        if self._placeless:
+            some = "1 result names" if self._placeless == 1 else f"{self._placeless} results name"
+            parts.append(f"{some} no hardware, {_NAME_HARDWARE}")
         if not parts and not self.records:
             parts.append("it holds no cell")
         noted = [f"{reason} ({times} of them)" if times > 1 else reason for reason, times in self._notes.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.measure.generation import NEW_TOKENS
+from accel_platform.bench.plan.support import supports_mode
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.data.traced_models import InputSizes
 
@@ -31,6 +32,10 @@ def _command(query: ResolvedQuery, hardware: str) -> str:  # noqa: PLR0911 - a r
         return f"ask for {NEW_TOKENS} output_tokens, which can be measured here: no other number is"
     if hardware.partition(":")[0] not in RUNTIMES:
         return f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
+    if not supports_mode(hardware.partition(":")[0], query.mode):
+        return (
+            f"ask for hardware that runs {query.mode}: {', '.join(n for n in RUNTIMES if supports_mode(n, query.mode))}"
+        )
     runtime = runtime_for(hardware).in_mode(query.mode)
     if runtime.precision_problem(query.precision) is not None:
         others = [name for name, other in RUNTIMES.items() if query.precision in other.in_mode(query.mode).precisions]

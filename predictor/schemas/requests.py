@@ -11,6 +11,7 @@ from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
 from accel_platform.errors import InvalidInput
 from accel_platform.events.types import Hardware
 from accel_platform.workloads.model_catalog import Modality
+from predictor.schemas.messages import problem_message
 
 Objective = Literal["latency", "throughput", "cost", "energy", "memory"]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -241,7 +242,7 @@ def validate_query(kind: type[QueryType], fields: dict[str, Any], *, name: Calla
         problems = []
         for problem in error.errors():
             path = ".".join(str(part) for part in problem["loc"] if not str(part).startswith("<"))
-            message = problem["msg"].removeprefix("Value error, ")
+            message = problem_message(problem, problem["loc"], [kind])
             # A problem of several fields together has no path, and names them itself.
             problems.append(f"{name(path)}: {message}" if path else message)
         raise InvalidInput("; ".join(problems)) from error

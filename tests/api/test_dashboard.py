@@ -6,9 +6,11 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from uuid import UUID
 
 import pytest
 from fastapi.testclient import TestClient
@@ -16,7 +18,7 @@ from pages_world import BEFORE, HOSTILE, PATHS, pages_world
 
 from accel_platform.api_keys import KeyStore, Scope
 from accel_platform.events import EventLog, Snapshot
-from accel_platform.events.types import HostObserved, ShiftAccepted, ShiftRejected, WriteAudited
+from accel_platform.events.types import DocumentImported, HostObserved, ShiftAccepted, ShiftRejected, WriteAudited
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
@@ -90,6 +92,31 @@ def test_the_overview_counts_what_there_is(client: TestClient, settings: Setting
     assert re.search(r"is-alert.*<b>1</b><span>open regressions", text)
     assert "unreadable" in text
     assert "+40" in text
+
+
+def test_the_overview_lists_imports_by_time_though_their_ids_follow_their_content(tmp_path: Path) -> None:
+    settings, log = Settings(home=tmp_path), EventLog.open(Settings(home=tmp_path))
+    about: dict[str, Any] = {"format": "plain_table", "outcome": "imported", "size_bytes": 1, "records": 1}
+    for day, last in ((1, "f"), (3, "0"), (2, "7")):
+        entry = DocumentImported(source_path=f"/old/day{day}.csv", content_sha256=last * 64, **about)
+        at = datetime(2026, 11, day, tzinfo=UTC)
+        log.append([event(entry, run_id=None, event_id=UUID(last * 32), occurred_at=at)])
+    log.append([event(result())])
+    refresh(settings)
+    with TestClient(create_app(settings)) as client:
+        assert re.findall(r"day(\d)", page(client, "")) == ["3", "2", "1"]
+
+
+def test_the_page_of_an_unmeasured_model_says_how_to_measure_it(client: TestClient) -> None:
+    assert "`accel bench run --models gpt2-medium`" in page(client, "/models/gpt2-medium", 404)
+    assert "Did you mean bert-base" in page(client, "/models/bert-bse", 404)
+
+
+def test_what_is_left_out_for_one_reason_has_the_suggestion_of_each_hardware(tmp_path: Path) -> None:
+    with TestClient(create_app(world(tmp_path))) as untrained:
+        text = page(untrained, "/recommend?model=bert-base&precision=bfloat16")
+    [together] = [row for row in re.findall(r"<tr>.*?</tr>", text) if "no predictor was trained yet" in row]
+    assert [f"--hardware {name} " in together for name in ("cpu", "openvino")] == [True, True]
 
 
 def test_the_overview_counts_published_figures_apart_and_failures_by_the_rule(tmp_path: Path) -> None:

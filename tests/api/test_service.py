@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 import time
@@ -131,6 +132,28 @@ def test_invalid_input_names_the_field(client: TestClient, body: dict[str, Any],
     response = client.post("/recommend", content=json.dumps(body), headers={"content-type": "application/json"})
     problem = _problem(response, 422, "invalid-input")
     assert field in [error["field"] for error in problem["errors"]] or field == "body"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "says"),
+    [
+        ("GET", "/results?modle=x", None, "modle: unknown; did you mean mode or model?"),
+        ("GET", "/events?xyzzy=1", None, "xyzzy: unknown; known: cursor, host_id, "),
+        ("GET", "/results?limit=99999", None, 'limit: Input should be less than or equal to 1000, got "99999"'),
+        ("GET", "/results/abc", None, "path.result_id: "),
+        ("POST", "/query", {"sql": "SELECT 1", "query": 1}, "query: unknown; known: max_rows, parameters, sql"),
+        ("POST", "/recommend", {"model": "bert-base", "batchsize": 4}, "did you mean batch_size?"),
+        ("POST", "/recommend", {"model": "x", "batch_size": "4x"}, 'Input should be a valid integer, got "4x"'),
+        ("POST", "/recommend", {"model": "x", "constraints": {"max_wats": 1}}, "max_wats: unknown; did you mean"),
+        ("GET", "/dashboard/results?modle=x", None, "modle: unknown; did you mean mode or model?"),
+    ],
+)  # fmt: skip
+def test_a_problem_names_the_value_and_what_an_unknown_name_may_mean(
+    client: TestClient, method: str, path: str, body: dict[str, Any] | None, says: str
+) -> None:
+    answer = client.request(method, path, json=body)
+    assert answer.status_code == 422
+    assert says in html.unescape(answer.json()["detail"] if path.startswith(("/q", "/re", "/ev")) else answer.text)
 
 
 @pytest.mark.parametrize("route", ["/recommend", "/predict", "/predict/batch", "/query"])

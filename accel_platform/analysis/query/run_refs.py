@@ -80,7 +80,8 @@ def resolve_runs(reader: Reader, ref: str, *, folder: Path | None = None) -> Run
             )
     if name is None:
         raise NotFound(
-            f"{ref!r} is no run, no commit of a run and nothing that git knows here. "
+            f"{ref!r} is no run, no commit of a run and nothing that git knows here "
+            "(`git fetch --tags` brings tags). "
             'Runs: `accel db query "SELECT run_id, started_at, \\"commit\\" FROM runs"`.'
         )
     return RunSet(ref, tuple(run for run, commit in runs.items() if commit == name), name)

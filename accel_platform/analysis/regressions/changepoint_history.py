@@ -89,6 +89,12 @@ def regression_id(series: MeasuredSeries, first_result: UUID) -> str:
     return hashlib.sha256(f"{series.model_dump_json()} {first_result}".encode()).hexdigest()[:12]
 
 
+def decision_id(decision: Decision) -> str | None:
+    """Return the id under which a decision is recorded; None for one that is not."""
+    first = decision.first_result
+    return regression_id(decision.series, first) if decision.moved and first is not None else None
+
+
 def _found(series: MeasuredSeries, points: Sequence[ProcessResult], change: ChangePoint) -> RegressionFound:
     evidence = points[change.index : change.known_at + 1]
     before, first = points[change.index - 1], points[change.index]

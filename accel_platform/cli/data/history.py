@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import AsOf, FileFormat, FormatOption, Home, Json, Output, OutputFormat
+from accel_platform.cli.options import AnyFormat, AsOf, FileFormat, FormatOption, Home, Json, Output, OutputFormat
 from accel_platform.cli.output import (
     choose_format,
     follow_log,
+    line_width,
     note,
     print_json,
     print_table,
+    say,
     settings_for,
     wants_json,
     write_answer,
 )
 
+_REASON = ("such as", "most often")
 app = typer.Typer(help="Audit imported results, and clean up the imported files.", no_args_is_help=True)
 
 
@@ -44,12 +47,27 @@ def audit(
     reader = Reader(settings_for(home, as_of))
     provenance, verdicts = count_by_provenance(reader), count_by_rule(reader, reasons=reasons)
     document = {"provenance": provenance, "verdicts": verdicts, "snapshot_id": reader.snapshot_id}
-    about: Any = {"title": "Verdicts on imported results", "empty": "No imported result is doubted."}
-    write_answer(
-        verdicts, choose_format(as_json, format_, output), output, short=_with_top_reason, document=document, **about
-    )
+    kind, empty = choose_format(as_json, format_, output), "No imported result is doubted."
+    if kind is AnyFormat.table and output is None:
+        _print_verdicts([_with_top_reason(verdict) for verdict in verdicts], empty)
+    else:
+        title = "Verdicts on imported results"
+        write_answer(verdicts, kind, output, short=_with_top_reason, document=document, title=title, empty=empty)
     counts = ", ".join(f"{count} {name}" for name, count in provenance.items()) or "none"
     note(f"Imported results by what counts as their provenance now: {counts}.")
+
+
+def _print_verdicts(verdicts: Sequence[Mapping[str, Any]], empty: str) -> None:
+    """Print the verdicts, with the reasons below the table where a line has no room for them."""
+    from accel_platform.table_io.width import fits
+
+    width = line_width()
+    if width is None or fits(verdicts, width):
+        print_table(verdicts, empty=empty)
+        return
+    print_table([{name: value for name, value in one.items() if name not in _REASON} for one in verdicts])
+    for verdict in verdicts:
+        say(f"{verdict['rule']}: {verdict['most often']}, such as in {verdict['such as']}")
 
 
 def _with_top_reason(verdict: Mapping[str, Any]) -> dict[str, Any]:

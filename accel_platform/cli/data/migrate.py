@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PROGRESS_EVERY_S = 1.0
 _REASON_WIDTH = 40
 _FEW_DOCUMENTS = 5
-"""Of up to so many documents every reason is printed whole below the table, of more only why they lie in quarantine."""
+"""Of up to so many documents every reason is printed whole below the table, of more those of quarantine and results."""
 _MAX_REASONS = 20
 
 
@@ -105,15 +105,15 @@ def _print_reasons(documents: Sequence[DocumentReport]) -> None:
     is_narrow = line_width() is not None and not is_few
     cut = [
         f"{_short_path(document.source_path)}: {reason}"
-        for document in documents
+        for document in sorted(documents, key=lambda document: document.outcome != "quarantined")
         if (reason := document.reason) is not None
-        and (is_few or document.outcome == "quarantined")
+        and (is_few or document.outcome == "quarantined" or document.records)
         and (is_narrow or _truncate(reason, _REASON_WIDTH) != reason)
     ]
     for line in cut[:_MAX_REASONS]:
         say(line)
     if (more := len(cut) - _MAX_REASONS) > 0:
-        say(f"{more} more lie in quarantine: --json has the reason of each.")
+        say(f"{more} more have a reason or a remark: --json has all.")
 
 
 def _existing(paths: list[Path]) -> list[Path]:

@@ -197,6 +197,10 @@ def detect(output: Output = None, format_: FileFormat = None, home: Home = None,
     ]
     document = {"host_id": inventory.host_id, "host": host, "devices": devices}
     write_answer(short if kind in PEOPLE else devices, kind, output, title="Hardware of this host", document=document)
-    note(f"Recorded as {appended.segment}." if appended else "Nothing is recorded here yet, so this is not either.")
+    note(
+        f"Recorded as {appended.segment}."
+        if appended
+        else f"Not recorded, because {settings.home} has no log yet: `accel bench run` or `accel run` makes one."
+    )
     if appended:
         follow_log(settings)

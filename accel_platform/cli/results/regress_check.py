@@ -68,12 +68,12 @@ def check(
         reject_as_of(as_of, confirm=confirm, record=record)
         settings = settings_for(home, as_of)
         checked = _run_check(settings, baseline, candidate, min_change_percent, confirm=confirm, record=record)
-        _write(checked, markdown, junit)
+        _write(checked, markdown, junit, recorded=record)
     except AccelError as error:
         # Not exit code 1, because that reports a regression.
         print_error(error)
         raise typer.Exit(CANNOT_DECIDE) from error
-    _print(checked, CheckFormat.json if as_json else format_, record=record)
+    _print(checked, CheckFormat.json if as_json else format_, recorded=record)
     if not confirm and (undecided := checked.count("suspicious")):
         cells = "1 cell looks" if undecided == 1 else f"{undecided} cells look"
         note(f"{cells} changed, which is not decided: add --confirm to measure again on the candidate's host.")
@@ -139,22 +139,22 @@ def _remeasure(settings: Settings, reader: Reader, candidate: RunSet, doubtful: 
     return runs
 
 
-def _write(checked: Check, markdown: Path | None, junit: Path | None) -> None:
+def _write(checked: Check, markdown: Path | None, junit: Path | None, *, recorded: bool) -> None:
     from accel_platform.reports import regressions
     from accel_platform.table_io.files import save_bytes
 
     for path, text in ((markdown, regressions.markdown), (junit, regressions.junit)):
         if path is not None:
-            save_bytes(path, text(checked).encode())
+            save_bytes(path, text(checked, recorded=recorded).encode())
 
 
-def _print(checked: Check, format_: CheckFormat, *, record: bool) -> None:
+def _print(checked: Check, format_: CheckFormat, *, recorded: bool) -> None:
     from accel_platform.reports import regressions
 
     if format_ is CheckFormat.markdown:
-        typer.echo(regressions.markdown(checked), nl=False)
+        typer.echo(regressions.markdown(checked, recorded=recorded), nl=False)
     elif format_ is CheckFormat.junit:
-        typer.echo(regressions.junit(checked), nl=False)
+        typer.echo(regressions.junit(checked, recorded=recorded), nl=False)
     elif format_ is CheckFormat.json:
         print_json(as_document(checked))
     else:
@@ -174,30 +174,20 @@ def _print(checked: Check, format_: CheckFormat, *, record: bool) -> None:
         ]
         print_table(rows, empty="No cell was measured on either side.")
         note(f"{regressions.title(checked)}.")
-        ids = [one for d in checked.decisions if d.state == "regressed" and (one := _regression_id(d))]
-        if ids and record:
-            note(
-                f"If that is as it should be: accel regress accept {' '.join(ids)} --reason WHY --by NAME; "
-                "`reject` where it is the machine's fault."
-            )
-
-
-def _regression_id(decision: Decision) -> str | None:
-    """Return the id under which a decision is recorded; None for one that is not."""
-    from accel_platform.analysis.regressions.changepoint_history import regression_id
-
-    first = decision.first_result
-    return regression_id(decision.series, first) if decision.moved and first is not None else None
+        if (step := regressions.next_step(checked.decisions, recorded=recorded)) is not None:
+            note(step)
 
 
 def as_document(checked: Check) -> dict[str, Any]:
     """Return the check as a JSON document."""
     from dataclasses import asdict
 
+    from accel_platform.analysis.regressions.changepoint_history import decision_id
+
     cells = []
     for decision in checked.decisions:
         fields = {name: value for name, value in vars(decision).items() if name != "series"}
-        cells.append({**decision.series.model_dump(), **fields, "regression_id": _regression_id(decision)})
+        cells.append({**decision.series.model_dump(), **fields, "regression_id": decision_id(decision)})
     return {
         "exit_code": checked.exit_code,
         "baseline": asdict(checked.baseline),

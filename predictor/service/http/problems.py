@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,6 +29,7 @@ from accel_platform.errors import (
 )
 from accel_platform.events.types import PAYLOADS
 from accel_platform.warehouse.layers import WarehouseDamaged
+from predictor.schemas.messages import problem_message
 from predictor.schemas.queries import Problem
 from predictor.service.http.bodies import describe_json_error
 
@@ -129,7 +131,10 @@ async def _validation_error(request: Request, error: Exception) -> Response:
             request, HTTPException(415, f"The body needs the header Content-Type: application/json; it is {stated}")
         )
     errors = [
-        {"field": _field_path(e), "message": describe_json_error(request, error) if _is_no_json(e) else _message(e)}
+        {
+            "field": _field_path(e),
+            "message": describe_json_error(request, error) if _is_no_json(e) else _message(e, request),
+        }
         for e in error.errors()
     ]
     detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors)
@@ -141,9 +146,15 @@ def _is_no_json(error: dict[str, Any]) -> bool:
     return bool(error["type"] == "json_invalid")
 
 
-def _message(error: dict[str, Any]) -> str:
-    """Return what is wrong, without the name of the exception that pydantic puts before it."""
-    return str(error["msg"]).removeprefix("Value error, ")
+def _message(error: dict[str, Any], request: Request) -> str:
+    """Return what is wrong, by the types of the route's query parameters or of its body."""
+    source, *path = error["loc"]
+    route = request.scope.get("route")
+    kinds = []
+    if isinstance(route, APIRoute):
+        fields = route.dependant.query_params if source == "query" else route.dependant.body_params
+        kinds = [field.field_info.annotation for field in fields]
+    return problem_message(error, path, kinds)
 
 
 def _field_path(error: dict[str, Any]) -> str:
@@ -153,7 +164,8 @@ def _field_path(error: dict[str, Any]) -> str:
     """
     if _is_no_json(error):
         return "body"
-    path = (str(part) for part in error["loc"] if part not in ("body", "query") and part not in PAYLOADS)
+    source, *parts = error["loc"]
+    path = (str(part) for part in (*(() if source in ("body", "query") else (source,)), *parts) if part not in PAYLOADS)
     return ".".join(part for part in path if not part.startswith("<")) or "body"
 
 

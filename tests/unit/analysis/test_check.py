@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from accel_platform.analysis.query.measured import read_measured_series
 from accel_platform.analysis.query.run_refs import resolve_runs
-from accel_platform.analysis.regressions.changepoint_history import find_shifts, regression_event
+from accel_platform.analysis.regressions.changepoint_history import decision_id, find_shifts, regression_event
 from accel_platform.analysis.regressions.check import Check, check
 from accel_platform.analysis.regressions.regression_test import Decision
 from accel_platform.analysis.regressions.triage import build_acceptance, build_rejection, read_decisions
@@ -641,15 +642,29 @@ class TestCommand:
         assert "--confirm would measure commit cccccccccccc" in done.output
 
 
+def test_reports_say_what_to_do_about_a_regression(lab: Lab) -> None:
+    lab.runs(6, OLD)
+    lab.runs(3, NEW, 1.3)
+    checked = lab.check()
+    [decision] = checked.decisions
+    command = f"accel regress accept {decision_id(decision)} --reason WHY --by NAME"
+    for recorded, says in ((True, command), (False, "Check again with `--record`")):
+        [failure] = ET.fromstring(junit(checked, recorded=recorded)).iter("failure")
+        assert says in (failure.text or "")
+        assert says in markdown(checked, recorded=recorded)
+    unchanged = replace(checked, decisions=(replace(decision, state="ok"),))
+    assert "accel regress" not in markdown(unchanged, recorded=True)
+
+
 def test_names_that_mean_something_elsewhere_stay_names(lab: Lab) -> None:
     """Markdown and XML are written of whatever a model or a reason is called."""
     name = 'a|b "<&>\x01'
     lab.runs(6, OLD, model_id=name)
     lab.run(NEW, model_id=name, status="failed", reason="<b>&]]>\n|", samples_ns=())
     checked = lab.check()
-    [case] = ET.fromstring(junit(checked)).iter("testcase")
+    [case] = ET.fromstring(junit(checked, recorded=False)).iter("testcase")
     assert case.get("classname") == 'a|b "<&>.cpu'
-    rows = [line for line in markdown(checked).splitlines() if line.startswith("| a")]
+    rows = [line for line in markdown(checked, recorded=False).splitlines() if line.startswith("| a")]
     assert [row.replace("\\|", "").count("|") for row in rows] == [9]
 
 

@@ -270,7 +270,9 @@ def overrule(settings: Settings, result_id: str, rule: str, reason: str = "run o
     return CliRunner().invoke(history.app, arguments)
 
 
-def test_the_audit_counts_and_gives_reasons(tmp_path: Path, settings: Settings, log: EventLog) -> None:
+def test_the_audit_counts_and_gives_reasons(
+    tmp_path: Path, settings: Settings, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     models = ("gpt2", "t5-small", "bert-base-uncased")
     migrate([write(tmp_path / "old", *(web(model, **CONSTANT) for model in models))], log)
     (first, *_) = [e.event_id for e in log.read(types={"ResultRecorded"})]
@@ -289,3 +291,7 @@ def test_the_audit_counts_and_gives_reasons(tmp_path: Path, settings: Settings, 
     table = CliRunner().invoke(history.app, ["audit", "--home", str(settings.home)])
     assert "constant_over_archive" in table.stdout
     assert "1 imported, 2 simulated" in table.stderr
+    monkeypatch.setenv("COLUMNS", "100")
+    narrow = CliRunner().invoke(history.app, ["audit", "--home", str(settings.home)]).stdout
+    assert max(map(len, narrow.splitlines())) <= 100
+    assert f"constant_over_archive: {verdict['reasons'][0]['reason']}, such as in " in " ".join(narrow.split())

@@ -512,7 +512,19 @@ class TestCommand:
         answer = CliRunner().invoke(app, [str(tmp_path), "--home", str(tmp_path / ".accel")])
         told = re.findall(r"long_name_\d+\.json: no\s+reader\s+knows\s+this\s+shape:\s+JSON\s+{odd\d+:", answer.stdout)
         assert len(told) == 20
-        assert "3 more lie in quarantine: --json has the reason of each." in answer.stdout
+        assert "3 more have a reason or a remark: --json has all." in answer.stdout
+
+    def test_a_load_without_hardware_is_told_how_to_name_it(self, app: typer.Typer, tmp_path: Path) -> None:
+        load = {"backend": "vllm", "model_id": "a/b", "max_concurrency": 4, "completed": 9, "duration": 1.0,
+                "request_throughput": 9.0, "median_ttft_ms": 20.0, "median_tpot_ms": 9.0}  # fmt: skip
+        for folder, change in (("loads", {}), ("loads/L40S", {"date": "20261128-101112"})):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "load.json").write_text(json.dumps(load | change))
+        answer = CliRunner().invoke(app, [str(tmp_path / "loads"), "--home", str(tmp_path / "home"), "--json"])
+        told = {d["source_path"].removeprefix(f"{tmp_path}/"): d for d in json.loads(answer.stdout)["documents"]}
+        assert [document["records"] for document in told.values()] == [1, 1]
+        assert told["loads/L40S/load.json"]["reason"] is None
+        assert told["loads/load.json"]["reason"].startswith("1 result names no hardware, and no answer uses what has")
 
     def test_a_dry_run_leaves_no_trace(self, app: typer.Typer, tmp_path: Path) -> None:
         answer = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path / "home"), "--dry-run"])

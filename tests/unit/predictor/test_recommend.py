@@ -221,6 +221,12 @@ def test_the_command_asks_for_the_precision_or_for_hardware_that_has_it(advisor:
     assert all("--precision" not in e.suggestion for e in _ask(advisor, "bert-base").excluded)
 
 
+def test_hardware_that_only_infers_is_not_suggested_for_training(advisor: Advisor) -> None:
+    excluded = _ask(advisor, "bert-base", mode="training").excluded
+    [openvino] = [e.suggestion for e in excluded if e.hardware == "openvino"]
+    assert openvino == "ask for hardware that runs training: cpu, cuda, rocm, mps"
+
+
 def test_precision_names_mean_the_same(advisor: Advisor) -> None:
     for name in ("fp32", "float32", "FP32"):
         assert _ask(advisor, "bert-base", precision=name, hardware=["cpu"]).recommendations[0].provenance == "measured"

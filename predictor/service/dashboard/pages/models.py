@@ -19,6 +19,7 @@ from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.errors import NotFound
 from accel_platform.events.types import MeasuredSeries, Provenance
 from accel_platform.reports.regressions import with_cells
+from accel_platform.workloads.model_catalog import resolve_model
 from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.pages.results import newest_results
 from predictor.service.dashboard.rendering import DashboardSite
@@ -140,7 +141,11 @@ def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
     reader, model_id = site.reader, canonical_model_id(name)
     described = reader.rows("SELECT * EXCLUDE (operators) FROM models WHERE model_id = ?", (model_id,))
     if not described:
-        raise NotFound(f"No result and no description is of a model {name!r}: the list of models shows all there are")
+        spec = resolve_model(name)
+        raise NotFound(
+            f"Nothing of {spec.model_id} was measured or imported yet: `accel bench run --models {spec.model_id}` "
+            "measures it. The page Recommend answers for it already."
+        )
     [model] = described
     selection = Selection(**{**query.model_dump(exclude={"sort"}), "model": (model_id,)})
     condition, values = selection.where()

@@ -35,7 +35,7 @@ ORDER BY coalesce(started_at, finished_at) DESC NULLS LAST, run_id DESC LIMIT 8
 """
 _IMPORTED = """
 SELECT event_id, parse_filename(source_path) AS file, format, outcome, records, occurred_at FROM import_ledger
-WHERE records > 0 ORDER BY event_id DESC LIMIT 6
+WHERE records > 0 ORDER BY occurred_at DESC, event_id DESC LIMIT 6
 """
 _COVERAGE = """
 SELECT hardware, count(DISTINCT model_id) FILTER (WHERE state = 'compatible') AS compatible,

@@ -1,0 +1,44 @@
+"""Messages of validation problems: what is wrong, with the value, or with the names that an unknown one may mean."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from accel_platform.strict_json import preview_json
+
+_OWN_WORDS = ("missing", "extra_forbidden", "value_error", "json_invalid", "unstorable")
+"""Problems whose message names the value, or that have none."""
+
+
+def problem_message(problem: Mapping[str, Any], path: Sequence[Any], kinds: Iterable[Any]) -> str:
+    """Return what is wrong at a path into a value of one of these types, without pydantic's name of the exception."""
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden" and path and (known := _field_names(kinds, path[:-1])):
+        close = difflib.get_close_matches(str(path[-1]), known, n=2)
+        return (
+            f"unknown; did you mean {' or '.join(close)}?" if close else f"unknown; known: {', '.join(sorted(known))}"
+        )
+    value = problem.get("input")
+    if problem["type"] in _OWN_WORDS or not isinstance(value, str | int | float):
+        return message
+    return f"{message}, got {preview_json(value)}"
+
+
+def _field_names(kinds: Iterable[Any], path: Sequence[Any]) -> set[str]:
+    """Return the names of fields at a path; tags of unions and places in lists are no fields, and are passed over."""
+    models = [model for kind in kinds for model in _models_in(kind)]
+    for part in path:
+        inside = [model.model_fields[part].annotation for model in models if part in model.model_fields]
+        models = [model for kind in inside for model in _models_in(kind)] or models
+    return {name for model in models for name in model.model_fields}
+
+
+def _models_in(kind: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+    for inner in get_args(kind):
+        yield from _models_in(inner)
