@@ -14,6 +14,7 @@ import typer
 
 from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, split_words
 from accel_platform.cli.output import follow_log, note, print_json, print_table, settings_for, wants_json
+from accel_platform.errors import INTERRUPTED
 from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def serve(
             note(f"Without {' and '.join(unnamed)} `accel serving` cannot use these loads.")
     stopped = any("stopped" in content for content in contents)
     if stopped or any(not content["completed"] for content in contents):
-        raise typer.Exit(130 if stopped else 1)
+        raise typer.Exit(INTERRUPTED if stopped else 1)
 
 
 def _numbers(option: str, text: str | None, kind: type[int] | type[float]) -> list[Any]:
