@@ -69,6 +69,13 @@ class DeviceSpec:
     dies: int = 1
     """Devices as which software sees the card; the other figures are of the whole card."""
 
+    def used_by(self, backend: str) -> DeviceSpec:
+        """Return the part of the card that one process of a runtime uses: PyTorch takes each die for a device.
+
+        Engines that serve split a model over the dies, and of other runtimes nobody says which part they use.
+        """
+        return self.one_die() if backend.startswith("pytorch") else self
+
     def one_die(self) -> DeviceSpec:
         """Return the part of the card that software sees as one device, and a process without parallelism uses."""
         if self.dies == 1:
