@@ -7,8 +7,8 @@ import signal
 import sys
 from types import FrameType
 
-INTERRUPTED = 130
-"""The exit code of a process that Ctrl-C ended, as shells have it: 128 and the signal's number."""
+from accel_platform.errors import INTERRUPTED
+
 _COLLECT_AFTER = 100_000
 """New objects after which Python looks for cycles. Its own choice (700 in Python 3.11) takes a quarter of the processor
 time of an `accel recommend`, for tables of objects that all stay."""

@@ -27,6 +27,7 @@ from accel_platform.events import EventLog
 from accel_platform.hardware.host import host_id
 from accel_platform.precisions import resolve_precision
 from accel_platform.settings import Settings
+from accel_platform.table_io.values import count_of
 from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
 
 __all__ = ["BenchmarkConfig", "RunSummary", "plan_benchmark", "run_benchmark", "run_suite"]
@@ -145,7 +146,7 @@ def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Plann
         interrupted.cells,
         interrupted.cells,
         {},
-        (f"{begun}: {len(interrupted.cells)} cells are left.",),
+        (f"{begun}: {count_of(len(interrupted.cells), 'cell')} left.",),
         {**interrupted.labels, **add_commit_label(config.labels)},
         interrupted.run_id,
     )

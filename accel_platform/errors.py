@@ -7,6 +7,9 @@ import os
 import re
 from pathlib import Path
 
+INTERRUPTED = 130
+"""The exit code of a process that Ctrl-C ended, as shells have it: 128 and the signal's number."""
+
 
 class AccelError(Exception):
     """A foreseeable failure; its message says what to do. The CLI exits 1, the service answers 4xx or 503."""

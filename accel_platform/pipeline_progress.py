@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, ValidationError, computed_field
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.durations import format_duration
 from accel_platform.settings import Settings
+from accel_platform.table_io.values import count_of
 
 
 class PipelineProgress(BaseModel):
@@ -44,7 +45,7 @@ class PipelineProgress(BaseModel):
         if self.cells is None:
             return f"{self.stage} (step {self.stage_number} of {self.stages})"
         left = f", about {format_duration(self.remaining_s)} left" if self.remaining_s is not None else ""
-        return f"Measuring this host: {self.cells_done} of {self.cells} cells{left}"
+        return f"Measuring this host: {self.cells_done} of {count_of(self.cells, 'cell')}{left}"
 
 
 def begin(settings: Settings, *, stages: int, stage: str) -> None:

@@ -30,6 +30,7 @@ from accel_platform.events.types import ResultRecorded, VerificationRecorded
 from accel_platform.hardware.host import host_name
 from accel_platform.settings import Settings
 from accel_platform.signals import block_sigint, interrupt_with_parent
+from accel_platform.table_io.values import count_of
 
 _LOOK_S = 1.0
 """Time between two looks at the log."""
@@ -255,7 +256,7 @@ def _outcome(log: EventLog, request: Request, todo: PlannedRun, reasons: list[st
                 good += event.payload.passed
                 reasons += [] if event.payload.passed else [event.payload.reason or "its outputs differ"]
     if good:
-        failed = [f"{len(reasons)} of {len(todo.cells)} cells failed: {reasons[0]}"] if reasons else []
-        noisy = [f"{len(doubtful)} of {good} figures are noisy: {doubtful[0]}"] if doubtful else []
+        failed = [f"{len(reasons)} of {count_of(len(todo.cells), 'cell')} failed: {reasons[0]}"] if reasons else []
+        noisy = [f"noisy figures: {len(doubtful)} of {good}, {doubtful[0]}"] if doubtful else []
         return "done", "; ".join(failed + noisy) or None
     return ("failed", reasons[0]) if reasons else ("done", "all of it was measured already")

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from accel_platform.errors import AccelError, InvalidInput
+from accel_platform.table_io.values import count_of
 
 _MAX_ATTEMPTS = 3
 _TIMEOUT_S = 5.0
@@ -59,7 +60,9 @@ def post_webhook(url: SecretStr, message: Mapping[str, Any], *, pause_s: float =
             return
         if refused:
             break
-    raise WebhookUnreachable(f"The webhook of ACCEL_WEBHOOK_URL was not reached in {attempt + 1} attempts: {reason}.")
+    raise WebhookUnreachable(
+        f"The webhook of ACCEL_WEBHOOK_URL was not reached in {count_of(attempt + 1, 'attempt')}: {reason}."
+    )
 
 
 def _post_once(url: SecretStr, body: bytes) -> tuple[bool, str]:

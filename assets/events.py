@@ -27,6 +27,7 @@ from accel_platform.bench.run.runner import measure_cells
 from accel_platform.durations import format_duration
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ResultRecorded
+from accel_platform.table_io.values import count_of
 from accel_platform.warehouse.publish import refresh, require_complete
 from accel_platform.workloads.model_catalog import model_set
 from assets import metadata_previews
@@ -119,7 +120,9 @@ def measurements(
         remaining_s = remaining.after(finished, time.monotonic())
         pipeline_progress.update(accel.settings, cells_done=len(finished), cells=len(lacking), remaining_s=remaining_s)
         if 0 < len(finished) < len(lacking):
-            context.log.info(f"{len(finished)} of {len(lacking)} cells, about {format_duration(remaining_s)} left")
+            context.log.info(
+                f"{len(finished)} of {count_of(len(lacking), 'cell')}, about {format_duration(remaining_s)} left"
+            )
 
     def publish(finished: Collection[Cell]) -> None:
         show(finished)
@@ -220,7 +223,9 @@ def raw_events(context: dg.AssetExecutionContext, accel: Installation) -> dg.Mat
     counts = _count_types(log, snapshot)
     total = sum(counts.values())
     rows = [{"type": kind, "events": number} for kind, number in counts.most_common()]
-    context.log.info(f"{total:,} events in {len(snapshot.segments):,} segments, snapshot {snapshot.id[:12]}")
+    context.log.info(
+        f"{count_of(total, 'event')} in {count_of(len(snapshot.segments), 'segment')}, snapshot {snapshot.id[:12]}"
+    )
     return dg.MaterializeResult(
         data_version=dg.DataVersion(snapshot.id),
         metadata={

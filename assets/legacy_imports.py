@@ -9,6 +9,7 @@ from pydantic import Field
 
 from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.knowledge import CAMPAIGNS
+from accel_platform.table_io.values import count_of
 from assets import metadata_previews
 from assets.failures import explain_failures
 from assets.partitions import legacy_sources, place_of, state_of
@@ -41,7 +42,8 @@ def reference_campaign(
     taken = [(Path(path), accel.log.adopt(Path(path))) for path in config.paths]
     events = sum(one.events for _, one in taken)
     context.log.info(
-        f"{events} events of {len(taken)} reference campaigns, {sum(one.new for _, one in taken)} of the campaigns new"
+        f"{count_of(events, 'event')} of {count_of(len(taken), 'reference campaign')}, "
+        f"{sum(one.new for _, one in taken)} of the campaigns new"
     )
     files = [{"file": path.name, "events": one.events, "new": one.new} for path, one in taken]
     return dg.MaterializeResult(
@@ -75,7 +77,7 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
 
     def progress(number: int, total: int, document: DocumentReport) -> None:
         if number % 25 == 0 or number == total:
-            context.log.info(f"{number}/{total} files, last: {Path(document.source_path).name}")
+            context.log.info(f"file {number} of {total}: {Path(document.source_path).name}")
 
     with lock_host(accel.settings, context.log.info):
         report = migrate([place], accel.log, on_progress=progress)

@@ -9,6 +9,7 @@ from accel_platform.analysis.regressions.snapshot_comparison import compare_tabl
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.reports.daily_report import day_report
+from accel_platform.table_io.values import count_of
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.time_travel import tables_at
 from assets import metadata_previews
@@ -44,7 +45,7 @@ def daily_report(context: dg.AssetExecutionContext, accel: Installation) -> dg.M
     path = settings.home.resolve() / "reports" / "days" / f"{day}.md"
     make_directory(path.parent)
     write_durably(path, page)
-    context.log.info(f"{found.added} results came on {day}; {path}")
+    context.log.info(f"{count_of(found.added, 'result')} came on {day}; {path}")
     return dg.MaterializeResult(
         data_version=dg.DataVersion(after.id),
         metadata={

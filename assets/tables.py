@@ -5,6 +5,7 @@ from typing import Any
 import dagster as dg
 
 from accel_platform.bench.plan.run_locks import lock_host
+from accel_platform.table_io.values import count_of
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import Projection
 from assets import metadata_previews
@@ -50,7 +51,7 @@ def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.Materi
         staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
     counts = staged.projection.count_rows()
     context.log.info(
-        f"projected {counts['results']:,} results from {counts['events']:,} events "
+        f"projected {count_of(counts['results'], 'result')} from {count_of(counts['events'], 'event')} "
         f"({'nothing new' if staged.mode == 'current' else staged.mode}, {staged.seconds:.2f} s)"
     )
     return dg.MaterializeResult(

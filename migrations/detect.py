@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from accel_platform.table_io.values import count_of
 from migrations.formats import Format, all_formats
 from migrations.normalize.collections_within import contains_documents, iter_documents
 from migrations.sources.documents import Document
@@ -59,7 +60,7 @@ def describe(document: Document) -> str:
     if document.kind == "tables":
         return f"a database with the tables {_shape(document.value, 1)}"
     if document.kind == "text":
-        return f"{len(document.value)} lines of text"
+        return f"{count_of(len(document.value), 'line')} of text"
     if document.kind == "json_lines":
         return f"{len(document.value)} JSON lines, the first {_shape(document.value[0], 1)}"
     return f"JSON {_shape(document.value, 2)}"

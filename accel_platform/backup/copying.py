@@ -23,6 +23,7 @@ from accel_platform.errors import AccelError, Conflict, InvalidInput, LogUnavail
 from accel_platform.events import EventLog, Snapshot, integrity, seal
 from accel_platform.events.log import members_of
 from accel_platform.settings import Settings
+from accel_platform.table_io.values import count_of
 
 _ROUNDS = 5
 """A compaction may move files while they are copied; two in a row are far apart."""
@@ -152,9 +153,9 @@ def _add_generation(settings: Settings, log: EventLog, place: Place, keep: int |
         files=files,
     )
     place.add(generation)
-    say(f"copied {copied} of {len(files)} files")
+    say(f"copied {copied} of {count_of(len(files), 'file')}")
     if keep is not None and (gone := place.expire(keep)):
-        say(f"removed {len(gone)} older generations: {integrity.summarize(gone)}")
+        say(f"removed {count_of(len(gone), 'older generation')}: {integrity.summarize(gone)}")
     return BackedUp(
         path=place.location,
         generation=generation.name,

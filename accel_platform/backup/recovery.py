@@ -17,6 +17,7 @@ from accel_platform.backup.generations import BackupCopy, BackupDamaged, Generat
 from accel_platform.errors import AccelError, InvalidInput, NotFound, storage_unavailable
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.settings import Settings
+from accel_platform.table_io.values import count_of
 
 Progress = Callable[[str], None]
 
@@ -60,7 +61,7 @@ def verify(source: Path | str, *, generation: str | None = None, progress: Progr
             size = sum(file.bytes for file in one.files.values())
             at = one.made_at.isoformat()
             checked.append(Verified(one.name, at, len(one.segments), one.events, len(one.files), size, damaged))
-            say(f"checked {len(one.files)} files of {one.name}")
+            say(f"checked {count_of(len(one.files), 'file')} of {one.name}")
     return checked
 
 
@@ -84,7 +85,7 @@ def restore(
             whole = next((one.name for one in earlier if not _problems(place, one)), None)
             advice = f" `--generation {whole}` is whole." if whole else " No earlier generation is whole."
             raise BackupDamaged(f"The back-up at {source} is damaged: {integrity.summarize(problems)}.{advice}")
-        say(f"checked {len(chosen.files)} files of {chosen.name}")
+        say(f"checked {count_of(len(chosen.files), 'file')} of {chosen.name}")
         for name in chosen.files:
             content = place.read(chosen, name)
             if content is None:
@@ -142,7 +143,7 @@ def _problems(place: Place, generation: Generation) -> list[str]:
     if events.keys() != set(generation.segments) or not Snapshot(frozenset(events)).has_id(generation.snapshot_id):
         problems.append("its files hold other segments than its list names")
     elif events.total() != generation.events:
-        problems.append(f"its files hold {events.total()} events, its list tells of {generation.events}")
+        problems.append(f"its files hold {count_of(events.total(), 'event')}, its list tells of {generation.events}")
     return problems
 
 

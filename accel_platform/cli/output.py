@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from accel_platform.cli.options import PEOPLE, AnyFormat, FormatOption
+from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
@@ -91,7 +92,7 @@ def write_answer(
             files.save_bytes(output, f"{json_text(document)}\n".encode())
             note(f"written to {output}")
         else:
-            note(f"{files.save(rows, output, name, title=title):,} rows written to {output}")
+            note(f"{count_of(files.save(rows, output, name, title=title), 'row')} written to {output}")
     elif kind is AnyFormat.json:
         print_json(document if as_document else rows if isinstance(rows, Sequence) else rows.to_pylist())
     elif kind is AnyFormat.markdown and isinstance(rows, Sequence) and not rows:

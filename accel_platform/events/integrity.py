@@ -28,6 +28,7 @@ from accel_platform.events.log import (
     segment_key,
 )
 from accel_platform.events.types import Event, SegmentQuarantined, SegmentsForgotten
+from accel_platform.table_io.values import count_of
 
 QUARANTINE = "quarantine"
 _CHECKSUMS = "checksums"
@@ -81,7 +82,7 @@ class SegmentsGone(LogUnavailable):
 
     def __init__(self, log: EventLog, names: Collection[str]) -> None:
         self.names = tuple(sorted(names))
-        count = "1 segment" if len(names) == 1 else f"{len(names)} segments"
+        count = count_of(len(names), "segment")
         super().__init__(
             f"The event log at {log.location} has lost {count} that the tables were made of: {summarize(self.names)}. "
             "What is in service stays. `accel db validate --fix --from BACKUP` brings them back; `accel db rebuild "

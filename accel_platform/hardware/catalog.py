@@ -75,6 +75,13 @@ class DeviceSpec:
         generation = re.fullmatch(r"sm_(\d+)", self.architecture or "")
         return generation is not None and int(generation[1]) < 80
 
+    def used_by(self, backend: str) -> DeviceSpec:
+        """Return the part of the card that one process of a runtime uses: PyTorch takes each die for a device.
+
+        Engines that serve split a model over the dies, and of other runtimes nobody says which part they use.
+        """
+        return self.one_die() if backend.startswith("pytorch") else self
+
     def one_die(self) -> DeviceSpec:
         """Return the part of the card that software sees as one device, and a process without parallelism uses."""
         if self.dies == 1:

@@ -15,7 +15,7 @@ from typing import Any, cast
 from accel_platform.events.types import ResultRecorded
 from accel_platform.reports.figures import result_statistics
 from accel_platform.reports.run_record import BenchmarkRun, RecordedResult
-from accel_platform.table_io.values import guard_row
+from accel_platform.table_io.values import count_of, guard_row
 
 COLUMNS = (
     "timestamp",
@@ -104,7 +104,7 @@ def _shape(run: BenchmarkRun, result: ResultRecorded) -> str | None:
 
 
 def _notes(result: ResultRecorded) -> list[str]:
-    notes = [f"{result.threads} threads"] if result.threads else []
+    notes = [f"{count_of(result.threads, 'thread')}"] if result.threads else []
     notes += [result.mode] if result.mode != "inference" else []
     notes += [f"weights {result.weights_source}"] if result.weights_source else []
     # Importers recognize simulated results by this word.

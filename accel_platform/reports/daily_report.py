@@ -9,7 +9,7 @@ from typing import Any
 from accel_platform.analysis.regressions.snapshot_comparison import TableChanges
 from accel_platform.hardware.device_names import with_distinct_names
 from accel_platform.reports.regressions import with_cells
-from accel_platform.table_io.values import rounded
+from accel_platform.table_io.values import count_of, rounded
 from accel_platform.warehouse.reader import Reader
 
 _SHOWN = 50
@@ -43,7 +43,7 @@ def day_report(day: date, found: TableChanges, after: Reader) -> str:
     ]
     parts = [
         f"# {day}",
-        f"{found.added:,} results came in. Snapshot {found.before[:12]} before, {found.after[:12]} after.",
+        f"{count_of(found.added, 'result')} came in. Snapshot {found.before[:12]} before, {found.after[:12]} after.",
         *_section("Results", found.results),
         *_section("Medians that moved", medians),
         *_section("Compatibility that changed", changed),

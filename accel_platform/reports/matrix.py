@@ -42,6 +42,7 @@ def shape_text(shape: CellShape) -> str:
     parts = [
         f"batch {shape['batch_size']}" if shape["batch_size"] else "batch unknown",
         f"length {shape['sequence_length']}" if shape["sequence_length"] else None,
+        f"{shape['output_tokens']} tokens out" if shape["output_tokens"] else None,
         f"{shape['image_size']:g} px" if shape["image_size"] else None,
         shape["precision"] or "precision unknown",
         f"{shape['processes']} processes" if (shape["processes"] or 1) > 1 else None,

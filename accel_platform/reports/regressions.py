@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 from accel_platform.analysis.regressions.changepoint_history import decision_id
 from accel_platform.analysis.regressions.check import CANNOT_DECIDE, Check
 from accel_platform.analysis.regressions.regression_test import Decision, State
-from accel_platform.table_io.values import rounded
+from accel_platform.table_io.values import count_of, rounded
 
 Outcome = State | Literal["accepted"]
 _HEADINGS: dict[Outcome, str] = {
@@ -157,7 +157,7 @@ def describe_decision(decision: Decision) -> str:
         figures = (
             f"{milliseconds(decision.before_ms)} -> {milliseconds(decision.after_ms)}, {decision.change_percent:+.1f} %"
             f" ({'' if decision.accepted else f'noise {_percent(decision.noise_percent)}, '}"
-            f"{decision.processes_before} against {decision.processes_after} processes)"
+            f"{decision.processes_before} against {count_of(decision.processes_after, 'process')})"
         )
     return "; ".join(part for part in (figures, why(decision)) if part)
 

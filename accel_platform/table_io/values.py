@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Mapping
 from decimal import Decimal
@@ -11,6 +12,15 @@ from typing import Any
 
 FORMULA = "=+-@\t\r\n\0＝＋－＠"  # noqa: RUF001 - the full-width forms are what is meant
 """First characters of spreadsheet formulas: OWASP, "CSV Injection", and ASVS 5.0, requirement 1.2.10."""
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun, of which the plural is regular: `1 model`, `1,200 families`."""
+    if number == 1:
+        return f"1 {noun}"
+    if re.search("[^aeiou]y$", noun):
+        return f"{number:,} {noun[:-1]}ies"
+    return f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def guard_formula(text: str) -> str:

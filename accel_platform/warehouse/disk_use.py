@@ -48,9 +48,13 @@ def measure_disk_use(settings: Settings) -> list[DiskUse]:
             used.append(_use(f"log/{folder}", what, Path(settings.log_location) / folder))
     serving = _in_service(settings)
     tables = sorted(settings.warehouse_dir.glob("layer-*.duckdb"))
-    used.append(_sum("tables in service", "made of the log", [path for path in tables if path.name in serving]))
-    older = [path for path in tables if path.name not in serving]
-    used.append(_sum("earlier tables", "for who still reads them", older))
+    if serving is None:
+        damaged = "damaged, so nobody knows which serve: `accel db rebuild` makes them again from the log"
+        used.append(_sum("tables", damaged, [*tables, settings.warehouse_dir / "CURRENT"]))
+    else:
+        used.append(_sum("tables in service", "made of the log", [path for path in tables if path.name in serving]))
+        older = [path for path in tables if path.name not in serving]
+        used.append(_sum("earlier tables", "for who still reads them", older))
     used.append(_use("tables as Parquet", "what Spark read and computed", exchange_dir(settings)))
     used.append(_use("predictors", "trained, the one in service and those to go back to", settings.models_dir))
     used.append(_use("cache", "can be made again: `accel cache clean` deletes it", settings.cache_dir))
@@ -107,11 +111,12 @@ def _changed_at(path: Path) -> float:
         return float("inf")
 
 
-def _in_service(settings: Settings) -> set[str]:
+def _in_service(settings: Settings) -> set[str] | None:
+    """Return the names of the layers in service, none before the first publish; None where that is damaged."""
     try:
         projection = current(settings)
     except WarehouseDamaged:
-        return set()
+        return None
     return {layer.file for layer in projection.layers} if projection else set()
 
 

@@ -126,6 +126,7 @@ WHERE counts AND status = 'ok' AND (provenance = 'imported' OR verified)
             AND o.choice IS NOT DISTINCT FROM r.choice AND o.device_id IS NOT DISTINCT FROM r.device_id
             AND o.precision IS NOT DISTINCT FROM r.precision AND o.batch_size IS NOT DISTINCT FROM r.batch_size
             AND o.sequence_length IS NOT DISTINCT FROM r.sequence_length
+            AND o.output_tokens IS NOT DISTINCT FROM r.output_tokens
             AND o.processes IS NOT DISTINCT FROM r.processes
     ))
 """

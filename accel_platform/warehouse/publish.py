@@ -18,6 +18,7 @@ from accel_platform.errors import AccelError, NotFound, StorageUnavailable
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Settings, SnapshotSettings
+from accel_platform.table_io.values import count_of
 from accel_platform.warehouse import build_layer, build_matrix, spark_engine
 from accel_platform.warehouse.interrupts import interruptible
 from accel_platform.warehouse.layers import (
@@ -46,7 +47,7 @@ class ChecksFailed(AccelError):
 
     def __init__(self, checks: list[CheckResult]) -> None:
         self.checks = checks
-        broken = ", ".join(f"{check.rule} ({check.broken} rows)" for check in checks if not check.passed)
+        broken = ", ".join(f"{check.rule} ({count_of(check.broken, 'row')})" for check in checks if not check.passed)
         super().__init__(f"The new tables break data rules and were not published: {broken}.")
 
 

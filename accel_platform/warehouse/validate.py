@@ -20,6 +20,7 @@ from accel_platform.events.log import PACKS, SEGMENTS, SegmentSource, pack_key, 
 from accel_platform.events.types import ModelDescribed
 from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.settings import Settings
+from accel_platform.table_io.values import count_of
 from accel_platform.warehouse import build_layer, publish
 from accel_platform.warehouse.disk_use import find_leftovers, remove_leftovers
 from accel_platform.warehouse.interrupts import interruptible
@@ -231,7 +232,7 @@ def _against_log(
         "SELECT (SELECT count(*) FROM events WHERE type = 'ResultRecorded'), (SELECT count(*) FROM result_rows)"
     ).fetchall()
     if different or results != rows:
-        what = f"{different} events differ, and {results} results stand as {rows} rows"
+        what = f"differing events: {different:,}; {count_of(results, 'result')} in {count_of(rows, 'row')}"
         yield Finding("tables_differ", different + abs(results - rows), what, "rebuild")
 
 
@@ -306,7 +307,7 @@ def _repair_log(settings: Settings, copy: integrity.LogCopy | None, *, damaged: 
 def _refresh(settings: Settings, *, full: bool) -> str:
     done = publish.refresh(settings, full=full)
     how = "made again from the log" if full else "brought up to the log"
-    return f"tables {how}: {done.rows['events']:,} events, {done.rows['results']:,} results"
+    return f"tables {how}: {count_of(done.rows['events'], 'event')}, {count_of(done.rows['results'], 'result')}"
 
 
 def _describe_models(settings: Settings, describe: Describe) -> list[str]:

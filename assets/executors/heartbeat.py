@@ -25,6 +25,8 @@ SILENT_CHECKS = 4
 
 Checks are counted instead of seconds, because without Dagster's storage there are neither checks nor heartbeats.
 """
+_MOST_RUNS = 1_000
+"""Runs whose heartbeats are remembered; fewer measure at once on all hosts of an installation."""
 _CANCELING_BEATS = 3
 """Heartbeats after which a run that Dagster cancels interrupts itself, because the signal may have been lost."""
 _END_S = 20
@@ -50,13 +52,15 @@ class HostRunLauncher(DefaultRunLauncher):
         alive = run.tags.get(ALIVE_TAG)
         if alive is None:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
-        before, silent = self._heard.get(run.run_id, (alive, -1))
+        before, silent = self._heard.pop(run.run_id, (alive, -1))
         silent = silent + 1 if before == alive else 0
+        if silent >= SILENT_CHECKS:
+            return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "it no longer says that it lives: its host may be lost")
+        # The last one checked stands last. Runs that ended are checked no more and come to stand first.
         self._heard[run.run_id] = alive, silent
-        if silent < SILENT_CHECKS:
-            return CheckRunHealthResult(WorkerStatus.RUNNING)
-        del self._heard[run.run_id]
-        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "it no longer says that it lives: its host may be lost")
+        if len(self._heard) > _MOST_RUNS:
+            del self._heard[next(iter(self._heard))]
+        return CheckRunHealthResult(WorkerStatus.RUNNING)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from accel_platform.bench.plan.config import read_config
 from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.bench.requests.lifecycle import request_benchmark
 from accel_platform.events.compaction import compact
+from accel_platform.table_io.values import count_of
 from accel_platform.warehouse.disk_use import remove_leftovers
 from assets.failures import explain_failures
 from assets.resources import Installation
@@ -48,8 +49,9 @@ def pack_log(context: dg.OpExecutionContext, accel: Installation) -> None:
     left_overs = remove_leftovers(accel.settings)
     predictors = remove_old_predictors(accel.settings, accel.log)
     context.log.info(
-        f"{done.packed:,} segments are in a new pack, {done.removed:,} files went that larger ones hold, "
-        f"{len(left_overs)} that killed processes left, {len(predictors)} old predictors"
+        f"in a new pack: {count_of(done.packed, 'segment')}; gone: {count_of(done.removed, 'file')} "
+        f"that larger ones hold, {len(left_overs)} that killed processes left, "
+        f"{count_of(len(predictors), 'old predictor')}"
     )
     if done.damaged:
         raise dg.Failure(f"Damaged and set aside: {', '.join(done.damaged)}. See `accel db validate`.")

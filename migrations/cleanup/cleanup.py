@@ -18,6 +18,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import SourceDeleted
+from accel_platform.table_io.values import count_of
 from migrations.cleanup.read_back_check import (
     DocumentClaim,
     UnprovenFile,
@@ -149,7 +150,7 @@ def _unlink(candidate: _Candidate, dry_run: bool) -> tuple[Action, str]:
     if (changed := _change_reason(candidate)) is not None:
         return "kept", changed
     events = sum(claim.digest.events for claim in candidate.claims)
-    reason = f"the log has all it says, in {events} event{'s' if events > 1 else ''}"
+    reason = f"the log has all it says, in {count_of(events, 'event')}"
     if dry_run:
         return "deletable", reason
     try:

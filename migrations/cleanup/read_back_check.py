@@ -15,6 +15,7 @@ from uuid import UUID
 from accel_platform.events import EventLog
 from accel_platform.events.codec import COLUMN, Row, to_rows
 from accel_platform.events.types import DocumentImported
+from accel_platform.table_io.values import count_of
 from migrations.pipeline.ledger import Entry, Ledger
 from migrations.pipeline.unpack import DocumentRows, DocumentStart, iter_steps
 from migrations.sources.documents import Content, Origin, bytes_of
@@ -113,7 +114,7 @@ def difference(claims: Iterable[DocumentClaim], stored: dict[UUID, EventDigest])
         there = stored.get(claim.ledger_id, EventDigest())
         if there != claim.digest:
             differ = ", and they differ" if there.events == claim.digest.events else ""
-            return f"read today it gives {claim.digest.events} events, the log holds {there.events}{differ}"
+            return f"read today it gives {count_of(claim.digest.events, 'event')}, the log holds {there.events}{differ}"
     return None
 
 

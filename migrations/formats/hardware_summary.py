@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from accel_platform.table_io.values import count_of
 from migrations.normalize.record_builder import CellDraft, NamesInFile
 from migrations.normalize.records import NoResult, Part, child, refuse
 from migrations.normalize.units import number, quantity
@@ -52,8 +53,8 @@ def _hardware(document: Document, where: str, family: str, models: Any, hardware
         yield refuse(where, "unexpected_shape", "lists of figures beside a list of models were expected", lists)
         return
     if any(len(column) != len(models) for column in known.values()):
-        counts = ", ".join(f"{len(column)} figures of {key}" for key, column in known.items())
-        reason = f"{counts} for {len(models)} models: nobody can say whose they are"
+        counts = ", ".join(f"{count_of(len(column), 'figure')} of {key}" for key, column in known.items())
+        reason = f"{counts} for {count_of(len(models), 'model')}: nobody can say whose they are"
         yield refuse(where, "model_unnamed", reason, {"models_tested": models, hardware: lists})
         return
     for index, model in enumerate(models):

@@ -13,6 +13,7 @@ from accel_platform.events import Event
 from accel_platform.events.codec import Row, to_row
 from accel_platform.events.types import DocumentImported, Payload, RecordQuarantined
 from accel_platform.precisions import names_precision
+from accel_platform.table_io.values import count_of
 from migrations.detect import describe, detect_format
 from migrations.formats import Format
 from migrations.normalize.canonical_names import MICROBENCHMARK, UNKNOWN_HARDWARE
@@ -218,7 +219,7 @@ class DocumentBuilder:
         if self._without:
             parts.append(_summarize_reasons(self._without, "part without a result", "parts without a result"))
         if self._embedded:
-            parts.append(f"{self._embedded} documents inside" if self._embedded > 1 else "1 document inside")
+            parts.append(f"{count_of(self._embedded, 'document')} inside")
         if self._unknown_precisions:
             one, many = "result of a precision that nobody knows", "results of precisions that nobody knows"
             parts.append(_summarize_reasons(self._unknown_precisions, one, many))

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from accel_platform.events import Event
 from accel_platform.events.codec import Row
+from accel_platform.table_io.values import count_of
 from migrations.detect import detect_format
 from migrations.formats import Format
 from migrations.normalize.records import Embedded
@@ -120,7 +121,7 @@ def _large_document_steps(content: Content, known: Known, supersedes: UUID | Non
             yield from closing_steps(quarantine(content, "unreadable", message, builder))
             return
         reason = f"the rest cannot be read: {message}"
-        builder.note(Note("unreadable_rest", reason, f"after {builder.records:,} records"))
+        builder.note(Note("unreadable_rest", reason, f"after {count_of(builder.records, 'record')}"))
     yield from closing_steps(builder.close())
 
 
@@ -137,12 +138,10 @@ def _archive_steps(
         for count, member in enumerate(members(content, kind), start=1):  # noqa: B007  # the number is used after
             yield from iter_steps(member, known, depth=depth + 1)
     except ValueError as error:
-        rest = f", after {count} members" if count else ""
+        rest = f", after {count_of(count, 'member')}" if count else ""
         yield from closing_steps(quarantine(content, "archive", f"{error}{rest}", builder))
         return
-    yield from closing_steps(
-        builder.close("imported", f"an archive of {count} {'member' if count == 1 else 'members'}")
-    )
+    yield from closing_steps(builder.close("imported", f"an archive of {count_of(count, 'member')}"))
 
 
 def closing_steps(reading: Reading) -> Iterator[Step]:

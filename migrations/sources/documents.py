@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from accel_platform.errors import NotFound
+from accel_platform.table_io.values import count_of
 from migrations.sources.csv_text import DELIMITERS, InvalidTable, find_embedded_table, find_table
 from migrations.sources.databases import database_tables, is_duckdb, is_parquet, is_sqlite, parquet_rows
 from migrations.sources.json_text import JsonNotFound, Note, find_json
@@ -256,7 +257,7 @@ def _table_within(content: Content, text: str) -> Document | None:
     if found is None or table is None or table.kind != "csv":
         return None
     lines = found[1].count("\n") + 1
-    note = Note("other_lines", f"{lines} {'line' if lines == 1 else 'lines'} around the table", found[1])
+    note = Note("other_lines", f"{count_of(lines, 'line')} around the table", found[1])
     return replace(table, notes=(*table.notes, note)) if found[1] else table
 
 

@@ -16,6 +16,7 @@ from typing import Literal
 
 from accel_platform.events import Event
 from accel_platform.events.types import ResultRecorded, Suspicion
+from accel_platform.table_io.values import count_of
 from migrations.normalize.records import Record, pointer_to
 from migrations.normalize.units import count, quantity
 from migrations.suspicion.claims import Claims, labels_in
@@ -304,7 +305,9 @@ def relabelled_cpu(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
         agreeing = sum(_agrees(ratio, a, b, limit) for ratio, (a, b) in zip(ratios, pairs, strict=True))
         middle = median(ratios)
         if symmetric_ratio(middle) <= AGREEMENT_RATIO and agreeing >= MIN_AGREEING_SHARE * len(pairs):
-            evidence = f"{len(pairs)} cells beside the CPU's, median ratio {middle:.3f}, {agreeing} within noise"
+            evidence = (
+                f"{count_of(len(pairs), 'cell')} beside the CPU's, median ratio {middle:.3f}, {agreeing} within noise"
+            )
             every = [i for i in records.with_figures if records[i].result.hardware == hardware]
             yield from _mark(every, "relabelled_cpu", "suspect", evidence, 0.6 if len(pairs) < 3 else 0.95)
 

@@ -20,7 +20,7 @@ from predictor.schemas.requests import Constraints, Objective
 from predictor.schemas.responses import INTERVAL_LEVEL, Cost, Energy, Figures, Interval, Recommendation
 
 _ITEMS = 1e6
-_MAX_LEVEL_SPREAD = 0.15
+_MAX_LEVEL_SPREAD = 0.05
 _MISSING: dict[Objective, str] = {
     "cost": "no price per hour",
     "energy": "no counted energy and no TDP",
@@ -142,10 +142,10 @@ def gain_elsewhere(objective: Objective, ranked: Sequence[Recommendation]) -> st
 
 
 def level_mismatch(objective: Objective, ranked: Sequence[Figures]) -> str | None:
-    """Return a warning where the limits that a ranking compares hold at very different levels."""
+    """Return a warning where the limits that a ranking compares hold at different levels."""
     limits = [figures.memory_peak_mib if objective == "memory" else figures.latency_ms for figures in ranked]
     levels = [limit.level for limit in limits if limit is not None and limit.level is not None]
-    if not levels or max(levels) - min(levels) < _MAX_LEVEL_SPREAD:
+    if not levels or max(levels) - min(levels) <= _MAX_LEVEL_SPREAD:
         return None
     return f"What is compared are limits that hold at {min(levels):.0%} for some and at {max(levels):.0%} for others."
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtrit
 
-from accel_platform.table_io.values import rounded
+from accel_platform.table_io.values import count_of, rounded
 from predictor.data.evidence import SCALABLE_FIELDS, CellKey, CellSummary, Evidence
 from predictor.data.fast_path import require_slow_path
 from predictor.data.samples import Sample
@@ -81,7 +81,7 @@ def measured_estimate(evidence: Evidence, cells: Iterable[CellKey]) -> Estimate 
         summary = evidence.summaries.get(cell)
         if summary is not None:
             source = _describe_source(evidence, summary)
-            runs = "one run" if summary.runs == 1 else f"{summary.runs} runs"
+            runs = count_of(summary.runs, "run")
             label = cell.target.label
             cautions = []
             if cell.precision is None:

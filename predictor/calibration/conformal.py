@@ -47,7 +47,7 @@ def calibrate(errors: Array, groups: Sequence[str] | Sequence[int], *, level: fl
     _, codes, members = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
     count = len(members)
     if count < MIN_GROUPS:
-        raise ValueError(f"{count} groups are too few to calibrate: at least {MIN_GROUPS} are needed.")
+        raise ValueError(f"too few groups to calibrate: {count}, and {MIN_GROUPS} are needed")
     level = min(level, count / (count + 1))
     weights = 1.0 / ((count + 1) * members[codes])
     order = np.argsort(errors, kind="stable")
@@ -110,7 +110,7 @@ def calibrate_worst_group(errors: Array, groups: Sequence[Hashable], *, level: f
     """
     count = len(set(groups))
     if count < MIN_DEVICES:
-        raise ValueError(f"{count} devices are too few to calibrate: at least {MIN_DEVICES} are needed.")
+        raise ValueError(f"too few devices to calibrate: {count}, and {MIN_DEVICES} are needed")
     worst = worst_group_quantile(errors, np.array([str(group) for group in groups]), level)
     return Calibration(half_width=worst, level=level * count / (count + 1), groups=count, rows=len(errors))
 

@@ -75,47 +75,94 @@ class HoldoutPredictions:
         self.errors += (predicted - log_latency(samples)).tolist()
 
 
+@dataclass(frozen=True)
+class _Rounds:
+    """Samples in folds of families, and the devices that rounds hold out besides."""
+
+    samples: list[Sample]
+    folds: npt.NDArray[np.int64]
+    few_samples: list[Sample]
+    """Those of devices with few figures, which are in no trees."""
+    few_folds: npt.NDArray[np.int64]
+    devices: list[str]
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> _Rounds:
+        small = _devices_with_few(samples)
+        few = [sample for sample in samples if sample.device in small]
+        rest = subsample_models([sample for sample in samples if sample.device not in small])
+        max_folds = 5 if len(rest) > _LARGE_SET else 10
+        folds = group_folds([sample.family for sample in (*rest, *few)], max_folds)
+        common = Counter(sample.device for sample in rest).most_common(_MAX_DEVICES)
+        devices = [name for name, count in common if count > FEW_SHOT_SAMPLES]
+        return cls(rest, folds[: len(rest)], few, folds[len(rest) :], devices)
+
+    @property
+    def families(self) -> int:
+        """Rounds in which each family is held out once."""
+        return int(self.folds.max()) + 1
+
+    @property
+    def families_apart(self) -> bool:
+        """Whether families are held out in rounds of their own, too."""
+        return len(self.samples) <= _LARGE_SET or len(self.devices) < 2
+
+    @property
+    def all_own(self) -> bool:
+        """Whether this platform measured all of them."""
+        return all(sample.own for sample in (*self.samples, *self.few_samples))
+
+
 def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
     """Predict a subsample of the samples with models fitted without them, by regime; unsupported ones are left out."""
-    small = _devices_with_few(samples)
-    few_samples = [sample for sample in samples if sample.device in small]
-    samples = subsample_models([sample for sample in samples if sample.device not in small])
+    rounds = _Rounds.of(samples)
     holdouts: dict[Regime, HoldoutPredictions] = defaultdict(HoldoutPredictions)
-    max_folds = 5 if len(samples) > _LARGE_SET else 10
-    all_folds = group_folds([sample.family for sample in (*samples, *few_samples)], max_folds)
-    folds, few_folds = all_folds[: len(samples)], all_folds[len(samples) :]
-    count = int(folds.max()) + 1
-    devices = [name for name, n in Counter(s.device for s in samples).most_common(_MAX_DEVICES) if n > FEW_SHOT_SAMPLES]
-    device_of = np.array([sample.device for sample in samples])
-    all_own = all(sample.own for sample in (*samples, *few_samples))
-    separate_families = len(samples) <= _LARGE_SET or len(devices) < 2
-    for fold in range(count if separate_families else 0):
-        model = _fit_model(samples, folds != fold)
+    for fold in range(rounds.families if rounds.families_apart else 0):
+        model = _fit_model(rounds.samples, rounds.folds != fold)
         if model is not None:
-            _record(holdouts, Regime.UNSEEN_FAMILY, model, _select(samples, folds == fold))
-    for turn in range(max(count, len(devices)) if len(devices) > 1 else 0):
-        new_family, new_device = folds == turn % count, device_of == devices[turn % len(devices)]
-        few_known = _select(few_samples, few_folds != turn % count)
-        model = _fit_model(samples, ~new_family & ~new_device, few_known)
-        if model is None:
-            continue
-        if not separate_families:
-            _record(holdouts, Regime.UNSEEN_FAMILY, model, _select(samples, new_family & ~new_device))
-        asked = new_device & _asked(samples, all_own=all_own)
-        known_families, new_families = (_select(samples, mask & asked) for mask in (~new_family, new_family))
-        _record(holdouts, Regime.UNSEEN_DEVICE, model, known_families)
-        _record(holdouts, Regime.UNSEEN_BOTH, model, new_families)
-        if len(known_families) > FEW_SHOT_SAMPLES:
-            order = np.random.default_rng(turn).permutation(len(known_families))
-            few = set(order[:FEW_SHOT_SAMPLES].tolist())
-            model.adapt([known_families[i] for i in sorted(few)])
-            rest = [sample for i, sample in enumerate(known_families) if i not in few]
-            _record(holdouts, Regime.FEW_SHOT, model, rest)
-            _record(holdouts, Regime.FEW_SHOT_UNSEEN_FAMILY, model, new_families)
-        if turn < count:
-            _record_few(holdouts, model, few_samples, (few_folds - turn) % count, all_own=all_own)
-    _cross_validate_seen(holdouts, samples, folds)
+            _record(holdouts, Regime.UNSEEN_FAMILY, model, _select(rounds.samples, rounds.folds == fold))
+    for turn in range(max(rounds.families, len(rounds.devices)) if len(rounds.devices) > 1 else 0):
+        _hold_out_device(holdouts, rounds, turn)
+    _cross_validate_seen(holdouts, rounds.samples, rounds.folds)
     return dict(holdouts)
+
+
+def _hold_out_device(holdouts: dict[Regime, HoldoutPredictions], rounds: _Rounds, turn: int) -> None:
+    """Record errors of a model that was fitted without the turn's families and without its device."""
+    samples, all_own = rounds.samples, rounds.all_own
+    device = rounds.devices[turn % len(rounds.devices)]
+    new_family = rounds.folds == turn % rounds.families
+    new_device = np.array([sample.device == device for sample in samples])
+    few_known = _select(rounds.few_samples, rounds.few_folds != turn % rounds.families)
+    model = _fit_model(samples, ~new_family & ~new_device, few_known)
+    if model is None:
+        return
+    if not rounds.families_apart:
+        _record(holdouts, Regime.UNSEEN_FAMILY, model, _select(samples, new_family & ~new_device))
+    asked = new_device & _asked(samples, all_own=all_own)
+    known_families, new_families = (_select(samples, mask & asked) for mask in (~new_family, new_family))
+    _record(holdouts, Regime.UNSEEN_DEVICE, model, known_families)
+    _record(holdouts, Regime.UNSEEN_BOTH, model, new_families)
+    if len(known_families) > FEW_SHOT_SAMPLES:
+        _record_corrected(holdouts, model, known_families, new_families, turn)
+    if turn < rounds.families:
+        turns = (rounds.few_folds - turn) % rounds.families
+        _record_few(holdouts, model, rounds.few_samples, turns, all_own=all_own)
+
+
+def _record_corrected(
+    holdouts: dict[Regime, HoldoutPredictions],
+    model: LatencyModel,
+    known_families: Sequence[Sample],
+    new_families: list[Sample],
+    seed: int,
+) -> None:
+    """Record errors on a new device after a few figures of it, drawn by the seed, corrected the model."""
+    order = np.random.default_rng(seed).permutation(len(known_families))
+    few = set(order[:FEW_SHOT_SAMPLES].tolist())
+    model.adapt([known_families[i] for i in sorted(few)])
+    _record(holdouts, Regime.FEW_SHOT, model, [sample for i, sample in enumerate(known_families) if i not in few])
+    _record(holdouts, Regime.FEW_SHOT_UNSEEN_FAMILY, model, new_families)
 
 
 def _asked(samples: Sequence[Sample], *, all_own: bool) -> npt.NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accel_platform.table_io.values import count_of
 from predictor.calibration.cross_validation import Regime, RegimeCalibrations
 from predictor.calibration.failure_model import FailureModel
 from predictor.calibration.memory_model import MemoryModel
@@ -239,8 +240,8 @@ _REGIME_TEXT: dict[Regime, str] = {
 
 def _basis_text(mode: ModeModel, sample: Sample, regime: Regime) -> str:
     count = mode.latency_model.count_same_workload(sample)
-    transfer = f"; the same work was measured {count} times elsewhere or otherwise" if count else ""
-    return f"learned from {len(mode.latency_model.samples)} figures; {_REGIME_TEXT[regime]}{transfer}"
+    transfer = f"; the same work was measured {count_of(count, 'time')} elsewhere or otherwise" if count else ""
+    return f"learned from {count_of(len(mode.latency_model.samples), 'figure')}; {_REGIME_TEXT[regime]}{transfer}"
 
 
 def median_log_latency(latency_model: LatencyModel) -> float:

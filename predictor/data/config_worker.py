@@ -8,6 +8,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import cache, partial
 from typing import Any
 
 from accel_platform.errors import AccelError, InvalidInput
@@ -40,20 +41,21 @@ def handle_job(job: Message, send: Callable[[Message], None]) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     spent = int(used.ru_utime + used.ru_stime)
     resource.setrlimit(resource.RLIMIT_CPU, (spent + int(job["cpu_s"]), spent + int(job["cpu_s"])))
-    costed = _answer(job, _config_cost, advice=" Cost figures can be given instead.")
+    described = cache(partial(spec_from_config, job["config"]))
+    costed = _answer(job, lambda: _config_cost(job, described()), advice=" Cost figures can be given instead.")
     send(costed)
     if "refused" in costed:
         return
-    operators = _answer(job, _config_operators)
+    operators = _answer(job, lambda: _config_operators(job, described()))
     if "refused" in operators:
         operators = {"problem": f"its operators cannot be traced: {operators['refused'].rstrip('.')}"}
     send(operators)
 
 
-def _answer(job: Message, compute: Callable[[Message], Message], *, advice: str = "") -> Message:
-    """Return what `compute` makes of the job; or `refused` and the reason, with advice after an unforeseen one."""
+def _answer(job: Message, compute: Callable[[], Message], *, advice: str = "") -> Message:
+    """Return what `compute` makes of the config; or `refused` and the reason, with advice after an unforeseen one."""
     try:
-        return compute(job)
+        return compute()
     except AccelError as error:
         return {"refused": str(error)}
     except MemoryError:
@@ -63,12 +65,11 @@ def _answer(job: Message, compute: Callable[[Message], Message], *, advice: str 
         return {"refused": f"{type(error).__name__}: {reason.rstrip('.')}.{advice}"}
 
 
-def _config_cost(job: Message) -> Message:
+def _config_cost(job: Message, spec: ModelSpec) -> Message:
     from accel_platform.workloads.cost import cost_of, parameters_of
     from accel_platform.workloads.inputs import usual_image_size, with_image_size
     from accel_platform.workloads.kv_cache import decoder_of
 
-    spec = spec_from_config(job["config"])
     if job["image_size"] is not None:
         spec = with_image_size(spec, job["image_size"])
     if parameters_of(spec) > MAX_PARAMETERS:
@@ -93,9 +94,8 @@ def _config_cost(job: Message) -> Message:
     }
 
 
-def _config_operators(job: Message) -> Message:
+def _config_operators(job: Message, spec: ModelSpec) -> Message:
     sizes = InputSizes(job["image_size"], job["audio_seconds"])
-    spec = spec_from_config(job["config"])
     traced = trace_profile(spec, job["sequence_length"], sizes, training=job["training"])
     if "problem" in traced:
         return traced

@@ -14,6 +14,7 @@ from typing import Any
 
 from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.table_io.values import count_of
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ModelSpec, find_model, resolve_model
 from accel_platform.workloads.operators import OperatorProfile
@@ -269,7 +270,8 @@ def _convert_to_layer_outputs(cost: ItemCost, models: Mapping[str, dict[str, Any
     if len(shares) < _MIN_COUNTED_MODELS:
         return cost, None
     share = median(shares)
-    warning = f"Scaled activation_bytes_per_item by {share:.2f} to layer outputs (median of {len(shares)} models)."
+    of = count_of(len(shares), "model")
+    warning = f"Scaled activation_bytes_per_item by {share:.2f} to layer outputs (median of {of})."
     return replace(cost, layer_output_bytes=share * cost.activation_bytes), warning
 
 

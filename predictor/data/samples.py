@@ -163,6 +163,7 @@ def make_sample(
     (`device_spec_for`) or the user's own; its figures may be None.
     """
     precision = precision or UNSTATED
+    device = device.used_by(backend) if devices == 1 else device
     if mode == "generation":
         work = _generation_cost(decoder or find_published_decoder(model), size, output_tokens, batch_size, precision)
     else:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from accel_platform.table_io.values import rounded
+from accel_platform.table_io.values import count_of, rounded
 from predictor.data.samples import Sample
 from predictor.models.latency_model import LatencyModel
 
@@ -57,6 +57,6 @@ def _describe_values(latency_model: LatencyModel, sample: Sample, typical: float
         "precision": sample.precision,
         "mode": sample.mode,
         "models like it": "what they leave over on this device",
-        "same work measured elsewhere": f"{latency_model.count_same_workload(sample)} figures",
+        "same work measured elsewhere": count_of(latency_model.count_same_workload(sample), "figure"),
         "few figures of this device": sample.device,
     }

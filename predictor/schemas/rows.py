@@ -207,6 +207,7 @@ class MatrixCell(BaseModel):
     precision: str | None = Field(description="Of the shape shown, which most hardware names have a figure of.")
     batch_size: int | None
     sequence_length: int | None
+    output_tokens: int | None
     image_size: float | None
     processes: int | None
     latency_p50_ms: float | None = Field(description="Median at the shape that the fields before it name.")

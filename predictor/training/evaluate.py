@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.stats import kendalltau
 
 from accel_platform.errors import InvalidInput
+from accel_platform.table_io.values import count_of
 from predictor.calibration.cv_splits import SPLITS, Indices
 from predictor.calibration.failure_model import FailureModel
 from predictor.calibration.predictor import Predictor
@@ -52,7 +53,7 @@ def evaluate_splits(samples: Sequence[Sample], notify: Callable[[str], None]) ->
     for name, split in SPLITS.items():
         rounds = list(split(samples))
         if rounds:
-            notify(f"{name}: {len(rounds)} rounds over {len(samples)} figures")
+            notify(f"{name}: {count_of(len(rounds), 'round')} over {count_of(len(samples), 'figure')}")
             results.append(_evaluate_split(name, samples, rounds, notify))
     return results
 

@@ -16,6 +16,7 @@ from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import PredictorTrained
 from accel_platform.settings import Settings
+from accel_platform.table_io.values import count_of
 from accel_platform.warehouse.reader import Reader
 from predictor.calibration.conformal import MIN_GROUPS
 from predictor.calibration.cross_validation import (
@@ -91,7 +92,9 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     skipped = dict(training_set.skipped)
     samples = _group_by_mode(training_set, skipped)
     rows = sum(map(len, samples.values()))
-    notify(f"{rows} figures of {len(_families(samples))} families at snapshot {snapshot_id[:12]}")
+    notify(
+        f"{count_of(rows, 'figure')} of {count_of(len(_families(samples)), 'family')} at snapshot {snapshot_id[:12]}"
+    )
     dataset_sha256 = _dataset_sha256(samples, training_set.failed)
     manifest = None if serving is None else artifact.load_manifest(settings, serving.predictor_id)
     if serving and manifest and _would_fit_again(manifest, dataset_sha256):
@@ -189,7 +192,7 @@ def fit_modes(
         earlier = fitted.get(mode) if fitted else None
         if earlier is not None and earlier.model.latency_model.samples == mode_samples:
             modes[mode], holdouts[mode], latency[mode] = earlier
-            notify(f"{mode}: {len(mode_samples)} figures, all as before: kept")
+            notify(f"{mode}: {count_of(len(mode_samples), 'figure')}, all as before: kept")
             continue
         # Each fit has a thread; those of the linear algebra would wait for work beside it, busily.
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=2) as pool:
@@ -200,7 +203,10 @@ def fit_modes(
         errors = ", ".join(
             f"{found['median_ape']:.1%} lacking {Regime(regime).label}" for regime, found in latency[mode].items()
         )
-        notify(f"{mode}: {len(mode_samples)} figures; median error {errors or 'not known: too few to hold some out'}")
+        notify(
+            f"{mode}: {count_of(len(mode_samples), 'figure')}; "
+            f"median error {errors or 'not known: too few to hold some out'}"
+        )
     return modes, holdouts, latency
 
 

@@ -360,7 +360,7 @@ def test_a_serving_answer_shows_memory_trade_offs_and_how_to_start(client: TestC
     ranking = text[text.index('id="ranking"') : text.index('id="warnings"')]
     assert len(re.findall(r'<circle class="(?:front|other)"', text)) == ranking.count('<tr><td class="num">') >= 4
     assert text.count('class="front"') == ranking.count("★") >= 1
-    assert "requests of this length fit at once" in text
+    assert "requests of this length at once" in text
     assert "Times are those of the typical request" in ranking
     percentile = page(client, f"/serving?{query.replace('max_watts=', 'percentile=99&max_first_token_ms=99999')}")
     assert [head.count("p99 first token") for head in (ranking, percentile)] == [0, 1]

@@ -22,6 +22,7 @@ from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
+from accel_platform.table_io.values import count_of
 
 pytestmark = pytest.mark.slow
 
@@ -219,7 +220,7 @@ def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
     again = accel(world.settings.home, *options, "--missing")
     output, progress = again.communicate(timeout=360)
     assert again.returncode == 0
-    assert "All 2 cells are measured already." in progress
+    assert "Measured already: all 2 cells." in progress
     dry = accel(world.settings.home, *options[:-1], "1,2,4", "--missing", "--dry-run", "--json")
     rows = json.loads(dry.communicate(timeout=180)[0])
     assert [row["state"] for row in rows] == ["measured already"] * 2 + ["to measure"]
@@ -283,7 +284,7 @@ def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: Wor
     rest = accel(world.settings.home, "--resume", "--json", "--label", "note=rest")
     output, progress = rest.communicate(timeout=360)
     assert rest.returncode == 0, progress
-    assert f"{4 - len(kept)} cells are left" in progress
+    assert f": {count_of(4 - len(kept), 'cell')} left" in progress
     assert json.loads(output)["ok"] == 4 - len(kept)
     resumed = world.events("RunStarted")[-1]
     assert resumed.plan["effort"]["name"] == "quick"

@@ -17,6 +17,7 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 from accel_platform.bench.requests.lifecycle import Request, Requests, claim, close, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
+from assets.executors import heartbeat
 from assets.executors.heartbeat import ALIVE_TAG, SILENT_CHECKS, STOPPED, HostRunLauncher, stop_runs
 from assets.executors.routing import STOPPING_S
 from assets.resources import Installation
@@ -238,3 +239,16 @@ def test_a_run_that_says_nothing_any_more_is_lost() -> None:
     assert [check("9") for _ in range(SILENT_CHECKS)] == [WorkerStatus.RUNNING] * (SILENT_CHECKS - 1) + [
         WorkerStatus.NOT_FOUND
     ]
+
+
+def test_runs_that_ended_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "_MOST_RUNS", 3)
+    launcher = HostRunLauncher()
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = dg.GraphDefinition(name="empty").to_job()
+        silent, *ended = [instance.create_run_for_job(job)._replace(tags={ALIVE_TAG: "1"}) for _ in range(6)]
+    for run in ended:
+        launcher.check_run_worker_health(run)
+        found = launcher.check_run_worker_health(silent)
+    assert found.status is WorkerStatus.NOT_FOUND, "one that is under way is remembered among many that are not"
+    assert len(launcher._heard) < 3

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from accel_platform.backend_names import canonical_backend
+from accel_platform.table_io.values import count_of
 from accel_platform.warehouse.reader import Reader
 
 # Any result of a setup tells it, because the fingerprint is of just these statements.
@@ -89,7 +90,7 @@ def _setup(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _all_statements(row: Mapping[str, Any]) -> list[str]:
     threads = row.get("threads")
-    counted = [] if threads is None else ["1 thread" if threads == 1 else f"{threads} threads"]
+    counted = [] if threads is None else [count_of(threads, "thread")]
     return [*(row.get("software") or ()), *counted]
 
 

@@ -111,7 +111,7 @@ def _rows(con: duckdb.DuckDBPyConnection, sql: str, parameters: dict[str, Any] |
 
 Verdict = Literal["slower", "faster", "fails now", "works now", "undecided", "same"]
 _IDENTITY = ("model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length",
-             "image_size", "processes")  # fmt: skip
+             "output_tokens", "image_size", "processes")  # fmt: skip
 _RUNS = "SELECT run_id FROM runs WHERE kind = 'benchmark'"
 # Only runs that share a model with a new run can be compared with it.
 _TOUCHED = """

@@ -11,19 +11,12 @@ from accel_platform.analysis.query.cells import PLACE, SETUP, SHAPE, read_cells
 from accel_platform.analysis.query.filters import Selection, canonical_model_id, measure_command, require_known
 from accel_platform.analysis.query.run_refs import ObservedDevices, differing_keys, observed_devices
 from accel_platform.analysis.stats.significance import ratio_interval
+from accel_platform.analysis.summaries.baselines import Baselines
 from accel_platform.events.types import Provenance
 from accel_platform.hardware.device_names import distinct_name, shared_names
 from accel_platform.warehouse.reader import Reader
 
 By = Literal["hardware", "model_id"]
-_CLOSENESS = (
-    ("device_id", "backend", "setup", "threads"),
-    ("device_id", "backend"),
-    ("device_id",),
-    ("backend",),
-    (),
-)
-"""Fields in which a baseline agrees with a cell, the closest first."""
 _TRUST: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
 _DETAILS = """
 SELECT r.result_id, r.run_id, r.hardware, r.choice, r.threads, e.samples_ns
@@ -170,43 +163,20 @@ def _compared(
 def _find_baselines(group: Sequence[dict[str, Any]], by: By, names: Sequence[str]) -> list[dict[str, Any] | None]:
     """Return for each cell the one of the first name that it is compared with; None without one of its provenance.
 
-    That is the cell of the same device and backend, else of the same device, else of the same backend, else any; of
-    several the one with the most results. A cell of the first name is its own baseline if others are compared with it.
+    A cell of the first name is its own baseline if others are compared with it.
     """
-    firsts: list[dict[tuple[Any, ...], dict[str, Any]]] = [{} for _ in _CLOSENESS]
-    for cell in group:
-        if _called(cell, by, names) == names[0]:
-            for found, fields in zip(firsts, _CLOSENESS, strict=True):
-                key = _key(cell, fields)
-                found[key] = max(found.get(key, cell), cell, key=_results)
-
-    def closest(cell: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the cells of the first name that a cell may be compared with, the closest first."""
-        return [
-            found[key]
-            for found, fields in zip(firsts, _CLOSENESS, strict=True)
-            if (key := _key(cell, fields)) in found and ("device_id" not in fields or cell["device_id"] is not None)
-        ]
-
-    others = [next(iter(closest(cell)), None) for cell in group if _called(cell, by, names) != names[0]]
+    firsts = Baselines([cell for cell in group if _called(cell, by, names) == names[0]], ("provenance",))
+    others = [next(iter(firsts.closest(cell)), None) for cell in group if _called(cell, by, names) != names[0]]
     compared = {id(first) for first in others if first is not None}
 
     def baseline(cell: dict[str, Any]) -> dict[str, Any] | None:
-        candidates = closest(cell)
+        candidates = firsts.closest(cell)
         if _called(cell, by, names) != names[0]:
             return next(iter(candidates), None)
         used = [first for first in (cell, *candidates) if id(first) in compared]
         return (used or candidates[-1:])[0]
 
     return [baseline(cell) for cell in group]
-
-
-def _key(cell: Mapping[str, Any], fields: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(cell[name] for name in ("provenance", *fields))
-
-
-def _results(cell: Mapping[str, Any]) -> int:
-    return int(cell["results"])
 
 
 def _no_ratio(cell: Mapping[str, Any], first: Mapping[str, Any] | None, called: str) -> str | None:

@@ -36,6 +36,7 @@ class CellShape(TypedDict):
     precision: str | None
     batch_size: int | None
     sequence_length: int | None
+    output_tokens: int | None
     image_size: float | None
     processes: int | None
 
@@ -91,8 +92,8 @@ class FamilyCell(TypedDict):
 
 _DEVICES = """
 SELECT model_id, hardware, device_id, device_name, state, rating, relative_speed, latency_p50_ms, disturbed, precision,
-    batch_size, sequence_length, image_size, processes, failure_class, reason, results_ok, results_failed,
-    last_worked_at, last_failed_at, evidence
+    batch_size, sequence_length, output_tokens, image_size, processes, failure_class, reason, results_ok,
+    results_failed, last_worked_at, last_failed_at, evidence
 FROM ({matrix})
 WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
     AND (len($hardware) = 0 OR list_contains($hardware, hardware) OR list_contains($hardware, device_name))
@@ -165,6 +166,7 @@ def shape_of(cell: Mapping[str, Any]) -> CellShape:
         precision=cell["precision"],
         batch_size=cell["batch_size"],
         sequence_length=cell["sequence_length"],
+        output_tokens=cell["output_tokens"],
         image_size=cell["image_size"],
         processes=cell["processes"],
     )
@@ -304,8 +306,8 @@ def _untested(seen: Seen) -> RatedCell:
         counts.update(device)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     return RatedCell(verdict="untested", state="untested", rating=None, relative_speed=None, latency_p50_ms=None,
-                disturbed=None, precision=None, batch_size=None, sequence_length=None, image_size=None,
-                processes=None, device=None, failure_class=None,
+                disturbed=None, precision=None, batch_size=None, sequence_length=None, output_tokens=None,
+                image_size=None, processes=None, device=None, failure_class=None,
                 reason=f"results that do not count here: {kinds}" if kinds else None,
                 results_ok=0, results_failed=0, last_worked_at=None, last_failed_at=None,
                 provenance=[], evidence=[])  # fmt: skip

@@ -108,13 +108,14 @@ class Rooflines:
         self._specs: dict[tuple[Any, ...], DeviceSpec] = {}
 
     def spec_of(self, cell: Mapping[str, Any]) -> DeviceSpec:
-        """Return the known rates of the cell's device."""
-        key = (cell["device_id"], cell["hardware"], cell["device_name"])
+        """Return the known rates of the cell's device, or of the part of it that the cell's runtime uses."""
+        key = (cell["device_id"], cell["hardware"], cell["device_name"], cell["backend"])
         if key not in self._specs:
             seen = self._devices.get(key[:2], {})
             observed = {name: seen.get(name) for name in ("cores", "clock_max_mhz", "vector_bits", "memory_mib")}
             identity = cell["device_id"] or cell["device_name"] or cell["hardware"]
-            self._specs[key] = device_spec(cell["device_name"], identity, cell["hardware"], **observed)
+            spec = device_spec(cell["device_name"], identity, cell["hardware"], **observed)
+            self._specs[key] = spec.used_by(cell["backend"])
         return self._specs[key]
 
     def work_of(self, cell: Mapping[str, Any]) -> ItemWork | str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accel_platform.analysis.query.cells import SHAPE
+from accel_platform.analysis.summaries.baselines import Baselines
 
 _ALIKE = ("model_id", *SHAPE, "provenance", "verified")
 BASELINE = "cpu"
@@ -18,25 +19,13 @@ def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Cells that other processes disturbed have none.
 
-    The baseline is a `cpu` cell of the same device if there is one, else of any. Of these it is one of the same backend
-    if there is one, and the fastest of several. `speedup` is the baseline's latency over the cell's. Its limits are the
-    extremes over the results of both sides, None if either side has one result.
+    The baseline is the closest `cpu` cell by the rule of `Baselines`. `speedup` is the baseline's latency over the
+    cell's. Its limits are the extremes over the results of both sides, None if either side has one result.
     """
-    baselines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    cells = [cell for cell in cells if not cell["disturbed"]]
-    for cell in cells:
-        if cell["hardware"] == BASELINE and cell["latency_ms"]:
-            baselines.setdefault(_key(cell), []).append(cell)
-    pairs = []
-    for cell in cells:
-        if cell["hardware"] == BASELINE or not cell["latency_ms"]:
-            continue
-        found = baselines.get(_key(cell), [])
-        own = [b for b in found if b["device_id"] is not None and b["device_id"] == cell["device_id"]]
-        if found:
-            alike = [b for b in own or found if b["backend"] == cell["backend"]]
-            pairs.append(_pair(cell, min(alike or own or found, key=lambda baseline: float(baseline["latency_ms"]))))
-    return pairs
+    timed = [cell for cell in cells if not cell["disturbed"] and cell["latency_ms"]]
+    baselines = Baselines((cell for cell in timed if cell["hardware"] == BASELINE), _ALIKE)
+    pairs = ((cell, baselines.closest(cell)) for cell in timed if cell["hardware"] != BASELINE)
+    return [_pair(cell, closest[0]) for cell, closest in pairs if closest]
 
 
 def _pair(cell: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +50,3 @@ def _pair(cell: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any
         if several
         else "spread unknown: one result on a side",
     }
-
-
-def _key(cell: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(cell[name] for name in _ALIKE)

@@ -10,6 +10,7 @@ import numpy as np
 
 from accel_platform.bench.load.client import Answer, Target
 from accel_platform.bench.load.generator import LoadResult
+from accel_platform.table_io.values import count_of
 
 P99_REQUESTS = 200
 """Answers from which a 99th percentile is told: two lie above it."""
@@ -100,7 +101,7 @@ def _remarks(result: LoadResult, answers: list[Answer]) -> list[str]:
     """Return what a reader of the figures has to know: counts that differ, late sending, too few requests."""
     remarks = []
     if 0 < len(answers) < P99_REQUESTS:
-        remarks.append(f"no 99th percentile: {len(answers)} answers, {P99_REQUESTS} are needed")
+        remarks.append(f"no 99th percentile: {count_of(len(answers), 'answer')}, {P99_REQUESTS} are needed")
     uncounted = sum(answer.output_tokens is None for answer in answers)
     if uncounted:
         remarks.append(f"{uncounted} answers came without a count of tokens: their parts were counted")

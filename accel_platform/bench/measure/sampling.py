@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns, relative_error
+from accel_platform.table_io.values import count_of
 
 MAX_ERROR_FACTOR = 2.0
 """Times the target error that the median's error may be; a limit may end a cell before its target."""
@@ -121,7 +122,7 @@ def limit_reached(count: int, spent_ns: int, sampling: Sampling) -> str | None:
 def noise_reason(samples: Sequence[int], sampling: Sampling) -> str | None:
     """Return why these samples should not be trusted to a few per cent; None where they can."""
     if len(samples) < sampling.min_count:
-        return f"only {len(samples)} samples where {sampling.min_count} are needed"
+        return f"only {count_of(len(samples), 'sample')} where {sampling.min_count} are needed"
     middle = median_ns(samples)
     error = relative_error(samples)
     if error > MAX_ERROR_FACTOR * sampling.target_error:

@@ -22,7 +22,7 @@ from accel_platform.bench.run.fallbacks import FallbackName
 from accel_platform.bench.run.worker_pool import FailedMeasurement, MeasuredCell
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, Payload, ResultRecorded, VerificationRecorded
-from accel_platform.table_io.values import rounded
+from accel_platform.table_io.values import count_of, rounded
 
 SOURCE = "accel bench"
 
@@ -219,4 +219,4 @@ def _progress_line(payload: ResultRecorded | VerificationRecorded) -> str:
         return f"verified, differs by {payload.relative_error:.2g}"
     median_ms = median_ns(payload.samples_ns) / 1e6
     doubt = f", noisy: {payload.noisy_reason}" if payload.noisy else ""
-    return f"{rounded(median_ms)} ms, {len(payload.samples_ns)} samples{doubt}"
+    return f"{rounded(median_ms)} ms, {count_of(len(payload.samples_ns), 'sample')}{doubt}"

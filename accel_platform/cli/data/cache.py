@@ -6,6 +6,7 @@ import typer
 
 from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
 from accel_platform.cli.output import note, print_json, settings_for, wants_json
+from accel_platform.table_io.values import count_of
 
 app = typer.Typer(help="Delete what is kept only to be faster.", no_args_is_help=True)
 
@@ -27,4 +28,4 @@ def clean(home: Home = None, as_json: Json = False, format_: OutputFormat = Form
     if wants_json(as_json, format_):
         print_json(vars(freed))
     else:
-        note(f"{freed.files:,} files deleted, {freed.size_bytes / 1e6:,.1f} MB freed")
+        note(f"{count_of(freed.files, 'file')} deleted, {freed.size_bytes / 1e6:,.1f} MB freed")

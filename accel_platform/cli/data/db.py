@@ -34,6 +34,7 @@ from accel_platform.cli.output import (
     wants_json,
     write_answer,
 )
+from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from accel_platform.events.types import ModelDescribed
@@ -184,7 +185,10 @@ def compact(home: Home = None, as_json: Json = False, format_: OutputFormat = Fo
     if wants_json(as_json, format_):
         print_json(asdict(done) | {"left_overs": [str(path) for path in left_overs]})
     else:
-        note(f"{done.packed:,} segments are in a new pack; {done.removed + len(left_overs):,} files went")
+        note(
+            f"in a new pack: {count_of(done.packed, 'segment')}; "
+            f"gone: {count_of(done.removed + len(left_overs), 'file')}"
+        )
     if done.damaged:
         from accel_platform.errors import AccelError
 
@@ -248,7 +252,7 @@ def export(
     if as_json:
         print_json({"table": table, "rows": rows, "output": str(output), "format": kind})
     else:
-        note(f"{rows:,} rows of {table} written to {output}")
+        note(f"{count_of(rows, 'row')} of {table} written to {output}")
 
 
 @app.command()

@@ -21,6 +21,7 @@ from accel_platform.cli.output import (
     wants_json,
     write_answer,
 )
+from accel_platform.table_io.values import count_of
 
 _REASON = ("such as", "most often")
 app = typer.Typer(help="Audit imported results, and clean up the imported files.", no_args_is_help=True)
@@ -150,8 +151,11 @@ def clean(
             empty="No files found.",
         )
         counts = ", ".join(f"{count} {action}" for action, count in sorted(report.actions.items())) or "none"
-        typer.echo(f"{report.files} files: {counts}. {report.size_bytes:,} bytes {'would go' if dry_run else 'gone'}.")
+        typer.echo(
+            f"{count_of(report.files, 'file')}: {counts}. "
+            f"{count_of(report.size_bytes, 'byte')} {'would go' if dry_run else 'gone'}."
+        )
     if report.actions.get("deleted"):
         note("`accel db rebuild` takes the deletions into the table `events`.")
     if refused := report.actions.get("undeletable"):
-        raise AccelError(f"The file system refused to delete {refused} files: their reasons are above.")
+        raise AccelError(f"The file system refused to delete {count_of(refused, 'file')}: the reasons are above.")

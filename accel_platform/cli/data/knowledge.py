@@ -9,6 +9,7 @@ import typer
 
 from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
 from accel_platform.cli.output import note, print_json, print_table, settings_for, wants_json
+from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from accel_platform.knowledge.packs import PackState
@@ -173,7 +174,7 @@ def build(
                 "left out": built.left_out,
             }
         )
-        note(f"{folder.name}: {built.card.rows:,} rows")
+        note(f"{folder.name}: {count_of(built.card.rows, 'row')}")
     if wants_json(json_, format_):
         print_json(rows)
     else:

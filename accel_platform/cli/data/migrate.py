@@ -21,6 +21,7 @@ from accel_platform.cli.output import (
     settings_for,
     wants_json,
 )
+from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from migrations.pipeline.importer import DocumentReport, ImportReport
@@ -134,7 +135,7 @@ class _Progress:
     def __call__(self, number: int, total: int, document: DocumentReport) -> None:
         if number == total or time.monotonic() - self._printed_at >= _PROGRESS_EVERY_S:
             self._printed_at = time.monotonic()
-            note(f"{number}/{total} files, last: {Path(document.source_path).name}")
+            note(f"file {number} of {total}: {Path(document.source_path).name}")
 
 
 def _row(document: DocumentReport) -> dict[str, Any]:
@@ -153,11 +154,12 @@ def _summary(report: ImportReport) -> str:
     from migrations.pipeline.importer import OVERDUE_CHECK
 
     outcomes = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(report.outcomes.items()))
+    more = count_of(report.suspected_across, "more suspicion")
     done = "Would bring in" if report.dry_run else "Brought in"
     return (
-        f"{report.found} file{'s' * (report.found != 1)}: {outcomes or 'none'}. {done} {report.records} records, "
+        f"{count_of(report.found, 'file')}: {outcomes or 'none'}. {done} {count_of(report.records, 'record')}, "
         f"{report.failures} of them failures and {report.suspects} suspected or simulated."
-        + (f" {report.suspected_across} suspicions more show over several files." if report.suspected_across else "")
+        + (f" Over several files: {more}." if report.suspected_across else "")
         + (f" {OVERDUE_CHECK}" if report.overdue_check else "")
     )
 

@@ -17,6 +17,7 @@ from accel_platform.cli.output import (
     wants_json,
     write_answer,
 )
+from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from accel_platform.analysis.regressions.snapshot_comparison import TableChanges
@@ -106,7 +107,10 @@ def _print(found: TableChanges) -> None:
     )
     typer.echo()
     print_table([_cell(row) for row in with_distinct_names(found.matrix)], empty="No cell of the matrix changed.")
-    note(f"{found.added:,} results came and {found.removed:,} went between {found.before[:12]} and {found.after[:12]}.")
+    note(
+        f"{count_of(found.added, 'result')} came and {found.removed:,} went "
+        f"between {found.before[:12]} and {found.after[:12]}."
+    )
 
 
 def _cell(row: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from accel_platform.cli.output import (
     wants_json,
     write_answer,
 )
+from accel_platform.table_io.values import count_of
 
 
 class ExportForm(enum.StrEnum):
@@ -355,4 +356,4 @@ def import_(
         print_json([{"path": str(path), "events": one.events, "new": one.new} for path, one in imported])
     else:
         for path, one in imported:
-            note(f"{path}: {one.events:,} events{'' if one.new else ', which the log holds already'}")
+            note(f"{path}: {count_of(one.events, 'event')}{'' if one.new else ', which the log holds already'}")

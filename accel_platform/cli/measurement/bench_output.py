@@ -8,6 +8,7 @@ import typer
 
 from accel_platform.cli.output import can_import, follow_log, note, print_json, print_table
 from accel_platform.durations import format_duration
+from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +56,11 @@ def measure_and_print(
         documents = [summary_document(summary, planned.options) for summary in summaries]
         print_json(documents if repeat > 1 else documents[0])
     elif not planned.wanted:
-        note(f"All {len(planned.cells)} cells are measured already." if planned.cells else "Nothing is to be measured.")
+        note(
+            f"Measured already: all {count_of(len(planned.cells), 'cell')}."
+            if planned.cells
+            else "Nothing is to be measured."
+        )
     if planned.wanted and not any(summary.ok for summary in summaries):
         raise AccelError("Nothing could be measured; the reasons are above.")
 
@@ -159,7 +164,7 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
         lanes[lane] = lanes.get(lane, 0.0) + time.seconds
     known = sum(time.basis == "earlier result" for time in times.values())
     return rows, (
-        f"About {format_duration(max(lanes.values()))} for {len(times)} cells: {known} by earlier results,"
+        f"About {format_duration(max(lanes.values()))} for {count_of(len(times), 'cell')}: {known} by earlier results,"
         f" {len(times) - known} at most, by the effort's limits. Preparing models and remedies come on top."
     )
 
@@ -269,7 +274,7 @@ def _note_disturbed(results: Sequence[ResultRecorded]) -> None:
     disturbed = sum(map(_is_disturbed, results))
     if disturbed:
         note(
-            f"{disturbed} of {len(results)} figures were disturbed by other processes and stand outside ratings: "
+            f"disturbed by other processes, so outside ratings: {disturbed} of {count_of(len(results), 'figure')}; "
             "measure again"
         )
 

@@ -14,6 +14,8 @@ import typer
 
 from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, split_words
 from accel_platform.cli.output import follow_log, note, print_json, print_table, settings_for, wants_json
+from accel_platform.errors import INTERRUPTED
+from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from accel_platform.bench.load.generator import Shape
@@ -108,7 +110,7 @@ def serve(
             note(f"Without {' and '.join(unnamed)} `accel serving` cannot use these loads.")
     stopped = any("stopped" in content for content in contents)
     if stopped or any(not content["completed"] for content in contents):
-        raise typer.Exit(130 if stopped else 1)
+        raise typer.Exit(INTERRUPTED if stopped else 1)
 
 
 def _numbers(option: str, text: str | None, kind: type[int] | type[float]) -> list[Any]:
@@ -178,7 +180,10 @@ def _run(
             target, words, remark = await prepare(server, model, shapes[0], chat=chat)
             for shape in shapes:
                 what = f"{shape.users} at once" if shape.users else f"{shape.requests_per_s:g} per second"
-                note(f"{target.model}, {what}: {shape.warmup} requests to warm up, {shape.requests} that count")
+                note(
+                    f"{target.model}, {what}: {count_of(shape.warmup, 'request')} to warm up, "
+                    f"{shape.requests} that count"
+                )
                 result = await run_load(target, shape, words, on_answer=_Progress(shape.requests))
                 content = report(result, target, stated, [remark] if remark else [])
                 path = folder / f"{content['date']}-{len(reports):02}.json"
@@ -215,7 +220,7 @@ class _Progress:
 def _row(content: dict[str, Any]) -> dict[str, Any]:
     rate, users = content["request_rate"], content["max_concurrency"]
     return {
-        "load": f"{rate:g}/s" if users is None else "1 user" if users == 1 else f"{users} users",
+        "load": f"{rate:g}/s" if users is None else count_of(users, "user"),
         "tokens": f"{content['random_input_len']}+{content['random_output_len']}",
         "answered": f"{content['completed']}/{content['num_prompts']}",
         **{name: None if name not in content else float(f"{content[name]:.3g}") for name in _COLUMNS},

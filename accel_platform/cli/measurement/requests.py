@@ -19,6 +19,7 @@ from accel_platform.cli.output import (
     wants_json,
     write_answer,
 )
+from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from accel_platform.benchmark_api import PlannedRun
@@ -392,4 +393,4 @@ def _print_suite_plan(planned: PlannedRun, for_machines: bool) -> None:
     for remark in remarks:
         note(remark)
     measurable = sum(row["state"].startswith(TO_MEASURE) for row in rows)
-    note(f"{measurable} of {len(planned.cells)} cells to measure; the file is valid.")
+    note(f"{measurable} of {count_of(len(planned.cells), 'cell')} to measure; the file is valid.")

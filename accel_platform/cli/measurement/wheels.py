@@ -11,6 +11,7 @@ import typer
 
 from accel_platform.cli.options import SEVERAL, FormatOption, Json, OutputFormat
 from accel_platform.cli.output import note, print_json, print_table, wants_json
+from accel_platform.table_io.values import count_of
 
 
 def wheels(
@@ -53,5 +54,5 @@ def wheels(
         return
     print_table(rows)
     total = sum(path.stat().st_size for path in found)
-    note(f"{len(found)} wheels, {total / 1e6:.1f} MB. On the host:")
+    note(f"{count_of(len(found), 'wheel')}, {total / 1e6:.1f} MB. On the host:")
     note(f"python -m pip install --no-index --no-deps {folder}/*.whl")

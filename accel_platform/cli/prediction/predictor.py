@@ -27,6 +27,7 @@ from accel_platform.cli.output import (
     wants_json,
     write_answer,
 )
+from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
@@ -47,7 +48,7 @@ def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format
         return
     print_table(metric_rows(report.metrics), empty="Too few figures to hold some out: its errors are not known.")
     for reason, count in report.skipped.items():
-        note(f"{count} figures not learned from: {reason}")
+        note(f"{count_of(count, 'figure')} not learned from: {reason}")
 
 
 app = typer.Typer(help="The stored predictors: list, show, roll back.", no_args_is_help=True)
@@ -84,7 +85,10 @@ def show(
     document = manifest.model_dump(mode="json")
     kind = choose_format(as_json, format_, output)
     write_answer(metric_rows(manifest.metrics), kind, output, title="Errors on held-out results", document=document)
-    note(f"{manifest.rows} figures of {len(manifest.families)} families at snapshot {manifest.snapshot_id[:12]}")
+    note(
+        f"{count_of(manifest.rows, 'figure')} of {count_of(len(manifest.families), 'family')} "
+        f"at snapshot {manifest.snapshot_id[:12]}"
+    )
 
 
 @app.command()
@@ -177,7 +181,10 @@ def _import_samples(directory: Path) -> list[Sample]:
     with tempfile.TemporaryDirectory(prefix="accel-evaluate-") as temporary:
         settings = Settings(home=Path(temporary), log_uri=None)
         done = migrate([directory], EventLog.open(settings))
-        note(f"{directory}: {done.found} files, {done.records} records, {done.suspects} of them suspected")
+        note(
+            f"{directory}: {count_of(done.found, 'file')}, {count_of(done.records, 'record')}, "
+            f"{done.suspects} of them suspected"
+        )
         refresh(settings)
         return _load_samples(settings)
 
@@ -188,7 +195,7 @@ def _load_samples(settings: Settings) -> list[Sample]:
 
     book = load_training_set(Reader(settings))
     for reason, count in book.skipped.items():
-        note(f"{count} figures left out: {reason}")
+        note(f"{count_of(count, 'figure')} left out: {reason}")
     return book.measured
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from accel_platform.cli.output import note, print_json, print_table
-from accel_platform.table_io.values import rounded
+from accel_platform.table_io.values import count_of, rounded
 
 if TYPE_CHECKING:
     from predictor.advisor.advisor import Advisor
@@ -111,16 +111,16 @@ def _note_excluded(answer: Answer, *, verbose: bool) -> None:
         note(f"left out: {len(excluded)} in all: {sums}")
     for reason, group in listed:
         if len(group) > 1 and not verbose:
-            note(f"left out: {len(group)} devices: {reason}")
+            note(f"left out: {count_of(len(group), 'device')}: {reason}")
             continue
         # Runtimes of one device that are left out for one reason read alike.
         for device in dict.fromkeys(place_label(e, shared) for e in group):
             note(f"left out: {device}: {reason}")
     if further:
-        note(f"left out: {'1 runtime' if len(further) == 1 else f'{len(further)} runtimes'} more of devices above")
+        note(f"left out: {count_of(len(further), 'runtime')} more of devices above")
     more = len(groups) - len(listed)
     if not verbose and (further or more > 0 or any(len(group) > 1 for _, group in groups)):
-        reasons = f" and {more} more {'reason' if more == 1 else 'reasons'}" if more > 0 else ""
+        reasons = f" and {count_of(more, 'more reason')}" if more > 0 else ""
         note(f"--verbose names all that was left out{reasons}")
 
 
@@ -208,7 +208,7 @@ def print_matrix(rows: list[dict[str, Any]], format_: str, output: Path | None) 
         typer.echo(text, nl=False)
         return
     save_bytes(output, text.encode())
-    note(f"{len(rows)} cells written to {output}")
+    note(f"{count_of(len(rows), 'cell')} written to {output}")
 
 
 def print_cells(rows: list[dict[str, Any]], *, for_machines: bool) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from accel_platform.cli.options import Config, FormatOption, Home, Json, OutputFormat
 from accel_platform.cli.output import exit_if_nothing, note, print_json, print_table, settings_for, wants_json
-from accel_platform.table_io.values import rounded
+from accel_platform.table_io.values import count_of, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,7 +234,7 @@ def _print_commands(option: ServingOption) -> None:
 
 def _nearby(near: MeasuredNearby) -> str:
     engine = " ".join(filter(None, (near.engine, near.engine_version)))
-    load = f"a batch of {near.users}" if near.batch else f"{near.users} users"
+    load = f"a batch of {near.users}" if near.batch else f"{count_of(near.users, 'user')}"
     first = "" if near.first_token_ms is None else f"{rounded(near.first_token_ms, 4)} ms to the first token, "
     return (
         f"{near.devices} x {near.device}, {engine}, {load}, {near.input_tokens}+{near.output_tokens} tokens: "
@@ -285,12 +285,12 @@ def _devices(option: ServingOption) -> str:
 
 
 def _workers(count: int, devices: int) -> str:
-    workers = "1 worker" if count == 1 else f"{count} workers"
+    workers = count_of(count, "worker")
     return f"{workers} of {devices} devices" if devices > 1 else workers
 
 
 def _load(option: ServingOption, answer: ServingAnswer) -> Iterator[str]:
-    users = "1 user" if option.users == 1 else f"{option.users:,} users"
+    users = count_of(option.users, "user")
     rate = _short(option.requests_per_s.p50)
     lengths = f"{answer.input_tokens:,} tokens in and {answer.output_tokens:,} out"
     yield f"load of the first: {users} at once, {rate} requests/s, {lengths}"
@@ -322,7 +322,7 @@ def _memory(option: ServingOption) -> str:
     return (
         f"{rounded(memory.weights_gib)} GiB of weights, {rounded(memory.cache_per_user_gib, 2)} per request, "
         f"{rounded(memory.working_gib, 2)} to work in, of {rounded(memory.limit_gib, 4)}: "
-        f"{memory.max_users:,} requests at once"
+        f"{count_of(memory.max_users, 'request')} at once"
     )
 
 

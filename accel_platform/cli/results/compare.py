@@ -34,7 +34,7 @@ from accel_platform.cli.output import (
     settings_for,
     write_answer,
 )
-from accel_platform.table_io.values import rounded
+from accel_platform.table_io.values import count_of, rounded
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.filters import Selection
@@ -139,7 +139,10 @@ def _side_by_side(
     for name, command in found.lacking.items():
         note(f"nothing of {name}: `{command}` measures it")
     if found.unpaired:
-        note(f"{len(found.unpaired)} cells of shapes that only one was measured at are left out; --json has them.")
+        note(
+            f"left out: {count_of(len(found.unpaired), 'cell')} of shapes that only one was measured at; "
+            "--json has them."
+        )
     if found.rows:
         note(
             f"ratio: latency over that of {_baseline(found, named, over)} at the same shape; its 95 % interval is over"
@@ -210,7 +213,7 @@ def _changes(
     )
     if usual is not None and kind in PEOPLE:
         note(f"undecided, unless another reason is given: {usual}.")
-    note(f"{found.only_before} cells were not measured again, {found.only_after} are new.")
+    note(f"not measured again: {count_of(found.only_before, 'cell')}; new: {found.only_after}.")
     exit_if_nothing(found.rows)
 
 
@@ -360,7 +363,7 @@ def trend(
         typer.echo()
         print_table(shifts)
     if undated := sum(one.undated for one in found):
-        note(f"{undated} results of unknown time are left out.")
+        note(f"left out: {count_of(undated, 'result')} of unknown time.")
     if dated:
         note("spread: coefficient of variation between results since the last shift.")
     exit_if_nothing(found)

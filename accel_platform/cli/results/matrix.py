@@ -175,11 +175,12 @@ def _tested_rows(found: Matrix, families: Any) -> list[dict[str, Any]]:
 def _shape_columns(cell: RatedCell) -> dict[str, Any]:
     """Return the shape of a cell's figure in columns, because a table leaves out or cuts none of short ones."""
     if cell["latency_p50_ms"] is None:
-        return dict.fromkeys(("batch", "input", "precision", "processes"))
+        return dict.fromkeys(("batch", "input", "out", "precision", "processes"))
     length, size = cell["sequence_length"], cell["image_size"]
     return {
         "batch": cell["batch_size"],
         "input": f"length {length}" if length else f"{size:g} px" if size else None,
+        "out": cell["output_tokens"],
         "precision": cell["precision"],
         "processes": cell["processes"] if (cell["processes"] or 1) > 1 else None,
     }

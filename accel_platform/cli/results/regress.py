@@ -33,6 +33,7 @@ from accel_platform.cli.output import (
 )
 from accel_platform.cli.results import regress_check
 from accel_platform.cli.results.regress_check import open_tables, record_regressions, reject_as_of
+from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from accel_platform.events.types import ShiftAccepted, ShiftRejected
@@ -100,7 +101,7 @@ def series(
     if wants_json(as_json, format_):
         print_json(rows)
     else:
-        print_table(rows, empty=f"No change in {len(read.values):,} values.")
+        print_table(rows, empty=f"No change in {count_of(len(read.values), 'value')}.")
 
 
 @app.command()
@@ -160,7 +161,7 @@ def history(
     ]
     kind = choose_format(as_json, format_, output)
     write_answer(shifts, kind, output, title="Shifts of measured series", document=document, empty="No series moved.")
-    note(f"{len(found):,} series of {sum(one.results for one in found):,} results.")
+    note(f"{len(found):,} series of {count_of(sum(one.results for one in found), 'result')}.")
 
 
 @app.command(name="list", cls=ManyValues)
@@ -249,7 +250,8 @@ def reject(
     reader = open_tables(settings)
     decided = _each_once(build_rejection(reader, one, by=name, reason=reason) for one in regression_ids)
     effects = [
-        f"{_describe(reader, one)}: {len(one.results)} results no longer count; the baseline is as it was."
+        f"{_describe(reader, one)}: left out from now on: {count_of(len(one.results), 'result')}; "
+        "the baseline is as it was."
         for one in decided
     ]
     _append_decisions(settings, reader, decided, effects, as_json=wants_json(as_json, format_))

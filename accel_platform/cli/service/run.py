@@ -21,6 +21,7 @@ from accel_platform.cli.data.knowledge import adopt_shipped
 from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
 from accel_platform.cli.output import note, print_json, settings_for, wants_json
 from accel_platform.cli.service.serve import announce
+from accel_platform.errors import INTERRUPTED
 from accel_platform.signals import adopt_orphans, end_at_once, interrupt_with_parent, kill_descendants
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _serve_beside(commands: dict[str, list[str]], settings: Settings, port: int,
 
 def _report_end(name: str, process: subprocess.Popen[bytes]) -> None:
     code = process.wait()
-    if code not in (0, 130):
+    if code not in (0, INTERRUPTED):
         note(f"{name} ended with exit code {code}; its output is above. The service goes on with what there is.")
 
 

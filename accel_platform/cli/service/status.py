@@ -6,6 +6,7 @@ from typing import Any
 
 from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
 from accel_platform.cli.output import print_json, print_table, say, settings_for, wants_json
+from accel_platform.table_io.values import count_of
 
 _RESULTS = """
 SELECT coalesce(sum(1) FILTER (provenance = 'measured'), 0) AS measured,
@@ -62,14 +63,14 @@ def _lines(answer: dict[str, Any]) -> list[tuple[str, str]]:
     tables, serving = answer["tables"], answer["predictor"]
     lines = [("home", answer["home"])]
     if tables is None:
-        return [*lines, ("tables", "none yet"), ("log", f"{answer['segments']:,} segments")]
+        return [*lines, ("tables", "none yet"), ("log", f"{count_of(answer['segments'], 'segment')}")]
     last = f", the newest of {tables['measured_at']:%Y-%m-%d %H:%M} UTC" if tables["measured_at"] else ""
     return [
         *lines,
         ("tables", "up to date" if tables["up_to_date"] else "behind the log"),
-        ("measured", f"{tables['measured']:,} results{last}"),
-        ("imported", f"{tables['imported']:,} results"),
-        ("published", f"{tables['from_packs']:,} results of knowledge packs"),
+        ("measured", f"{count_of(tables['measured'], 'result')}{last}"),
+        ("imported", f"{count_of(tables['imported'], 'result')}"),
+        ("published", f"{count_of(tables['from_packs'], 'result')} of knowledge packs"),
         ("predictor", f"trained {serving['trained_at']:%Y-%m-%d %H:%M} UTC" if serving else "none"),
         ("regressions", f"{tables['open']:,} open"),
     ]

@@ -34,7 +34,7 @@ from accel_platform.reports.charts.parts import (
     tooltip_encoding,
 )
 from accel_platform.reports.charts.theme import GRAY
-from accel_platform.table_io.values import rounded
+from accel_platform.table_io.values import count_of, rounded
 
 _ROWS = 24
 _COLUMNS = 12
@@ -180,7 +180,7 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         .mark_point(filled=True, size=55 if len(points) < 200 else 24, opacity=0.85)
         .encode(x=x, y=y, color=tone, shape=shape(drawn), **tooltip_encoding())
     )
-    without = [row for row in thinned if row["peak_flops_per_s"] is None]
+    without, lost = [row for row in thinned if row["peak_flops_per_s"] is None], len(rows) - len(known)
     chart = alt.LayerChart(layer=layers).properties(width=620, height=380)
     return combine_panels(
         [chart],
@@ -190,8 +190,8 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         common=describe_shared(drawn, (*PLACE, "precision", "mode")),
         remarks=[
             "Roof: FLOPs at the peak rate, or bytes (weights once, activations written) at full bandwidth.",
-            f"{len(without)} points have no roof: {without[0]['unavailable']}." if without else "",
-            f"{len(rows) - len(known):,} cells cannot be placed: {reasons[0]}." if len(rows) > len(known) else "",
+            f"Without a roof: {count_of(len(without), 'point')}, {without[0]['unavailable']}." if without else "",
+            f"Without a place: {count_of(lost, 'cell')}, {reasons[0]}." if lost else "",
             describe_omitted(len(chosen), len(places), "places", "hardware, device or precision"),
             *about,
         ],
@@ -252,7 +252,9 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         y = quantity_axis("predicted", "predicted latency (ms)", ends, alt.Y, zero=False)
         diagonal = alt.Chart(alt.InlineData([{"measured": e, "predicted": e} for e in (min(ends), max(ends))]))
         errors = sorted(abs(row["predicted_ms"] / row["measured_ms"] - 1) for row in all_of)
-        title = f"{mode}, lacking {lacking}, {len(all_of):,} cells, median error {errors[len(errors) // 2]:.0%}"
+        title = (
+            f"{mode}, lacking {lacking}, {count_of(len(all_of), 'cell')}, median error {errors[len(errors) // 2]:.0%}"
+        )
         parts.append(
             (
                 diagonal.mark_line(strokeDash=[4, 4], color=GRAY, aria=False).encode(x=x, y=y)
@@ -262,7 +264,8 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             ).properties(width=300, height=280, title=panel_title(title))
         )
     remarks = [
-        f"{len(selected):,} cells, each held out of learning with what it is taken to lack; on the line the two agree.",
+        f"{count_of(len(selected), 'cell')}, each held out of learning with what it is taken to lack.",
+        "On the line the two agree.",
         f"At most {_POINTS:,} evenly chosen cells are drawn." if len(selected) > _POINTS else "",
         describe_omitted(len(panels), len(every), "panels", "mode"),
         describe_omitted(len(names), len({row["device_name"] for row in rows}), "devices", "device"),

@@ -13,7 +13,7 @@ import altair as alt
 from accel_platform.analysis.query.cells import SETUP, SHAPE
 from accel_platform.errors import NotFound
 from accel_platform.reports.charts.theme import GRAY, PALETTE, SHAPES
-from accel_platform.table_io.values import rounded
+from accel_platform.table_io.values import count_of, rounded
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -136,9 +136,9 @@ def figure_with_spread(row: Row, figure: str) -> dict[str, Any]:
 
 def describe_evidence(row: Row) -> str:
     """Describe runs, samples, provenance and verification in words."""
-    samples = f", {row['samples']:,} samples" if row.get("samples") else ""
-    runs = f" of {row['runs']} run{'s' if row['runs'] != 1 else ''}" if row.get("runs") else ""
-    results = f"{row['results']} result{'s' if row['results'] != 1 else ''}"
+    samples = f", {count_of(row['samples'], 'sample')}" if row.get("samples") else ""
+    runs = f" of {count_of(row['runs'], 'run')}" if row.get("runs") else ""
+    results = count_of(row["results"], "result")
     checked = {True: ", outputs verified", False: ", outputs wrong"}.get(row.get("verified"), "")  # type: ignore[arg-type]
     noisy = ", noisy" if row.get("noisy") else ""
     return f"{results}{runs}{samples}, {row['provenance']}{checked}{noisy}"
@@ -229,7 +229,7 @@ def describe_basis(rows: Rows) -> str:
         counts[row["provenance"]] += row["results"]
     total = sum(counts.values())
     parts = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
-    return f"{len(rows):,} figures from {total:,} result{'s' if total != 1 else ''}: {parts}."
+    return f"{count_of(len(rows), 'figure')} from {count_of(total, 'result')}: {parts}."
 
 
 def describe_spreads(marks: Rows) -> str:

@@ -23,7 +23,7 @@ from accel_platform.reports.charts.parts import (
     tooltip_encoding,
 )
 from accel_platform.reports.charts.theme import GRAY, PALETTE
-from accel_platform.table_io.values import rounded
+from accel_platform.table_io.values import count_of, rounded
 
 _PANELS = 6
 _PROCESSES = 12
@@ -129,7 +129,7 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
                 f"{label(row, ('model_id', 'hardware', 'device_name', *SHAPE))}:"
                 f" median {rounded(row['median_ms'], 4)} ms, middle half"
                 f" [{rounded(row['q25_ms'], 4)}, {rounded(row['q75_ms'], 4)}]; 1 run {row['run_id']},"
-                f" {row['samples']} samples, {row['provenance']}, {state}"
+                f" {count_of(row['samples'], 'sample')}, {row['provenance']}, {state}"
             )
             boxes.append(
                 {

@@ -13,8 +13,8 @@ from accel_platform.analysis.summaries.matrix import cell_verdict
 from accel_platform.events.types import Provenance
 from accel_platform.reports.charts.parts import figure_with_spread, label
 from accel_platform.reports.documents.model import Finding
-from accel_platform.reports.documents.source import ReportSource, count_of
-from accel_platform.table_io.values import rounded
+from accel_platform.reports.documents.source import ReportSource
+from accel_platform.table_io.values import count_of, rounded
 
 Cell = Mapping[str, Any]
 _SIDES: tuple[Provenance, ...] = ("measured", "imported")
@@ -145,7 +145,7 @@ def verdicts(source: ReportSource) -> list[Finding]:
     rated = [f"{counts[name]:,} are rated {name}" for name in ("high", "medium", "low") if counts[name]]
     if counts["works"]:
         rated.append(f"{counts['works']:,} have no other device to be rated against")
-    tried = count_of(len(rows), "pair", of=" of model and device")
+    tried = f"{count_of(len(rows), 'pair')} of model and device"
     found = [
         Finding(
             f"{works:,} of {tried} that were tried work, over {count_of(len(names), 'model')}: "

@@ -223,7 +223,7 @@ def missing(source: ReportSource) -> Section:
         "Missing, failed, quarantined and doubted",
         [
             Text(
-                f"{gaps.failures:,} results failed, "
+                f"Failed results: {gaps.failures:,}; "
                 f"{sum(row['records'] for row in gaps.quarantined):,} records are in quarantine, "
                 f"{gaps.doubts:,} results are suspect or simulated, {gaps.unverified:,} of ours were never compared "
                 f"with a reference; {len(gaps.absent)} hardware names answer on no host."

@@ -20,6 +20,7 @@ from accel_platform.hardware.device_names import with_distinct_names
 from accel_platform.reports.charts.parts import NothingToDraw, figure_with_spread, label
 from accel_platform.reports.charts.registry import Drawable, chart, select_drawable
 from accel_platform.reports.documents.model import Picture
+from accel_platform.table_io.values import count_of
 from accel_platform.warehouse.layers import escape_quotes
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model
@@ -218,8 +219,3 @@ def describe_provenance(cell: Row) -> str:
     unchecked = cell["verified"] is None and cell["provenance"] in ("measured", "emulated")
     more = [word for word, applies in (("not verified", unchecked), ("noisy", cell["noisy"])) if applies]
     return ", ".join([cell["provenance"], *more])
-
-
-def count_of(number: int, noun: str, *, of: str = "") -> str:
-    """Return a number with its noun: `1 model`, `1,200 models`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}{of}"

@@ -25,18 +25,18 @@ decided AS (
         today AND row_number() OVER by_age = 1 AS stands
     FROM judged
     WINDOW shape AS (PARTITION BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length,
-        image_size, processes),
+        output_tokens, image_size, processes),
     by_age AS (PARTITION BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length,
-        image_size, processes
+        output_tokens, image_size, processes
         ORDER BY today DESC, measured DESC, last_at DESC, last_id DESC)
 ),
 shapes AS (
-    SELECT model_id, mode, precision, batch_size, sequence_length, image_size, processes, min(steady_p50_ms) AS best_ms,
+    SELECT model_id, mode, precision, batch_size, sequence_length, output_tokens, image_size, processes, min(steady_p50_ms) AS best_ms,
         count(DISTINCT hardware) FILTER (WHERE steady_p50_ms IS NOT NULL) AS names,
         count(DISTINCT {hardware: hardware, device_id: device_id}) FILTER (WHERE steady_p50_ms IS NOT NULL) AS devices
     FROM decided
     WHERE works AND stands
-    GROUP BY model_id, mode, precision, batch_size, sequence_length, image_size, processes
+    GROUP BY model_id, mode, precision, batch_size, sequence_length, output_tokens, image_size, processes
 ),
 rated AS (
     SELECT j.*, s.names, s.devices,
@@ -48,6 +48,7 @@ rated AS (
     LEFT JOIN shapes AS s ON s.model_id = j.model_id AND s.mode = j.mode
         AND s.precision IS NOT DISTINCT FROM j.precision AND s.batch_size IS NOT DISTINCT FROM j.batch_size
         AND s.sequence_length IS NOT DISTINCT FROM j.sequence_length
+        AND s.output_tokens IS NOT DISTINCT FROM j.output_tokens
         AND s.image_size IS NOT DISTINCT FROM j.image_size AND s.processes IS NOT DISTINCT FROM j.processes
 ),
 summed AS (
@@ -56,12 +57,14 @@ summed AS (
         -- Shown for the shape that most hardware names, then most devices, have a figure of, then in float32, then the smallest:
         -- devices that have the model's commonest shape all show that one.
         min_by(
-            {precision: precision, batch_size: batch_size, sequence_length: sequence_length, image_size: image_size,
+            {precision: precision, batch_size: batch_size, sequence_length: sequence_length, output_tokens: output_tokens,
+             image_size: image_size,
              processes: processes, latency_p50_ms: latency_p50_ms, disturbed: disturbed},
             {untimed: CASE WHEN latency_p50_ms IS NULL THEN 1 ELSE 0 END, names: -names, devices: -devices,
              other: CASE WHEN precision = 'float32' THEN 0 ELSE 1 END, precision: coalesce(precision, ''),
              processes: coalesce(processes, 0), any_batch: CASE WHEN batch_size IS NULL THEN 1 ELSE 0 END, batch_size: batch_size,
-             sequence_length: coalesce(sequence_length, 0), image_size: coalesce(image_size, 0), latency_p50_ms: latency_p50_ms,
+             sequence_length: coalesce(sequence_length, 0), output_tokens: coalesce(output_tokens, 0),
+             image_size: coalesce(image_size, 0), latency_p50_ms: latency_p50_ms,
              last_id: last_id}
         ) FILTER (WHERE works AND stands) AS shown,
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
@@ -77,7 +80,7 @@ SELECT model_id, model_family, hardware, device_id, device_name, device_count, m
     CASE WHEN any_works THEN 'compatible' ELSE 'failed' END AS state,
     CASE WHEN relative_speed >= 0.8 THEN 'high' WHEN relative_speed >= 0.4 THEN 'medium'
          WHEN relative_speed IS NOT NULL THEN 'low' END AS rating,
-    relative_speed, shown.precision, shown.batch_size, shown.sequence_length, shown.image_size, shown.processes,
+    relative_speed, shown.precision, shown.batch_size, shown.sequence_length, shown.output_tokens, shown.image_size, shown.processes,
     shown.latency_p50_ms, shown.disturbed, coalesce(results_ok, 0) AS results_ok,
     coalesce(results_failed, 0) AS results_failed, last_problem.problem AS reason, last_problem.failure_class AS failure_class,
     last_worked_at, last_failed_at,

@@ -19,7 +19,7 @@ attempts AS (
 ),
 by_runtime AS (
     SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
-        min(device_count) AS device_count, mode, precision, batch_size, sequence_length, image_size, processes,
+        min(device_count) AS device_count, mode, precision, batch_size, sequence_length, output_tokens, image_size, processes,
         count(*) AS results, measured, measured_fingerprint, works, failing, bool_and(unsteady) AS disturbed,
         median(CASE WHEN NOT unsteady THEN typical_ms END) AS steady_p50_ms,
         -- Where none was steady, those left are all there are.
@@ -27,20 +27,20 @@ by_runtime AS (
         -- One maximum, because each orders whole rows, which is most of the work.
         max({tried_at: tried_at, event_id: event_id, reason: reason, failure_class: failure_class}) AS newest
     FROM attempts
-    GROUP BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, image_size, processes,
-        measured, measured_fingerprint, works, failing, backend, setup, setup_threads
+    GROUP BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, output_tokens, image_size,
+        processes, measured, measured_fingerprint, works, failing, backend, setup, setup_threads
 ),
 grouped AS (
     SELECT model_id, min(model_family) AS model_family, hardware, choice, device_id, min(device_name) AS device_name,
-        min(device_count) AS device_count, mode, precision, batch_size, sequence_length, image_size, processes,
+        min(device_count) AS device_count, mode, precision, batch_size, sequence_length, output_tokens, image_size, processes,
         sum(results)::BIGINT AS results, measured, measured_fingerprint, works, failing, bool_and(disturbed) AS disturbed,
         min(steady_p50_ms) AS steady_p50_ms, min(unsteady_p50_ms) AS unsteady_p50_ms, max(newest) AS newest
     FROM by_runtime
-    GROUP BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, image_size, processes,
-        measured, measured_fingerprint, works, failing
+    GROUP BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, output_tokens, image_size,
+        processes, measured, measured_fingerprint, works, failing
 )
 SELECT model_id, model_family, hardware, choice, device_id, device_name, device_count, mode, precision, batch_size,
-    sequence_length, image_size, processes, results, measured, measured_fingerprint, works, failing, disturbed,
+    sequence_length, output_tokens, image_size, processes, results, measured, measured_fingerprint, works, failing, disturbed,
     steady_p50_ms, coalesce(steady_p50_ms, unsteady_p50_ms) AS latency_p50_ms, newest.tried_at AS last_at,
     newest.event_id AS last_id, newest.reason AS last_reason, newest.failure_class AS last_failure_class
 FROM grouped

@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.hardware.device_names import with_distinct_names
+from accel_platform.table_io.values import count_of
 
 UNKNOWN = Markup(
     '<span class="unknown"><span aria-hidden="true">&ndash;</span><span class="hidden">unknown</span></span>'
@@ -98,6 +99,7 @@ def shape(row: Mapping[str, Any]) -> str:
 FILTERS = {
     "figure": figure,
     "count": count,
+    "count_of": count_of,
     "scaled": scaled,
     "percent": percent,
     "share": share,

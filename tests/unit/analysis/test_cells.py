@@ -157,4 +157,18 @@ def test_ratios_and_speedups_are_to_the_same_backend_where_it_has_a_figure(tmp_p
     found = compare_side_by_side(reader, Selection(model=("bert-base",), hardware=("cpu", "cuda")), "hardware")
     ratios = {row["backend"]: row["ratio"] for row in found.rows if row["hardware"] == "cuda"}
     assert (ratios["vllm"], ratios["llama.cpp"]) == (0.05, 0.5)
+    assert ratios["trtllm"] == 0.05, "to the fastest, as its speedup is"
     assert all(row["baseline"] for row in found.rows if row["hardware"] == "cpu" and row["backend"] != "trtllm")
+
+
+def test_a_baseline_is_the_fastest_of_the_closest_for_ratios_and_speedups(tmp_path: Path) -> None:
+    cpu = {"hardware": "cpu", "device_id": "imported:cpu", "device_name": "cpu", "backend": "vllm"}
+    slow = [{**cpu, "threads": 1, "latency_mean_ms": milliseconds} for milliseconds in (79.0, 80.0, 81.0)]
+    reader = _imported(
+        tmp_path,
+        [*slow, {**cpu, "threads": 8, "latency_mean_ms": 40.0}, {"backend": "vllm", "latency_mean_ms": 4.0}],
+    )
+    [pair] = speedups(read_cells(reader, Selection()))
+    found = compare_side_by_side(reader, Selection(model=("bert-base",), hardware=("cpu", "cuda")), "hardware")
+    [ratio] = [row["ratio"] for row in found.rows if row["hardware"] == "cuda"]
+    assert (pair["speedup"], ratio) == (10.0, 0.1)

@@ -16,6 +16,7 @@ from accel_platform.analysis.summaries.matrix_history import matrix_history
 from accel_platform.cli import app
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultSuspected, SuspicionOverruled
+from accel_platform.reports.matrix import shape_text
 from accel_platform.settings import Settings
 from accel_platform.warehouse.matrix_at import matrix_history_sql
 from accel_platform.warehouse.publish import refresh
@@ -82,6 +83,25 @@ def test_a_figure_is_of_the_fastest_runtime_of_a_device_not_of_several(tmp_path:
     refresh(settings)
     [cells] = compatibility_matrix(Reader(settings))["models"].values()
     assert (cells["cuda"]["latency_p50_ms"], cells["cuda"]["results_ok"]) == (11.0, 6)
+
+
+def test_generations_of_different_lengths_are_different_work(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    claim: dict[str, Any] = {"provenance": "imported", "samples_ns": (), "fingerprint": None, "mode": "generation"}
+    times = {("cuda", 32): 100.0, ("cuda", 512): 1_600.0, ("cpu", 512): 3_200.0, ("rocm", 512): 1_600.0}
+    EventLog.open(settings).append(
+        [event(result(**claim, hardware=hardware, device_id=hardware, output_tokens=out, latency_mean_ms=ms))
+         for (hardware, out), ms in times.items()]
+    )  # fmt: skip
+    refresh(settings)
+    matrix = compatibility_matrix(Reader(settings), mode="generation")
+    [cells] = matrix["models"].values()
+    assert {name: (cell["rating"], cell["latency_p50_ms"], cell["output_tokens"]) for name, cell in cells.items()} == {
+        "cuda": ("high", 1_600.0, 512), "cpu": ("medium", 3_200.0, 512), "rocm": ("high", 1_600.0, 512),
+    }  # fmt: skip
+    [shape] = matrix["shapes"].values()
+    assert shape is not None
+    assert "512 tokens out" in shape_text(shape)
 
 
 def test_works_alone_failed_and_untested_are_kept_apart_with_their_reasons(reader: Reader) -> None:
@@ -161,7 +181,8 @@ def test_figures_of_a_row_are_of_one_shape_and_others_name_theirs(log: EventLog,
     reader = Reader(settings)
     matrix = compatibility_matrix(reader)
     assert matrix["shapes"]["bert-base"] == {
-        "precision": "float32", "batch_size": 1, "sequence_length": 128, "image_size": None, "processes": None
+        "precision": "float32", "batch_size": 1, "sequence_length": 128, "output_tokens": None, "image_size": None,
+        "processes": None,
     }  # fmt: skip
     [cells] = matrix["models"].values()
     assert {h: (c["latency_p50_ms"], c["precision"], c["batch_size"]) for h, c in cells.items()} == {

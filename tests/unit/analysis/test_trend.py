@@ -140,7 +140,7 @@ def test_a_narrow_terminal_shows_the_curves_of_dated_series_alone(
     assert "…" not in "".join(row[: len("cpu, batch 64, length 128, float32")] for row in rows)
     [curve] = [row for row in rows if "batch 1," in row]
     assert curve.endswith("█" * 8)
-    assert "4 results of unknown time are left out" in done.output
+    assert "left out: 4 results of unknown time" in done.output
     words = ["trend", "--model", "bert-base", "--batch-size", "2", "--home", str(settings.home)]
     assert "No result with latency_ms has a time." in CliRunner().invoke(app, words).stdout
 

@@ -8,6 +8,7 @@ import itertools
 import json
 import shutil
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def _append(settings: Settings, *names: str) -> None:
 def _hosts(settings: Settings) -> list[str]:
     payloads = (event.payload for event in EventLog.open(settings).read())
     return sorted(payload.hostname for payload in payloads if isinstance(payload, HostObserved))
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary directory, of the test's own: killed processes leave what they had there."""
+    folder = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
 
 
 @pytest.fixture

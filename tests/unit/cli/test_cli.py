@@ -188,7 +188,7 @@ def test_queries_and_tables_come_in_every_format(accel: Accel, tmp_path: Path) -
     ):
         file = tmp_path / f"out.{ending}"
         code, out, err = accel("db", "query", sql, "--output", str(file), "--home", home)
-        assert (code, out, err) == (0, "", f"1 rows written to {file}\n")
+        assert (code, out, err) == (0, "", f"1 row written to {file}\n")
         assert file.read_bytes().startswith(begins)
     code, _, err = accel("db", "query", sql, "--format", "xlsx", "--home", home)
     assert code == 2

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from accel_platform.errors import InvalidInput
 from accel_platform.table_io import files, kinds, sheet
-from accel_platform.table_io.values import FORMULA, display_text, guard_formula, guard_row, rounded
+from accel_platform.table_io.values import FORMULA, count_of, display_text, guard_formula, guard_row, rounded
 
 # XML 1.0 has no lone surrogates and Arrow neither; a sheet normalises line ends, so those are tested by themselves.
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=20)
@@ -30,6 +30,15 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)
 MEASURED = st.floats(-1e300, 1e300)  # a workbook writes 16 digits, which the largest double rounds up from
 WHOLE = st.integers(-(2**53), 2**53)
 TIMES = st.datetimes(datetime(1901, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [(0, "cell", "0 cells"), (1, "cell", "1 cell"), (1200, "family", "1,200 families"), (2, "key", "2 keys"),
+     (3, "process", "3 processes")],
+)  # fmt: skip
+def test_a_count_is_told_with_its_noun(number: int, noun: str, text: str) -> None:
+    assert count_of(number, noun) == text
 
 
 def written(rows: Any, kind: kinds.Kind, title: str | None = None) -> bytes:

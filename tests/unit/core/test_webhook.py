@@ -48,7 +48,7 @@ def test_what_may_pass_is_tried_three_times(receiver: Receiver) -> None:
 @pytest.mark.parametrize("status", [302, 400, 404])
 def test_what_is_refused_is_not_repeated(receiver: Receiver, status: int) -> None:
     receiver.answers = [status]
-    with pytest.raises(WebhookUnreachable, match=f"1 attempts: it answered {status}"):
+    with pytest.raises(WebhookUnreachable, match=f"1 attempt: it answered {status}"):
         post_webhook(_url(receiver), {})
     assert len(receiver.received) == 1
 

@@ -218,7 +218,7 @@ class TestCommands:
             assert accel("regress", "list", *refs).exit_code == 0
         told = accel("db", "snapshot", "diff", "then")
         assert "vit-base" in told.stdout
-        assert "1 results came and 0 went" in told.stderr
+        assert "1 result came and 0 went" in told.stderr
         assert json.loads(accel("db", "snapshot", "diff", "then", "then", "--json").stdout)["results"] == []
 
     def test_looking_back_adds_nothing(self, accel: Accel, log: EventLog) -> None:

@@ -148,7 +148,7 @@ class TestInterruptedImports:
         answer = CliRunner().invoke(app, ["migrate", str(other), "--home", str(home)])
         assert answer.exit_code == 0, answer.output
         assert "1 already imported. Brought in 0 records" in answer.output
-        assert f"5 suspicions more show over several files. {OVERDUE_CHECK}" in answer.output
+        assert f"Over several files: 5 more suspicions. {OVERDUE_CHECK}" in answer.output
         assert len(marks(cut_log(home))) == 5
         answer = CliRunner().invoke(app, ["migrate", str(other), "--home", str(home)])
         assert OVERDUE_CHECK not in answer.output

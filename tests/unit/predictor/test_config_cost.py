@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from accel_platform.errors import InvalidInput
 from accel_platform.workloads.operators import OperatorProfile
-from predictor.data import config_cost, traced_models
+from predictor.data import config_cost, config_worker, traced_models
 from predictor.data.config_cost import canonical_config, config_operators, estimate_config_cost
 from predictor.data.fast_path import SlowPathRequired, fast_path_only
 
@@ -184,3 +185,22 @@ def test_operators_are_traced_within_the_limits_of_time_and_memory(monkeypatch: 
     problem = config_operators(canonical_config(deep))
     assert isinstance(problem, str)
     assert "within 4 s and 4096 MiB" in problem
+
+
+def test_the_child_describes_its_config_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[dict[str, Any]] = []
+
+    def describe(config: dict[str, Any]) -> Any:
+        described.append(config)
+        return describe_config(config)
+
+    describe_config = config_worker.spec_from_config
+    monkeypatch.setattr(config_worker, "spec_from_config", describe)
+    # This process is no child of its own: the limits would be its own for all tests.
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    job = {"config": {"model_type": "bert", "num_hidden_layers": 1}, "image_size": None, "sequence_length": None,
+           "audio_seconds": None, "training": False, "memory_mib": 1, "cpu_s": 1}  # fmt: skip
+    answers: list[dict[str, Any]] = []
+    config_worker.handle_job(job, answers.append)
+    assert [answers[0]["architecture"], "profile" in answers[1]] == ["bert", True]
+    assert described == [job["config"]]

@@ -98,7 +98,7 @@ def test_what_breaks_a_limit_is_excluded_for_it(advisor: Advisor) -> None:
 
 def test_a_measured_answer_says_runs_spread_and_bound(advisor: Advisor) -> None:
     [r] = _ask(advisor, hardware=["NVIDIA L4"]).recommendations
-    assert "one run" in r.why[0]
+    assert "1 run" in r.why[0]
     assert "between" in r.why[0]
     assert r.bound is not None
     assert r.bound.by in ("compute", "memory")

@@ -129,12 +129,14 @@ def test_a_decoder_that_writes_one_token_at_a_time_is_held_up_by_memory() -> Non
     assert generation_bound(make_sample(batch_size=1, output_tokens=None, **asked)) is None
 
 
-def test_limits_of_very_different_levels_are_warned_of() -> None:
+def test_limits_of_different_levels_are_warned_of() -> None:
     sure = _figures(10, latency_ms=Interval(p50=10.0, low=8.0, high=15.0, level=0.9))
     hardly = _figures(10, latency_ms=Interval(p50=10.0, low=8.0, high=12.0, level=0.6))
     assert level_mismatch("latency", [sure, sure]) is None
     assert "at 60% for some and at 90%" in str(level_mismatch("cost", [sure, hardly]))
     assert level_mismatch("memory", [sure, hardly]) is None
+    less = _figures(10, latency_ms=Interval(p50=10.0, low=8.0, high=12.0, level=0.8))
+    assert "at 80% for some and at 90%" in str(level_mismatch("latency", [sure, less]))
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,16 @@ def _sample(**more: Any) -> Sample:
     return sample
 
 
+def test_one_process_of_pytorch_uses_one_die_of_a_card() -> None:
+    card = {"device": find_spec("MI250"), "hardware": "rocm"}
+    one, engine, four = _sample(**card), _sample(**card, backend="vllm"), _sample(**card, devices=4)
+    assert (one.device, one.devices) == (engine.device, engine.devices) == ("AMD Instinct MI250", 1)
+    for name in ("peak_flops", "bandwidth", "memory_mib", "cache_bytes"):
+        assert getattr(one, name) == getattr(engine, name) / 2, name
+        assert getattr(four, name) == getattr(engine, name) * 4, name
+    assert _sample(backend="pytorch-compile", **card).bandwidth == one.bandwidth
+
+
 def test_work_and_activations_grow_with_the_batch_and_weights_do_not() -> None:
     one, four = _sample(batch_size=1).work, _sample(batch_size=4).work
     assert four.flops == 4 * one.flops == 8e10

@@ -38,6 +38,16 @@ def test_each_part_is_told_with_its_size(settings: Settings, log: EventLog) -> N
     assert (empty.exit_code, "nothing here yet" in empty.stdout) == (0, True)
 
 
+def test_damaged_tables_are_told_as_such(settings: Settings, log: EventLog) -> None:
+    log.append([event(result())])
+    publish.refresh(settings)
+    (settings.warehouse_dir / "CURRENT").write_text("of-nobody.json")
+    used = {use.part: use for use in disk_use.measure_disk_use(settings)}
+    assert not used.keys() & {"tables in service", "earlier tables"}
+    assert "damaged" in used["tables"].what
+    assert used["tables"].size_bytes >= sum(path.stat().st_size for path in settings.warehouse_dir.glob("layer-*"))
+
+
 def test_what_killed_processes_left_goes_after_an_hour(settings: Settings, log: EventLog) -> None:
     log.append([event(result())])
     publish.refresh(settings)

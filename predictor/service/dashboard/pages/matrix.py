@@ -26,11 +26,11 @@ SELECT * FROM compat_matrix WHERE model_id = $model AND hardware = $hardware AND
 ORDER BY state, relative_speed DESC NULLS LAST, device_id
 """
 _EVIDENCE = """
-SELECT result_id, run_id, device_id, device_name, mode, precision, batch_size, sequence_length, processes,
-    coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms, samples, noisy, provenance, status, reason, occurred_at,
-    source_path
+SELECT result_id, run_id, device_id, device_name, mode, precision, batch_size, sequence_length, output_tokens,
+    processes, coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms, samples, noisy, provenance, status, reason,
+    occurred_at, source_path
 FROM results WHERE result_id IN (SELECT unnest($ids))
-ORDER BY batch_size, sequence_length, precision, result_id
+ORDER BY batch_size, sequence_length, output_tokens, precision, result_id
 """
 _MOST_EVIDENCE = 200
 
