@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel
+from pydantic_core.core_schema import ErrorType
 
 from accel_platform.strict_json import preview_json
 
-_OWN_WORDS = ("missing", "extra_forbidden", "value_error", "json_invalid", "unstorable")
-"""Problems whose message names the value, or that have none."""
+_WITHOUT_VALUE = ("missing", "extra_forbidden", "value_error", "json_invalid")
+"""Pydantic's problems that have no value, or whose message is the platform's and names it."""
+_PYDANTIC = frozenset(get_args(ErrorType)) - set(_WITHOUT_VALUE)
 
 
 def problem_message(problem: Mapping[str, Any], path: Sequence[Any], kinds: Iterable[Any]) -> str:
@@ -23,9 +25,10 @@ def problem_message(problem: Mapping[str, Any], path: Sequence[Any], kinds: Iter
             f"unknown; did you mean {' or '.join(close)}?" if close else f"unknown; known: {', '.join(sorted(known))}"
         )
     value = problem.get("input")
-    if problem["type"] in _OWN_WORDS or not isinstance(value, str | int | float):
+    if problem["type"] not in _PYDANTIC or not isinstance(value, str | int | float):
         return message
-    return f"{message}, got {preview_json(value)}"
+    # Half a surrogate pair is JSON, but no text that an answer could hold.
+    return f"{message}, got {preview_json(value).encode(errors='backslashreplace').decode()}"
 
 
 def _field_names(kinds: Iterable[Any], path: Sequence[Any]) -> set[str]:
