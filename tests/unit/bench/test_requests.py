@@ -307,6 +307,7 @@ def test_no_lengths_of_time(text: str) -> None:
         parse_seconds(text)
 
 
+@pytest.mark.slow  # it measures a model in processes of its own; what decides whose turn it is, is tested without
 def test_a_host_without_dagster_measures_what_it_can(
     settings: Settings, log: EventLog, here: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
