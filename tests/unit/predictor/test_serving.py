@@ -605,6 +605,7 @@ def test_the_command_for_a_config_leaves_the_name_of_its_model_open() -> None:
     for engine, words in (("vllm", "vllm serve MODEL "), ("llama.cpp", "-m MODEL.gguf ")):
         [option] = ask(**asked, engine=engine).options
         assert words in option.launch
+    assert any("only single requests were measured" in caution for caution in option.cautions)
 
 
 def test_an_engine_is_offered_only_on_gpus_that_it_supports() -> None:
