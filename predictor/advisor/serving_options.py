@@ -217,9 +217,9 @@ def _cautions(found: Candidate, loads: SimilarLoads) -> list[str]:
             "limits are wide; handing over keys and values is not in the formula"
         )
     if not found.measured and not placed.deployment.loaded:
-        known = "single requests" if engine == "llama.cpp" else "whole batches"
+        batched = "single requests" if engine == "llama.cpp" else "whole batches"
         cautions.append(
-            f"of {engine} on {spec.vendor}'s GPUs only {known} were measured: how often the limits of the first token "
+            f"of {engine} on {spec.vendor}'s GPUs only {batched} were measured: how often the limits of the first token "
             "hold is not known"
         )
     return cautions

@@ -687,6 +687,11 @@ def test_what_cannot_be_answered_says_why() -> None:
         ask(engine_version="1.0")
     with pytest.raises(InvalidInput, match=r"llama\.cpp keeps no fp8 cache"):
         ask(engine="llama.cpp", kv_cache="fp8")
+    with pytest.raises(InvalidInput, match=r"Of llama\.cpp single requests alone were measured: give users"):
+        ask(engine="llama.cpp", requests_per_s=1.0)
+    several = ask(engine="llama.cpp", users=4, hardware=["H100"], goals={"max_devices": 4})
+    assert [(o.copies, o.users) for o in several.options] == [(4, 4)]
+    assert all("a copy answers for one user" in left_out.reason for left_out in several.excluded)
     npu = ask(hardware=["Habana Gaudi2"])
     assert not npu.options
     assert npu.excluded[0].reason == "none of these engines was measured on a NPU of Intel"
