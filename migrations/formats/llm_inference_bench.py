@@ -1,7 +1,8 @@
 """LLM-Inference-Bench: seconds and tokens/s of a whole generation, per hardware, framework, model, length and batch.
 
-Input and output have one length. Throughput counts the tokens of both, but leaves the batch out for llama.cpp; it
-stays a statement, for it is no rate of items. Power is milliwatts.
+Input and output have one length. Throughput counts the tokens of both; it stays a statement, for it is no rate of
+items. Power is milliwatts. Of llama.cpp the batch is that of `llama-bench -b`, tokens of one prompt that are read at
+once, and each row is of one request: its throughput leaves the batch out, and a larger batch takes less time in all.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         batch = count(row["Batch Size"], at_least=1)
         latency_ms = scaled(pick(row, "Latency"), MS_PER_S)
         tokens = quantity(pick(row, "Throughput"))
+        at_once = batch if _is_of_one_request(batch, length, output, latency_ms, tokens) else None
         name = f"{devices} x {hardware}" if hardware and devices and devices > 1 else hardware
         cell = CellDraft(
             document.source_path,
@@ -48,12 +50,12 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             original={
                 "devices": devices,
                 "stated": {"throughput_tokens_per_s": tokens, "average_power_mw": quantity(pick(row, "avg_power"))},
-                "note": _note(framework, batch, length, output, latency_ms, tokens),
+                "prompt_tokens_at_once": at_once,
             },
         )
         figures = {
             "mode": "generation",
-            "batch_size": batch,
+            "batch_size": 1 if at_once else batch,
             "sequence_length": length,
             "output_tokens": output,
             "latency_mean_ms": latency_ms,
@@ -64,15 +66,11 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             yield cell.result("ok", figures, units={"Latency": "s per batch", "Throughput": "tokens/s, in and out"})
 
 
-def _note(
-    framework: str | None, batch: int | None, into: int | None, out: int | None, ms: float | None, tokens: float | None
-) -> str | None:
-    """Return a note where the stated tokens/s leave the batch out, by the latency of the row; None otherwise."""
+def _is_of_one_request(
+    batch: int | None, into: int | None, out: int | None, ms: float | None, tokens: float | None
+) -> bool:
+    """Return whether the stated tokens/s are those of one request in the latency of the row, and not of the batch."""
     if not (batch and into and out and ms and tokens) or batch == 1:
-        return None
-    whole = batch * (into + out) * MS_PER_S / ms
-    if tokens * _AGREES >= whole:
-        return None
-    if 1 / _AGREES <= tokens * batch / whole <= _AGREES:
-        return f"{framework}'s tokens/s leave the batch of {batch} out: the latency gives {whole:.4g}"
-    return None
+        return False
+    of_one = (into + out) * MS_PER_S / ms
+    return 1 / _AGREES <= tokens / of_one <= _AGREES

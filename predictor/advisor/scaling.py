@@ -166,11 +166,12 @@ def pooled_ratio(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
     n = len(by_model)
     if n < MIN_MODELS:
         return None
-    logs = np.array([np.mean(values) for values in by_model.values()])
-    freedom = _PRIOR_MODELS + n - 1
-    variance = (_PRIOR_MODELS * _PRIOR_STD**2 + float(((logs - logs.mean()) ** 2).sum())) / freedom
+    # Exact sums, because tables give their rows in any order and two processes should answer the same.
+    logs = [math.fsum(values) / len(values) for values in by_model.values()]
+    mean, freedom = math.fsum(logs) / n, _PRIOR_MODELS + n - 1
+    variance = math.fsum((_PRIOR_MODELS * _PRIOR_STD**2, *((log - mean) ** 2 for log in logs))) / freedom
     t = float(stdtrit(freedom, (1 + INTERVAL_LEVEL) / 2))
-    return Ratio(float(logs.mean()), t * math.sqrt(variance * (1 + 1 / n)), n)
+    return Ratio(mean, t * math.sqrt(variance * (1 + 1 / n)), n)
 
 
 def _scale_by_ratio(evidence: Evidence, cell: CellKey) -> Iterable[Estimate]:

@@ -143,9 +143,25 @@ def place(
             if (fit := memory_fit(way, load)) is not None and fit.fits
             for copies in _copies(size.devices, query, load)
         ]
-    if query.requests_per_s is None:
-        return [replace(each, load=replace(load, users=load.users / each.copies)) for each in found], excluded
-    return found, excluded
+    if query.requests_per_s is not None:
+        return found, excluded
+    found = [replace(each, load=replace(load, users=load.users / each.copies)) for each in found]
+    excluded += [
+        NotServed(
+            device=each.deployment.device.name,
+            devices=each.devices,
+            cause="unsupported",
+            reason=f"of {each.deployment.engine} single requests alone were measured: a copy answers for one user",
+        )
+        for each in found
+        if not _was_measured(each)
+    ]
+    return [each for each in found if _was_measured(each)], excluded
+
+
+def _was_measured(placed: Placed) -> bool:
+    """Return whether loads like this were measured with the engine: of llama.cpp no user has others beside him."""
+    return placed.deployment.engine != "llama.cpp" or placed.load.users <= 1
 
 
 def _unsupported_reason(

@@ -220,9 +220,10 @@ def _cautions(found: Candidate, loads: SimilarLoads) -> list[str]:
             "limits are wide; handing over keys and values is not in the formula"
         )
     if not found.measured and not placed.deployment.loaded:
+        batched = "single requests" if engine == "llama.cpp" else "whole batches"
         cautions.append(
-            f"of {engine} on {spec.vendor}'s GPUs only whole batches were measured: how often the limits of "
-            "the first token hold is not known"
+            f"of {engine} on {spec.vendor}'s GPUs only {batched} were measured: how often the limits of the first "
+            "token hold is not known"
         )
     return cautions
 

@@ -56,6 +56,8 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     if query.engine == "llama.cpp" and query.disaggregated:
         raise InvalidInput("llama.cpp computes prompts where it generates: leave out disaggregated, or the engine.")
     query = _with_trace(query)
+    if query.engine == "llama.cpp" and query.requests_per_s is not None:
+        raise InvalidInput("Of llama.cpp single requests alone were measured: give users, one for each device at most.")
     longest = _longest(query, name, decoder.context)
     devices, warnings = resolve_devices(query.hardware)
     load = Load(

@@ -350,11 +350,11 @@ class TestTables:
     def test_timm_without_such_a_name_is_of_no_named_hardware(self) -> None:
         assert {r.hardware for r in results(document("timm_benchmark", "/old/results.csv")).values()} == {"unknown"}
 
-    def test_llama_cpp_leaves_the_batch_out(self) -> None:
+    def test_a_batch_of_llama_cpp_is_of_tokens_and_not_of_requests(self) -> None:
         found = results(document("llm_inference_bench"))
         assert (found["/0"].latency_mean_ms, found["/0"].throughput_items_per_s) == (2000, None)
-        assert "note" not in found["/0"].original
-        assert "leave the batch of 16 out" in found["/1"].original["note"]
+        assert "prompt_tokens_at_once" not in found["/0"].original
+        assert (found["/1"].batch_size, found["/1"].original["prompt_tokens_at_once"]) == (1, 16)
         assert (found["/1"].hardware, found["/1"].device_name) == ("rocm", "4 x AMD MI250 GPU")
         assert (found["/2"].hardware, found["/2"].status) == ("hpu", "failed")
 

@@ -213,6 +213,11 @@ def test_the_ratio_lies_within_what_was_seen(logs: list[float]) -> None:
     assert ratio.half_width >= 0
 
 
+@given(st.permutations([(str(i % 7), math.sin(i) * 10 ** (i % 5 - 3)) for i in range(20)]))
+def test_the_order_of_rows_changes_no_digit_of_a_ratio(pairs: list[tuple[str, float]]) -> None:
+    assert pooled_ratio(pairs) == pooled_ratio(sorted(pairs))
+
+
 @given(log_ratios, st.integers(2, 5))
 def test_a_model_measured_often_counts_once(logs: list[float], times: int) -> None:
     once = pooled_ratio([(str(i), value) for i, value in enumerate(logs)])

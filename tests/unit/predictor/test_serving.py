@@ -605,6 +605,7 @@ def test_the_command_for_a_config_leaves_the_name_of_its_model_open() -> None:
     for engine, words in (("vllm", "vllm serve MODEL "), ("llama.cpp", "-m MODEL.gguf ")):
         [option] = ask(**asked, engine=engine).options
         assert words in option.launch
+    assert any("only single requests were measured" in caution for caution in option.cautions)
 
 
 def test_an_engine_is_offered_only_on_gpus_that_it_supports() -> None:
@@ -720,6 +721,11 @@ def test_what_cannot_be_answered_says_why() -> None:
         ask(engine_version="1.0")
     with pytest.raises(InvalidInput, match=r"llama\.cpp keeps no fp8 cache"):
         ask(engine="llama.cpp", kv_cache="fp8")
+    with pytest.raises(InvalidInput, match=r"Of llama\.cpp single requests alone were measured: give users"):
+        ask(engine="llama.cpp", requests_per_s=1.0)
+    several = ask(engine="llama.cpp", users=4, hardware=["H100"], goals={"max_devices": 4})
+    assert [(o.copies, o.users) for o in several.options] == [(4, 4)]
+    assert all("a copy answers for one user" in left_out.reason for left_out in several.excluded)
     npu = ask(hardware=["Habana Gaudi2"])
     assert not npu.options
     assert npu.excluded[0].reason == "none of these engines was measured on a NPU of Intel"
