@@ -250,11 +250,11 @@ def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, est
         if query.output_tokens is None
         else _rate(query.batch_size * query.output_tokens, latency),
         memory_peak_mib=estimate.memory_peak_mib,
-        cost=cost_per_items(throughput, candidate.used_spec(query.mode)),
+        cost=cost_per_items(throughput, candidate.used_spec),
         energy=energy_per_item(estimate.energy_j_per_item, latency, query.batch_size, candidate.spec),
         bound=generation_bound(queried_sample(evidence, in_answering_precision(query, estimate), candidate))
         if query.mode == "generation"
-        else roofline_bound(query, candidate.used_spec(query.mode)),
+        else roofline_bound(query, candidate.used_spec),
         provenance=estimate.provenance,
         evidence=list(estimate.event_ids),
         neighbours=list(estimate.neighbours),

@@ -54,10 +54,10 @@ class Candidate:
         """Device id for an answer; None where no host has the device."""
         return self.target.device_id if self.here else None
 
-    def used_spec(self, mode: str) -> DeviceSpec:
-        """Return the part of the card that one process uses: a die, but for engines that generate, which split models
-        over the dies."""
-        return self.spec if mode == "generation" else self.spec.one_die()
+    @property
+    def used_spec(self) -> DeviceSpec:
+        """The part of the card that one process uses; PyTorch is taken for a runtime that its files do not state."""
+        return self.spec.used_by("pytorch" if self.target.backend == UNSTATED else self.target.backend)
 
     @property
     def hardware_name(self) -> str:

@@ -233,7 +233,7 @@ def _check_precision(
 def exceeds_memory(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
     """Abstain where the weights, with their gradients for training, and what one operator holds exceed the memory."""
     weights_mib = query.weights_mib
-    spec = candidate.used_spec(query.mode)
+    spec = candidate.used_spec
     if weights_mib is None or spec.memory_gib is None:
         return None
     training = query.mode == "training"
