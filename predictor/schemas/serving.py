@@ -19,6 +19,8 @@ MAX_DEVICES = 32
 """Of all copies: the queue of each number of them is played, which takes milliseconds."""
 MAX_TRACED = 10_000
 """Requests of a trace."""
+_SLOWER = 1.06
+"""Ratio from which a percentile of requests is told apart: lengths without a percentile differ by 0.05 (`queueing`)."""
 TIME_GOALS = ("max_first_token_ms", "max_output_token_ms", "max_end_to_end_ms")
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS, strict=True)]
 
@@ -251,7 +253,7 @@ class ServingOption(_Value):
     def has_slow_requests(self) -> bool:
         """True where some requests are slower than the typical one: they differ, or some wait."""
         times = ("first_token_ms", "output_token_ms", "end_to_end_ms")
-        return any(getattr(self.slow, name).p50 > 1.01 * getattr(self, name).p50 for name in times)
+        return any(getattr(self.slow, name).p50 > _SLOWER * getattr(self, name).p50 for name in times)
 
 
 class NotServed(_Value):

@@ -492,7 +492,7 @@ class TestCommand:
         assert answer.exit_code == 0, answer.output
         report = json.loads(answer.stdout)
         assert report["found"] == sum(report["outcomes"].values()) == len(report["documents"])
-        assert "files, last:" in answer.stderr
+        assert f"file {report['found']} of {report['found']}: " in answer.stderr
 
     def test_the_table_says_what_became_of_each_file(self, app: typer.Typer, tmp_path: Path) -> None:
         first = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path)])
