@@ -35,7 +35,7 @@ def failed_runs(context: dg.RunFailureSensorContext, accel: Installation) -> Non
         failures={str(e.step_key): _reason(e) for e in context.get_step_failure_events() if e.step_key},
         reason=str(context.failure_event.message).replace(run.job_name, job)[:_LONGEST],
     )
-    event = Event.of(payload, source="assets.triggers.run_failure_sensor", host_id=host_id())
+    event = Event.of(payload, source="assets.run_failure_sensor", host_id=host_id())
     new = accel.log.append([event], key=f"{SEGMENTS}{run.run_id}").new
     url = accel.settings.webhook_url
     if url is None or not new:
