@@ -70,10 +70,15 @@ class DeviceSpec:
     """Devices as which software sees the card; the other figures are of the whole card."""
 
     @property
+    def compute_capability(self) -> int | None:
+        """Compute capability of a GPU of NVIDIA, times ten; None for other devices."""
+        stated = re.fullmatch(r"sm_(\d+)", self.architecture or "")
+        return None if stated is None else int(stated[1])
+
+    @property
     def before_ampere(self) -> bool:
-        """Whether it is a GPU of NVIDIA older than the first that computes in bfloat16 and TF32."""
-        generation = re.fullmatch(r"sm_(\d+)", self.architecture or "")
-        return generation is not None and int(generation[1]) < 80
+        """True for GPUs of NVIDIA older than the first that computes in bfloat16 and TF32."""
+        return self.compute_capability is not None and self.compute_capability < 80
 
     def used_by(self, backend: str) -> DeviceSpec:
         """Return the part of the card that one process of a runtime uses: PyTorch takes each die for a device.

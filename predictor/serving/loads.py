@@ -48,12 +48,10 @@ def fp8_computed_in(engine: str, spec: DeviceSpec, decoder: Decoder) -> Literal[
     """
     if engine == "llama.cpp":
         return "float16"
-    architecture = spec.architecture or ""
-    nvidia = re.fullmatch(r"sm_(\d+)", architecture)
-    if nvidia:
-        capability = int(nvidia[1])
+    if (capability := spec.compute_capability) is not None:
         widened = capability >= _FP8_WIDENED_FROM.get(engine, _ADA) and (engine == "vllm" or decoder.expert_share == 1)
         return "float8" if capability >= _ADA else "float16" if widened else None
+    architecture = spec.architecture or ""
     lacks = architecture.startswith(_AMD_WITHOUT_FP8) and not architecture.startswith(_AMD_WITH_FP8)
     return None if lacks else "float8"
 
