@@ -125,14 +125,17 @@ class PairsOfLoads:
 
     def covariance(self, value: Mapping[str, float]) -> Array:
         """Return the kernel of each pair."""
-        return sum(self._terms(value).values(), start=np.zeros(self.ratios.shape))
+        return self.total(self.terms(value))
 
-    def slopes(self, value: Mapping[str, float]) -> Iterator[tuple[str, Array]]:
-        """Yield each parameter but the noise, with the kernel's derivative by the parameter's log."""
-        terms = self._terms(value)
+    def total(self, terms: Mapping[str, Array]) -> Array:
+        """Return the kernel that has these terms."""
+        return sum(terms.values(), start=np.zeros(self.ratios.shape))
+
+    def slopes(self, value: Mapping[str, float], terms: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        """Yield each parameter but the noise, with the derivative of this kernel by the log of the parameter."""
         yield from terms.items()
         yield "ratios_length", terms["any"] * self.ratios / value["ratios_length"]
-        by_size = sum((terms[name] for name in terms if name != "any"), start=np.zeros(self.ratios.shape))
+        by_size = self.total({name: term for name, term in terms.items() if name != "any"})
         squares = [
             np.subtract.outer(one, other) ** 2 / value[f"{of}_length"] ** 2
             for of, one, other in zip(_SIZES, self.sizes[0].T, self.sizes[1].T, strict=True)
@@ -147,8 +150,8 @@ class PairsOfLoads:
         yield "other_quantization", across * (1 - _share(value["other_quantization"]))
         yield "other_version", terms["campaign"] * ~self.version * (1 - _share(value["other_version"]))
 
-    def _terms(self, value: Mapping[str, float]) -> dict[str, Array]:
-        """Return the parts of the kernel, by the names of their variances."""
+    def terms(self, value: Mapping[str, float]) -> dict[str, Array]:
+        """Return the terms of the kernel, by the names of their variances."""
         lengths = np.array([value[f"{of}_length"] for of in _SIZES])
         near = np.exp(-_distances(self.sizes[0] / lengths, self.sizes[1] / lengths))
         kept = np.where(self.quantization, 1.0, _share(value["other_quantization"]))
@@ -211,14 +214,15 @@ class Neighbors:
         def unlikeliness(values: Array) -> tuple[float, Array]:
             """Return the negative log likelihood, less a constant, and its gradient (Rasmussen and Williams, 5.9)."""
             value = dict(zip(names, np.exp(values).tolist(), strict=True))
+            terms = pairs.terms(value)
             try:
-                factor = _factor(pairs.covariance(value), value["noise"], self.weights)
+                factor = _factor(pairs.total(terms), value["noise"], self.weights)
             except np.linalg.LinAlgError:
                 return _NO_FACTOR, np.zeros_like(values)
             solved = cho_solve((factor, True), outputs)
             likely = 0.5 * np.sum(outputs * solved) + outputs.shape[1] * np.sum(np.log(np.diag(factor)))
             by_pair = outputs.shape[1] * cho_solve((factor, True), np.eye(len(outputs))) - solved @ solved.T
-            slopes = {name: 0.5 * float(np.vdot(by_pair, slope)) for name, slope in pairs.slopes(value)}
+            slopes = {name: 0.5 * float(np.vdot(by_pair, slope)) for name, slope in pairs.slopes(value, terms)}
             slopes["noise"] = float(np.sum(np.diag(by_pair) * value["noise"] ** 2 / self.weights))
             away = values - prior
             gradient = np.array([slopes[name] for name in names]) + 2 * _PRIOR_WEIGHT * away

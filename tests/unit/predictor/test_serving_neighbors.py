@@ -91,7 +91,8 @@ def test_the_kernels_slopes_are_those_of_its_differences(
     others = points([("llama", "H100", "vllm", 5, 3), ("qwen", "T4", "tgi", 77, 6)], version="2")
     others.names[0, -1] = "int4"
     pairs = PairsOfLoads.of(points(rows), others, np.zeros(3), np.ones(3))
-    slopes = dict(pairs.slopes(dict(zip(PRIORS, np.exp(at), strict=True))))
+    value = dict(zip(PRIORS, np.exp(at), strict=True))
+    slopes = dict(pairs.slopes(value, pairs.terms(value)))
     assert set(slopes) == set(PRIORS) - {"noise"}
     for name, slope in slopes.items():
         step = 1e-5 * np.array([known == name for known in PRIORS])
