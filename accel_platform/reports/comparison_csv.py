@@ -104,7 +104,7 @@ def _shape(run: BenchmarkRun, result: ResultRecorded) -> str | None:
 
 
 def _notes(result: ResultRecorded) -> list[str]:
-    notes = [f"{count_of(result.threads, 'thread')}"] if result.threads else []
+    notes = [count_of(result.threads, "thread")] if result.threads else []
     notes += [result.mode] if result.mode != "inference" else []
     notes += [f"weights {result.weights_source}"] if result.weights_source else []
     # Importers recognize simulated results by this word.

@@ -71,7 +71,7 @@ def remove_old_runs(context: dg.OpExecutionContext) -> None:
             if run.run_id not in shown:
                 _remove_run(instance, storage, run.run_id)
                 removed += 1
-    context.log.info(f"{removed} old runs are removed")
+    context.log.info(f"removed: {count_of(removed, 'old run')}")
 
 
 def _shown_runs(storage: SqlEventLogStorage) -> set[str]:

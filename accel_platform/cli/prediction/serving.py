@@ -234,7 +234,7 @@ def _print_commands(option: ServingOption) -> None:
 
 def _nearby(near: MeasuredNearby) -> str:
     engine = " ".join(filter(None, (near.engine, near.engine_version)))
-    load = f"a batch of {near.users}" if near.batch else f"{count_of(near.users, 'user')}"
+    load = f"a batch of {near.users}" if near.batch else count_of(near.users, "user")
     first = "" if near.first_token_ms is None else f"{rounded(near.first_token_ms, 4)} ms to the first token, "
     return (
         f"{near.devices} x {near.device}, {engine}, {load}, {near.input_tokens}+{near.output_tokens} tokens: "

@@ -63,13 +63,13 @@ def _lines(answer: dict[str, Any]) -> list[tuple[str, str]]:
     tables, serving = answer["tables"], answer["predictor"]
     lines = [("home", answer["home"])]
     if tables is None:
-        return [*lines, ("tables", "none yet"), ("log", f"{count_of(answer['segments'], 'segment')}")]
+        return [*lines, ("tables", "none yet"), ("log", count_of(answer["segments"], "segment"))]
     last = f", the newest of {tables['measured_at']:%Y-%m-%d %H:%M} UTC" if tables["measured_at"] else ""
     return [
         *lines,
         ("tables", "up to date" if tables["up_to_date"] else "behind the log"),
         ("measured", f"{count_of(tables['measured'], 'result')}{last}"),
-        ("imported", f"{count_of(tables['imported'], 'result')}"),
+        ("imported", count_of(tables["imported"], "result")),
         ("published", f"{count_of(tables['from_packs'], 'result')} of knowledge packs"),
         ("predictor", f"trained {serving['trained_at']:%Y-%m-%d %H:%M} UTC" if serving else "none"),
         ("regressions", f"{tables['open']:,} open"),
