@@ -172,4 +172,4 @@ def _as_list(row: Mapping[str, Any], width: int) -> Sequence[Mapping[str, Any]]:
         first, *more = wrapped(display_text(value), room)
         listed.append({"name": name, "value": first if more else value})
         listed += [{"name": "", "value": line} for line in more]
-    return [{"name": row["name"], "value": _cut_end(display_text(row["value"]), room)} for row in listed]
+    return [{"name": row["name"], "value": _cut_column([row["value"]], room)[0]} for row in listed]
