@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 NOT_COMPARED = "[^a-z0-9]+"
-"""What of a spelling, in lower case, tells no names apart."""
+"""Characters of a spelling, in lower case, that tell no names apart."""
 _NAMES = ("llama.cpp", "onnxruntime", "openvino", "pytorch", "sglang", "tflite", "trtllm", "vllm")
 _SYNONYMS = {"tensorrt-llm": "trtllm", "torch": "pytorch", "pytorch-native": "pytorch", "tensorflow-lite": "tflite"}
 

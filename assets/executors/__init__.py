@@ -1,1 +1,1 @@
-"""Where a requested benchmark runs: its next step, run launcher and heartbeats, clusters of Kubernetes and Slurm."""
+"""Executors of requested benchmarks: their next step, run launcher and heartbeats, clusters of Kubernetes and Slurm."""

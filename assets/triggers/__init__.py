@@ -1,1 +1,1 @@
-"""What starts runs of the graph: jobs, schedules and sensors, and the work at night that makes no asset."""
+"""Triggers of the graph's runs: jobs, schedules and sensors, and the work at night that makes no asset."""

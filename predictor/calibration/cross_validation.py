@@ -104,12 +104,12 @@ class _Rounds:
 
     @property
     def families_apart(self) -> bool:
-        """Whether families are held out in rounds of their own, too."""
+        """True if families are held out in rounds of their own, too."""
         return len(self.samples) <= _LARGE_SET or len(self.devices) < 2
 
     @property
     def all_own(self) -> bool:
-        """Whether this platform measured all of them."""
+        """True if this platform measured all of them."""
         return all(sample.own for sample in (*self.samples, *self.few_samples))
 
 

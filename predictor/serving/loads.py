@@ -131,7 +131,7 @@ class Deployment:
 
     @property
     def weights_widened(self) -> bool:
-        """Whether only the weights are in fp8: products, keys and values are in 16 bits."""
+        """True if only the weights are in fp8: products, keys and values are in 16 bits."""
         return self.quantization == "fp8" and fp8_computed_in(self.engine, self.device, self.decoder) == "float16"
 
     @property

@@ -58,7 +58,7 @@ class LoadTimes:
     deviations: Array
     """Standard deviations of the logs of both times, a column each."""
     least_token_ms: Array
-    """What a token takes at published rates, where as many run at once as fit. Nine of 2,991 measured loads took less:
+    """Time of a token at published rates, where as many run at once as fit. Nine of 2,991 measured loads took less:
     all had over 400 users, of whom their engines seem to have run fewer at once."""
 
 

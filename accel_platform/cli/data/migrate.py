@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _PROGRESS_EVERY_S = 1.0
 _REASON_WIDTH = 40
 _FEW_DOCUMENTS = 5
-"""Of up to so many documents every reason is printed whole below the table, of more those of quarantine and results."""
+"""Number of documents up to which every reason is printed whole below the table; of more, those of quarantine and
+results."""
 _MAX_REASONS = 20
 
 
