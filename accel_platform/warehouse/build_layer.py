@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -141,23 +142,34 @@ def _fill_layer(
             lower = layers.attach(con, below.directory, below.layers) if below else []
         except duckdb.Error as error:
             raise layers.read_error(path.parent, error) from error
-        con.execute(f"ATTACH '{layers.escape_quotes(path)}' AS layer")
-        con.execute(_EVENTS)
-        try:
-            con.execute(f"INSERT INTO layer.events SELECT {_COLUMNS} FROM {stored_events(con, log, segments)}")
-        except duckdb.Error as error:
-            if storage_errno(error) in NO_ROOM or str(path) in str(error):
-                raise
-            raise LogUnavailable(f"A log segment cannot be read: {error}. Restore it from a copy.") from error
-        _drop_doubles(con, lower)
-        if engine is None:
-            _compute_tables(con, lower)
-        else:
-            files = [layer.file for layer in below.layers] if below else []
-            engine.compute_tables(con, dict(zip(lower, files, strict=True)), path.name.removeprefix("."))
-        [(events,)] = con.execute("SELECT count(*) FROM layer.events").fetchall()
-        con.execute("DETACH layer")
+        with written_layer(con, path):
+            con.execute(_EVENTS)
+            try:
+                con.execute(f"INSERT INTO layer.events SELECT {_COLUMNS} FROM {stored_events(con, log, segments)}")
+            except duckdb.Error as error:
+                if storage_errno(error) in NO_ROOM or str(path) in str(error):
+                    raise
+                raise LogUnavailable(f"A log segment cannot be read: {error}. Restore it from a copy.") from error
+            _drop_doubles(con, lower)
+            if engine is None:
+                _compute_tables(con, lower)
+            else:
+                files = [layer.file for layer in below.layers] if below else []
+                engine.compute_tables(con, dict(zip(lower, files, strict=True)), path.name.removeprefix("."))
+            [(events,)] = con.execute("SELECT count(*) FROM layer.events").fetchall()
         return int(events)
+
+
+@contextmanager
+def written_layer(con: duckdb.DuckDBPyConnection, path: Path) -> Iterator[None]:
+    """Attach the file of a layer that is not in service yet as `layer`; what is written is in it when the block ends.
+
+    There is no write-ahead log: nobody reads the file of a killed build, and each of some 20 tables would wait for it.
+    """
+    con.execute(f"ATTACH '{layers.escape_quotes(path)}' AS layer (RECOVERY_MODE no_wal_writes)")
+    yield
+    con.execute("CHECKPOINT layer")  # raises on a full disk, where detaching would lose the tables
+    con.execute("DETACH layer")
 
 
 def _compute_tables(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> None:

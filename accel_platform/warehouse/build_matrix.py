@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from accel_platform.warehouse import layers
-from accel_platform.warehouse.build_layer import connect, table_sql
+from accel_platform.warehouse.build_layer import connect, table_sql, written_layer
 from accel_platform.warehouse.interrupts import interruptible
 from accel_platform.warehouse.layers import Layer, Projection
 
@@ -39,23 +39,21 @@ def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngin
     with layers.translate_write_errors(staged.directory), connect(staged.directory) as con, interruptible(con):
         *lower, newest = staged.layers
         names = [*layers.attach(con, staged.directory, tuple(lower)), "layer"]
-        con.execute(f"ATTACH '{layers.escape_quotes(staged.directory / newest.file)}' AS layer")
-        layers.define_views(con, names, derived_in="layer")
-        con.execute("DROP VIEW IF EXISTS compat_matrix")
-        computed = engine.computed(newest.file, "compat_matrix") if engine else None
-        if computed is not None:
-            con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {computed}")
-            con.execute("DETACH layer")
-            return
-        attached = dict(zip(staged.layers, names, strict=True))
-        stored = _find_touched(con, attached, before) if before is not None else None
-        cells, matrix = table_sql(CELLS), table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS}")
-        if stored is not None:
-            named = _named_models(con)
-            cells, matrix = _continued_cells(stored, named), _continued_matrix(stored, named)
-        con.execute(f"CREATE OR REPLACE TABLE layer.{CELLS} AS {cells}")
-        con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {matrix}")
-        con.execute("DETACH layer")
+        with written_layer(con, staged.directory / newest.file):
+            layers.define_views(con, names, derived_in="layer")
+            con.execute("DROP VIEW IF EXISTS compat_matrix")
+            computed = engine.computed(newest.file, "compat_matrix") if engine else None
+            if computed is not None:
+                con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {computed}")
+                return
+            attached = dict(zip(staged.layers, names, strict=True))
+            stored = _find_touched(con, attached, before) if before is not None else None
+            cells, matrix = table_sql(CELLS), table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS}")
+            if stored is not None:
+                named = _named_models(con)
+                cells, matrix = _continued_cells(stored, named), _continued_matrix(stored, named)
+            con.execute(f"CREATE OR REPLACE TABLE layer.{CELLS} AS {cells}")
+            con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {matrix}")
 
 
 def _find_touched(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str], before: Projection) -> str | None:
