@@ -2,6 +2,7 @@
 
 Each group is left out in turn; errors are of the loads left out. Questions (a model, a quantization and a load) are
 left out by tenths: that is the error of a load that nobody measured, of a model and on devices that somebody did.
+Questions name the version of the engine, but for those that say that they do not.
 Coverage is that of intervals calibrated on the other groups. Loads measured request by request (`loads`), whole batches
 (`batches`), load tests without first tokens (`load_tests`) and disaggregated serving stand apart.
 """
@@ -44,8 +45,10 @@ def _aggregated(rows: Sequence[MeasuredLoad]) -> dict[str, Any]:
     kinds = np.array([_kind(row) for row in rows])
     report: dict[str, Any] = {kind: {"rows": int(np.sum(kinds == kind))} for kind in np.unique(kinds)}
     questions = [f"tenth {zlib.crc32(repr(_question(row)).encode()) % 10}" for row in rows]
-    for name, groups in (groups_of(rows) | {"question": questions}).items():
-        found = leave_out(rows, groups)
+    groupings = groups_of(rows) | {"question": questions}
+    unnamed = ("engine version", "parallelism", "question")
+    for name, groups in (groupings | {f"{of}, no version named": groupings[of] for of in unnamed}).items():
+        found = leave_out(rows, groups, versions="no version" not in name)
         for kind in np.unique(kinds):
             here = kinds == kind
             errors = LeftOut(found.token[here], found.first[here], found.deviations[here])

@@ -115,7 +115,9 @@ class ServingQuery(_Value):
         default=None, description="Default: whichever of vllm, sglang and trtllm serves best."
     )
     engine_version: Name | None = Field(
-        default=None, description="Warns where it is newer than the versions that were measured. Needs engine."
+        default=None,
+        description="Version that the times are of. Default: the newest that was measured of the model on the device. "
+        "Needs engine.",
     )
     disaggregated: bool = Field(
         default=False, description="Also deployments whose prompts are computed on devices of their own."
@@ -218,6 +220,10 @@ class ServingOption(_Value):
     )
     devices_per_prompt_worker: int = Field(description="0 where there is none.")
     engine: str = Field(description="Engine that serves the model: vllm, sglang, trtllm or llama.cpp.")
+    engine_version: str | None = Field(
+        description="Version of the engine that the times are of: the one asked for, or else the newest that was "
+        "measured. Null where none was measured of the model on the device."
+    )
     users: int = Field(description="Requests under way at once, of all copies.")
     requests_per_s: Interval = Field(description="Answered by all copies.")
     memory: Memory = Field(description="Of one copy.")

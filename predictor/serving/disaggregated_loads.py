@@ -51,14 +51,13 @@ def _measured(row: Mapping[str, str]) -> MeasuredLoad:
     )
     deployment = Deployment(
         decoder, device, cast("Engine", row["engine"]), row["quantization"], number["token_devices"],
-        number["token_attention_copies"], prompts=prompts,
+        number["token_attention_copies"], prompts=prompts, engine_version=row["engine_version"] or None,
     )  # fmt: skip
     users = number["users"] / number["token_workers"]
     return MeasuredLoad(
         deployment,
         Load(users, float(row["input_tokens"]), float(row["output_tokens"])),
         model=model_family(row["model"]),
-        engine_version=row["engine_version"] or None,
         token_ms=float(row["output_token_ms"]),
         first_ms=float(row["first_token_ms"]),
         event_id=row["source"],

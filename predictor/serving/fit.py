@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -65,8 +65,11 @@ class LeftOut:
     """Standard deviations that the prediction stated for both, a column each."""
 
 
-def leave_out(rows: Sequence[MeasuredLoad], groups: Sequence[str]) -> LeftOut:
-    """Return the errors on each group, predicted by what the others teach, as a question that names no version."""
+def leave_out(rows: Sequence[MeasuredLoad], groups: Sequence[str], *, versions: bool = True) -> LeftOut:
+    """Return the errors on each group, predicted by what the others teach.
+
+    Without `versions` the questions name no version of the engine, and the newest one is taken for them.
+    """
     names = np.array(groups)
     token_ms, first_ms = times_of(rows)
     found = LeftOut(np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((len(rows), 2)))
@@ -74,7 +77,7 @@ def leave_out(rows: Sequence[MeasuredLoad], groups: Sequence[str]) -> LeftOut:
     # Processes, because most of a fit holds the interpreter's lock; new ones, because OpenMP's threads outlive no fork.
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(mp_context=spawn, initializer=_end_with_parent) as pool:
-        for out, times in zip(outs, pool.map(partial(_predict_left_out, rows), outs), strict=True):
+        for out, times in zip(outs, pool.map(partial(_predict_left_out, rows, versions), outs), strict=True):
             found.token[out] = np.log(times.token_ms / token_ms[out])
             found.first[out] = np.log(times.first_ms / first_ms[out])
             found.deviations[out] = times.deviations
@@ -87,11 +90,12 @@ def _end_with_parent() -> None:
     interrupt_with_parent()
 
 
-def _predict_left_out(rows: Sequence[MeasuredLoad], out: npt.NDArray[np.bool_]) -> LoadTimes:
+def _predict_left_out(rows: Sequence[MeasuredLoad], versions: bool, out: npt.NDArray[np.bool_]) -> LoadTimes:
     """Return what a model of the other rows says of those that are left out."""
     with threadpool_limits(1):
         rest, left = ([row for row, here in zip(rows, out, strict=True) if here == wanted] for wanted in (False, True))
-        return fit(rest, row_weights(rest)).predict([(row.deployment, row.load) for row in left])
+        asked = [row.deployment if versions else replace(row.deployment, engine_version=None) for row in left]
+        return fit(rest, row_weights(rest)).predict(list(zip(asked, [row.load for row in left], strict=True)))
 
 
 def fit_shipped(rows: Sequence[MeasuredLoad]) -> ServingPredictor:

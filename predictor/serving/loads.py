@@ -128,6 +128,8 @@ class Deployment:
     """Hosts that each hold some of the layers (pipeline parallelism); each has its share of the devices."""
     prompts: PromptWorkers | None = None
     """Those that compute its prompts on devices of their own; None where it computes them itself."""
+    engine_version: str | None = None
+    """None for one that is not known: it is taken for the newest that was measured with the model on the device."""
 
     @property
     def weights_widened(self) -> bool:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -15,11 +15,12 @@ from accel_platform.backend_names import canonical_backend
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.knowledge.packs import PACKS
 from accel_platform.warehouse.reader import Reader
-from predictor.serving.loads import ENGINES, Deployment, Load, find_served_model, resolve_quantization
+from predictor.serving.loads import ENGINES, Deployment, Engine, Load, find_served_model, resolve_quantization
 
 _SOURCES = ("aiconfigurator", "llm-inference-bench", "llm-pilot")
 _IN_TABLES = f"""
-SELECT CAST(event_id AS VARCHAR) AS event_id, CAST(payload AS VARCHAR) AS payload
+SELECT CAST(event_id AS VARCHAR) AS event_id, CAST(payload AS VARCHAR) AS payload,
+    starts_with(usable_results.source, 'pack:') AS from_pack
 FROM usable_results JOIN events USING (event_id)
 WHERE mode = 'generation' AND backend IN {ENGINES}
 """
@@ -35,12 +36,13 @@ class MeasuredLoad:
     deployment: Deployment
     load: Load
     model: str
-    engine_version: str | None
     token_ms: float
     """Milliseconds per output token after the first; of a batch those of the whole per output token of a request."""
     first_ms: float
     """Milliseconds to the first token; NaN where nobody timed it."""
     event_id: str
+    from_pack: bool = True
+    """Whether it came with a knowledge pack; else it was measured or imported here."""
 
 
 def load_measured_loads() -> list[MeasuredLoad]:
@@ -55,9 +57,10 @@ def measured_loads_in(reader: Reader) -> list[MeasuredLoad]:
 
 
 def _distinct(rows: Iterable[Mapping[str, Any]]) -> list[MeasuredLoad]:
-    found = (measured_load(str(row["event_id"]), json.loads(row["payload"])) for row in rows)
+    read = ((measured_load(str(row["event_id"]), json.loads(row["payload"])), row) for row in rows)
+    found = (replace(load, from_pack=row.get("from_pack", True)) for load, row in read if load is not None)
     # Those that name the engine's version go first, because the others are copies of them.
-    known = sorted(filter(None, found), key=lambda row: row.engine_version is None)
+    known = sorted(found, key=lambda row: row.deployment.engine_version is None)
     return list({_identity(row): row for row in reversed(known)}.values())[::-1]
 
 
@@ -83,10 +86,11 @@ def measured_load(event_id: str, payload: Mapping[str, Any]) -> MeasuredLoad | N
     )
     quantization = resolve_quantization(kept)
     return MeasuredLoad(
-        Deployment(decoder, found.device, engine, quantization, found.devices, found.copies),
+        Deployment(
+            decoder, found.device, engine, quantization, found.devices, found.copies, engine_version=found.version
+        ),
         Load(float(found.users), float(length), float(out), batch=found.batch),
         model=model_family(str(original["model"])),
-        engine_version=found.version,
         token_ms=float(found.token_ms),
         first_ms=float(found.first_ms),
         event_id=event_id,
@@ -208,13 +212,10 @@ def _identity(row: MeasuredLoad) -> tuple[object, ...]:
     return *where, devices, row.load, f"{row.first_ms:.0f}", round(row.token_ms, 2)
 
 
-def newest_versions(rows: Iterable[MeasuredLoad]) -> dict[str, str]:
-    """Return the newest version of each engine that the rows name."""
-    newest: dict[str, str] = {}
-    for row in rows:
-        if row.engine_version and version_key(row.engine_version) > version_key(newest.get(row.deployment.engine, "")):
-            newest[row.deployment.engine] = row.engine_version
-    return newest
+def versions_of(engine: Engine, rows: Iterable[MeasuredLoad]) -> set[str]:
+    """Return the versions of an engine that the rows name."""
+    versions = {row.deployment.engine_version for row in rows if row.deployment.engine == engine}
+    return {version for version in versions if version}
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -228,6 +229,6 @@ def groups_of(rows: Iterable[MeasuredLoad]) -> dict[str, list[str]]:
     return {
         "device": [row.deployment.device.name for row in rows],
         "model": [row.model for row in rows],
-        "engine version": [f"{row.deployment.engine} {row.engine_version}" for row in rows],
+        "engine version": [f"{row.deployment.engine} {row.deployment.engine_version}" for row in rows],
         "parallelism": [f"{row.deployment.devices} / {row.deployment.attention_copies}" for row in rows],
     }

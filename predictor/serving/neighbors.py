@@ -71,18 +71,9 @@ class Points:
         return Points(self.ratios[chosen], self.names[chosen], self.sizes[chosen])
 
 
-def points_of(cells: Sequence[tuple[Deployment, Load]], ratios: Array, versions: Sequence[str | None]) -> Points:
+def points_of(cells: Sequence[tuple[Deployment, Load]], ratios: Array) -> Points:
     """Return the points of these loads."""
-    names = [
-        [
-            f"{d.decoder.parameters:.5g} {d.decoder.active_parameters:.5g} {d.decoder.layers:g} {d.decoder.width:g}",
-            d.device.name,
-            d.engine,
-            version or "",
-            d.quantization,
-        ]
-        for (d, _), version in zip(cells, versions, strict=True)
-    ]
+    names = [_names(deployment) for deployment, _ in cells]
     sizes = [
         [load.users / d.stages, load.input_tokens, load.output_tokens, d.devices // d.stages, d.attention_copies]
         for d, load in cells
@@ -90,6 +81,14 @@ def points_of(cells: Sequence[tuple[Deployment, Load]], ratios: Array, versions:
     return Points(
         ratios, np.array(names, dtype=str).reshape(-1, 5), np.log(np.array(sizes, dtype=float).reshape(-1, 5))
     )
+
+
+def _names(deployment: Deployment) -> list[str]:
+    """Return the model's shape, device, engine, its version and quantization."""
+    d = deployment.decoder
+    shape = f"{d.parameters:.5g} {d.active_parameters:.5g} {d.layers:g} {d.width:g}"
+    version = deployment.engine_version or ""
+    return [shape, deployment.device.name, deployment.engine, version, deployment.quantization]
 
 
 @dataclass(frozen=True)
@@ -193,17 +192,28 @@ class Neighbors:
     def predict(self, points: Points) -> tuple[Array, Array]:
         """Return the log residuals expected of loads and their standard deviations, a column for each time.
 
-        An engine of unknown version is taken for the newest that was measured with the model on the device.
+        An engine of unknown version is taken for the newest that was measured.
         """
         names: list[list[str]] = points.names.tolist()
         for row in names:
-            row[_VERSION] = row[_VERSION] or self._newest.get(tuple(row[:_VERSION]), "")
+            row[_VERSION] = row[_VERSION] or self._newest_of(row)
         asked = Points(points.ratios, np.array(names, dtype=str).reshape(points.names.shape), points.sizes)
         between = PairsOfLoads.of(asked, self.points, *self._standard).covariance(self._value)
         means = between @ self._solved
         explained = np.sum(solve_triangular(self._factor, between.T, lower=True, check_finite=False) ** 2, axis=0)
         variances = np.maximum(self._own_variance - explained, 0.0) + self._value["noise"] ** 2
         return means * self._scales, np.sqrt(variances)[:, None] * self._scales
+
+    def newest_version(self, deployment: Deployment) -> str | None:
+        """Return the newest version of its engine that was measured with the model on the device; None without any.
+
+        Versions that were measured in the quantization go before others.
+        """
+        return self._newest_of(_names(deployment)) or None
+
+    def _newest_of(self, names: Sequence[str]) -> str:
+        *campaign, _, quantization = names
+        return self._newest.get((*campaign, quantization)) or self._newest.get(tuple(campaign)) or ""
 
     def _likeliest(self) -> dict[str, float]:
         """Return the parameters under which these residuals are likeliest, and not far from the priors."""
@@ -248,9 +258,10 @@ class Neighbors:
 
     @cached_property
     def _newest(self) -> dict[tuple[str, ...], str]:
-        """Newest version of each model, device and engine."""
+        """Newest version of each model, device and engine, in each quantization and in any."""
         ordered = sorted(self.points.names.tolist(), key=lambda row: version_key(row[_VERSION]))
-        return {tuple(row[:_VERSION]): row[_VERSION] for row in ordered}
+        in_any = {tuple(row[:_VERSION]): row[_VERSION] for row in ordered}
+        return in_any | {(*row[:_VERSION], row[_VERSION + 1]): row[_VERSION] for row in ordered}
 
     @cached_property
     def _standard(self) -> tuple[Array, Array]:

@@ -44,6 +44,8 @@ class ServingTimes:
     first_token_ms: Interval
     output_token_ms: Interval
     """Per token after the first."""
+    engine_version: str | None = None
+    """Version of the engine that they are of; None where none is known."""
     prompts_busy: float | None = None
     """Share of the time for which the workers for prompts are busy; above 1 they cannot keep up. None without any."""
 
@@ -71,8 +73,8 @@ class ServingModel:
     first_trees: lgb.Booster
     neighbors: Neighbors
 
-    def predict(self, cells: Sequence[tuple[Deployment, Load]], versions: Sequence[str | None] = ()) -> LoadTimes:
-        """Return the times of each deployment under its load; `versions` are the engines', where they are known.
+    def predict(self, cells: Sequence[tuple[Deployment, Load]]) -> LoadTimes:
+        """Return the times of each deployment under its load.
 
         What measured loads tell counts the more the nearer they are; the trees alone answer for engines whose loads
         were not measured request by request.
@@ -82,7 +84,7 @@ class ServingModel:
         x = _features(work, token, first)
         # One thread, because several take longer than so few rows do.
         by_trees = [np.asarray(trees.predict(x, num_threads=1)) for trees in (self.token_trees, self.first_trees)]
-        carried, deviations = self.neighbors.predict(points_of(cells, x, versions or [None] * len(cells)))
+        carried, deviations = self.neighbors.predict(points_of(cells, x))
         # As sure as the trees where no load is near.
         prior = self.neighbors.prior_deviations**2
         weights = prior / (prior + deviations**2) * np.array([d.loaded for d, _ in cells], dtype=float)[:, None]
@@ -118,7 +120,7 @@ class ServingPredictor:
             ServingTimes(
                 _interval(first_ms, first.half_width, first.level),
                 _interval(token_ms, token.half_width, token.level),
-                float(busy),
+                prompts_busy=float(busy),
             )
             for token_ms, first_ms, busy in zip(*model.predict(cells, self.model.coefficients), strict=True)
         ]
@@ -193,6 +195,7 @@ class ServingPredictor:
         return ServingTimes(
             _interval(first_ms, first_width, self.first_error.level if known else None),
             _interval(token_ms, token_width, self.token_error.level if known else None, least_token_ms),
+            deployment.engine_version or self.model.neighbors.newest_version(deployment),
         )
 
     def _batched(
@@ -221,7 +224,7 @@ def fit(rows: Sequence[MeasuredLoad], weights: Array) -> ServingModel:
         for column, known in enumerate(np.isfinite(residuals).T)
     )
     timed = np.flatnonzero(np.isfinite(first_ms)).tolist()
-    points = points_of([cells[i] for i in timed], x[timed], [rows[i].engine_version for i in timed])
+    points = points_of([cells[i] for i in timed], x[timed])
     return ServingModel(coefficients, token_trees, first_trees, Neighbors.fit(points, residuals[timed], weights[timed]))
 
 

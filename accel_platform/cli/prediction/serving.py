@@ -70,7 +70,10 @@ def serving(
         typer.Option("--engine", help="llama.cpp, vllm, sglang or trtllm.", show_default="the best of the others"),
     ] = None,
     engine_version: Annotated[
-        str | None, typer.Option("--engine-version", help="Warns where it is newer than what was measured.")
+        str | None,
+        typer.Option(
+            "--engine-version", help="Version that the times are of, with --engine.", show_default="the newest measured"
+        ),
     ] = None,
     disaggregated: Annotated[
         bool,
@@ -294,6 +297,8 @@ def _load(option: ServingOption, answer: ServingAnswer) -> Iterator[str]:
     rate = _short(option.requests_per_s.p50)
     lengths = f"{answer.input_tokens:,} tokens in and {answer.output_tokens:,} out"
     yield f"load of the first: {users} at once, {rate} requests/s, {lengths}"
+    if option.engine_version is not None:
+        yield f"times of the first: of {option.engine} {option.engine_version} (--engine-version)"
     if option.has_slow_requests:
         yield _slow(option)
     if option.goodput_requests_per_s is not None:

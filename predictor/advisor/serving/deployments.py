@@ -132,7 +132,14 @@ def place(
         if reason is not None:
             excluded.append(NotServed(device=device.name, devices=1, cause="unsupported", reason=reason))
             continue
-        one = Deployment(decoder, device, engines[0], quantization, cache_type=query.kv_cache)
+        one = Deployment(
+            decoder,
+            device,
+            engines[0],
+            quantization,
+            cache_type=query.kv_cache,
+            engine_version=query.engine_version,
+        )
         fitting, too_small = _sizes_that_fit(one, query.goals.max_devices, load)
         excluded += too_small
         found += [

@@ -83,6 +83,7 @@ def option(
         prompt_workers=placed.prompt_workers,
         devices_per_prompt_worker=0 if placed.deployment.prompts is None else placed.deployment.prompts.devices,
         engine=placed.deployment.engine,
+        engine_version=times.engine_version,
         users=round(load.users * placed.copies),
         requests_per_s=rate,
         memory=Memory(**vars(placed.fit)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,8 +23,8 @@ from predictor.advisor.serving.deployments import (
 from predictor.advisor.serving.options import Candidate, missed_goal, missed_limit, option
 from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
-from predictor.serving.loads import Load, hub_id_of, resolve_quantization
-from predictor.serving.measured_loads import MeasuredLoad, newest_versions, version_key
+from predictor.serving.loads import Engine, Load, hub_id_of, resolve_quantization
+from predictor.serving.measured_loads import MeasuredLoad, version_key, versions_of
 from predictor.serving.predictor import ServingPredictor, shipped_predictor
 from predictor.serving.queueing import (
     MOST_SPREAD,
@@ -175,16 +176,29 @@ def _warnings(query: ServingQuery, measured: Sequence[MeasuredLoad]) -> list[str
         )
     if query.prefix_cached_share:
         warnings.append("No load with a prefix cache was measured: its share of the prompts' work is taken out.")
-    if query.engine_version is not None:
-        newest = newest_versions(measured).get(str(query.engine))
-        if newest is None:
-            warnings.append(f"No measured load says its version of {query.engine}.")
-        elif version_key(query.engine_version) > version_key(newest):
-            warnings.append(
-                f"{query.engine} {query.engine_version} is newer than {newest}, the newest that was measured: its "
-                "times may be other ones."
-            )
+    if query.engine is not None and query.engine_version is not None:
+        warnings += _of_version(query.engine, query.engine_version, measured)
     return warnings
+
+
+def _of_version(engine: Engine, version: str, measured: Sequence[MeasuredLoad]) -> list[str]:
+    """Return what is to be said of a version of an engine: nothing where it was measured."""
+    known = sorted(versions_of(engine, measured), key=version_key)
+    if not known:
+        return [f"No measured load says its version of {engine}."]
+    if version in known:
+        return []
+    if version_key(version) > version_key(known[-1]):
+        return [
+            f"{engine} {version} is newer than {known[-1]}, the newest that was measured: its times may be other ones."
+        ]
+    close = difflib.get_close_matches(version, known, n=3) or known[-3:]
+    return [
+        f"No load of {engine} {version} was measured: its times follow from those of other versions. Measured are "
+        f"{', '.join(close)} and others."
+        if len(known) > len(close)
+        else f"No load of {engine} {version} was measured, only of {', '.join(close)}: its times follow from those."
+    ]
 
 
 def _meeting(

@@ -12,7 +12,7 @@ from predictor.advisor.serving.deployments import Placed
 from predictor.schemas.responses import Interval
 from predictor.schemas.serving import MeasuredNearby
 from predictor.serving.loads import Deployment, Load
-from predictor.serving.measured_loads import MeasuredLoad
+from predictor.serving.measured_loads import MeasuredLoad, version_key
 from predictor.serving.predictor import ServingTimes
 
 _NEAREST = 3
@@ -33,13 +33,24 @@ class SimilarLoads:
                 self._same.setdefault(_identity(row.deployment, row.load), []).append(row)
 
     def times(self, placed: Placed) -> ServingTimes | None:
-        """Return the medians of the very load of a deployment; None where nobody measured it."""
-        same = self._same.get(_identity(placed.deployment, placed.load))
+        """Return the medians of the very load of a deployment; None where nobody measured it.
+
+        They are of the deployment's version of the engine, or else of the newest that the load was measured with, by
+        others only where it was not measured here.
+        """
+        rows = self._same.get(_identity(placed.deployment, placed.load), ())
+        version = placed.deployment.engine_version
+        if version is None:
+            rows = [row for row in rows if not row.from_pack] or rows
+            versions = {row.deployment.engine_version for row in rows}
+            version = max(versions, key=lambda each: version_key(each or ""), default=None)
+        same = [row for row in rows if row.deployment.engine_version == version]
         if not same:
             return None
         return ServingTimes(
             Interval(p50=float(np.median([row.first_ms for row in same]))),
             Interval(p50=float(np.median([row.token_ms for row in same]))),
+            version,
         )
 
     def nearest(self, placed: Placed) -> list[MeasuredNearby]:
@@ -71,7 +82,7 @@ def _identity(deployment: Deployment, load: Load) -> tuple[object, ...]:
 
 
 def _distance(row: MeasuredLoad, deployment: Deployment, load: Load) -> float:
-    """Return the sum of the ratios' logs, and 1 for another engine and 2 for another device."""
+    """Return the sum of the ratios' logs, 1 for another engine, 1 for a version not asked for, 2 for another device."""
     ratios = (
         (row.load.users, load.users),
         (row.load.input_tokens, load.input_tokens),
@@ -81,6 +92,7 @@ def _distance(row: MeasuredLoad, deployment: Deployment, load: Load) -> float:
     return (
         sum(abs(math.log(a / b)) for a, b in ratios)
         + (row.deployment.engine != deployment.engine)
+        + (deployment.engine_version is not None and row.deployment.engine_version != deployment.engine_version)
         + 2 * (row.deployment.device != deployment.device)
         + 2 * (row.load.batch != load.batch or math.isnan(row.first_ms))
         + (row.deployment.attention_copies != deployment.attention_copies)
@@ -97,7 +109,7 @@ def _nearby(row: MeasuredLoad) -> MeasuredNearby:
         device=deployment.device.name,
         devices=deployment.devices,
         engine=deployment.engine,
-        engine_version=row.engine_version,
+        engine_version=deployment.engine_version,
         quantization=deployment.quantization,
         users=round(load.users),
         input_tokens=round(load.input_tokens),

@@ -16,7 +16,7 @@ from accel_platform.workloads.model_catalog import ModelSpec
 from predictor.advisor.serving.deployments import _users_under_way
 from predictor.advisor.serving.ranking import recommend_serving
 from predictor.schemas.requests import validate_query
-from predictor.schemas.serving import ServingAnswer, ServingQuery
+from predictor.schemas.serving import ServingAnswer, ServingOption, ServingQuery
 from predictor.serving.fit import row_weights
 from predictor.serving.loads import Deployment, Load, find_served_model, resolve_quantization
 from predictor.serving.measured_loads import MeasuredLoad, load_measured_loads, measured_load
@@ -487,12 +487,46 @@ def test_experts_may_be_split_with_attention_on_each_device() -> None:
         assert any(words in option.launch for option in commands[engine]), engine
 
 
-def test_a_version_newer_than_what_was_measured_is_said(measured: list[MeasuredLoad]) -> None:
+def test_a_version_that_was_not_measured_is_said(measured: list[MeasuredLoad]) -> None:
     newer = ask(measured, engine="vllm", engine_version="99.0", hardware=["H100"])
     assert any("vllm 99.0 is newer than" in warning for warning in newer.warnings)
     older = ask(measured, engine="vllm", engine_version="0.1", hardware=["H100"])
-    assert not any("newer" in warning for warning in older.warnings)
+    assert any("No load of vllm 0.1 was measured" in warning for warning in older.warnings)
+    known = ask(measured, engine="vllm", engine_version="0.19.0", hardware=["H100"])
+    assert not any("0.19.0" in warning for warning in known.warnings)
     assert any("No measured load" in w for w in ask(engine="vllm", engine_version="1", hardware=["H100"]).warnings)
+
+
+def test_times_are_those_of_the_version_asked_for(measured: list[MeasuredLoad]) -> None:
+    """DeepSeek V3 on eight B200s got twice as fast over three versions of TensorRT-LLM."""
+    question = {"model": "deepseek-v3", "quantization": "fp8", "users": 32, "output_tokens": 1000, "engine": "trtllm",
+                "hardware": ["B200"]}  # fmt: skip
+    found = {
+        version: next(o for o in ask(engine_version=version, **question).options if o.attention_copies == 1)
+        for version in ("1.1.0rc2.post2", "1.2.0rc6.post3", None)
+    }
+    old, new, default = (option.output_token_ms for option in found.values())
+    assert old.p50 > 1.5 * new.p50
+    assert found[None].engine_version == "1.2.0rc6.post3"
+    assert default == new
+    unmeasured = next(o for o in ask(engine_version="0.9", **question).options if o.attention_copies == 1)
+    assert unmeasured.output_token_ms.high / unmeasured.output_token_ms.low > new.high / new.low
+
+
+def test_a_measured_load_is_of_the_version_asked_for_and_own_ones_come_first(measured: list[MeasuredLoad]) -> None:
+    very = {"model": "deepseek-v3", "quantization": "fp8", "users": 32, "input_tokens": 1024, "output_tokens": 1024,
+            "engine": "trtllm", "hardware": ["B200"]}  # fmt: skip
+
+    def first(rows: list[MeasuredLoad], **fields: object) -> ServingOption:
+        return next(o for o in ask(rows, **very, **fields).options if o.provenance == "measured")
+
+    newest = first(measured)
+    assert newest.engine_version == "1.2.0rc6.post3"
+    older = first(measured, engine_version="1.1.0rc2.post2")
+    assert older.output_token_ms.p50 > 1.5 * newest.output_token_ms.p50
+    near = next(row for row in measured if row.event_id == older.nearest[0].event_id)
+    own = replace(near, from_pack=False, token_ms=near.token_ms / 5)
+    assert first([*measured, own]).output_token_ms.p50 == own.token_ms
 
 
 def test_a_trace_stands_for_lengths_and_arrivals() -> None:

@@ -47,6 +47,7 @@ class ServingForm(BaseModel):
     users: int | None = None
     requests_per_s: float | None = None
     engine: str | None = Field(default=None, max_length=32)
+    engine_version: str | None = Field(default=None, max_length=200)
     disaggregated: bool = False
     hardware: tuple[str, ...] = ()
     objective: ServingObjective = "cost"
