@@ -132,6 +132,13 @@ class Deployment:
     """None for one that is not known: it is taken for the newest that was measured with the model on the device."""
 
     @property
+    def campaign(self) -> tuple[str, str, str]:
+        """Model's shape, device and engine: loads that share them were mostly measured by one person in one way."""
+        d = self.decoder
+        shape = f"{d.parameters:.5g} {d.active_parameters:.5g} {d.layers:g} {d.width:g}"
+        return shape, self.device.name, self.engine
+
+    @property
     def weights_widened(self) -> bool:
         """True if only the weights are in fp8: products, keys and values are in 16 bits."""
         return self.quantization == "fp8" and fp8_computed_in(self.engine, self.device, self.decoder) == "float16"

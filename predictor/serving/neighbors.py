@@ -1,4 +1,4 @@
-"""Gaussian process over measured loads: what they took beyond the formula is carried over to loads like them.
+"""Gaussian process over measured loads: what they took beyond formula and trees is carried over to loads like them.
 
 Loads are alike in their ratios of work, and more so where they share the model, the device and engine, or both: a
 campaign measured on four GPUs tells of eight. One kernel serves both times, per output token and to the first, because
@@ -85,10 +85,7 @@ def points_of(cells: Sequence[tuple[Deployment, Load]], ratios: Array) -> Points
 
 def _names(deployment: Deployment) -> list[str]:
     """Return the model's shape, device, engine, its version and quantization."""
-    d = deployment.decoder
-    shape = f"{d.parameters:.5g} {d.active_parameters:.5g} {d.layers:g} {d.width:g}"
-    version = deployment.engine_version or ""
-    return [shape, deployment.device.name, deployment.engine, version, deployment.quantization]
+    return [*deployment.campaign, deployment.engine_version or "", deployment.quantization]
 
 
 @dataclass(frozen=True)
@@ -147,7 +144,8 @@ class PairsOfLoads:
         # The share's derivative by the log of its odds is share x (1 - share), and the terms hold the share already.
         across = (terms["model_engine"] + terms["campaign"]) * ~self.quantization
         yield "other_quantization", across * (1 - _share(value["other_quantization"]))
-        yield "other_version", terms["campaign"] * ~self.version * (1 - _share(value["other_version"]))
+        released = (terms["model_engine"] + terms["campaign"]) * ~self.version
+        yield "other_version", released * (1 - _share(value["other_version"]))
 
     def terms(self, value: Mapping[str, float]) -> dict[str, Array]:
         """Return the terms of the kernel, by the names of their variances."""
@@ -159,21 +157,21 @@ class PairsOfLoads:
             "any": value["any"] * np.exp(-self.ratios / value["ratios_length"]),
             "model": value["model"] * near * self.model,
             "place": value["place"] * near * self.place,
-            "model_engine": value["model_engine"] * near * self.model_engine * kept,
+            "model_engine": value["model_engine"] * near * self.model_engine * kept * released,
             "campaign": value["campaign"] * near * self.campaign * kept * released,
         }
 
 
 @dataclass(frozen=True)
 class Neighbors:
-    """Measured loads with their log residuals beyond the formula, and the fitted kernel."""
+    """Measured loads with their log residuals beyond formula and trees, and the fitted kernel."""
 
     parameters: dict[str, float]
     """Natural logs, by the names of `PRIORS`."""
     points: Points
     """Of the measured loads."""
     residuals: Array
-    """Natural logs of measured over formula, with a column for each of the two times."""
+    """Natural logs of measured over expected, with a column for each of the two times."""
     weights: Array
 
     @classmethod
@@ -183,11 +181,6 @@ class Neighbors:
         drawn = np.random.default_rng(0).permutation(len(residuals))[:_LEARNED_FROM]
         part = cls({}, points.rows(drawn), residuals[drawn], weights[drawn])
         return cls(part._likeliest(), points, residuals, weights)
-
-    @property
-    def prior_deviations(self) -> Array:
-        """Standard deviations of a load that is like none of the measured ones, one for each time."""
-        return np.asarray(np.sqrt(self._own_variance + self._value["noise"] ** 2) * self._scales)
 
     def predict(self, points: Points) -> tuple[Array, Array]:
         """Return the log residuals expected of loads and their standard deviations, a column for each time.
@@ -210,6 +203,10 @@ class Neighbors:
         Versions that were measured in the quantization go before others.
         """
         return self._newest_of(_names(deployment)) or None
+
+    def versions_of(self, engine: str) -> set[str]:
+        """Return the versions of an engine that were measured."""
+        return {version for _, _, name, version, _ in self.points.names.tolist() if name == engine and version}
 
     def _newest_of(self, names: Sequence[str]) -> str:
         *campaign, _, quantization = names

@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import lightgbm as lgb
 import numpy as np
 
 from predictor.calibration.conformal import Calibration
@@ -19,6 +17,7 @@ from predictor.data.fast_path import require_slow_path
 from predictor.schemas.responses import Interval
 from predictor.serving.disaggregated import parts_of
 from predictor.serving.disaggregated import shipped_model as disaggregated_model
+from predictor.serving.fold_trees import FoldTrees, share_that_holds
 from predictor.serving.loads import Deployment, Load
 from predictor.serving.measured_loads import MeasuredLoad
 from predictor.serving.neighbors import Neighbors, from_document, points_of, to_document
@@ -27,12 +26,6 @@ from predictor.serving.step_times import fit_step_times, step_parts, step_times
 from predictor.serving.work import Array, Work, work_of
 
 SHIPPED = Path(__file__).with_name("fitted.json.xz")
-TREES: dict[str, Any] = {
-    "objective": "l1", "n_estimators": 300, "learning_rate": 0.04, "num_leaves": 31, "min_child_samples": 30,
-    "extra_trees": True, "subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.5, "verbose": -1,
-    "deterministic": True, "random_state": 0,
-    "n_jobs": 1,  # several threads wait for each other on a busy machine, and the tables are small
-}  # fmt: skip
 _LIMIT = 5.0
 """Logs of ratios beyond this are taken for it: a user in a thousandth of the room is as alone as one in a hundredth."""
 
@@ -69,26 +62,25 @@ class ServingModel:
     """The fitted formula, the trees on what it leaves, and the measured loads from which more is carried over."""
 
     coefficients: dict[str, float]
-    token_trees: lgb.Booster
-    first_trees: lgb.Booster
+    trees: FoldTrees
+    tree_shares: tuple[float, ...]
+    """Share of what the trees say of a load that holds where they did not see its campaign, one for each time."""
     neighbors: Neighbors
 
     def predict(self, cells: Sequence[tuple[Deployment, Load]]) -> LoadTimes:
         """Return the times of each deployment under its load.
 
-        What measured loads tell counts the more the nearer they are; the trees alone answer for engines whose loads
-        were not measured request by request.
+        The trees alone answer for batches, and for engines whose loads were not measured request by request.
         """
         work = work_of(cells)
         token, first = step_times(work, self.coefficients)
         x = _features(work, token, first)
-        # One thread, because several take longer than so few rows do.
-        by_trees = [np.asarray(trees.predict(x, num_threads=1)) for trees in (self.token_trees, self.first_trees)]
         carried, deviations = self.neighbors.predict(points_of(cells, x))
-        # As sure as the trees where no load is near.
-        prior = self.neighbors.prior_deviations**2
-        weights = prior / (prior + deviations**2) * np.array([d.loaded for d, _ in cells], dtype=float)[:, None]
-        token_log, first_log = (weights * carried + (1 - weights) * np.column_stack(by_trees)).T
+        loaded = np.array([deployment.loaded and not load.batch for deployment, load in cells])
+        # What a campaign has in common is carried over, so trees that saw it would count it twice.
+        by_trees = self.trees.predict(x, [deployment.campaign for deployment, _ in cells], unseen=loaded)
+        residuals = np.where(loaded[:, None], np.array(self.tree_shares) * by_trees + carried, by_trees)
+        token_log, first_log = residuals.T
         # What was learned where bandwidth is plenty would take a device of little bandwidth for faster than it can be.
         least = 1e3 * work.step_light_s
         return LoadTimes(np.maximum(token * np.exp(token_log), least), first * np.exp(first_log), deviations, least)
@@ -219,13 +211,12 @@ def fit(rows: Sequence[MeasuredLoad], weights: Array) -> ServingModel:
     token, first = step_times(work, coefficients)
     x = _features(work, token, first)
     residuals = np.log(np.column_stack([token_ms / token, first_ms / first]))
-    token_trees, first_trees = (
-        lgb.LGBMRegressor(**TREES).fit(x[known], residuals[known, column], sample_weight=weights[known]).booster_
-        for column, known in enumerate(np.isfinite(residuals).T)
-    )
-    timed = np.flatnonzero(np.isfinite(first_ms)).tolist()
-    points = points_of([cells[i] for i in timed], x[timed])
-    return ServingModel(coefficients, token_trees, first_trees, Neighbors.fit(points, residuals[timed], weights[timed]))
+    trees, by_trees = FoldTrees.fit(x, residuals, weights, [row.deployment.campaign for row in rows])
+    timed = np.flatnonzero(np.isfinite(first_ms))
+    points, left, said = points_of([cells[i] for i in timed], x[timed]), residuals[timed], by_trees[timed]
+    shares = tuple(share_that_holds(*columns, weights[timed]) for columns in zip(said.T, left.T, strict=True))
+    neighbors = Neighbors.fit(points, left - np.array(shares) * said, weights[timed])
+    return ServingModel(coefficients, trees, shares, neighbors)
 
 
 def times_of(rows: Sequence[MeasuredLoad]) -> tuple[Array, Array]:
@@ -283,8 +274,8 @@ def save(predictor: ServingPredictor, path: Path) -> None:
     """Write a predictor; equal ones give equal bytes."""
     content = {
         "coefficients": predictor.model.coefficients,
-        "token_trees": predictor.model.token_trees.model_to_string(num_iteration=-1),
-        "first_trees": predictor.model.first_trees.model_to_string(num_iteration=-1),
+        "trees": predictor.model.trees.to_document(),
+        "tree_shares": predictor.model.tree_shares,
         "neighbors": to_document(predictor.model.neighbors),
         "token_error": predictor.token_error.model_dump(),
         "first_error": predictor.first_error.model_dump(),
@@ -299,8 +290,8 @@ def load(path: Path) -> ServingPredictor:
     return ServingPredictor(
         ServingModel(
             content["coefficients"],
-            lgb.Booster(model_str=content["token_trees"]),
-            lgb.Booster(model_str=content["first_trees"]),
+            FoldTrees.from_document(content["trees"]),
+            tuple(content["tree_shares"]),
             from_document(content["neighbors"]),
         ),
         Calibration(**content["token_error"]),

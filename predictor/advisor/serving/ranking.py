@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -67,7 +67,11 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         float(query.output_tokens),
         cached_share=query.prefix_cached_share,
     )
-    warnings += _warnings(query, measured)
+    predictor = shipped_predictor()
+    warnings += _warnings(query)
+    if query.engine is not None and query.engine_version is not None:
+        known = versions_of(query.engine, measured) | predictor.model.neighbors.versions_of(query.engine)
+        warnings += _of_version(query.engine, query.engine_version, known)
     started = hub_id_of(name) if isinstance(query.model, str) else _OWN_MODEL
     if quantization not in _AS_PUBLISHED:
         warnings.append(
@@ -77,7 +81,6 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     placed, excluded = place(decoder, devices, quantization, query, load)
     split = place_disaggregated(decoder, devices, quantization, query, load) if query.disaggregated else []
     placed += split
-    predictor = shipped_predictor()
     if query.requests_per_s is not None:
         placed, overloaded = at_rate(predictor, placed, query.requests_per_s)
         excluded += overloaded
@@ -165,7 +168,7 @@ def _longest(query: ServingQuery, model: str, context: float) -> int:
     return into + out
 
 
-def _warnings(query: ServingQuery, measured: Sequence[MeasuredLoad]) -> list[str]:
+def _warnings(query: ServingQuery) -> list[str]:
     warnings = []
     if query.users is None and query.requests_per_s is None:
         warnings.append("Neither users nor requests_per_s given: answering for one user.")
@@ -176,14 +179,12 @@ def _warnings(query: ServingQuery, measured: Sequence[MeasuredLoad]) -> list[str
         )
     if query.prefix_cached_share:
         warnings.append("No load with a prefix cache was measured: its share of the prompts' work is taken out.")
-    if query.engine is not None and query.engine_version is not None:
-        warnings += _of_version(query.engine, query.engine_version, measured)
     return warnings
 
 
-def _of_version(engine: Engine, version: str, measured: Sequence[MeasuredLoad]) -> list[str]:
-    """Return what is to be said of a version of an engine: nothing where it was measured."""
-    known = sorted(versions_of(engine, measured), key=version_key)
+def _of_version(engine: Engine, version: str, measured: Collection[str]) -> list[str]:
+    """Return what is to be said of a version of an engine: nothing where it was `measured`."""
+    known = sorted(measured, key=version_key)
     if not known:
         return [f"No measured load says its version of {engine}."]
     if version in known:
