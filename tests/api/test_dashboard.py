@@ -589,7 +589,7 @@ def test_where_keys_are_asked_for_nobody_speaks_for_another(settings: Settings, 
     assert said == ["ann"] * 4
 
 
-def test_charts_are_drawn_in_both_colours_or_say_why_not(client: TestClient) -> None:
+def test_charts_are_drawn_in_both_colors_or_say_why_not(client: TestClient) -> None:
     text = page(client, "/models/bert-base?hardware=cpu&hardware=openvino")
     sources = [source.replace("&amp;", "&") for source in re.findall(r'src="([^"]*/charts/[^"]*)"', text)]
     assert len(sources) == 12

@@ -287,7 +287,7 @@ def test_dark_and_light_follow_the_system_until_someone_chooses(browser: Any, ur
     ground = "getComputedStyle(document.body).backgroundColor"
     dark.visit("")
     assert dark.page.evaluate(ground) == "rgb(13, 18, 25)"
-    dark.page.get_by_role("button", name="Light colours").click()
+    dark.page.get_by_role("button", name="Light colors").click()
     assert dark.page.evaluate(ground) == "rgb(246, 247, 249)"
     dark.visit("/models")
     assert dark.page.evaluate(ground) == "rgb(246, 247, 249)"
@@ -329,7 +329,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_axe_finds_nothing_serious(browser: Any, url: str, axe: str, settings: Settings, scheme: str) -> None:
     visitor = Visitor(browser, url, color_scheme=scheme)
     more = [*_details(settings), "/history?rule=round_time", "/nope"]
-    # Of the colours alone the scheme decides: a page of each kind of part tells.
+    # Of the colors alone the scheme decides: a page of each kind of part tells.
     chosen, only = (*PATHS, *more), ""
     if scheme == "dark":
         chosen = (

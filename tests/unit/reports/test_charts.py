@@ -258,7 +258,7 @@ def test_charts_with_long_names_fit_on_a_page() -> None:
     assert widths[fields.heat_map] < 1250
 
 
-def test_colours_are_told_apart_by_who_sees_no_red_or_no_green_and_on_either_ground() -> None:
+def test_colors_are_told_apart_by_who_sees_no_red_or_no_green_and_on_either_ground() -> None:
     def linear(colour: str) -> np.ndarray:
         value = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
         return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)

@@ -5,7 +5,7 @@ const dark = () => getComputedStyle(root).colorScheme === "dark" ||
   (!root.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
 
 for (const button of document.querySelectorAll("button.theme")) {
-  const tell = () => { button.textContent = dark() ? "Light colours" : "Dark colours"; };
+  const tell = () => { button.textContent = dark() ? "Light colors" : "Dark colors"; };
   tell();
   button.hidden = false;
   button.addEventListener("click", () => {
