@@ -2,9 +2,9 @@
 
 Each group is left out in turn; errors are of the loads left out. Questions (a model, a quantization and a load) are
 left out by tenths: that is the error of a load that nobody measured, of a model and on devices that somebody did.
-Questions name the version of the engine, but for those that say that they do not.
-Coverage is that of intervals calibrated on the other groups. Loads measured request by request (`loads`), whole batches
-(`batches`), load tests without first tokens (`load_tests`) and disaggregated serving stand apart.
+Loads name their version of the engine, and once more they do not. Coverage is that of intervals calibrated on the other
+groups. Loads measured request by request (`loads`), whole batches (`batches`), load tests without first tokens
+(`load_tests`) and disaggregated serving stand apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from predictor.calibration.conformal import MIN_GROUPS, calibrate
 from predictor.serving.disaggregated_loads import load_disaggregated
-from predictor.serving.fit import LEVEL, LeftOut, campaigns_of, leave_out, leave_out_disaggregated, row_weights
+from predictor.serving.fit import LEVEL, LeftOut, leave_out, leave_out_disaggregated, row_weights
 from predictor.serving.loads import Load
 from predictor.serving.measured_loads import MeasuredLoad, groups_of, load_measured_loads
 from predictor.serving.predictor import times_of
@@ -46,13 +46,16 @@ def _aggregated(rows: Sequence[MeasuredLoad]) -> dict[str, Any]:
     report: dict[str, Any] = {kind: {"rows": int(np.sum(kinds == kind))} for kind in np.unique(kinds)}
     questions = [f"tenth {zlib.crc32(repr(_question(row)).encode()) % 10}" for row in rows]
     groupings = groups_of(rows) | {"question": questions}
-    unnamed = ("engine version", "parallelism", "question")
-    for name, groups in (groupings | {f"{of}, no version named": groupings[of] for of in unnamed}).items():
-        found = leave_out(rows, groups, versions="no version" not in name)
+    left_out = {name: leave_out(rows, groups) for name, groups in groupings.items()}
+    for name in ("engine version", "parallelism", "question"):
+        unnamed = f"{name}, no version named"
+        groupings[unnamed] = groupings[name]
+        left_out[unnamed] = leave_out(rows, groupings[name], versions=False)
+    for name, found in left_out.items():
         for kind in np.unique(kinds):
             here = kinds == kind
             errors = LeftOut(found.token[here], found.first[here], found.deviations[here])
-            report[kind][name] = _errors(errors, np.array(groups)[here])
+            report[kind][name] = _errors(errors, np.array(groupings[name])[here])
         if name in ("device", "model", "question"):
             report["loads"][name]["choices"] = _regret(rows, found.token, found.first)
     return report
@@ -71,7 +74,7 @@ def _disaggregated(rows: Sequence[MeasuredLoad], aggregated: Sequence[MeasuredLo
         "device": lambda row: row.deployment.device.name,
         "model": lambda row: row.model,
         "engine": lambda row: row.deployment.engine,
-        "campaign": lambda row: campaigns_of([row])[0],
+        "campaign": lambda row: row.deployment.campaign,
     }
     for kind, group in groups.items():
         names = [group(row) for row in rows]

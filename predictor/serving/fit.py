@@ -40,14 +40,9 @@ _LEFT_OUT = ("device", "model", "parallelism")
 """Groups that intervals are calibrated on. What carries over between layouts says nothing of whole batches."""
 
 
-def campaigns_of(rows: Sequence[MeasuredLoad]) -> list[str]:
-    """Return the campaign of each row: its model, device and engine."""
-    return [" ".join((row.model, row.deployment.device.name, row.deployment.engine)) for row in rows]
-
-
 def row_weights(rows: Sequence[MeasuredLoad]) -> Array:
     """Return a weight per row: a campaign of many rows counts more than one of few, but not as much more."""
-    campaigns = campaigns_of(rows)
+    campaigns = [row.deployment.campaign for row in rows]
     sizes = Counter(campaigns)
     weights = np.array([sizes[campaign] ** -0.5 for campaign in campaigns])
     return np.asarray(weights / weights.mean())
@@ -141,7 +136,7 @@ def leave_out_disaggregated(
 
 def fit_disaggregated(rows: Sequence[MeasuredLoad], coefficients: Coefficients) -> DisaggregatedModel:
     """Return the model of disaggregated serving, with the errors that leaving campaigns out shows."""
-    campaigns = campaigns_of(rows)
+    campaigns = [row.deployment.campaign for row in rows]
     left_out = leave_out_disaggregated(rows, campaigns, lambda _: coefficients)
     parts = parts_of([(row.deployment, row.load) for row in rows], coefficients)
     token_ms, first_ms = times_of(rows)

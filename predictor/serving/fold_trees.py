@@ -20,7 +20,6 @@ TREES: dict[str, Any] = {
     "deterministic": True, "random_state": 0,
     "n_jobs": 1,  # several threads wait for each other on a busy machine, and the tables are small
 }  # fmt: skip
-Campaigns = Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -33,16 +32,15 @@ class FoldTrees:
     """Fold of each campaign, whose trees did not see it."""
 
     @classmethod
-    def fit(cls, x: Array, residuals: Array, weights: Array, campaigns: Campaigns) -> tuple[FoldTrees, Array]:
+    def fit(cls, x: Array, residuals: Array, weights: Array, campaigns: Sequence[str]) -> tuple[FoldTrees, Array]:
         """Return the trees, and what those say of each row that did not see its campaign.
 
         Residuals have a column for each time; NaN where nobody measured it.
         """
-        keys = [_key(campaign) for campaign in campaigns]
         unseen = np.full_like(residuals, np.nan)
         boosters: list[tuple[lgb.Booster, ...]] = []
         folds: dict[str, int] = {}
-        for number, (seen, out) in enumerate(GroupKFold(_FOLDS).split(x, groups=keys)):
+        for number, (seen, out) in enumerate(GroupKFold(_FOLDS).split(x, groups=campaigns)):
             of_fold = []
             for column in range(residuals.shape[1]):
                 rows = seen[np.isfinite(residuals[seen, column])]
@@ -50,17 +48,17 @@ class FoldTrees:
                 unseen[out, column] = _predict(trees.booster_, x[out])
                 of_fold.append(trees.booster_)
             boosters.append(tuple(of_fold))
-            folds |= {keys[i]: number for i in out}
+            folds |= {campaigns[i]: number for i in out}
         return cls(tuple(boosters), folds), unseen
 
-    def predict(self, x: Array, campaigns: Campaigns, *, unseen: npt.NDArray[np.bool_]) -> Array:
+    def predict(self, x: Array, campaigns: Sequence[str], *, unseen: npt.NDArray[np.bool_]) -> Array:
         """Return the residuals expected, a column for each time.
 
         Trees that saw a row's campaign answer for it, or where `unseen` those that did not; all of them for a campaign
         that none saw.
         """
         by_fold = np.stack([np.column_stack([_predict(trees, x) for trees in fold]) for fold in self.boosters])
-        fold = np.array([self.folds.get(_key(campaign), -1) for campaign in campaigns])
+        fold = np.array([self.folds.get(campaign, -1) for campaign in campaigns])
         out = np.arange(len(self.boosters))[:, None] == fold
         used = np.where(fold < 0, True, out == unseen)
         return np.asarray(np.sum(by_fold * used[..., None], axis=0) / used.sum(axis=0)[:, None])
@@ -87,10 +85,6 @@ def share_that_holds(said: Array, residuals: Array, weights: Array) -> float:
     order = np.argsort(ratios)
     middle = np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)
     return float(np.clip(ratios[order][middle], 0.0, 1.0))
-
-
-def _key(campaign: tuple[str, ...]) -> str:
-    return ", ".join(campaign)
 
 
 def _predict(trees: lgb.Booster, x: Array) -> Array:

@@ -132,11 +132,15 @@ class Deployment:
     """None for one that is not known: it is taken for the newest that was measured with the model on the device."""
 
     @property
-    def campaign(self) -> tuple[str, str, str]:
+    def campaign(self) -> str:
         """Model's shape, device and engine: loads that share them were mostly measured by one person in one way."""
+        return f"{self.model_shape}, {self.device.name}, {self.engine}"
+
+    @property
+    def model_shape(self) -> str:
+        """Sizes by which models are told apart, whatever they are called."""
         d = self.decoder
-        shape = f"{d.parameters:.5g} {d.active_parameters:.5g} {d.layers:g} {d.width:g}"
-        return shape, self.device.name, self.engine
+        return f"{d.parameters:.5g} {d.active_parameters:.5g} {d.layers:g} {d.width:g}"
 
     @property
     def weights_widened(self) -> bool:

@@ -85,7 +85,8 @@ def points_of(cells: Sequence[tuple[Deployment, Load]], ratios: Array) -> Points
 
 def _names(deployment: Deployment) -> list[str]:
     """Return the model's shape, device, engine, its version and quantization."""
-    return [*deployment.campaign, deployment.engine_version or "", deployment.quantization]
+    d = deployment
+    return [d.model_shape, d.device.name, d.engine, d.engine_version or "", d.quantization]
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ NO_FILTERS = {
     "sort", "page", "where", "objective", "max_latency_ms", "max_memory_mib", "max_usd_per_hour", "max_watts",
     "quantization", "input_tokens", "output_tokens", "users", "requests_per_s", "engine", "max_devices",
     "max_first_token_ms", "max_output_token_ms", "max_end_to_end_ms", "input_tokens_p99", "output_tokens_p99",
-    "kv_cache", "prefix_cached_share", "percentile", "disaggregated",
+    "kv_cache", "engine_version", "prefix_cached_share", "percentile", "disaggregated",
 }  # fmt: skip
 """What these say is what is asked and how it is answered."""
 DATABASE = re.compile(r"(Binder|Catalog|Parser|Conversion|Invalid Input|Out of Range|Internal) Error")

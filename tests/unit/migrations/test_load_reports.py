@@ -150,7 +150,7 @@ def test_a_report_of_llm_d_is_a_load_on_its_devices() -> None:
     assert (result.iterations, result.latency_p50_ms, result.sequence_length) == (496, 3200, 2262)
     found = as_load(result)
     assert found is not None
-    assert (found.deployment.devices, found.load.users, found.engine_version) == (2, 64, "0.11.0")
+    assert (found.deployment.devices, found.load.users, found.deployment.engine_version) == (2, 64, "0.11.0")
 
 
 def test_reports_of_llm_d_as_json_and_of_several_engines() -> None:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from predictor.serving.fold_trees import FoldTrees, share_that_holds
 from predictor.serving.work import Array
 
-CAMPAIGNS = [(f"model {i % 6}", f"device {i % 4}", "vllm") for i in range(12)]
+CAMPAIGNS = [f"model {i % 6}, device {i % 4}, vllm" for i in range(12)]
 ROWS = 40
 
 
 @pytest.fixture(scope="module")
-def fitted() -> tuple[FoldTrees, Array, Array, list[tuple[str, ...]]]:
+def fitted() -> tuple[FoldTrees, Array, Array, list[str]]:
     """Trees with what they say of rows unseen, the rows, and their campaigns; the second time was not always taken."""
     drawn = np.random.default_rng(4)
     campaigns = [campaign for campaign in CAMPAIGNS for _ in range(ROWS)]
@@ -29,7 +29,7 @@ def fitted() -> tuple[FoldTrees, Array, Array, list[tuple[str, ...]]]:
 
 
 def test_what_a_row_is_told_unseen_is_what_its_folds_trees_say(
-    fitted: tuple[FoldTrees, Array, Array, list[tuple[str, ...]]],
+    fitted: tuple[FoldTrees, Array, Array, list[str]],
 ) -> None:
     trees, unseen, x, campaigns = fitted
     again = trees.predict(x, campaigns, unseen=np.ones(len(x), dtype=bool))
@@ -38,16 +38,16 @@ def test_what_a_row_is_told_unseen_is_what_its_folds_trees_say(
 
 
 def test_trees_that_saw_a_campaign_answer_for_it_and_all_for_an_unknown_one(
-    fitted: tuple[FoldTrees, Array, Array, list[tuple[str, ...]]],
+    fitted: tuple[FoldTrees, Array, Array, list[str]],
 ) -> None:
     trees, unseen, x, campaigns = fitted
     seen = trees.predict(x, campaigns, unseen=np.zeros(len(x), dtype=bool))
-    unknown = trees.predict(x, [("none", "such", "here")] * len(x), unseen=np.ones(len(x), dtype=bool))
+    unknown = trees.predict(x, ["none such"] * len(x), unseen=np.ones(len(x), dtype=bool))
     folds = len(trees.boosters)
     assert np.allclose(unknown, ((folds - 1) * seen + unseen) / folds)
 
 
-def test_what_is_stored_says_the_same(fitted: tuple[FoldTrees, Array, Array, list[tuple[str, ...]]]) -> None:
+def test_what_is_stored_says_the_same(fitted: tuple[FoldTrees, Array, Array, list[str]]) -> None:
     trees, unseen, x, campaigns = fitted
     stored = FoldTrees.from_document(json.loads(json.dumps(trees.to_document())))
     assert np.array_equal(stored.predict(x, campaigns, unseen=np.ones(len(x), dtype=bool)), unseen)
