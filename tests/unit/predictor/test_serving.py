@@ -491,6 +491,7 @@ def test_a_version_that_was_not_measured_is_said(measured: list[MeasuredLoad]) -
     newer = ask(measured, engine="vllm", engine_version="99.0", hardware=["H100"])
     assert any("vllm 99.0 is newer than" in warning for warning in newer.warnings)
     older = ask(measured, engine="vllm", engine_version="0.1", hardware=["H100"])
+    assert not any("newer" in warning for warning in older.warnings)
     assert any("No load of vllm 0.1 was measured" in warning for warning in older.warnings)
     known = ask(measured, engine="vllm", engine_version="0.19.0", hardware=["H100"])
     assert not any("0.19.0" in warning for warning in known.warnings)
