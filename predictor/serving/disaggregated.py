@@ -12,25 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import lightgbm as lgb
 import numpy as np
 
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
+from predictor.serving.fold_trees import TREES, predict_trees
 from predictor.serving.loads import ENGINES, Deployment, Load
 from predictor.serving.measured_loads import MeasuredLoad
 from predictor.serving.step_times import Coefficients, step_parts
 from predictor.serving.work import Array, Work, work_of
 
 SHIPPED = Path(__file__).with_name("disaggregated.json.xz")
-TREES: dict[str, Any] = {
-    "objective": "l1", "n_estimators": 200, "learning_rate": 0.05, "num_leaves": 8, "min_child_samples": 10,
-    "extra_trees": True, "subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.5, "verbose": -1,
-    "deterministic": True, "random_state": 0,
-    "n_jobs": 1,  # several threads wait for each other on a busy machine, and the tables are small
-}  # fmt: skip
+_TREES = TREES | {"n_estimators": 200, "learning_rate": 0.05, "num_leaves": 8, "min_child_samples": 10}
 _QUEUED_SHARE = 0.1
 """Share of all users' prompts that a first token waits for: clients send ten requests a user, the first all at once."""
 _TOGETHER = 64.0
@@ -118,7 +113,7 @@ class DisaggregatedModel:
 def corrected(token_trees: lgb.Booster, first_trees: lgb.Booster, parts: Parts) -> tuple[Array, Array]:
     """Return the formula's times in milliseconds, times what the trees say."""
     token, first = (
-        1e3 * base * np.exp(np.asarray(trees.predict(x, num_threads=1)))
+        1e3 * base * np.exp(predict_trees(trees, x))
         for trees, base, x in (
             (token_trees, parts.decode_s, token_features(parts)),
             (first_trees, parts.first_s, first_features(parts)),
@@ -131,7 +126,7 @@ def fit_trees(rows: Sequence[MeasuredLoad], parts: Parts) -> tuple[lgb.Booster, 
     """Return trees on what the formula leaves of the times per output token, and to the first."""
     token_ms, first_ms = (np.array([getattr(row, name) for row in rows]) for name in ("token_ms", "first_ms"))
     token, first = (
-        lgb.LGBMRegressor(**TREES).fit(x, np.log(measured / 1e3 / base)).booster_
+        lgb.LGBMRegressor(**_TREES).fit(x, np.log(measured / 1e3 / base)).booster_
         for x, measured, base in (
             (token_features(parts), token_ms, parts.decode_s),
             (first_features(parts), first_ms, parts.first_s),

@@ -45,7 +45,7 @@ class FoldTrees:
             for column in range(residuals.shape[1]):
                 rows = seen[np.isfinite(residuals[seen, column])]
                 trees = lgb.LGBMRegressor(**TREES).fit(x[rows], residuals[rows, column], sample_weight=weights[rows])
-                unseen[out, column] = _predict(trees.booster_, x[out])
+                unseen[out, column] = predict_trees(trees.booster_, x[out])
                 of_fold.append(trees.booster_)
             boosters.append(tuple(of_fold))
             folds |= {campaigns[i]: number for i in out}
@@ -57,7 +57,7 @@ class FoldTrees:
         Trees that saw a row's campaign answer for it, or where `unseen` those that did not; all of them for a campaign
         that none saw.
         """
-        by_fold = np.stack([np.column_stack([_predict(trees, x) for trees in fold]) for fold in self.boosters])
+        by_fold = np.stack([np.column_stack([predict_trees(trees, x) for trees in fold]) for fold in self.boosters])
         fold = np.array([self.folds.get(campaign, -1) for campaign in campaigns])
         out = np.arange(len(self.boosters))[:, None] == fold
         used = np.where(fold < 0, True, out == unseen)
@@ -87,6 +87,6 @@ def share_that_holds(said: Array, residuals: Array, weights: Array) -> float:
     return float(np.clip(ratios[order][middle], 0.0, 1.0))
 
 
-def _predict(trees: lgb.Booster, x: Array) -> Array:
-    """Return the predictions; in one thread, because several take longer than so few rows do."""
+def predict_trees(trees: lgb.Booster, x: Array) -> Array:
+    """Return the predictions of one booster, in one thread, because several take longer than so few rows do."""
     return np.asarray(trees.predict(x, num_threads=1))

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -42,7 +42,7 @@ class MeasuredLoad:
     """Milliseconds to the first token; NaN where nobody timed it."""
     event_id: str
     from_pack: bool = True
-    """Whether it came with a knowledge pack; else it was measured or imported here."""
+    """False for a load that was measured or imported here."""
 
 
 def load_measured_loads() -> list[MeasuredLoad]:
@@ -57,14 +57,16 @@ def measured_loads_in(reader: Reader) -> list[MeasuredLoad]:
 
 
 def _distinct(rows: Iterable[Mapping[str, Any]]) -> list[MeasuredLoad]:
-    read = ((measured_load(str(row["event_id"]), json.loads(row["payload"])), row) for row in rows)
-    found = (replace(load, from_pack=row.get("from_pack", True)) for load, row in read if load is not None)
+    found = (
+        measured_load(str(row["event_id"]), json.loads(row["payload"]), from_pack=row.get("from_pack", True))
+        for row in rows
+    )
     # Those that name the engine's version go first, because the others are copies of them.
-    known = sorted(found, key=lambda row: row.deployment.engine_version is None)
+    known = sorted(filter(None, found), key=lambda row: row.deployment.engine_version is None)
     return list({_identity(row): row for row in reversed(known)}.values())[::-1]
 
 
-def measured_load(event_id: str, payload: Mapping[str, Any]) -> MeasuredLoad | None:
+def measured_load(event_id: str, payload: Mapping[str, Any], *, from_pack: bool = True) -> MeasuredLoad | None:
     """Return the row of an imported result; None where it is of another kind, or says too little."""
     original = payload.get("original") or {}
     decoder = find_served_model(str(original.get("model")))
@@ -94,6 +96,7 @@ def measured_load(event_id: str, payload: Mapping[str, Any]) -> MeasuredLoad | N
         token_ms=float(found.token_ms),
         first_ms=float(found.first_ms),
         event_id=event_id,
+        from_pack=from_pack,
     )
 
 

@@ -79,7 +79,7 @@ class ServingModel:
         loaded = np.array([deployment.loaded and not load.batch for deployment, load in cells])
         # What a campaign has in common is carried over, so trees that saw it would count it twice.
         by_trees = self.trees.predict(x, [deployment.campaign for deployment, _ in cells], unseen=loaded)
-        residuals = np.where(loaded[:, None], np.array(self.tree_shares) * by_trees + carried, by_trees)
+        residuals = np.where(loaded[:, None], by_trees * self.tree_shares + carried, by_trees)
         token_log, first_log = residuals.T
         # What was learned where bandwidth is plenty would take a device of little bandwidth for faster than it can be.
         least = 1e3 * work.step_light_s
@@ -215,7 +215,7 @@ def fit(rows: Sequence[MeasuredLoad], weights: Array) -> ServingModel:
     timed = np.flatnonzero(np.isfinite(first_ms))
     points, left, said = points_of([cells[i] for i in timed], x[timed]), residuals[timed], by_trees[timed]
     shares = tuple(share_that_holds(*columns, weights[timed]) for columns in zip(said.T, left.T, strict=True))
-    neighbors = Neighbors.fit(points, left - np.array(shares) * said, weights[timed])
+    neighbors = Neighbors.fit(points, left - said * shares, weights[timed])
     return ServingModel(coefficients, trees, shares, neighbors)
 
 
