@@ -29,7 +29,8 @@ def _by_its_name(value: object) -> object:
     return canonical_backend(value) if isinstance(value, str) else value
 
 
-ServingEngine = Annotated[Literal["vllm", "sglang", "trtllm", "llama.cpp"], BeforeValidator(_by_its_name)]
+EngineName = Literal["vllm", "sglang", "trtllm", "llama.cpp"]
+ServingEngine = Annotated[EngineName, BeforeValidator(_by_its_name)]
 
 
 class _Value(BaseModel):

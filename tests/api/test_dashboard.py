@@ -354,6 +354,16 @@ def test_a_recommendation_is_explained(client: TestClient) -> None:
     assert "Nothing supports a recommendation" in none
 
 
+def test_a_serving_form_offers_the_engines_and_answers_for_each(client: TestClient) -> None:
+    [choices] = re.findall(r'<select name="engine">(.*?)</select>', page(client, "/serving"), re.DOTALL)
+    engines = re.findall(r'<option value="([^"]+)"', choices)
+    assert engines == ["vllm", "sglang", "trtllm", "llama.cpp"]
+    for engine in engines:
+        text = page(client, f"/serving?model=llama-3.1-8b&hardware=H100&engine={engine}&engine_version=0.1")
+        assert f"{engine}{' 0.1' if engine != 'llama.cpp' else ''}</h2>" in text
+        assert f'<option value="{engine}" selected>' in text
+
+
 def test_a_serving_answer_shows_memory_trade_offs_and_how_to_start(client: TestClient) -> None:
     query = "model=llama-3.1-8b&users=17&quantization=fp8&engine=&max_watts=&hardware=H100&hardware=L4&hardware=T4"
     text = page(client, f"/serving?{query}")

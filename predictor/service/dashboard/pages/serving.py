@@ -9,7 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import InvalidInput, NotFound
 from predictor.schemas.requests import validate_query
-from predictor.schemas.serving import CacheType, NotServed, Percentile, ServingGoals, ServingObjective, ServingQuery
+from predictor.schemas.serving import (
+    CacheType,
+    EngineName,
+    NotServed,
+    Percentile,
+    ServingGoals,
+    ServingObjective,
+    ServingQuery,
+)
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
 from predictor.service.http.problems import status_of
@@ -75,7 +83,7 @@ def _content(site: DashboardSite, form: ServingForm) -> dict[str, Any]:
         "form": form,
         "models": served_models(),
         "quantizations": list(QUANTIZATIONS),
-        "engines": _engines(),
+        "engines": get_args(EngineName),
         "objectives": get_args(ServingObjective),
         "percentiles": get_args(Percentile),
         "cache_types": get_args(CacheType),
@@ -91,11 +99,6 @@ def _content(site: DashboardSite, form: ServingForm) -> dict[str, Any]:
     except (InvalidInput, NotFound) as error:
         return {**content, "problem": str(error), "status_code": status_of(error)}
     return {**content, "answer": answer, "excluded": _by_cause(answer.excluded)}
-
-
-def _engines() -> tuple[str, ...]:
-    literal, _none = get_args(ServingQuery.model_fields["engine"].annotation)
-    return get_args(literal)
 
 
 def _build_query(form: ServingForm) -> ServingQuery:
