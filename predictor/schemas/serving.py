@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -31,6 +32,11 @@ def _by_its_name(value: object) -> object:
 
 EngineName = Literal["vllm", "sglang", "trtllm", "llama.cpp"]
 ServingEngine = Annotated[EngineName, BeforeValidator(_by_its_name)]
+
+
+def _without_v(value: object) -> object:
+    """Return a version as engines state it: their releases are tagged v0.19.0."""
+    return re.sub(r"^v(?=\d)", "", value.strip()) if isinstance(value, str) else value
 
 
 class _Value(BaseModel):
@@ -115,7 +121,7 @@ class ServingQuery(_Value):
     engine: ServingEngine | None = Field(
         default=None, description="Default: whichever of vllm, sglang and trtllm serves best."
     )
-    engine_version: Name | None = Field(
+    engine_version: Annotated[Name, BeforeValidator(_without_v)] | None = Field(
         default=None,
         description="Version that the times are of. Default: the newest that was measured of the model on the device. "
         "Needs engine.",
