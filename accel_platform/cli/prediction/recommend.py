@@ -77,7 +77,9 @@ AudioSeconds = Annotated[
     float | None, typer.Option("--audio-seconds", help="Seconds of audio per item. Default: the model's own.")
 ]
 Precision = Annotated[str | None, typer.Option("--precision", help="Default: float32.")]
-ModeOption = Annotated[Mode, typer.Option("--mode", help="inference, generation or training.")]
+ModeOption = Annotated[
+    Mode, typer.Option("--mode", help="inference, generation or training; for a load of users see `accel serving`.")
+]
 HardwareNames = Annotated[
     list[str] | None,
     typer.Option(
