@@ -209,6 +209,11 @@ class Neighbors:
         """Return the versions of an engine that were measured."""
         return {version for _, _, name, version, _ in self.points.names.tolist() if name == engine and version}
 
+    @cached_property
+    def devices(self) -> frozenset[str]:
+        """Names of the devices that loads were measured on."""
+        return frozenset(self.points.names[:, 1].tolist())
+
     def _newest_of(self, names: Sequence[str]) -> str:
         *campaign, _, quantization = names
         return self._newest.get((*campaign, quantization)) or self._newest.get(tuple(campaign)) or ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.cli.data.knowledge import adopt_shipped
 from accel_platform.cli.options import Config, FormatOption, Home, Json, OutputFormat
 from accel_platform.cli.output import exit_if_nothing, note, print_json, print_table, settings_for, wants_json
 from accel_platform.table_io.values import count_of, rounded
@@ -152,7 +153,9 @@ def serving(
     }
     fields |= {key: value for key, value in lengths.items() if value is not None}
     query = validate_query(ServingQuery, fields, name=_option)
-    answer = Advisor(settings_for(home)).recommend_serving(query)
+    settings = settings_for(home)
+    adopt_shipped(settings, only_into_empty_log=True)
+    answer = Advisor(settings).recommend_serving(query)
     if wants_json(json_, format_):
         print_json(answer)
     else:

@@ -13,7 +13,7 @@ from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.schemas.responses import Interval
 from predictor.schemas.serving import Memory, Percentile, ServingGoals, ServingOption, SlowRequests
 from predictor.serving.disaggregated import shipped_model
-from predictor.serving.predictor import ServingTimes
+from predictor.serving.predictor import ServingTimes, shipped_predictor
 from predictor.serving.queueing import Played
 from predictor.serving.work import Array
 
@@ -207,8 +207,8 @@ def _cautions(found: Candidate, loads: SimilarLoads) -> list[str]:
     if placed.deployment.weights_widened:
         newer = f"; {engine} does so from version 0.14 on" if engine == "vllm" and spec.before_ampere else ""
         cautions.append(f"{engine} on {spec.name} keeps weights in fp8 and computes in 16 bits{newer}")
-    if spec.name not in loads.devices:
-        cautions.append(f"no load on {spec.name} is in this log: its figures follow from those of other GPUs")
+    if spec.name not in loads.devices | shipped_predictor().model.neighbors.devices:
+        cautions.append(f"no load on {spec.name} was measured: its figures follow from those of other GPUs")
     if placed.deployment.stages > 1:
         cautions.append(
             f"{placed.devices} x {spec.name}: no pipeline was measured, so nobody knows how often its limits hold; "

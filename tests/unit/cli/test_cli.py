@@ -18,7 +18,9 @@ import typer
 
 from accel_platform.__main__ import main
 from accel_platform.cli import app
+from accel_platform.cli.data.knowledge import adopt_shipped
 from accel_platform.cli.output import print_json
+from accel_platform.settings import Settings
 from predictor_world import MODELS, append, measured_grid, result, world
 
 Accel = Callable[..., tuple[int, str, str]]
@@ -39,6 +41,14 @@ def accel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         return (code if isinstance(code, int) else 0 if code is None else 1), said.out, said.err
 
     return run
+
+
+@pytest.fixture(scope="module")
+def adopted(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Home with the shipped packs; only read."""
+    settings = Settings(home=tmp_path_factory.mktemp("adopted"))
+    adopt_shipped(settings)
+    return str(settings.home)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +87,11 @@ def test_an_empty_home_answers_from_published_figures(accel: Accel, tmp_path: Pa
     code, out, err = accel("predict", *question)
     assert code == 0
     assert json.loads(out)["latency_ms"] == found["latency_ms"]
+    shutil.rmtree(home / "warehouse")
+    code, out, err = accel("serving", "llama-3.1-8b", "--hardware", "H200", "--json", "--home", str(home))
+    assert code == 0
+    assert json.loads(out)["options"][0]["nearest"]
+    assert "holds packs without tables" in err
 
 
 def test_the_version_is_that_of_the_project(accel: Accel) -> None:
@@ -118,6 +133,7 @@ def test_an_interrupt_before_the_command_begins_ends_it_without_a_word(tmp_path:
         (["serving", "llama-3.1-8b", "--objective", "beauty"], "cost"),
         (["serving", "llama-3.1-8b", "--users", "0"], "--users"),
         (["serving"], "--config"),
+        (["predict", "bert-base", "--mode", "serving"], "'--mode': 'serving' is not one of 'inference'"),
         (["matrix", "--family", "vit"], "--family takes no value: leave 'vit' out"),
         (
             ["predict", "vit-tiny", "--family", "vit", "--hardware", "cpu"],
@@ -281,7 +297,7 @@ def test_names_of_devices_are_cut_only_where_a_line_is_too_short(
 
 
 def test_what_servings_are_ranked_by_is_shown_at_100_columns(
-    accel: Accel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    accel: Accel, adopted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     question = ("serving", "llama-3.1-405b", "--users", "32", "--hardware", "H200 SXM", "--max-devices", "32")
@@ -293,7 +309,7 @@ def test_what_servings_are_ranked_by_is_shown_at_100_columns(
         "goodput": ["good_requests_per_s"],
         "energy": ["j_per_token", "at_most"],
     }.items():
-        code, out, err = accel(*question, *goal, "--objective", objective, "--home", str(tmp_path))
+        code, out, err = accel(*question, *goal, "--objective", objective, "--home", adopted)
         assert code == 0, err
         header, _, *rows = out.splitlines()
         assert header.split()[2 : 2 + len(columns)] == columns
@@ -304,8 +320,8 @@ def test_what_servings_are_ranked_by_is_shown_at_100_columns(
         assert "copies side by side, each with the whole model" in err
 
 
-def test_a_serving_states_its_load_and_slow_requests_where_some_are_slower(accel: Accel, tmp_path: Path) -> None:
-    question = ("serving", "llama-3.1-8b", "--hardware", "NVIDIA L4", "--max-devices", "1", "--home", str(tmp_path))
+def test_a_serving_states_its_load_and_slow_requests_where_some_are_slower(accel: Accel, adopted: str) -> None:
+    question = ("serving", "llama-3.1-8b", "--hardware", "NVIDIA L4", "--max-devices", "1", "--home", adopted)
     code, _, err = accel(*question, "--users", "8")
     assert code == 0, err
     assert re.search(r"load of the first: 8 users at once, \S+ requests/s, 1,024 tokens in and 256 out", err)
@@ -315,14 +331,14 @@ def test_a_serving_states_its_load_and_slow_requests_where_some_are_slower(accel
 
 
 def test_a_serving_with_workers_for_prompts_names_them_and_three_commands(
-    accel: Accel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    accel: Accel, adopted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     question = (
         "serving", "deepseek-v3", "--quantization", "fp4", "--users", "64", "--hardware", "GB200",
         "--max-devices", "8", "--disaggregated", "--engine", "trtllm", "--objective", "cost",
     )  # fmt: skip
-    code, out, err = accel(*question, "--home", str(tmp_path))
+    code, out, err = accel(*question, "--home", adopted)
     assert code == 0, err
     assert any(row.startswith("1x4 + 1x4 x GB200") for row in out.splitlines())
     assert "1x4 + 1x4 x GB200: 1 worker of 4 devices for prompts, 1 worker of 4 devices for tokens" in err
@@ -330,7 +346,7 @@ def test_a_serving_with_workers_for_prompts_names_them_and_three_commands(
     options = "'enable_attention_dp: true' 'disable_overlap_scheduler: true'"
     assert f"start a worker for prompts of 1x4 + 1x4 x GB200: printf '%s\\n' {options}" in err
     assert "start the router of 1x4 + 1x4 x GB200: printf '%s\\n' 'hostname: 0.0.0.0'" in err
-    code, out, err = accel(*question, "--max-first-token-ms", "1", "--percentile", "50", "--home", str(tmp_path))
+    code, out, err = accel(*question, "--max-first-token-ms", "1", "--percentile", "50", "--home", adopted)
     assert code == 1
     assert "warning: No deployment with workers for prompts serves it so" in err
 

@@ -493,9 +493,13 @@ def test_a_version_that_was_not_measured_is_said(measured: list[MeasuredLoad]) -
     older = ask(measured, engine="vllm", engine_version="0.1", hardware=["H100"])
     assert not any("newer" in warning for warning in older.warnings)
     assert any("No load of vllm 0.1 was measured" in warning for warning in older.warnings)
-    known = ask(measured, engine="vllm", engine_version="0.19.0", hardware=["H100"])
-    assert not any("0.19.0" in warning for warning in known.warnings)
-    # The shipped predictor knows versions that no log holds.
+    for version in ("0.19.0", " v0.19.0"):
+        known = ask(measured, engine="vllm", engine_version=version, hardware=["H100"])
+        assert not any("0.19.0" in warning for warning in known.warnings)
+        assert known.options[0].engine_version == "0.19.0"
+    # The shipped predictor knows versions and devices that no log holds.
+    assert not any("no load on" in caution for option in ask(hardware=["H100"]).options for caution in option.cautions)
+    assert any("no load on" in caution for option in ask(hardware=["L40S"]).options for caution in option.cautions)
     assert any("No load of vllm 0.1 was measured" in w for w in ask(engine="vllm", engine_version="0.1").warnings)
     assert any("No measured load" in w for w in ask(engine="llama.cpp", engine_version="1", hardware=["H100"]).warnings)
 
