@@ -286,6 +286,15 @@ class WarehouseDamaged(AccelError):
         )
 
 
+class WarehouseOutdated(AccelError):
+    """Tables that another version of the platform made, and that this one cannot read."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The tables were made by another version of the platform: `accel db rebuild` makes them again from the log."
+        )
+
+
 def current(settings: Settings) -> Projection | None:
     """Return the projection in service, None before the first. Raises WarehouseDamaged."""
     return load_current(settings.warehouse_dir)

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from accel_platform.errors import AccelError, InvalidInput
+from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.warehouse.interrupts import interruptible
-from accel_platform.warehouse.layers import Projection, WarehouseDamaged, read_error, require_current
+from accel_platform.warehouse.layers import (
+    Projection,
+    WarehouseDamaged,
+    WarehouseOutdated,
+    read_error,
+    require_current,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -135,13 +141,11 @@ def _translate_errors(projection: Projection) -> Iterator[None]:
 
 
 def _raise_if_outdated(projection: Projection, error: BaseException | None) -> None:
-    """Raise AccelError where a table or column is missing because another version made the tables."""
+    """Raise WarehouseOutdated where a table or column is missing because another version made the tables."""
     if not isinstance(error, duckdb.BinderException | duckdb.CatalogException):
         return
     # Only now, because a query alone needs neither the log nor Arrow, whose imports take longer than it.
     from accel_platform.warehouse.build_layer import schema_id
 
     if projection.schema_id != schema_id():
-        raise AccelError(
-            "The tables were made by another version of the platform: `accel db rebuild` makes them again from the log."
-        ) from error
+        raise WarehouseOutdated from error

@@ -118,6 +118,7 @@ def validate(
 
 _LOG_INCOMPLETE = frozenset({"segments_damaged", "segments_unreadable", "segments_gone"})
 """Findings that keep the log from being compared with the tables."""
+_OUTDATED = Finding("tables_of_another_version", 1, "another version of the platform made the tables", "rebuild")
 
 
 def _look(settings: Settings, describe: Describe) -> Validation:
@@ -125,6 +126,7 @@ def _look(settings: Settings, describe: Describe) -> Validation:
     snapshot = log.snapshot()
     findings = [*_of_log(log, snapshot), *_leftovers(settings)]
     readable = not any(finding.name in _LOG_INCOMPLETE for finding in findings)
+    projection = None
     try:
         projection = current(settings)
         if projection is None:
@@ -142,7 +144,8 @@ def _look(settings: Settings, describe: Describe) -> Validation:
             set_aside = con.execute(_SET_ASIDE).fetchall()
         verdicts = _verdicts(projection, set_aside)
     except WarehouseDamaged as damage:
-        findings.append(Finding("tables_damaged", 1, str(damage), "rebuild"))
+        outdated = projection is not None and projection.schema_id != build_layer.schema_id()
+        findings.append(_OUTDATED if outdated else Finding("tables_damaged", 1, str(damage), "rebuild"))
         return Validation(None, (), tuple(findings))
     in_service = sum(verdict.in_service for verdict in verdicts)
     if in_service:
@@ -218,7 +221,7 @@ def _against_log(
         yield Finding("tables_of_another_log", 1, f"the tables were not made of {log.location}", "rebuild")
         return
     if projection.schema_id != build_layer.schema_id():
-        yield Finding("tables_of_another_version", 1, "another version of the platform made the tables", "rebuild")
+        yield _OUTDATED
     if new := snapshot.segments - known:
         yield Finding(
             "tables_behind", log.count_events(new), "events in the log that the tables lack", "bring up to date"

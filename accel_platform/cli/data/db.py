@@ -113,10 +113,10 @@ def stats(
     rows: dict[str, int] = {}
     results: list[dict[str, Any]] = []
     if projection is not None:
-        rows = projection.count_rows()
         results = Reader(settings).rows(
             "SELECT provenance, status, count(*) AS results FROM results GROUP BY ALL ORDER BY ALL"
         )
+        rows = projection.count_rows()
     up_to_date = projection is not None and holds(projection, log, snapshot)
     if wants_json(as_json, format_):
         tables = (
@@ -309,7 +309,7 @@ def _print_validation(found: Validation) -> None:
             }
             for verdict in found.rules
         ],
-        empty="There are no tables to check.",
+        empty="No tables were checked.",
     )
     for done in found.repaired:
         note(f"Repaired: {done}.")

@@ -22,6 +22,7 @@ SELECT count(*) > 0 AS trainable FROM (
         AND count(DISTINCT model_family) >= ?
 )
 """
+_REBUILD = "`accel db rebuild`: another version of the platform made the tables."
 _OPEN = "SELECT count(*) AS open FROM regressions WHERE state = 'open'"
 
 
@@ -29,7 +30,7 @@ def status(home: Home = None, as_json: Json = False, format_: OutputFormat = For
     """Show what is here, how fresh it is, and what to do next."""
     from accel_platform.events import EventLog
     from accel_platform.knowledge.cards import SOURCE_PREFIX
-    from accel_platform.warehouse.layers import current
+    from accel_platform.warehouse.layers import WarehouseOutdated, current
     from accel_platform.warehouse.publish import holds
     from accel_platform.warehouse.reader import Reader
     from predictor.calibration.conformal import MIN_GROUPS
@@ -40,17 +41,22 @@ def status(home: Home = None, as_json: Json = False, format_: OutputFormat = For
     log = EventLog.open(settings)
     snapshot, projection = log.snapshot(), current(settings)
     tables: dict[str, Any] = {"up_to_date": projection is not None and holds(projection, log, snapshot)}
+    outdated = False
     if projection is not None:
         reader = Reader(settings)
-        tables |= reader.rows(_RESULTS, [SOURCE_PREFIX])[0] | reader.rows(_OPEN)[0]
-        tables |= reader.rows(_TRAINABLE, [MIN_SAMPLES, MIN_GROUPS])[0]
+        try:
+            tables |= reader.rows(_RESULTS, [SOURCE_PREFIX])[0] | reader.rows(_OPEN)[0]
+            tables |= reader.rows(_TRAINABLE, [MIN_SAMPLES, MIN_GROUPS])[0]
+        except WarehouseOutdated:
+            outdated = True
     serving = next((one for one in list_predictors(settings, log) if one["state"] == "serves"), None)
     answer = {
         "home": str(settings.home),
         "segments": len(snapshot.segments),
-        "tables": tables if projection is not None else None,
+        "tables": tables if projection is not None and not outdated else None,
+        "tables_of_another_version": outdated,
         "predictor": serving and {"predictor_id": serving["predictor"], "trained_at": serving["trained_at"]},
-        "next": _next_step(tables, bool(snapshot.segments), serving is not None),
+        "next": _REBUILD if outdated else _next_step(tables, bool(snapshot.segments), serving is not None),
     }
     if wants_json(as_json, format_):
         print_json(answer)
@@ -63,7 +69,8 @@ def _lines(answer: dict[str, Any]) -> list[tuple[str, str]]:
     tables, serving = answer["tables"], answer["predictor"]
     lines = [("home", answer["home"])]
     if tables is None:
-        return [*lines, ("tables", "none yet"), ("log", count_of(answer["segments"], "segment"))]
+        state = "of another version of the platform" if answer["tables_of_another_version"] else "none yet"
+        return [*lines, ("tables", state), ("log", count_of(answer["segments"], "segment"))]
     last = f", the newest of {tables['measured_at']:%Y-%m-%d %H:%M} UTC" if tables["measured_at"] else ""
     return [
         *lines,

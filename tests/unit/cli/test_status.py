@@ -14,6 +14,7 @@ from accel_platform.cli import app
 from accel_platform.events import EventLog
 from accel_platform.events.types import HostObserved, PredictorPromoted
 from accel_platform.settings import Settings
+from accel_platform.warehouse import build_layer, layers
 from accel_platform.warehouse.publish import refresh
 from factories import event, result, verification
 
@@ -51,6 +52,21 @@ def test_each_stage_names_the_next(tmp_path: Path) -> None:
                 for f in ("bert", "vit", "t5") for b in (1, 2, 4, 8)])  # fmt: skip
     refresh(settings)
     assert _status(settings.home)["next"].startswith("`accel train`")
+
+
+def test_tables_of_another_version_are_told_with_what_makes_them_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(home=tmp_path / "home")
+    EventLog.open(settings).append([event(result())])
+    refresh(settings)
+    monkeypatch.setattr(layers, "USABLE", "SELECT r.* EXCLUDE (counts), r.column_of_tomorrow FROM judged_results AS r")
+    monkeypatch.setattr(build_layer, "schema_id", lambda: "tomorrow")
+    told = _status(settings.home)
+    assert told["next"].startswith("`accel db rebuild`: another version")
+    assert (told["tables"], told["tables_of_another_version"]) == (None, True)
+    stats = CliRunner().invoke(app, ["db", "stats", "--home", str(settings.home)])
+    assert isinstance(stats.exception, layers.WarehouseOutdated)
 
 
 def test_tables_are_behind_only_what_they_are_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

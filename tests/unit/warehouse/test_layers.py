@@ -26,8 +26,17 @@ from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DeviceObserved
 from accel_platform.settings import Settings
 from accel_platform.warehouse import build_layer, layers, publish, rules
-from accel_platform.warehouse.layers import TABLES, Layer, Projection, WarehouseDamaged, current, require_current
+from accel_platform.warehouse.layers import (
+    TABLES,
+    Layer,
+    Projection,
+    WarehouseDamaged,
+    WarehouseOutdated,
+    current,
+    require_current,
+)
 from accel_platform.warehouse.reader import Reader
+from accel_platform.warehouse.validate import validate
 from factories import event, result, verification
 
 H100 = "NVIDIA H100 SXM5 80GB"
@@ -452,9 +461,11 @@ def test_tables_of_an_older_version_are_told_from_damaged_ones(
     # What an upgrade does: a view asks for a column that the tables on disk lack, and their schema has another id.
     monkeypatch.setattr(layers, "USABLE", "SELECT r.* EXCLUDE (counts), r.column_of_tomorrow FROM judged_results AS r")
     monkeypatch.setattr(build_layer, "schema_id", lambda: "tomorrow")
-    with pytest.raises(AccelError, match="another version of the platform: `accel db rebuild`") as told:
+    with pytest.raises(WarehouseOutdated, match="another version of the platform: `accel db rebuild`") as told:
         Reader(settings).rows("SELECT 1 AS one")
     assert "Binder" not in str(told.value)
+    [finding] = validate(settings, describe=lambda _: None).findings
+    assert (finding.name, finding.repair) == ("tables_of_another_version", "rebuild")
 
 
 class TestDamage:
