@@ -1,4 +1,4 @@
-"""Foreseeable failures of steps, shown by Dagster with their message in place of a traceback."""
+"""Failures of steps: foreseeable ones are shown by Dagster with their message in place of a traceback."""
 
 from __future__ import annotations
 
@@ -52,6 +52,17 @@ def explain_failures(function: _Function) -> _Function:
             yield from function(*args, **kwargs)
 
     return cast("_Function", steps if inspect.isgeneratorfunction(function) else step)
+
+
+def reason_of(event: dg.DagsterEvent) -> str:
+    """Return why a step failed, in one line: its description, else the error that it raised, without Dagster's own."""
+    failure = event.step_failure_data
+    described = failure.user_failure_data.description if failure.user_failure_data is not None else None
+    error = failure.error and (failure.error.cause or failure.error)
+    if described is None and error is not None:
+        _, _, text = error.message.partition(": ")
+        described = f"{error.cls_name}: {text}"
+    return " ".join((described or str(event.message)).split())
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.pipeline_progress import is_alive, process_identity, process_number
 from accel_platform.settings import Settings
 from assets.definitions import build_defs
+from assets.failures import reason_of
 from assets.partitions import SAMPLES, legacy_sources
 from assets.resources import DATA_DIR, Installation
 from assets.triggers.jobs import full_pipeline
@@ -145,7 +146,7 @@ def run_full_pipeline(settings: Settings, config: dict[str, dg.Config], *, say: 
         if event.is_job_failure and event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION:
             raise KeyboardInterrupt
         if event.is_step_failure:
-            failures[str(event.step_key)] = _reason(event)
+            failures[str(event.step_key)] = reason_of(event)
         elif event.is_step_materialization and event.asset_key:
             materialized[event.asset_key.to_user_string()] = _plain(event.materialization.metadata)
     if failures:
@@ -163,17 +164,6 @@ def describe_failures(failures: Mapping[str, str]) -> str:
 def _plain(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, Any]:
     simple = dg.IntMetadataValue | dg.FloatMetadataValue | dg.TextMetadataValue | dg.BoolMetadataValue
     return {name.removeprefix("dagster/"): entry.value for name, entry in metadata.items() if isinstance(entry, simple)}
-
-
-def _reason(event: dg.DagsterEvent) -> str:
-    failure = event.step_failure_data
-    if failure.user_failure_data and failure.user_failure_data.description:
-        return str(failure.user_failure_data.description)
-    if failure.error is None:
-        return str(event.message)
-    error = failure.error.cause or failure.error
-    _, _, text = error.message.partition(": ")
-    return f"{error.cls_name}: {text.strip()}"
 
 
 def _require_alone(instance: dg.DagsterInstance) -> None:

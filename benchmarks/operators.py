@@ -152,7 +152,7 @@ def main() -> None:
     answered = sum(bool(row["answered"]) for row in asked)
     if not arguments.json:
         print(f"questions of a fresh home answered, high/low <= 6 at level >= 0.8: {answered} of 42 (reach >= 38)")
-    print("Fitting without each device in turn takes four minutes ...", file=sys.stderr)
+    print("Fitting without each device in turn takes 4 to 18 minutes ...", file=sys.stderr)
     errors, host = whole_models(), host_us_per_operator()
     if arguments.json:
         print(json.dumps({"questions": asked, "whole models": errors, "host us per operator": host}, indent=2))

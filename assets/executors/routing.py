@@ -17,6 +17,7 @@ import dagster as dg
 from accel_platform.bench.requests.lifecycle import MAX_ATTEMPTS, Request, Requests, claim, close, offered
 from accel_platform.events import EventLog
 from assets.executors.heartbeat import STOPPED, was_stopped
+from assets.failures import reason_of
 
 REQUEST_TAG = "accel/request"
 ATTEMPT_TAG = "accel/attempt"
@@ -163,13 +164,8 @@ def _why_failed(instance: dg.DagsterInstance, run_id: str) -> str:
         assert event is not None
         if event.event_type is dg.DagsterEventType.ENGINE_EVENT and "unexpectedly" not in str(event.message):
             continue
-        text = event.message
-        if event.is_step_failure:
-            failure = event.step_failure_data
-            error = failure.error.cause or failure.error if failure.error is not None else None
-            described = failure.user_failure_data.description if failure.user_failure_data is not None else None
-            text = described or (error.message if error is not None else text)
-        found[event.event_type] = " ".join((text or "").split())
+        text = reason_of(event) if event.is_step_failure else event.message or ""
+        found[event.event_type] = " ".join(text.split())
     # Dagster adds commands for people at a terminal to what Kubernetes said.
     found = {kind: text.partition(_ADVICE)[0].strip()[:_REASON_CHARS] for kind, text in found.items()}
     order = (dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.ENGINE_EVENT, dg.DagsterEventType.RUN_FAILURE)

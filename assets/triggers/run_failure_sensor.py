@@ -8,6 +8,7 @@ from accel_platform.events import Event
 from accel_platform.events.types import RunFailed
 from accel_platform.hardware.host import host_id
 from accel_platform.webhook import post_webhook
+from assets.failures import reason_of
 from assets.resources import Installation
 
 SEGMENTS = "run-failed-"
@@ -32,7 +33,7 @@ def failed_runs(context: dg.RunFailureSensorContext, accel: Installation) -> Non
         dagster_run_id=run.run_id,
         job=job,
         partition=run.tags.get(_PARTITION),
-        failures={str(e.step_key): _reason(e) for e in context.get_step_failure_events() if e.step_key},
+        failures={str(e.step_key): reason_of(e)[:_LONGEST] for e in context.get_step_failure_events() if e.step_key},
         reason=str(context.failure_event.message).replace(run.job_name, job)[:_LONGEST],
     )
     event = Event.of(payload, source="assets.run_failure_sensor", host_id=host_id())
@@ -55,14 +56,3 @@ def _describe_job(run: dg.DagsterRun) -> str:
         return run.job_name
     assets = sorted(key.to_user_string() for key in run.asset_selection or ())
     return ", ".join(assets) or "assets"
-
-
-def _reason(event: dg.DagsterEvent) -> str:
-    """Return the step's message, from the error that began it."""
-    failure = event.step_failure_data
-    if failure.user_failure_data and failure.user_failure_data.description:
-        return str(failure.user_failure_data.description)[:_LONGEST]
-    error = failure.error
-    while error and error.cause:
-        error = error.cause
-    return (error.message.strip() if error else str(event.message))[:_LONGEST]
