@@ -45,9 +45,12 @@ def price(kind: OperatorKind, dimensions: Array, device: Rates, bits: int) -> Pr
     return _PRICES[kind](list(dimensions.T), device, bits)
 
 
-def _stacked(features: tuple[Array, ...]) -> Array:
-    """Return the features side by side; some of them are the same for all devices."""
-    return np.stack(np.broadcast_arrays(*features), -1)
+def _stacked(light: Array, features: tuple[Array, ...]) -> Array:
+    """Return the features side by side, for each of the speeds of light; some are the same for all devices."""
+    stacked = np.empty((*light.shape, len(features)))
+    for i, feature in enumerate(features):
+        stacked[..., i] = feature
+    return stacked
 
 
 def _linear(columns: list[Array], device: Rates, bits: int) -> Priced:
@@ -88,7 +91,7 @@ def _product(
         np.log(light / LAUNCH_MS),
         m * n / (np.ceil(m / TILE) * np.ceil(n / TILE) * TILE**2),
     )
-    return light, _stacked(features)
+    return light, _stacked(light, features)
 
 
 def _attention(columns: list[Array], device: Rates, bits: int) -> Priced:
@@ -110,7 +113,7 @@ def _attention(columns: list[Array], device: Rates, bits: int) -> Priced:
         np.log(tiles / device.compute_units),
         np.log(light / LAUNCH_MS),
     )
-    return light, _stacked(features)
+    return light, _stacked(light, features)
 
 
 def _rowwise(columns: list[Array], device: Rates, bits: int) -> Priced:
@@ -124,7 +127,7 @@ def _rowwise(columns: list[Array], device: Rates, bits: int) -> Priced:
         np.log(rows / device.compute_units),
         np.log(light / LAUNCH_MS),
     )
-    return light, _stacked(features)
+    return light, _stacked(light, features)
 
 
 def _elementwise(columns: list[Array], device: Rates, bits: int) -> Priced:
@@ -142,7 +145,7 @@ def _elementwise(columns: list[Array], device: Rates, bits: int) -> Priced:
         np.log(written / device.compute_units),
         np.log(light / LAUNCH_MS),
     )
-    return light, _stacked(features)
+    return light, _stacked(light, features)
 
 
 def _embedding(columns: list[Array], device: Rates, bits: int) -> Priced:

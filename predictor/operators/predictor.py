@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-import lightgbm as lgb
-
-from accel_platform.workloads.operators import MOVING, Operator
+from accel_platform.workloads.operators import MOVING
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
+from predictor.models.tree_masks import TreeMasks
 from predictor.operators.device_rates import DeviceRates
+from predictor.operators.tables import OperatorTable
 from predictor.operators.utilization import ClassUtilization, Utilization
 from predictor.operators.whole_models import HOST_RANGE, Correction, OperatorShare, host_ms, operator_shares
 from predictor.schemas.responses import Interval
@@ -55,16 +55,16 @@ class OperatorPredictor:
     """The same of passes and training steps together: three devices with steps would promise less."""
 
     def predict(
-        self, operators: Sequence[Operator], devices: Sequence[DeviceRates], bits: int, *, training: bool = False
+        self, tables: Sequence[OperatorTable], devices: Sequence[DeviceRates], bits: int, *, training: bool = False
     ) -> list[OperatorPrediction]:
         """Return the latency of a model with these operators on each device; `bits` is 32 or 16.
 
-        `training` says that they are those of a `training_step`.
+        `training` says that they are `training_tables`.
         """
-        issued_ms = host_ms(operators)
+        issued_ms = host_ms(tables)
         return [
             self._predict(self._correct(shares, device, bits, training=training), device, bits, issued_ms, training)
-            for device, shares in zip(devices, operator_shares(self.utilization, operators, devices, bits), strict=True)
+            for device, shares in zip(devices, operator_shares(self.utilization, tables, devices, bits), strict=True)
         ]
 
     def _predict(
@@ -113,7 +113,7 @@ def save(predictor: OperatorPredictor, path: Path) -> None:
     """Write a predictor; equal ones give equal bytes."""
     content = {
         "classes": {
-            kind: {"trees": learned.trees.model_to_string(num_iteration=-1), "effects": learned.effects}
+            kind: {"trees": learned.trees.text, "effects": learned.effects}
             for kind, learned in predictor.utilization.classes.items()
         },
         "correction": asdict(predictor.correction),
@@ -133,7 +133,7 @@ def load(path: Path) -> OperatorPredictor:
     return OperatorPredictor(
         utilization=Utilization(
             {
-                kind: ClassUtilization(lgb.Booster(model_str=entry["trees"]), entry["effects"])
+                kind: ClassUtilization(TreeMasks.build(entry["trees"]), entry["effects"])
                 for kind, entry in content["classes"].items()
             }
         ),

@@ -17,6 +17,7 @@ import numpy as np
 
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.workloads.operators import OperatorKind
+from predictor.models.tree_masks import TreeMasks
 from predictor.operators.device_rates import DeviceRates, RateColumns
 from predictor.operators.features import Array, price
 from predictor.operators.kernels import KernelTable, effect_group, learned_as
@@ -47,7 +48,7 @@ _PARAMETERS = {
 class ClassUtilization:
     """Utilization of one class of operators."""
 
-    trees: lgb.Booster
+    trees: TreeMasks
     effects: dict[str, float]
     """Log time over that of the typical device, by `effect_group`."""
 
@@ -69,9 +70,12 @@ class ClassUtilization:
     def log_time_over_light(self, features: Sequence[Array]) -> list[Array]:
         """Return one array per table of features, of its shape but the last axis; the trees are called once."""
         rows = [table.reshape(-1, table.shape[-1]) for table in features]
-        predicted: Array = np.asarray(self.trees.predict(np.concatenate(rows), num_threads=1))
-        parts = np.split(predicted, np.cumsum([len(table) for table in rows])[:-1])
-        return [logs.reshape(table.shape[:-1]) for logs, table in zip(parts, features, strict=True)]
+        predicted = self.trees.predict(np.concatenate(rows))
+        found, first = [], 0
+        for table, of_table in zip(features, rows, strict=True):
+            found.append(predicted[first : first + len(of_table)].reshape(table.shape[:-1]))
+            first += len(of_table)
+        return found
 
 
 @dataclass(frozen=True)
@@ -89,13 +93,13 @@ class Utilization:
         """
         columns = RateColumns.of(devices)
         priced = [price(kind, dimensions, columns, bits) for kind, dimensions in tables]
-        times = [light.copy() for light, _ in priced]
-        by_class: dict[OperatorKind, list[tuple[int, list[int]]]] = defaultdict(list)
+        times = [light for light, _ in priced]
+        by_class: dict[OperatorKind, list[tuple[int, list[int] | slice]]] = defaultdict(list)
         for i, (kind, _) in enumerate(tables):
-            rows: dict[OperatorKind, list[int]] = defaultdict(list)
-            for row, device in enumerate(devices):
-                rows[learned_as(kind, device, bits)].append(row)
-            for name, here in rows.items():
+            names = [learned_as(kind, device, bits) for device in devices]
+            for name in set(names):
+                alone = names.count(name) == len(names)
+                here = slice(None) if alone else [row for row, of_row in enumerate(names) if of_row == name]
                 by_class[name].append((i, here))
         for name, found in by_class.items():
             learned = self.classes[name]
@@ -129,7 +133,8 @@ def _fit_class(table: KernelTable) -> ClassUtilization:
         effects -= np.median(effects)
         trees = _boost(table.features, target - effects[member], weights)
         residuals = target - np.asarray(trees.predict(table.features))
-    return ClassUtilization(trees, {str(group): float(effect) for group, effect in zip(groups, effects, strict=True)})
+    learned = TreeMasks.build(trees.model_to_string(num_iteration=-1))
+    return ClassUtilization(learned, {str(group): float(effect) for group, effect in zip(groups, effects, strict=True)})
 
 
 def _boost(features: Array, target: Array, weights: Array) -> lgb.Booster:

@@ -1,0 +1,141 @@
+"""Predictions of boosted trees by bit masks, for tables of few rows.
+
+A condition that fails rules out the leaves on its left; of those that remain, the leftmost is the row's leaf
+(QuickScorer, Lucchese et al., 2015). So a row is looked up once per feature, for all trees together. The sums are
+LightGBM's to the last bit. Its own call takes 25 µs, and 2 µs more per row of 120 trees of 31 leaves; this takes a
+third of that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from predictor.models.tree_shap import nan_goes_left, parse_trees
+
+Array = npt.NDArray[np.float64]
+Masks = npt.NDArray[np.uint32]
+MAX_LEAVES = 32
+_ROWS_AT_ONCE = 1_024
+"""Rows that are predicted together: bounds the memory."""
+_ALL = np.uint32(0xFFFFFFFF)
+_EXPONENT_BITS, _EXPONENT_BIAS = 23, 127
+"""Of a float32, whose exponent tells which bit of a mask is set."""
+
+
+@dataclass(frozen=True)
+class TreeMasks:
+    """Trees of at most MAX_LEAVES leaves."""
+
+    text: str
+    """The same in LightGBM's format."""
+    bounds: npt.NDArray[np.complex128]
+    """Thresholds in order, as feature + threshold · i: complex numbers are sorted by their real parts first."""
+    features: npt.NDArray[np.int64]
+    """Indices of the features."""
+    unknown: npt.NDArray[np.int64]
+    """Row of `masks` for NaN, by feature."""
+    masks: Masks
+    """Leaves that remain, a column per tree: for each feature a row per interval of its thresholds, and one for NaN."""
+    leaves: npt.NDArray[np.int32]
+    """Index in `values` of each tree's first leaf, less the bias of an exponent."""
+    values: Array
+    """Values of the leaves of all trees, from left to right."""
+
+    @classmethod
+    def build(cls, text: str) -> TreeMasks:
+        """Return the masks of a model in LightGBM's text format, where no tree has more than MAX_LEAVES leaves."""
+        values: list[float] = []
+        firsts: list[int] = []
+        nodes: dict[int, list[tuple[float, int, int, bool]]] = defaultdict(list)
+        for number, tree in enumerate(parse_trees(text)):
+            firsts.append(len(values))
+            values += _leaf_values(tree, number, nodes)
+            assert len(values) - firsts[-1] <= MAX_LEAVES
+        last = re.search(r"^max_feature_idx=(\d+)$", text, re.MULTILINE)
+        assert last is not None, "LightGBM states it"
+        features = np.arange(int(last[1]) + 1)
+        tables = [_feature_masks(nodes[feature], len(firsts)) for feature in features.tolist()]
+        bounds = [_points(np.full_like(at, feature), at) for feature, (at, _) in zip(features, tables, strict=True)]
+        return cls(
+            text,
+            np.concatenate(bounds),
+            features,
+            np.cumsum([len(masks) for _, masks in tables]) - 1,
+            np.concatenate([masks for _, masks in tables]),
+            np.array(firsts, dtype=np.int32) - _EXPONENT_BIAS,
+            np.array(values),
+        )
+
+    def predict(self, rows: Array) -> Array:
+        """Return the sum of the trees' values for each row of features."""
+        if len(rows) > _ROWS_AT_ONCE:
+            parts = np.array_split(rows, len(rows) // _ROWS_AT_ONCE + 1)
+            return np.concatenate([self.predict(part) for part in parts])
+        # Each feature has two rows more than bounds.
+        found = np.searchsorted(self.bounds, _points(self.features, rows)) + 2 * self.features
+        if (nan := np.isnan(rows)).any():
+            found = np.where(nan, self.unknown, found)
+        remaining = np.bitwise_and.reduce(self.masks.take(found, axis=0), axis=1)
+        lowest = (remaining & -remaining).astype(np.float32)
+        leaves = (lowest.view(np.int32) >> _EXPONENT_BITS) + self.leaves
+        values = self.values.take(leaves)
+        # Summed tree by tree, as LightGBM does. numpy sums so over an axis that is not the last; of a single row both
+        # are one axis.
+        if len(rows) == 1:
+            return np.asarray(np.add.accumulate(values, axis=1)[:, -1])
+        return np.asarray(np.ascontiguousarray(values.T).sum(axis=0))
+
+
+def _points(features: npt.ArrayLike, values: Array) -> npt.NDArray[np.complex128]:
+    # No sum, because an infinite value times i has NaN as its real part.
+    points = np.empty(values.shape, dtype=np.complex128)
+    points.real, points.imag = features, values
+    return points
+
+
+def _leaf_values(
+    tree: dict[str, str], number: int, nodes: dict[int, list[tuple[float, int, int, bool]]]
+) -> list[float]:
+    """Return the values of a tree's leaves from left to right, and add its nodes to those of each feature.
+
+    A node is its threshold, the tree's number, the leaves on its left as bits, and whether it sends NaN to its right.
+    """
+    values = [*map(float, tree["leaf_value"].split())]
+    if len(values) == 1:
+        return values
+    features, thresholds = map(int, tree["split_feature"].split()), [*map(float, tree["threshold"].split())]
+    splits = list(zip(features, thresholds, nan_goes_left(tree, thresholds), strict=True))
+    lefts, rights = (list(map(int, tree[side].split())) for side in ("left_child", "right_child"))
+    ordered: list[float] = []
+
+    def visit(node: int) -> int:
+        """Return the leaves below a node as bits. A negative child is the complement of a leaf's index."""
+        if node < 0:
+            ordered.append(values[~node])
+            return 1 << (len(ordered) - 1)
+        left = visit(lefts[node])
+        feature, threshold, nan_left = splits[node]
+        nodes[feature].append((threshold, number, left, not nan_left))
+        return left | visit(rights[node])
+
+    visit(0)
+    return ordered
+
+
+def _feature_masks(nodes: list[tuple[float, int, int, bool]], trees: int) -> tuple[Array, Masks]:
+    """Return a feature's thresholds, and the leaves that remain after none of them, after each and after NaN."""
+    if not nodes:
+        return np.empty(0), np.full((2, trees), _ALL)
+    at, tree, left, nan_right = map(np.array, zip(*nodes, strict=True))
+    thresholds, index = np.unique(at, return_inverse=True)
+    masks = np.full((len(thresholds) + 2, trees), _ALL)
+    cleared = ~left.astype(np.uint32)
+    np.bitwise_and.at(masks, (index + 1, tree), cleared)
+    masks[:-1] = np.bitwise_and.accumulate(masks[:-1], axis=0)
+    np.bitwise_and.at(masks, (np.full(nan_right.sum(), -1), tree[nan_right]), cleared[nan_right])
+    return thresholds, masks
