@@ -16,7 +16,7 @@ from predictor.data.fast_path import require_slow_path
 from predictor.data.model_resolution import ResolvedModel, resolve_operators
 from predictor.data.number_widths import UNSTATED
 from predictor.data.traced_models import InputSizes
-from predictor.operators.device_rates import DeviceRates, device_rates
+from predictor.operators.device_rates import DeviceRates
 from predictor.operators.kernels import BITS
 from predictor.operators.predictor import OperatorPrediction, shipped_predictor
 from predictor.operators.tables import ProfileTables, training_tables
@@ -111,7 +111,7 @@ def _rates(query: ResolvedQuery, candidate: Candidate) -> DeviceRates | str:
         return f"the operators of {query.subject.model_id} are unknown, only its cost is"
     if query.precision not in _PRICED:
         return f"operators are priced in {', '.join(_PRICED)}, not in {query.precision}"
-    return device_rates(candidate.spec)
+    return candidate.rates
 
 
 def _price(query: ResolvedQuery, devices: Sequence[DeviceRates]) -> list[OperatorPrediction] | str:

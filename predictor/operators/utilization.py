@@ -54,8 +54,12 @@ class ClassUtilization:
 
     def effect(self, device: DeviceRates, bits: int) -> float:
         """Return the log time over that of the typical device: its own, else what those of its architecture tell."""
-        own = self.effects.get(effect_group(device.name, bits))
-        return self._by_architecture.get(effect_group(str(device.architecture), bits), 0.0) if own is None else own
+        return self.effect_of(*_groups(device, bits))
+
+    def effect_of(self, own: str, alike: str) -> float:
+        """Return the same by the groups of the device and of its architecture."""
+        effect = self.effects.get(own)
+        return self._by_architecture.get(alike, 0.0) if effect is None else effect
 
     @cached_property
     def _by_architecture(self) -> dict[str, float]:
@@ -101,13 +105,18 @@ class Utilization:
                 alone = names.count(name) == len(names)
                 here = slice(None) if alone else [row for row, of_row in enumerate(names) if of_row == name]
                 by_class[name].append((i, here))
+        groups = [_groups(device, bits) for device in devices]
         for name, found in by_class.items():
             learned = self.classes[name]
-            effects = np.array([[learned.effect(device, bits)] for device in devices])
+            effects = np.array([[learned.effect_of(*of_device)] for of_device in groups])
             logs = learned.log_time_over_light([priced[i][1][here] for i, here in found])
             for (i, here), over_light in zip(found, logs, strict=True):
                 times[i][here] *= np.exp(over_light + effects[here])
         return times
+
+
+def _groups(device: DeviceRates, bits: int) -> tuple[str, str]:
+    return effect_group(device.name, bits), effect_group(str(device.architecture), bits)
 
 
 def fit_utilization(kernels: Mapping[OperatorKind, KernelTable]) -> Utilization:
