@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,68 +28,75 @@ _EXPONENT_BITS, _EXPONENT_BIAS = 23, 127
 """Of a float32, whose exponent tells which bit of a mask is set."""
 
 
+_Node = tuple[float, int, int, bool]
+"""Threshold, number of the tree, leaves on the left as bits, and whether NaN goes to the right."""
+
+
 @dataclass(frozen=True)
 class TreeMasks:
-    """Trees of at most MAX_LEAVES leaves."""
+    """Several models of trees with at most MAX_LEAVES leaves each."""
 
-    text: str
-    """The same in LightGBM's format."""
     bounds: npt.NDArray[np.complex128]
     """Thresholds in order, as feature + threshold · i: complex numbers are sorted by their real parts first."""
     features: npt.NDArray[np.int64]
-    """Indices of the features."""
+    """Numbers of each model's features, a row per model; all have as many as the one with most."""
     unknown: npt.NDArray[np.int64]
-    """Row of `masks` for NaN, by feature."""
+    """Row of `masks` for NaN, by number of the feature."""
     masks: Masks
     """Leaves that remain, a column per tree: for each feature a row per interval of its thresholds, and one for NaN."""
     leaves: npt.NDArray[np.int32]
-    """Index in `values` of each tree's first leaf, less the bias of an exponent."""
+    """Index in `values` of each tree's first leaf, less the bias of an exponent, a row per model."""
     values: Array
-    """Values of the leaves of all trees, from left to right."""
+    """Values of the leaves of all trees, from left to right; first one of 0, for models that have fewer trees."""
 
     @classmethod
-    def build(cls, text: str) -> TreeMasks:
-        """Return the masks of a model in LightGBM's text format, where no tree has more than MAX_LEAVES leaves."""
-        values: list[float] = []
-        firsts: list[int] = []
-        nodes: dict[int, list[tuple[float, int, int, bool]]] = defaultdict(list)
-        for number, tree in enumerate(parse_trees(text)):
-            firsts.append(len(values))
-            values += _leaf_values(tree, number, nodes)
-            assert len(values) - firsts[-1] <= MAX_LEAVES
-        last = re.search(r"^max_feature_idx=(\d+)$", text, re.MULTILINE)
-        assert last is not None, "LightGBM states it"
-        features = np.arange(int(last[1]) + 1)
-        tables = [_feature_masks(nodes[feature], len(firsts)) for feature in features.tolist()]
-        bounds = [_points(np.full_like(at, feature), at) for feature, (at, _) in zip(features, tables, strict=True)]
+    def build(cls, texts: Sequence[str]) -> TreeMasks:
+        """Return the masks of models in LightGBM's text format, where no tree has more than MAX_LEAVES leaves."""
+        models = [list(parse_trees(text)) for text in texts]
+        trees, width = max(map(len, models)), max(map(_feature_count, texts))
+        values = [0.0]
+        leaves = np.zeros((len(models), trees), dtype=np.int32)
+        tables: list[tuple[Array, Masks]] = []
+        for model, parsed in enumerate(models):
+            nodes: dict[int, list[_Node]] = defaultdict(list)
+            for number, tree in enumerate(parsed):
+                leaves[model, number] = len(values)
+                values += _leaf_values(tree, number, nodes)
+                assert len(values) - leaves[model, number] <= MAX_LEAVES
+            tables += [_feature_masks(nodes[feature], trees) for feature in range(width)]
         return cls(
-            text,
-            np.concatenate(bounds),
-            features,
+            np.concatenate([_points(np.full_like(at, feature), at) for feature, (at, _) in enumerate(tables)]),
+            np.arange(len(tables)).reshape(len(models), width),
             np.cumsum([len(masks) for _, masks in tables]) - 1,
             np.concatenate([masks for _, masks in tables]),
-            np.array(firsts, dtype=np.int32) - _EXPONENT_BIAS,
+            leaves - _EXPONENT_BIAS,
             np.array(values),
         )
 
-    def predict(self, rows: Array) -> Array:
-        """Return the sum of the trees' values for each row of features."""
+    def predict(self, rows: Array, models: npt.NDArray[np.int64]) -> Array:
+        """Return the sum of the trees' values for each row of features, by its model; features it lacks are -inf."""
         if len(rows) > _ROWS_AT_ONCE:
-            parts = np.array_split(rows, len(rows) // _ROWS_AT_ONCE + 1)
-            return np.concatenate([self.predict(part) for part in parts])
+            cuts = range(_ROWS_AT_ONCE, len(rows), _ROWS_AT_ONCE)
+            return np.concatenate([*map(self.predict, np.split(rows, cuts), np.split(models, cuts))])
+        features = self.features[models, : rows.shape[1]]
         # Each feature has two rows more than bounds.
-        found = np.searchsorted(self.bounds, _points(self.features, rows)) + 2 * self.features
+        found = np.searchsorted(self.bounds, _points(features, rows)) + 2 * features
         if (nan := np.isnan(rows)).any():
-            found = np.where(nan, self.unknown, found)
+            found = np.where(nan, self.unknown[features], found)
         remaining = np.bitwise_and.reduce(self.masks.take(found, axis=0), axis=1)
         lowest = (remaining & -remaining).astype(np.float32)
-        leaves = (lowest.view(np.int32) >> _EXPONENT_BITS) + self.leaves
-        values = self.values.take(leaves)
+        values = self.values.take((lowest.view(np.int32) >> _EXPONENT_BITS) + self.leaves[models])
         # Summed tree by tree, as LightGBM does. numpy sums so over an axis that is not the last; of a single row both
         # are one axis.
         if len(rows) == 1:
             return np.asarray(np.add.accumulate(values, axis=1)[:, -1])
         return np.asarray(np.ascontiguousarray(values.T).sum(axis=0))
+
+
+def _feature_count(text: str) -> int:
+    last = re.search(r"^max_feature_idx=(\d+)$", text, re.MULTILINE)
+    assert last is not None, "LightGBM states it"
+    return int(last[1]) + 1
 
 
 def _points(features: npt.ArrayLike, values: Array) -> npt.NDArray[np.complex128]:
@@ -98,13 +106,8 @@ def _points(features: npt.ArrayLike, values: Array) -> npt.NDArray[np.complex128
     return points
 
 
-def _leaf_values(
-    tree: dict[str, str], number: int, nodes: dict[int, list[tuple[float, int, int, bool]]]
-) -> list[float]:
-    """Return the values of a tree's leaves from left to right, and add its nodes to those of each feature.
-
-    A node is its threshold, the tree's number, the leaves on its left as bits, and whether it sends NaN to its right.
-    """
+def _leaf_values(tree: dict[str, str], number: int, nodes: dict[int, list[_Node]]) -> list[float]:
+    """Return the values of a tree's leaves from left to right, and add its nodes to those of each feature."""
     values = [*map(float, tree["leaf_value"].split())]
     if len(values) == 1:
         return values
@@ -127,7 +130,7 @@ def _leaf_values(
     return ordered
 
 
-def _feature_masks(nodes: list[tuple[float, int, int, bool]], trees: int) -> tuple[Array, Masks]:
+def _feature_masks(nodes: list[_Node], trees: int) -> tuple[Array, Masks]:
     """Return a feature's thresholds, and the leaves that remain after none of them, after each and after NaN."""
     if not nodes:
         return np.empty(0), np.full((2, trees), _ALL)

@@ -16,7 +16,6 @@ from pathlib import Path
 from accel_platform.workloads.operators import MOVING
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
-from predictor.models.tree_masks import TreeMasks
 from predictor.operators.device_rates import DeviceRates
 from predictor.operators.tables import OperatorTable
 from predictor.operators.utilization import ClassUtilization, Utilization
@@ -113,7 +112,7 @@ def save(predictor: OperatorPredictor, path: Path) -> None:
     """Write a predictor; equal ones give equal bytes."""
     content = {
         "classes": {
-            kind: {"trees": learned.trees.text, "effects": learned.effects}
+            kind: {"trees": learned.trees, "effects": learned.effects}
             for kind, learned in predictor.utilization.classes.items()
         },
         "correction": asdict(predictor.correction),
@@ -131,11 +130,8 @@ def load(path: Path) -> OperatorPredictor:
     for place in ("devices", "vendors"):
         correction[place] = {key: tuple(both) for key, both in correction[place].items()}
     return OperatorPredictor(
-        utilization=Utilization(
-            {
-                kind: ClassUtilization(TreeMasks.build(entry["trees"]), entry["effects"])
-                for kind, entry in content["classes"].items()
-            }
+        utilization=Utilization.of(
+            {kind: ClassUtilization(entry["trees"], entry["effects"]) for kind, entry in content["classes"].items()}
         ),
         correction=Correction(**correction),
         measured_device=Calibration(**content["measured_device"]),

@@ -7,6 +7,8 @@ measurements stands between those of its architecture and the typical one, whose
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +50,8 @@ _PARAMETERS = {
 class ClassUtilization:
     """Utilization of one class of operators."""
 
-    trees: TreeMasks
+    trees: str
+    """In LightGBM's text format."""
     effects: dict[str, float]
     """Log time over that of the typical device, by `effect_group`."""
 
@@ -71,22 +74,19 @@ class ClassUtilization:
                 alike[effect_group(spec.architecture, int(bits))].append(effect)
         return {group: sum(found) / (len(found) + _TYPICAL_WEIGHT) for group, found in alike.items()}
 
-    def log_time_over_light(self, features: Sequence[Array]) -> list[Array]:
-        """Return one array per table of features, of its shape but the last axis; the trees are called once."""
-        rows = [table.reshape(-1, table.shape[-1]) for table in features]
-        predicted = self.trees.predict(np.concatenate(rows))
-        found, first = [], 0
-        for table, of_table in zip(features, rows, strict=True):
-            found.append(predicted[first : first + len(of_table)].reshape(table.shape[:-1]))
-            first += len(of_table)
-        return found
-
 
 @dataclass(frozen=True)
 class Utilization:
     """Utilization by class of operator."""
 
     classes: dict[OperatorKind, ClassUtilization]
+    trees: TreeMasks
+    """Those of the classes, in their order."""
+
+    @classmethod
+    def of(cls, classes: dict[OperatorKind, ClassUtilization]) -> Utilization:
+        """Return the utilization that these classes make up."""
+        return cls(classes, TreeMasks.build([learned.trees for learned in classes.values()]))
 
     def times_ms(
         self, tables: Sequence[tuple[OperatorKind, Array]], devices: Sequence[DeviceRates], bits: int
@@ -95,33 +95,36 @@ class Utilization:
 
         The other arguments are those of `price`.
         """
-        columns = RateColumns.of(devices)
+        columns, groups = RateColumns.of(devices), [_groups(device, bits) for device in devices]
+        order = {name: number for number, name in enumerate(self.classes)}
         priced = [price(kind, dimensions, columns, bits) for kind, dimensions in tables]
-        times = [light for light, _ in priced]
-        by_class: dict[OperatorKind, list[tuple[int, list[int] | slice]]] = defaultdict(list)
-        for i, (kind, _) in enumerate(tables):
+        features = np.full((sum(light.size for light, _ in priced), max(of.shape[-1] for _, of in priced)), -math.inf)
+        classes, effects = np.empty(len(features), dtype=np.int64), np.empty(len(features))
+        first = 0
+        for (kind, _), (light, of_table) in zip(tables, priced, strict=True):
+            here = slice(first, first := first + light.size)
+            features[here, : of_table.shape[-1]] = of_table.reshape(light.size, -1)
             names = [learned_as(kind, device, bits) for device in devices]
-            for name in set(names):
-                alone = names.count(name) == len(names)
-                here = slice(None) if alone else [row for row, of_row in enumerate(names) if of_row == name]
-                by_class[name].append((i, here))
-        groups = [_groups(device, bits) for device in devices]
-        for name, found in by_class.items():
-            learned = self.classes[name]
-            effects = np.array([[learned.effect_of(*of_device)] for of_device in groups])
-            logs = learned.log_time_over_light([priced[i][1][here] for i, here in found])
-            for (i, here), over_light in zip(found, logs, strict=True):
-                times[i][here] *= np.exp(over_light + effects[here])
-        return times
-
-
-def _groups(device: DeviceRates, bits: int) -> tuple[str, str]:
-    return effect_group(device.name, bits), effect_group(str(device.architecture), bits)
+            # A row per device.
+            classes[here].reshape(light.shape)[:] = [[order[name]] for name in names]
+            effects[here].reshape(light.shape)[:] = [
+                [self.classes[name].effect_of(*of_device)] for name, of_device in zip(names, groups, strict=True)
+            ]
+        factors = np.exp(self.trees.predict(features, classes) + effects)
+        ends = itertools.accumulate(light.size for light, _ in priced)
+        return [
+            light * factors[end - light.size : end].reshape(light.shape)
+            for (light, _), end in zip(priced, ends, strict=True)
+        ]
 
 
 def fit_utilization(kernels: Mapping[OperatorKind, KernelTable]) -> Utilization:
     """Learn utilization from kernel measurements; equal ones give an equal result."""
-    return Utilization({kind: _fit_class(table) for kind, table in sorted(kernels.items())})
+    return Utilization.of({kind: _fit_class(table) for kind, table in sorted(kernels.items())})
+
+
+def _groups(device: DeviceRates, bits: int) -> tuple[str, str]:
+    return effect_group(device.name, bits), effect_group(str(device.architecture), bits)
 
 
 def _fit_class(table: KernelTable) -> ClassUtilization:
@@ -142,8 +145,10 @@ def _fit_class(table: KernelTable) -> ClassUtilization:
         effects -= np.median(effects)
         trees = _boost(table.features, target - effects[member], weights)
         residuals = target - np.asarray(trees.predict(table.features))
-    learned = TreeMasks.build(trees.model_to_string(num_iteration=-1))
-    return ClassUtilization(learned, {str(group): float(effect) for group, effect in zip(groups, effects, strict=True)})
+    return ClassUtilization(
+        trees.model_to_string(num_iteration=-1),
+        {str(group): float(effect) for group, effect in zip(groups, effects, strict=True)},
+    )
 
 
 def _boost(features: Array, target: Array, weights: Array) -> lgb.Booster:

@@ -89,10 +89,10 @@ def test_a_device_that_reaches_less_than_others_teaches_its_effect_and_not_the_t
     groups = np.array([f"device {i % 3} 32" for i in range(1200)])
     log_time = 0.3 * features[:, 0] + 1.0 * (groups == "device 2 32")
     table = KernelTable(log_time, features, np.exp(generator.normal(size=1200)), groups)
-    learned = fit_utilization({"linear": table}).classes["linear"]
-    assert learned.effects["device 2 32"] == pytest.approx(1.0, abs=0.15)
+    utilization = fit_utilization({"linear": table})
+    assert utilization.classes["linear"].effects["device 2 32"] == pytest.approx(1.0, abs=0.15)
     points = np.array([[-1.0, 0.0], [1.0, 0.0]])
-    assert learned.log_time_over_light([points])[0] == pytest.approx([-0.3, 0.3], abs=0.15)
+    assert utilization.trees.predict(points, np.zeros(2, dtype=np.int64)) == pytest.approx([-0.3, 0.3], abs=0.15)
 
 
 def test_a_device_nobody_measured_is_halfway_to_the_one_of_its_architecture() -> None:
