@@ -80,7 +80,8 @@ def _product(
     size = bits / 8 * (b * (m * k + k * n + m * n) if numbers is None else numbers)
     compute_ms, memory_ms = 2e3 * b * m * n * k / device.flops[bits], 1e3 * size / device.bandwidth
     light = np.maximum(compute_ms, memory_ms)
-    tiles = b * np.ceil(m / TILE) * np.ceil(n / TILE)
+    rows, columns = np.ceil(m / TILE), np.ceil(n / TILE)
+    tiles = b * rows * columns
     waves = tiles / device.compute_units
     # No dimension by itself, because trees tell devices apart by what dimensions and ratios say together.
     features = (
@@ -89,7 +90,7 @@ def _product(
         np.log(waves),
         waves / np.ceil(waves),
         np.log(light / LAUNCH_MS),
-        m * n / (np.ceil(m / TILE) * np.ceil(n / TILE) * TILE**2),
+        m * n / (rows * columns * TILE**2),
     )
     return light, _stacked(light, features)
 

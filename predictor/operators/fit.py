@@ -28,7 +28,7 @@ from predictor.operators.kernels import BITS, KernelTable, load_kernels
 from predictor.operators.predictor import SHIPPED, OperatorPredictor, save
 from predictor.operators.tables import OperatorTable, ProfileTables, training_tables
 from predictor.operators.utilization import Utilization, fit_utilization
-from predictor.operators.whole_models import Correction, MeasuredModel, fit_correction, operator_shares
+from predictor.operators.whole_models import Correction, MeasuredModel, fit_correction, operator_sums_ms
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class WholeModel:
 
     def measured(self, utilization: Utilization) -> MeasuredModel:
         """Return its latency beside the sums of its operators."""
-        [shares] = operator_shares(utilization, self.tables, [self.device], self.bits)
-        moving = sum(share.milliseconds for share in shares if share.kind in MOVING)
-        products = sum(share.milliseconds for share in shares) - moving
+        [sums_ms] = operator_sums_ms(utilization, self.tables, [self.device], self.bits)
+        moving = sum(of_kind for kind, of_kind in sums_ms.items() if kind in MOVING)
+        products = sum(sums_ms.values()) - moving
         return MeasuredModel(
             self.model,
             self.device.name,

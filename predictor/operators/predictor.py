@@ -13,16 +13,25 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from accel_platform.workloads.operators import MOVING
+from accel_platform.workloads.operators import MOVING, OperatorKind
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
 from predictor.operators.device_rates import DeviceRates
 from predictor.operators.tables import OperatorTable
 from predictor.operators.utilization import ClassUtilization, Utilization
-from predictor.operators.whole_models import HOST_RANGE, Correction, OperatorShare, host_ms, operator_shares
+from predictor.operators.whole_models import HOST_RANGE, Correction, host_ms, operator_sums_ms
 from predictor.schemas.responses import Interval
 
 SHIPPED = Path(__file__).with_name("fitted.json.xz")
+
+
+@dataclass(frozen=True)
+class OperatorShare:
+    """All operators of one kind in a model, on a device."""
+
+    kind: OperatorKind
+    milliseconds: float
+    count: int
 
 
 @dataclass(frozen=True)
@@ -60,11 +69,19 @@ class OperatorPredictor:
 
         `training` says that they are `training_tables`.
         """
-        issued_ms = host_ms(tables)
-        return [
-            self._predict(self._correct(shares, device, bits, training=training), device, bits, issued_ms, training)
-            for device, shares in zip(devices, operator_shares(self.utilization, tables, devices, bits), strict=True)
-        ]
+        issued_ms, counts = host_ms(tables), {table.kind: table.count for table in tables}
+        predictions = []
+        for device, sums_ms in zip(devices, operator_sums_ms(self.utilization, tables, devices, bits), strict=True):
+            logs = self.correction.log_factors(device.name, device.vendor, bits, training=training)
+            products, moving = map(math.exp, logs)
+            # As whole models take them.
+            shares = [
+                OperatorShare(kind, of_kind * (moving if kind in MOVING else products), counts[kind])
+                for kind, of_kind in sums_ms.items()
+            ]
+            shares.sort(key=lambda share: -share.milliseconds)
+            predictions.append(self._predict(tuple(shares), device, bits, issued_ms, training))
+        return predictions
 
     def _predict(
         self, corrected: tuple[OperatorShare, ...], device: DeviceRates, bits: int, issued_ms: float, training: bool
@@ -86,19 +103,6 @@ class OperatorPredictor:
             host_limit=issued_ms * HOST_RANGE[1] > busy_ms * width,
             measured_device=known,
         )
-
-    def _correct(
-        self, shares: Sequence[OperatorShare], device: DeviceRates, bits: int, *, training: bool
-    ) -> tuple[OperatorShare, ...]:
-        """Return the shares as whole models take them, the longest first."""
-        products, moving = self.correction.log_factors(device.name, device.vendor, bits, training=training)
-        corrected = (
-            OperatorShare(
-                share.kind, share.milliseconds * math.exp(moving if share.kind in MOVING else products), share.count
-            )
-            for share in shares
-        )
-        return tuple(sorted(corrected, key=lambda share: -share.milliseconds))
 
 
 @cache

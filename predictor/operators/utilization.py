@@ -7,7 +7,6 @@ measurements stands between those of its architecture and the typical one, whose
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -95,27 +94,30 @@ class Utilization:
 
         The other arguments are those of `price`.
         """
-        columns, groups = RateColumns.of(devices), [_groups(device, bits) for device in devices]
-        order = {name: number for number, name in enumerate(self.classes)}
+        columns = RateColumns.of(devices)
         priced = [price(kind, dimensions, columns, bits) for kind, dimensions in tables]
-        features = np.full((sum(light.size for light, _ in priced), max(of.shape[-1] for _, of in priced)), -math.inf)
+        width = max(of_table.shape[-1] for _, of_table in priced)
+        features = np.full((sum(light.size for light, _ in priced), width), -math.inf)
         classes, effects = np.empty(len(features), dtype=np.int64), np.empty(len(features))
+        order = {name: number for number, name in enumerate(self.classes)}
+        groups = [_groups(device, bits) for device in devices]
+        of_classes: dict[OperatorKind, Array] = {}
+        rows: list[slice] = []
         first = 0
         for (kind, _), (light, of_table) in zip(tables, priced, strict=True):
             here = slice(first, first := first + light.size)
             features[here, : of_table.shape[-1]] = of_table.reshape(light.size, -1)
             names = [learned_as(kind, device, bits) for device in devices]
-            # A row per device.
-            classes[here].reshape(light.shape)[:] = [[order[name]] for name in names]
-            effects[here].reshape(light.shape)[:] = [
-                [self.classes[name].effect_of(*of_device)] for name, of_device in zip(names, groups, strict=True)
-            ]
+            different = set(names)
+            for name in different:
+                if name not in of_classes:
+                    of_classes[name] = np.array([[self.classes[name].effect_of(*group)] for group in groups])
+                on = slice(None) if len(different) == 1 else [other == name for other in names]
+                classes[here].reshape(light.shape)[on] = order[name]
+                effects[here].reshape(light.shape)[on] = of_classes[name][on]
+            rows.append(here)
         factors = np.exp(self.trees.predict(features, classes) + effects)
-        ends = itertools.accumulate(light.size for light, _ in priced)
-        return [
-            light * factors[end - light.size : end].reshape(light.shape)
-            for (light, _), end in zip(priced, ends, strict=True)
-        ]
+        return [light * factors[here].reshape(light.shape) for (light, _), here in zip(priced, rows, strict=True)]
 
 
 def fit_utilization(kernels: Mapping[OperatorKind, KernelTable]) -> Utilization:

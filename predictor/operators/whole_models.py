@@ -28,15 +28,6 @@ _VENDOR_SHRINKAGE = 4.0
 
 
 @dataclass(frozen=True)
-class OperatorShare:
-    """All operators of one kind in a model, on a device."""
-
-    kind: OperatorKind
-    milliseconds: float
-    count: int
-
-
-@dataclass(frozen=True)
 class MeasuredModel:
     """A pass or a training step of a whole model that was measured, and what its operators sum up to there."""
 
@@ -121,23 +112,21 @@ def _log_factors(models: Sequence[MeasuredModel], prior: Array) -> Array:
     return found
 
 
-def operator_shares(
+def operator_sums_ms(
     utilization: Utilization, tables: Sequence[OperatorTable], devices: Sequence[DeviceRates], bits: int
-) -> list[list[OperatorShare]]:
+) -> list[dict[OperatorKind, float]]:
     """Return the time of a model's operators by kind on each device, the longest first."""
     parts = [part for table in tables for part in priced_parts(table, bits)]
     times = utilization.times_ms([(part.priced_as, part.columns.T) for part in parts], devices, bits)
     # By device and part.
     # No product of matrices: its last digit depends on where in memory the numbers lie.
     sums = np.array([(table * part.counts).sum(axis=-1) for table, part in zip(times, parts, strict=True)]).T
-    counts = {table.kind: table.count for table in tables}
     found = []
     for of_device in sums.reshape(len(devices), len(parts)).tolist():
-        milliseconds: dict[OperatorKind, float] = defaultdict(float)
+        milliseconds = dict.fromkeys((part.kind for part in parts), 0.0)
         for part, of_part in zip(parts, of_device, strict=True):
             milliseconds[part.kind] += of_part
-        shares = [OperatorShare(kind, milliseconds[kind], counts[kind]) for kind in milliseconds]
-        found.append(sorted(shares, key=lambda share: -share.milliseconds))
+        found.append(dict(sorted(milliseconds.items(), key=lambda item: -item[1])))
     return found
 
 
