@@ -147,7 +147,8 @@ class TreeShapTable:
     def _sum_tables(self, holds: npt.NDArray[np.bool_]) -> Array:
         """Return the sums over all tables per row, given the conditions that hold."""
         at = (self.places @ holds.T.astype(np.int32, order="C") + self.starts[:-1, None]).T
-        self._compute(np.unique(at[~self.known[at]]))
+        if not (known := self.known[at]).all():
+            self._compute(np.unique(at[~known]))
         ends = np.arange(len(at) + 1, dtype=np.int32) * len(self.lengths)
         indicators = csr_array((np.ones(at.size), at.ravel(), ends), shape=(len(at), len(self.table)))
         return np.asarray(indicators @ self.table)
