@@ -104,6 +104,7 @@ def _sum_of_operators(model: ModelSpec, cell: Cell, device: str) -> Interval:
     from predictor.operators.device_rates import DeviceRates, device_rates
     from predictor.operators.kernels import BITS
     from predictor.operators.predictor import shipped_predictor
+    from predictor.operators.tables import operator_tables
 
     spec = find_spec(device)
     rates = device_rates(spec) if spec is not None else "the device is unknown"
@@ -112,7 +113,8 @@ def _sum_of_operators(model: ModelSpec, cell: Cell, device: str) -> Interval:
     profile = traced_operators(model, cell.sequence_length, OWN_SIZES)
     if isinstance(profile, str) or not isinstance(rates, DeviceRates):
         raise NotFound(profile if isinstance(profile, str) else str(rates))
-    [found] = shipped_predictor().predict(profile.at(cell.batch_size), [rates], BITS[cell.precision])
+    tables = operator_tables(profile.at(cell.batch_size))
+    [found] = shipped_predictor().predict(tables, [rates], BITS[cell.precision])
     return found.latency_ms
 
 

@@ -56,6 +56,7 @@ _MAX_NAMED = 3
 """Devices that a warning names."""
 _MAX_FAST_CANDIDATES = 32
 """Candidates that the fast path estimates: more take tens of milliseconds."""
+_NO_CONSTRAINTS = Constraints()
 _DRIVEN_DEVICES = f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
 
 
@@ -115,13 +116,14 @@ def build_answer(
         )
         for absent in query.absent
     ]
+    limits = None if constraints == _NO_CONSTRAINTS else constraints
     remaining: list[Figures] = []
     cautions: list[tuple[Figures | None, str]] = []
     for candidate, result in zip(query.candidates, results, strict=True):
         if result.figures is None:
             excluded += filter(None, [result.excluded])
             continue
-        violated = violations(constraints, result.figures, candidate.spec, spread) if constraints else None
+        violated = violations(limits, result.figures, candidate.spec, spread) if limits else None
         if violated is None:
             for caution in result.cautions:
                 text = caution.removeprefix(f"{candidate.target.label}: ")
@@ -133,14 +135,12 @@ def build_answer(
     warnings += _said_once(cautions, shared)
     key = ranking(objective, spread)
     # The faster goes first where the objective tells none apart, as where no price is known.
-    latency_key = ranking("latency", spread)
-
-    def merit(figures: Figures) -> tuple[float, float, float]:
-        return key(figures), latency_key(figures), figures.latency_ms.p50
-
-    ranked = sorted(remaining, key=lambda r: (*merit(r), r.hardware, r.device_id or r.device or ""))
+    latency_key = key if objective == "latency" else ranking("latency", spread)
+    merits = [((key(figures), latency_key(figures), figures.latency_ms.p50), figures) for figures in remaining]
+    merits.sort(key=lambda pair: (*pair[0], pair[1].hardware, pair[1].device_id or pair[1].device or ""))
+    ranked = [figures for _, figures in merits]
     if len(ranked) > 1:
-        missing = ((figures, missing_figure(objective, key(figures))) for figures in ranked)
+        missing = ((figures, missing_figure(objective, merit[0])) for merit, figures in merits)
         warnings += _said_once([(of, why) for of, why in missing if why is not None], shared)
         warnings += filter(None, [level_mismatch(objective, ranked), assumed_spread(ranked, spread)])
     if query.open_precision:
@@ -155,8 +155,8 @@ def build_answer(
         sequence_length=query.sequence_length,
         output_tokens=query.output_tokens,
         recommendations=[
-            Recommendation(**vars(figures), rank=rank, ranked_by=key(figures) if math.isfinite(key(figures)) else None)
-            for figures, rank in zip(ranked, _shared_ranks([merit(r) for r in ranked]), strict=True)
+            Recommendation(**vars(figures), rank=rank, ranked_by=merit[0] if math.isfinite(merit[0]) else None)
+            for (merit, figures), rank in zip(merits, _shared_ranks([merit for merit, _ in merits]), strict=True)
         ],
         excluded=[e for e in excluded if e.device is not None or e.hardware not in answered],
         warnings=list(dict.fromkeys(warnings)),

@@ -6,7 +6,7 @@ import difflib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import get_args
 
 from accel_platform.backends.registry import runtime_for
@@ -16,6 +16,7 @@ from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
 from predictor.data.evidence import Evidence, Target
 from predictor.data.number_widths import UNSTATED
 from predictor.data.samples import device_spec_for
+from predictor.operators.device_rates import DeviceRates, device_rates
 from predictor.schemas.requests import OwnDevice
 from predictor.schemas.responses import ExclusionCause
 
@@ -54,10 +55,15 @@ class Candidate:
         """Device id for an answer; None where no host has the device."""
         return self.target.device_id if self.here else None
 
-    @property
+    @cached_property
     def used_spec(self) -> DeviceSpec:
         """The part of the card that one process uses; PyTorch is taken for a runtime that its files do not state."""
         return self.spec.used_by("pytorch" if self.target.backend == UNSTATED else self.target.backend)
+
+    @cached_property
+    def rates(self) -> DeviceRates | str:
+        """What bounds operators there, or the reason why they cannot be priced."""
+        return device_rates(self.spec)
 
     @property
     def hardware_name(self) -> str:

@@ -115,10 +115,12 @@ def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Absten
     # The low limit of imported figures counts, because every one of those pooled has to be possible.
     least_ms = latency.low if estimate.provenance == "measured" and latency.low is not None else latency.p50
     times = speed_limit_ratio(sample, least_ms)
+    if times < _NOTABLE_SPEED_LIMIT_RATIO:
+        return estimate
     excess = f"{rounded(least_ms)} ms would be {rounded(times, 2)} times faster than its published rates allow"
     if times > MAX_SPEED_LIMIT_RATIO:
         return Abstention("unsupported", f"what is {estimate.provenance} there cannot be: {excess}")
-    if times >= _NOTABLE_SPEED_LIMIT_RATIO and estimate.provenance == "predicted":
+    if estimate.provenance == "predicted":
         return replace(estimate, cautions=(*estimate.cautions, f"{candidate.target.label}: {excess}."))
     return estimate
 
@@ -147,8 +149,12 @@ def _estimate_from_evidence(
     found = measured_estimate(evidence, cells) or _rule_out(evidence, query, candidate, cells)
     if found is not None or query.subject.model_id not in evidence.by_model:
         return found
+    stated = evidence.memoize(
+        ("stated precisions", query.subject.model_id),
+        lambda: {summary.cell.precision for summary in evidence.by_model[query.subject.model_id]},
+    )
     best = min(
-        filter(None, (scaled_estimate(evidence, cell) for cell in cells)),
+        filter(None, (scaled_estimate(evidence, cell) for cell in cells if cell.precision in stated)),
         key=lambda e: e.latency_ms.high_over_low,
         default=None,
     )

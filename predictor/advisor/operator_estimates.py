@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 
 from accel_platform.backends.registry import runtime_for
@@ -12,12 +13,13 @@ from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate
 from predictor.data.evidence import Evidence
 from predictor.data.fast_path import require_slow_path
-from predictor.data.model_resolution import resolve_operators
+from predictor.data.model_resolution import ResolvedModel, resolve_operators
 from predictor.data.number_widths import UNSTATED
-from predictor.operators.device_rates import DeviceRates, device_rates
+from predictor.data.traced_models import InputSizes
+from predictor.operators.device_rates import DeviceRates
 from predictor.operators.kernels import BITS
 from predictor.operators.predictor import OperatorPrediction, shipped_predictor
-from predictor.operators.training_step import training_step
+from predictor.operators.tables import ProfileTables, training_tables
 
 _MAX_FAST_PRICES = 8_192
 """Operators times devices that the fast path prices: more take tens of milliseconds."""
@@ -109,21 +111,29 @@ def _rates(query: ResolvedQuery, candidate: Candidate) -> DeviceRates | str:
         return f"the operators of {query.subject.model_id} are unknown, only its cost is"
     if query.precision not in _PRICED:
         return f"operators are priced in {', '.join(_PRICED)}, not in {query.precision}"
-    return device_rates(candidate.spec)
+    return candidate.rates
 
 
 def _price(query: ResolvedQuery, devices: Sequence[DeviceRates]) -> list[OperatorPrediction] | str:
     """Return the query's prediction on each device, or the reason why its operators cannot be told."""
     training = query.mode == "training"
-    profile = resolve_operators(query.subject, query.sequence_length, query.sizes, training=training)
+    profile = _profile_tables(query.subject, query.sequence_length, query.sizes, training=training)
     if isinstance(profile, str):
         return profile
-    operators = profile.at(query.batch_size)
+    tables = profile.at(query.batch_size)
     if training:
-        operators = training_step(operators, profile.parameters)
-    if len(operators) * len(devices) > _MAX_FAST_PRICES:
+        tables = training_tables(tables, profile.parameters)
+    if sum(len(table.counts) for table in tables) * len(devices) > _MAX_FAST_PRICES:
         require_slow_path()
-    return shipped_predictor().predict(operators, devices, _PRICED[query.precision], training=training)
+    return shipped_predictor().predict(tables, devices, _PRICED[query.precision], training=training)
+
+
+@lru_cache(maxsize=256)
+def _profile_tables(
+    model: ResolvedModel, sequence_length: int | None, sizes: InputSizes, *, training: bool
+) -> ProfileTables | str:
+    profile = resolve_operators(model, sequence_length, sizes, training=training)
+    return profile if isinstance(profile, str) else ProfileTables.of(profile)
 
 
 def _reasons(prediction: OperatorPrediction) -> tuple[str, ...]:

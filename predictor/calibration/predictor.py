@@ -67,9 +67,10 @@ class TrainingRange:
 
     def extrapolation_factor(self, sample: Sample) -> float:
         """Return by how many times FLOPs, batch or size lie outside the range; 1 inside."""
+        flops, batch = sample.work.flops, float(sample.batch_size)
         size = self.size[0] if math.isnan(sample.size) else sample.size
-        pairs = ((sample.work.flops, self.flops), (float(sample.batch_size), self.batch), (size, self.size))
-        return max(1.0, *(max(value / most, least / value) for value, (least, most) in pairs))
+        beyond = flops / self.flops[1], batch / self.batch[1], size / self.size[1]
+        return max(1.0, *beyond, self.flops[0] / flops, self.batch[0] / batch, self.size[0] / size)
 
 
 @dataclass(frozen=True)
@@ -117,13 +118,19 @@ class Predictor:
         mode = self.modes.get(sample.mode)
         return _unknown_mode_reason(sample.mode) if mode is None else mode.latency_model.unsupported_reason(sample)
 
-    def _find_group(self, sample: Sample) -> str:
-        """Return the name of the model to ask: that of own devices where it supports the sample."""
+    def _find_group(self, sample: Sample) -> tuple[str, _Support | None]:
+        """Return the name of the model to ask, that of own devices where it supports the sample, and its support.
+
+        None where no model is of that name.
+        """
         name = own_group(sample.mode, sample.kind)
         own = self.modes.get(name)
-        if own is None or sample.device not in own.latency_model.devices:
-            return sample.mode
-        return name if _assess_support(own, sample).doubt is None else sample.mode
+        if own is not None and sample.device in own.latency_model.devices:
+            support = _assess_support(own, sample)
+            if support.doubt is None:
+                return name, support
+        mode = self.modes.get(sample.mode)
+        return sample.mode, None if mode is None else _assess_support(mode, sample)
 
     def predict(self, samples: Sequence[Sample], *, explain: bool = False) -> list[Prediction]:
         """Return one prediction per sample, in order.
@@ -135,8 +142,8 @@ class Predictor:
         peaks = [None] * len(samples) if self.memory is None else self.memory.predict(samples)
         risks = self.risks.predict(samples, peaks)
         groups = [self._find_group(sample) for sample in samples]
-        for name in sorted(set(groups)):
-            rows = [i for i, group in enumerate(groups) if group == name]
+        for name in sorted({name for name, _ in groups}):
+            rows = [i for i, (group, _) in enumerate(groups) if group == name]
             mode = self.modes.get(name)
             if mode is None:
                 reason = _unknown_mode_reason(name)
@@ -144,7 +151,7 @@ class Predictor:
                     i: Prediction(None, None, False, reason, Regime.UNSEEN_BOTH, math.inf, {}) for i in rows
                 }
                 continue
-            supports = {i: _assess_support(mode, samples[i]) for i in rows}
+            supports = {i: support for i in rows if (support := groups[i][1]) is not None}
             computed = [i for i in rows if supports[i].doubt is None or not explain]
             logs_of: dict[int, float] = {}
             contributions: dict[int, tuple[Contribution, ...]] = {}

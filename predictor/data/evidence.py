@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 from accel_platform.analysis.query.cells import SHAPE
@@ -38,7 +39,15 @@ class Target:
     device: str | None = field(default=None, compare=False)
     """Display name. Different devices may share one."""
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept, because one answer looks up targets some 200 times."""
+        return hash((self.hardware, self.backend, self.device_id))
+
+    @cached_property
     def label(self) -> str:
         """Hardware and device name, for messages."""
         return f"{self.hardware} ({self.device})" if self.device else self.hardware

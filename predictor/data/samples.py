@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from operator import attrgetter
 from typing import Any
@@ -246,6 +246,7 @@ def finite_float(value: Any) -> float | None:
     return figure if math.isfinite(figure) else None
 
 
+@lru_cache(maxsize=256)
 def _forward_cost(cost: ItemCost | None, batch: int, precision: str) -> WorkloadCost | str:
     if cost is None or cost.flops <= 0 or cost.parameters <= 0:
         return "cost of the model, or the length it was asked for at, unknown"

@@ -44,6 +44,8 @@ _COSTS = (
     "devices",
 )
 _TERMS = ("computing", "activations moved", "weights read", "launches")
+_TERM_FEATURES = len(_TERMS) + 4
+"""The terms, the first three of them per item, and their sum."""
 _GROUP_OF = {
     "batch": "batch",
     "batch activations": "batch",
@@ -100,16 +102,22 @@ class Encoder:
         """
         p, flops, written, size, batch, steps, devices = np.log(np.array([s.costs for s in samples]).reshape(-1, 7)).T
         f, a = flops - batch, written - batch
-        version = np.array([s.version for s in samples])
+        version = [s.version for s in samples]
         costs = (p, f, a, size, batch, f - a, p - f, f - 2 * size, a - 2 * size, batch + a, steps, version, devices)
-        codes = (np.array([known.get(getattr(s, name), np.nan) for s in samples]) for name, known in self.codes.items())
+        codes = [[known.get(getattr(s, name), np.nan) for name, known in self.codes.items()] for s in samples]
         blocks = architecture_table([sample.model for sample in samples])
-        features = np.hstack([np.column_stack([*costs, *codes]), blocks])
-        if not self.terms:
-            return features
-        parts = np.log(np.maximum(roofline_terms_ms(samples), 1e-12))
-        per_item = parts[:, :3] - np.log([[sample.batch_size] for sample in samples])
-        return np.hstack([features, parts, per_item, np.logaddexp.reduce(per_item, axis=1)[:, None]])
+        coded = len(costs) + len(self.codes)
+        plain = coded + blocks.shape[1]
+        features = np.empty((len(samples), plain + (_TERM_FEATURES if self.terms else 0)))
+        features[:, : len(costs)].T[:] = costs
+        features[:, len(costs) : coded] = np.array(codes, dtype=float).reshape(len(samples), len(self.codes))
+        features[:, coded:plain] = blocks
+        if self.terms:
+            parts = np.log(np.maximum(roofline_terms_ms(samples), 1e-12))
+            per_item = parts[:, :3] - batch[:, None]
+            features[:, plain:-4], features[:, -4:-1] = parts, per_item
+            features[:, -1] = np.logaddexp.reduce(per_item, axis=1)
+        return features
 
     def feature_names(self) -> list[str]:
         """Return the name of each feature; all architecture features are `architecture`."""
@@ -119,9 +127,14 @@ class Encoder:
 
     def design_matrix(self, features: Array) -> Array:
         """Return the ridge's matrix: a column of ones, plain features and one-hot names."""
-        plain = np.nan_to_num(features[:, self._plain_columns])
+        plain = features[:, self._plain_columns]
         coded, codes = self._one_hot_columns
-        return np.hstack([np.ones((len(features), 1)), plain, features[:, coded] == codes])
+        # Column by column in memory, because the last digit of sums over a row depends on it.
+        design = np.empty((len(features), 1 + plain.shape[1] + len(codes)), order="F")
+        design[:, 0] = 1.0
+        design[:, 1 : 1 + plain.shape[1]] = plain if np.isfinite(plain).all() else np.nan_to_num(plain)
+        design[:, 1 + plain.shape[1] :] = features[:, coded] == codes
+        return design
 
     def design_names(self) -> list[str]:
         """Return the name of each column of the design matrix."""

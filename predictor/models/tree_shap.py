@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from predictor.data.fast_path import require_slow_path
 
 Array = npt.NDArray[np.float64]
-_NAN_GOES_LEFT = {0: None, 2: None, 8: False, 10: True}
+_NAN_GOES_LEFT = {"0": None, "2": None, "8": False, "10": True}
 """By LightGBM's `decision_type`; None where NaN counts as 0."""
 _MAX_BATCH_NUMBERS = 1 << 20
 """Numbers in one batch while outcomes are computed: bounds the memory."""
@@ -82,7 +82,8 @@ class TreeShapTable:
     @classmethod
     def build(cls, boosters: Sequence[lgb.Booster], groups: Sequence[int]) -> TreeShapTable:
         """Return a table without outcomes; `groups` holds the group index of each feature."""
-        leaves = [leaf for booster in boosters for tree in _parse_trees(booster) for leaf in _iter_leaves(tree)]
+        texts: list[str] = [booster.model_to_string(num_iteration=-1) for booster in boosters]
+        leaves = [leaf for text in texts for tree in parse_trees(text) for leaf in _iter_leaves(tree)]
         base = math.fsum(leaf.value * math.prod(leaf.share.values()) for leaf in leaves)
         # Leaves with equal conditions share a path.
         by_path: dict[tuple[_Condition, ...], list[_Leaf]] = defaultdict(list)
@@ -146,7 +147,8 @@ class TreeShapTable:
     def _sum_tables(self, holds: npt.NDArray[np.bool_]) -> Array:
         """Return the sums over all tables per row, given the conditions that hold."""
         at = (self.places @ holds.T.astype(np.int32, order="C") + self.starts[:-1, None]).T
-        self._compute(np.unique(at[~self.known[at]]))
+        if not (known := self.known[at]).all():
+            self._compute(np.unique(at[~known]))
         ends = np.arange(len(at) + 1, dtype=np.int32) * len(self.lengths)
         indicators = csr_array((np.ones(at.size), at.ravel(), ends), shape=(len(at), len(self.table)))
         return np.asarray(indicators @ self.table)
@@ -194,23 +196,28 @@ class TreeShapTable:
         return table
 
 
-def _parse_trees(booster: lgb.Booster) -> Iterator[dict[str, list[str]]]:
-    """Parse the arrays of each tree from LightGBM's text format."""
-    text: str = booster.model_to_string(num_iteration=-1)
+def parse_trees(text: str) -> Iterator[dict[str, str]]:
+    """Yield the arrays of each tree from LightGBM's text format, by name."""
     for tree in text.partition("\nend of trees")[0].split("\nTree=")[1:]:
-        yield {name: values.split() for name, _, values in (line.partition("=") for line in tree.split("\n"))}
+        yield {name: values for name, _, values in (line.partition("=") for line in tree.split("\n"))}
 
 
-def _iter_leaves(tree: dict[str, list[str]]) -> Iterator[_Leaf]:
-    values = [float(value) for value in tree["leaf_value"]]
+def nan_goes_left(tree: dict[str, str], thresholds: Sequence[float]) -> list[bool]:
+    """Return whether each node of a tree sends NaN to its left child."""
+    rules = [_NAN_GOES_LEFT[kind] for kind in tree["decision_type"].split()]
+    return [at >= 0.0 if rule is None else rule for at, rule in zip(thresholds, rules, strict=True)]
+
+
+def _iter_leaves(tree: dict[str, str]) -> Iterator[_Leaf]:
+    values = [float(value) for value in tree["leaf_value"].split()]
     if len(values) == 1:
         yield _Leaf(values[0], {})
         return
-    features, thresholds = [int(f) for f in tree["split_feature"]], [float(t) for t in tree["threshold"]]
-    children = [[int(child) for child in tree[side]] for side in ("left_child", "right_child")]
+    features, thresholds = [*map(int, tree["split_feature"].split())], [*map(float, tree["threshold"].split())]
+    children = [[*map(int, tree[side].split())] for side in ("left_child", "right_child")]
     # A negative child is the complement of a leaf's index.
-    rows = [int(count) for count in (*tree["internal_count"], *reversed(tree["leaf_count"]))]
-    nan_rules = [_NAN_GOES_LEFT[int(kind)] for kind in tree["decision_type"]]
+    rows = [*map(int, (*tree["internal_count"].split(), *reversed(tree["leaf_count"].split())))]
+    nan_left = nan_goes_left(tree, thresholds)
     stack: list[tuple[int, dict[int, tuple[float, float, bool, float]]]] = [(0, {})]
     while stack:
         node, path = stack.pop()
@@ -218,10 +225,9 @@ def _iter_leaves(tree: dict[str, list[str]]) -> Iterator[_Leaf]:
             conditions = sorted(((f, low, high, nan), share) for f, (low, high, nan, share) in path.items())
             yield _Leaf(values[~node], dict(conditions))
             continue
-        feature, threshold, rule = features[node], thresholds[node], nan_rules[node]
+        feature, threshold = features[node], thresholds[node]
         low, high, nan, share = path.get(feature, (-math.inf, math.inf, True, 1.0))
-        nan_left = threshold >= 0.0 if rule is None else rule
         for is_left, child in zip((True, False), (children[0][node], children[1][node]), strict=True):
             child_share = share * rows[child] / rows[node]
             bounds = (low, min(high, threshold)) if is_left else (max(low, threshold), high)
-            stack.append((child, {**path, feature: (*bounds, nan and nan_left == is_left, child_share)}))
+            stack.append((child, {**path, feature: (*bounds, nan and nan_left[node] == is_left, child_share)}))

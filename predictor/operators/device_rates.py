@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -49,15 +49,9 @@ class RateColumns:
     def of(cls, devices: Sequence[DeviceRates]) -> RateColumns:
         """Return the rates of these devices."""
 
-        def column(rates: Iterable[float]) -> npt.NDArray[np.float64]:
-            return np.array([[rate] for rate in rates])
-
-        return cls(
-            flops={bits: column(device.flops[bits] for device in devices) for bits in (32, 16)},
-            bandwidth=column(device.bandwidth for device in devices),
-            compute_units=column(device.compute_units for device in devices),
-            cache_bytes=column(device.cache_bytes for device in devices),
-        )
+        rows = [(d.flops[32], d.flops[16], d.bandwidth, d.compute_units, d.cache_bytes) for d in devices]
+        single, half, bandwidth, compute_units, cache_bytes = np.array(rows).T[..., None]
+        return cls({32: single, 16: half}, bandwidth, compute_units, cache_bytes)
 
 
 def device_rates(spec: DeviceSpec) -> DeviceRates | str:

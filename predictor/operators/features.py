@@ -45,9 +45,12 @@ def price(kind: OperatorKind, dimensions: Array, device: Rates, bits: int) -> Pr
     return _PRICES[kind](list(dimensions.T), device, bits)
 
 
-def _stacked(features: tuple[Array, ...]) -> Array:
-    """Return the features side by side; some of them are the same for all devices."""
-    return np.stack(np.broadcast_arrays(*features), -1)
+def _stacked(light: Array, features: tuple[Array, ...]) -> Array:
+    """Return the features side by side, for each of the speeds of light; some are the same for all devices."""
+    stacked = np.empty((*light.shape, len(features)))
+    for i, feature in enumerate(features):
+        stacked[..., i] = feature
+    return stacked
 
 
 def _linear(columns: list[Array], device: Rates, bits: int) -> Priced:
@@ -77,7 +80,8 @@ def _product(
     size = bits / 8 * (b * (m * k + k * n + m * n) if numbers is None else numbers)
     compute_ms, memory_ms = 2e3 * b * m * n * k / device.flops[bits], 1e3 * size / device.bandwidth
     light = np.maximum(compute_ms, memory_ms)
-    tiles = b * np.ceil(m / TILE) * np.ceil(n / TILE)
+    rows, columns = np.ceil(m / TILE), np.ceil(n / TILE)
+    tiles = b * rows * columns
     waves = tiles / device.compute_units
     # No dimension by itself, because trees tell devices apart by what dimensions and ratios say together.
     features = (
@@ -86,9 +90,9 @@ def _product(
         np.log(waves),
         waves / np.ceil(waves),
         np.log(light / LAUNCH_MS),
-        m * n / (np.ceil(m / TILE) * np.ceil(n / TILE) * TILE**2),
+        m * n / (rows * columns * TILE**2),
     )
-    return light, _stacked(features)
+    return light, _stacked(light, features)
 
 
 def _attention(columns: list[Array], device: Rates, bits: int) -> Priced:
@@ -110,7 +114,7 @@ def _attention(columns: list[Array], device: Rates, bits: int) -> Priced:
         np.log(tiles / device.compute_units),
         np.log(light / LAUNCH_MS),
     )
-    return light, _stacked(features)
+    return light, _stacked(light, features)
 
 
 def _rowwise(columns: list[Array], device: Rates, bits: int) -> Priced:
@@ -124,7 +128,7 @@ def _rowwise(columns: list[Array], device: Rates, bits: int) -> Priced:
         np.log(rows / device.compute_units),
         np.log(light / LAUNCH_MS),
     )
-    return light, _stacked(features)
+    return light, _stacked(light, features)
 
 
 def _elementwise(columns: list[Array], device: Rates, bits: int) -> Priced:
@@ -142,7 +146,7 @@ def _elementwise(columns: list[Array], device: Rates, bits: int) -> Priced:
         np.log(written / device.compute_units),
         np.log(light / LAUNCH_MS),
     )
-    return light, _stacked(features)
+    return light, _stacked(light, features)
 
 
 def _embedding(columns: list[Array], device: Rates, bits: int) -> Priced:

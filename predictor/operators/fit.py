@@ -21,14 +21,14 @@ from accel_platform.hardware.catalog import find_spec
 from accel_platform.knowledge.kernels import kernel_tables
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.model_catalog import Modality, ModelSpec
-from accel_platform.workloads.operators import MOVING, Operator, OperatorKind, OperatorProfile, trace_operators
+from accel_platform.workloads.operators import MOVING, OperatorKind, trace_operators
 from predictor.calibration.conformal import Calibration, calibrate_worst_group
 from predictor.operators.device_rates import DeviceRates, device_rates
 from predictor.operators.kernels import BITS, KernelTable, load_kernels
 from predictor.operators.predictor import SHIPPED, OperatorPredictor, save
-from predictor.operators.training_step import training_step
+from predictor.operators.tables import OperatorTable, ProfileTables, training_tables
 from predictor.operators.utilization import Utilization, fit_utilization
-from predictor.operators.whole_models import Correction, MeasuredModel, fit_correction, operator_shares
+from predictor.operators.whole_models import Correction, MeasuredModel, fit_correction, operator_sums_ms
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class WholeModel:
     bits: int
     batch_size: int
     latency_ms: float
-    operators: tuple[Operator, ...]
+    tables: list[OperatorTable]
 
     def measured(self, utilization: Utilization) -> MeasuredModel:
         """Return its latency beside the sums of its operators."""
-        [shares] = operator_shares(utilization, self.operators, [self.device], self.bits)
-        moving = sum(share.milliseconds for share in shares if share.kind in MOVING)
-        products = sum(share.milliseconds for share in shares) - moving
+        [sums_ms] = operator_sums_ms(utilization, self.tables, [self.device], self.bits)
+        moving = sum(of_kind for kind, of_kind in sums_ms.items() if kind in MOVING)
+        products = sum(sums_ms.values()) - moving
         return MeasuredModel(
             self.model,
             self.device.name,
@@ -85,9 +85,9 @@ def load_whole_models() -> list[WholeModel]:
             raise InvalidInput(f"whole_models.csv: {rates or row['device']}")
         profile = _profile(row["model"], row["architecture"], row["modality"], row["head"], row["config"], row["size"])
         batch_size = int(row["batch_size"])
-        operators = profile.at(batch_size)
+        tables = profile.at(batch_size)
         if row["mode"] == "training":
-            operators = training_step(operators)
+            tables = training_tables(tables)
         found.append(
             WholeModel(
                 row["model"],
@@ -96,17 +96,17 @@ def load_whole_models() -> list[WholeModel]:
                 BITS[row["precision"]],
                 batch_size,
                 float(row["latency_ms"]),
-                operators,
+                tables,
             )
         )
     return found
 
 
 @cache
-def _profile(model: str, architecture: str, modality: Modality, head: Head, config: str, size: str) -> OperatorProfile:
+def _profile(model: str, architecture: str, modality: Modality, head: Head, config: str, size: str) -> ProfileTables:
     length = int(size) if modality == "text" else None
     spec = ModelSpec(model, architecture, architecture, modality, config=json.loads(config), sequence_length=length)
-    return trace_operators(spec, sequence_length=length, head=head)
+    return ProfileTables.of(trace_operators(spec, sequence_length=length, head=head))
 
 
 def leave_one_device_out(

@@ -52,7 +52,7 @@ def learned_as(kind: OperatorKind, device: DeviceRates, bits: int) -> OperatorKi
     """Return the class whose kernels tell about an operator.
 
     Vector units compute convolutions by algorithms of their own, of which Winograd's saves products. On matrix units
-    they are computed as products are. Attention in 32 bits is priced as its two products (`operator_shares`).
+    they are computed as products are. Attention in 32 bits is priced as its two products (`priced_parts`).
     """
     if kind == "attention" and bits == 32:
         return "batched_matmul"

@@ -13,17 +13,25 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-import lightgbm as lgb
-
-from accel_platform.workloads.operators import MOVING, Operator
+from accel_platform.workloads.operators import MOVING, OperatorKind
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
 from predictor.operators.device_rates import DeviceRates
+from predictor.operators.tables import OperatorTable
 from predictor.operators.utilization import ClassUtilization, Utilization
-from predictor.operators.whole_models import HOST_RANGE, Correction, OperatorShare, host_ms, operator_shares
+from predictor.operators.whole_models import HOST_RANGE, Correction, host_ms, operator_sums_ms
 from predictor.schemas.responses import Interval
 
 SHIPPED = Path(__file__).with_name("fitted.json.xz")
+
+
+@dataclass(frozen=True)
+class OperatorShare:
+    """All operators of one kind in a model, on a device."""
+
+    kind: OperatorKind
+    milliseconds: float
+    count: int
 
 
 @dataclass(frozen=True)
@@ -55,17 +63,25 @@ class OperatorPredictor:
     """The same of passes and training steps together: three devices with steps would promise less."""
 
     def predict(
-        self, operators: Sequence[Operator], devices: Sequence[DeviceRates], bits: int, *, training: bool = False
+        self, tables: Sequence[OperatorTable], devices: Sequence[DeviceRates], bits: int, *, training: bool = False
     ) -> list[OperatorPrediction]:
         """Return the latency of a model with these operators on each device; `bits` is 32 or 16.
 
-        `training` says that they are those of a `training_step`.
+        `training` says that they are `training_tables`.
         """
-        issued_ms = host_ms(operators)
-        return [
-            self._predict(self._correct(shares, device, bits, training=training), device, bits, issued_ms, training)
-            for device, shares in zip(devices, operator_shares(self.utilization, operators, devices, bits), strict=True)
-        ]
+        issued_ms, counts = host_ms(tables), {table.kind: table.count for table in tables}
+        predictions = []
+        for device, sums_ms in zip(devices, operator_sums_ms(self.utilization, tables, devices, bits), strict=True):
+            logs = self.correction.log_factors(device.name, device.vendor, bits, training=training)
+            products, moving = map(math.exp, logs)
+            # As whole models take them.
+            shares = [
+                OperatorShare(kind, of_kind * (moving if kind in MOVING else products), counts[kind])
+                for kind, of_kind in sums_ms.items()
+            ]
+            shares.sort(key=lambda share: -share.milliseconds)
+            predictions.append(self._predict(tuple(shares), device, bits, issued_ms, training))
+        return predictions
 
     def _predict(
         self, corrected: tuple[OperatorShare, ...], device: DeviceRates, bits: int, issued_ms: float, training: bool
@@ -88,19 +104,6 @@ class OperatorPredictor:
             measured_device=known,
         )
 
-    def _correct(
-        self, shares: Sequence[OperatorShare], device: DeviceRates, bits: int, *, training: bool
-    ) -> tuple[OperatorShare, ...]:
-        """Return the shares as whole models take them, the longest first."""
-        products, moving = self.correction.log_factors(device.name, device.vendor, bits, training=training)
-        corrected = (
-            OperatorShare(
-                share.kind, share.milliseconds * math.exp(moving if share.kind in MOVING else products), share.count
-            )
-            for share in shares
-        )
-        return tuple(sorted(corrected, key=lambda share: -share.milliseconds))
-
 
 @cache
 def shipped_predictor() -> OperatorPredictor:
@@ -113,7 +116,7 @@ def save(predictor: OperatorPredictor, path: Path) -> None:
     """Write a predictor; equal ones give equal bytes."""
     content = {
         "classes": {
-            kind: {"trees": learned.trees.model_to_string(num_iteration=-1), "effects": learned.effects}
+            kind: {"trees": learned.trees, "effects": learned.effects}
             for kind, learned in predictor.utilization.classes.items()
         },
         "correction": asdict(predictor.correction),
@@ -131,11 +134,8 @@ def load(path: Path) -> OperatorPredictor:
     for place in ("devices", "vendors"):
         correction[place] = {key: tuple(both) for key, both in correction[place].items()}
     return OperatorPredictor(
-        utilization=Utilization(
-            {
-                kind: ClassUtilization(lgb.Booster(model_str=entry["trees"]), entry["effects"])
-                for kind, entry in content["classes"].items()
-            }
+        utilization=Utilization.of(
+            {kind: ClassUtilization(entry["trees"], entry["effects"]) for kind, entry in content["classes"].items()}
         ),
         correction=Correction(**correction),
         measured_device=Calibration(**content["measured_device"]),

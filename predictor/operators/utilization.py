@@ -7,6 +7,7 @@ measurements stands between those of its architecture and the typical one, whose
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import numpy as np
 
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.workloads.operators import OperatorKind
+from predictor.models.tree_masks import TreeMasks
 from predictor.operators.device_rates import DeviceRates, RateColumns
 from predictor.operators.features import Array, price
 from predictor.operators.kernels import KernelTable, effect_group, learned_as
@@ -47,14 +49,19 @@ _PARAMETERS = {
 class ClassUtilization:
     """Utilization of one class of operators."""
 
-    trees: lgb.Booster
+    trees: str
+    """In LightGBM's text format."""
     effects: dict[str, float]
     """Log time over that of the typical device, by `effect_group`."""
 
     def effect(self, device: DeviceRates, bits: int) -> float:
         """Return the log time over that of the typical device: its own, else what those of its architecture tell."""
-        own = self.effects.get(effect_group(device.name, bits))
-        return self._by_architecture.get(effect_group(str(device.architecture), bits), 0.0) if own is None else own
+        return self.effect_of(*_groups(device, bits))
+
+    def effect_of(self, own: str, alike: str) -> float:
+        """Return the same by the groups of the device and of its architecture."""
+        effect = self.effects.get(own)
+        return self._by_architecture.get(alike, 0.0) if effect is None else effect
 
     @cached_property
     def _by_architecture(self) -> dict[str, float]:
@@ -66,19 +73,19 @@ class ClassUtilization:
                 alike[effect_group(spec.architecture, int(bits))].append(effect)
         return {group: sum(found) / (len(found) + _TYPICAL_WEIGHT) for group, found in alike.items()}
 
-    def log_time_over_light(self, features: Sequence[Array]) -> list[Array]:
-        """Return one array per table of features, of its shape but the last axis; the trees are called once."""
-        rows = [table.reshape(-1, table.shape[-1]) for table in features]
-        predicted: Array = np.asarray(self.trees.predict(np.concatenate(rows), num_threads=1))
-        parts = np.split(predicted, np.cumsum([len(table) for table in rows])[:-1])
-        return [logs.reshape(table.shape[:-1]) for logs, table in zip(parts, features, strict=True)]
-
 
 @dataclass(frozen=True)
 class Utilization:
     """Utilization by class of operator."""
 
     classes: dict[OperatorKind, ClassUtilization]
+    trees: TreeMasks
+    """Those of the classes, in their order."""
+
+    @classmethod
+    def of(cls, classes: dict[OperatorKind, ClassUtilization]) -> Utilization:
+        """Return the utilization that these classes make up."""
+        return cls(classes, TreeMasks.build([learned.trees for learned in classes.values()]))
 
     def times_ms(
         self, tables: Sequence[tuple[OperatorKind, Array]], devices: Sequence[DeviceRates], bits: int
@@ -89,26 +96,37 @@ class Utilization:
         """
         columns = RateColumns.of(devices)
         priced = [price(kind, dimensions, columns, bits) for kind, dimensions in tables]
-        times = [light.copy() for light, _ in priced]
-        by_class: dict[OperatorKind, list[tuple[int, list[int]]]] = defaultdict(list)
-        for i, (kind, _) in enumerate(tables):
-            rows: dict[OperatorKind, list[int]] = defaultdict(list)
-            for row, device in enumerate(devices):
-                rows[learned_as(kind, device, bits)].append(row)
-            for name, here in rows.items():
-                by_class[name].append((i, here))
-        for name, found in by_class.items():
-            learned = self.classes[name]
-            effects = np.array([[learned.effect(device, bits)] for device in devices])
-            logs = learned.log_time_over_light([priced[i][1][here] for i, here in found])
-            for (i, here), over_light in zip(found, logs, strict=True):
-                times[i][here] *= np.exp(over_light + effects[here])
-        return times
+        width = max(of_table.shape[-1] for _, of_table in priced)
+        features = np.full((sum(light.size for light, _ in priced), width), -math.inf)
+        classes, effects = np.empty(len(features), dtype=np.int64), np.empty(len(features))
+        order = {name: number for number, name in enumerate(self.classes)}
+        groups = [_groups(device, bits) for device in devices]
+        of_classes: dict[OperatorKind, Array] = {}
+        rows: list[slice] = []
+        first = 0
+        for (kind, _), (light, of_table) in zip(tables, priced, strict=True):
+            here = slice(first, first := first + light.size)
+            features[here, : of_table.shape[-1]] = of_table.reshape(light.size, -1)
+            names = [learned_as(kind, device, bits) for device in devices]
+            different = set(names)
+            for name in different:
+                if name not in of_classes:
+                    of_classes[name] = np.array([[self.classes[name].effect_of(*group)] for group in groups])
+                on = slice(None) if len(different) == 1 else [other == name for other in names]
+                classes[here].reshape(light.shape)[on] = order[name]
+                effects[here].reshape(light.shape)[on] = of_classes[name][on]
+            rows.append(here)
+        factors = np.exp(self.trees.predict(features, classes) + effects)
+        return [light * factors[here].reshape(light.shape) for (light, _), here in zip(priced, rows, strict=True)]
 
 
 def fit_utilization(kernels: Mapping[OperatorKind, KernelTable]) -> Utilization:
     """Learn utilization from kernel measurements; equal ones give an equal result."""
-    return Utilization({kind: _fit_class(table) for kind, table in sorted(kernels.items())})
+    return Utilization.of({kind: _fit_class(table) for kind, table in sorted(kernels.items())})
+
+
+def _groups(device: DeviceRates, bits: int) -> tuple[str, str]:
+    return effect_group(device.name, bits), effect_group(str(device.architecture), bits)
 
 
 def _fit_class(table: KernelTable) -> ClassUtilization:
@@ -129,7 +147,10 @@ def _fit_class(table: KernelTable) -> ClassUtilization:
         effects -= np.median(effects)
         trees = _boost(table.features, target - effects[member], weights)
         residuals = target - np.asarray(trees.predict(table.features))
-    return ClassUtilization(trees, {str(group): float(effect) for group, effect in zip(groups, effects, strict=True)})
+    return ClassUtilization(
+        trees.model_to_string(num_iteration=-1),
+        {str(group): float(effect) for group, effect in zip(groups, effects, strict=True)},
+    )
 
 
 def _boost(features: Array, target: Array, weights: Array) -> lgb.Booster:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from accel_platform.workloads.operators import Operator, OperatorKind
+from accel_platform.workloads.operators import OperatorKind
 from predictor.data.roofline import HOST_MS_PER_OPERATOR, SLOW_HOST
 from predictor.operators.device_rates import DeviceRates
 from predictor.operators.features import Array
+from predictor.operators.tables import OperatorTable, priced_parts
 from predictor.operators.utilization import Utilization
 
 HOST_RANGE = (0.4, SLOW_HOST)
@@ -24,15 +25,6 @@ _RIDGE = 1.0
 """Weight of a device's prior against each of its measured models. From 0.3 to 3 no error changes by a percent point."""
 _VENDOR_SHRINKAGE = 4.0
 """Devices without any correction that a maker's devices are averaged with, for a device nobody measured."""
-
-
-@dataclass(frozen=True)
-class OperatorShare:
-    """All operators of one kind in a model, on a device."""
-
-    kind: OperatorKind
-    milliseconds: float
-    count: int
 
 
 @dataclass(frozen=True)
@@ -120,53 +112,24 @@ def _log_factors(models: Sequence[MeasuredModel], prior: Array) -> Array:
     return found
 
 
-def operator_shares(
-    utilization: Utilization, operators: Sequence[Operator], devices: Sequence[DeviceRates], bits: int
-) -> list[list[OperatorShare]]:
+def operator_sums_ms(
+    utilization: Utilization, tables: Sequence[OperatorTable], devices: Sequence[DeviceRates], bits: int
+) -> list[dict[OperatorKind, float]]:
     """Return the time of a model's operators by kind on each device, the longest first."""
-    by_kind: dict[tuple[OperatorKind, OperatorKind], list[Operator]] = defaultdict(list)
-    for operator in operators:
-        for part in _as_priced(operator, bits):
-            by_kind[operator.kind, part.kind].append(part)
-    dimensions = [np.array([part.dimensions for part in parts], dtype=float) for parts in by_kind.values()]
-    part_counts = [[part.count for part in parts] for parts in by_kind.values()]
-    counts: dict[OperatorKind, int] = defaultdict(int)
-    for operator in operators:
-        counts[operator.kind] += operator.count
-    tables = [(priced_as, rows) for (_, priced_as), rows in zip(by_kind, dimensions, strict=True)]
-    times = utilization.times_ms(tables, devices, bits)
-    # By device and table.
+    parts = [part for table in tables for part in priced_parts(table, bits)]
+    times = utilization.times_ms([(part.priced_as, part.columns.T) for part in parts], devices, bits)
+    # By device and part.
     # No product of matrices: its last digit depends on where in memory the numbers lie.
-    sums = np.array([(table * of_parts).sum(axis=-1) for table, of_parts in zip(times, part_counts, strict=True)]).T
+    sums = np.array([(table * part.counts).sum(axis=-1) for table, part in zip(times, parts, strict=True)]).T
     found = []
-    for of_device in sums.reshape(len(devices), len(tables)):
-        milliseconds: dict[OperatorKind, float] = defaultdict(float)
-        for (kind, _), of_table in zip(by_kind, of_device, strict=True):
-            milliseconds[kind] += float(of_table)
-        shares = [OperatorShare(kind, milliseconds[kind], counts[kind]) for kind in milliseconds]
-        found.append(sorted(shares, key=lambda share: -share.milliseconds))
+    for of_device in sums.reshape(len(devices), len(parts)).tolist():
+        milliseconds = dict.fromkeys((part.kind for part in parts), 0.0)
+        for part, of_part in zip(parts, of_device, strict=True):
+            milliseconds[part.kind] += of_part
+        found.append(dict(sorted(milliseconds.items(), key=lambda item: -item[1])))
     return found
 
 
-def host_ms(operators: Sequence[Operator]) -> float:
-    """Return the time in which the host issues these operators one by one."""
-    return HOST_MS_PER_OPERATOR * sum(operator.count for operator in operators)
-
-
-def _as_priced(operator: Operator, bits: int) -> list[Operator]:
-    """Return the operators of which an operator's time is made up, as kernels of these were measured."""
-    if operator.kind == "convolution":
-        b, pixels, n, k, groups, taps, read, written = operator.dimensions
-        if groups > 1 and n <= 1:
-            # A depthwise convolution computes little for what it moves.
-            return [Operator("elementwise", operator.name, (read, written, 0.0), operator.count)]
-        if taps == 1 and groups == 1:
-            return [Operator("linear", operator.name, (b * pixels, n, k), operator.count)]
-    if operator.kind == "attention" and bits == 32:
-        # Fused kernels were measured in 16 bits alone. In 32 they write no scores either, so the products remain.
-        b, heads, _, m, n, k, v, _ = operator.dimensions
-        return [
-            Operator("batched_matmul", operator.name, (b * heads, m, n, k), operator.count),
-            Operator("batched_matmul", operator.name, (b * heads, m, v, n), operator.count),
-        ]
-    return [operator]
+def host_ms(tables: Sequence[OperatorTable]) -> float:
+    """Return the time in which the host issues a model's operators one by one."""
+    return HOST_MS_PER_OPERATOR * sum(table.count for table in tables)

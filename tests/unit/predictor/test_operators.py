@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from accel_platform.events import EventLog
 from accel_platform.hardware.catalog import catalog, find_spec
-from accel_platform.workloads.operators import DIMENSIONS, Operator
+from accel_platform.workloads.operators import DIMENSIONS, Operator, OperatorProfile
 from predictor.advisor.advisor import Advisor
 from predictor.data.roofline import HOST_MS_PER_OPERATOR
 from predictor.operators.device_rates import DeviceRates, device_rates, power_headroom
 from predictor.operators.features import price
 from predictor.operators.kernels import KernelTable
 from predictor.operators.predictor import load, save, shipped_predictor
-from predictor.operators.training_step import training_step
+from predictor.operators.tables import ProfileTables, operator_tables, priced_parts, training_tables
 from predictor.operators.utilization import ClassUtilization, fit_utilization
 from predictor.operators.whole_models import MeasuredModel, fit_correction
 from predictor.schemas.requests import RecommendQuery
@@ -89,10 +89,10 @@ def test_a_device_that_reaches_less_than_others_teaches_its_effect_and_not_the_t
     groups = np.array([f"device {i % 3} 32" for i in range(1200)])
     log_time = 0.3 * features[:, 0] + 1.0 * (groups == "device 2 32")
     table = KernelTable(log_time, features, np.exp(generator.normal(size=1200)), groups)
-    learned = fit_utilization({"linear": table}).classes["linear"]
-    assert learned.effects["device 2 32"] == pytest.approx(1.0, abs=0.15)
+    utilization = fit_utilization({"linear": table})
+    assert utilization.classes["linear"].effects["device 2 32"] == pytest.approx(1.0, abs=0.15)
     points = np.array([[-1.0, 0.0], [1.0, 0.0]])
-    assert learned.log_time_over_light([points])[0] == pytest.approx([-0.3, 0.3], abs=0.15)
+    assert utilization.trees.predict(points, np.zeros(2, dtype=np.int64)) == pytest.approx([-0.3, 0.3], abs=0.15)
 
 
 def test_a_device_nobody_measured_is_halfway_to_the_one_of_its_architecture() -> None:
@@ -144,17 +144,74 @@ def test_training_steps_correct_training_steps_alone() -> None:
 
 def test_a_training_step_has_three_times_the_products_of_a_pass() -> None:
     forward = (Operator("linear", "addmm", (64.0, 32.0, 16.0), 5), Operator("elementwise", "gelu", (64.0, 64.0, 1.0)))
-    step = training_step(forward, parameters=1000.0)
-    products = sum(2 * math.prod(op.dimensions) * op.count for op in step if op.kind == "linear")
-    assert products == 3 * 2 * 64 * 32 * 16 * 5
-    assert sum(op.name == "adam" for op in step) == 1
+    linear, moving = training_tables(operator_tables(forward), parameters=1000.0)
+    assert (linear.columns.prod(axis=0) * linear.counts).sum() == 3 * 64 * 32 * 16 * 5
+    gelu, its_gradient, adam = moving.columns.T.tolist()
+    assert (gelu, its_gradient) == ([64, 64, 1], [128, 64, 1])
+    assert adam == [4000, 3000, 1]
+
+
+@given(st.data(), st.integers(1, 512))
+def test_tables_hold_the_operators_of_a_profile_at_any_batch(data: st.DataObject, batch_size: int) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(sorted(DIMENSIONS)), min_size=1, max_size=8))
+    two, three = (
+        tuple(
+            Operator(kind, kind, tuple(data.draw(st.tuples(*[st.integers(1, 500)] * len(DIMENSIONS[kind])))), place + 1)
+            for place, kind in enumerate(kinds)
+        )
+        for _ in range(2)
+    )
+    profile = OperatorProfile(two, three, 0.0)
+    expected = operator_tables(profile.at(batch_size))
+    for table, same in zip(ProfileTables.of(profile).at(batch_size), expected, strict=True):
+        assert (table.kind, table.count) == (same.kind, same.count)
+        assert (table.columns == same.columns).all()
+        assert (table.places == same.places).all()
+
+
+def test_gradients_stand_in_the_order_of_the_pass_whatever_their_kinds() -> None:
+    forward = (
+        Operator("softmax", "_softmax", (8.0, 2.0)),
+        Operator("elementwise", "add", (6.0, 3.0, 0.0), 7),
+        Operator("embedding", "embedding", (5.0, 2.0)),
+    )
+    [_, moving, _] = training_tables(operator_tables(forward))
+    assert moving.columns.T.tolist() == [[6, 3, 0], [32, 16, 0], [9, 6, 0], [10, 10, 0]]
+    assert moving.counts.tolist() == [7, 1, 7, 1]
+    assert moving.count == 16
+
+
+def test_convolutions_are_priced_by_what_they_are_computed_as() -> None:
+    dense = (2.0, 100.0, 16.0, 72.0, 1.0, 9.0, 900.0, 1600.0)
+    pointwise = (2.0, 100.0, 16.0, 8.0, 1.0, 1.0, 800.0, 1600.0)
+    depthwise = (2.0, 100.0, 1.0, 9.0, 8.0, 9.0, 850.0, 1600.0)
+    operators = [Operator("convolution", "convolution", of, 3) for of in (pointwise, dense, depthwise, pointwise)]
+    [table] = operator_tables(operators)
+    parts = [(part.priced_as, part.columns.T.tolist()) for part in priced_parts(table, 32)]
+    assert parts == [
+        ("linear", [[200, 16, 8], [200, 16, 8]]),
+        ("convolution", [list(dense)]),
+        ("elementwise", [[850, 1600, 0]]),
+    ]
+
+
+def test_attention_in_32_bits_is_priced_as_its_two_products() -> None:
+    operators = [Operator("attention", "attention", (2, heads, 4, 10, 20, 64, 32, 200), heads) for heads in (4, 8)]
+    [table] = operator_tables(operators)
+    [part] = priced_parts(table, 32)
+    assert part.columns.T.tolist() == [[8, 10, 20, 64], [8, 10, 32, 20], [16, 10, 20, 64], [16, 10, 32, 20]]
+    assert part.counts.tolist() == [4, 4, 8, 8]
+    [whole] = priced_parts(table, 16)
+    assert whole.priced_as == "attention"
 
 
 def test_the_shipped_predictor_orders_devices_and_widths_and_covers_its_median(tmp_path: Path) -> None:
     shipped = shipped_predictor()
-    operators = (
-        Operator("linear", "addmm", (8192.0, 4096.0, 1024.0), 24),
-        Operator("softmax", "_softmax", (65536.0, 512.0), 24),
+    operators = operator_tables(
+        (
+            Operator("linear", "addmm", (8192.0, 4096.0, 1024.0), 24),
+            Operator("softmax", "_softmax", (65536.0, 512.0), 24),
+        )
     )
     slow, fast = shipped.predict(operators, [_rates("NVIDIA T4"), _rates("NVIDIA H100 SXM5 80GB")], 32)
     [half] = shipped.predict(operators, [_rates("NVIDIA H100 SXM5 80GB")], 16)
@@ -196,7 +253,7 @@ def test_files_that_state_no_runtime_are_taken_for_pytorch_and_it_is_said(tmp_pa
 
 
 def test_little_work_waits_for_the_host_and_says_so() -> None:
-    tiny = tuple(Operator("elementwise", f"add {i}", (8.0, 8.0, 0.0), 50) for i in range(20))
+    tiny = operator_tables([Operator("elementwise", f"add {i}", (8.0, 8.0, 0.0), 50) for i in range(20)])
     [prediction] = shipped_predictor().predict(tiny, [_rates("NVIDIA H100 SXM5 80GB")], 16)
     assert prediction.latency_ms.p50 >= 1000 * HOST_MS_PER_OPERATOR
     assert prediction.host_bound
