@@ -73,9 +73,11 @@ run: $(VENV)/.installed
 ui: $(VENV)/.installed
 	@exec $(BIN)/accel ui
 
-# It runs three by three, as much of it waits; in the order of the folders. Threads of its linear algebra would only wait
-# for each other there.
-PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15
+# Threads of its linear algebra would only wait for each other. Bytecode is written even where Python is told to write none,
+# because each process would compile all tests anew, which takes it 8 s.
+TESTING := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
+# It runs three by three, as much of it waits; in the order of the folders.
+PYTEST := $(TESTING) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15
 test: $(VENV)/.installed-dev
 	@$(PYTEST) -m 'not slow and not alone'
 
@@ -105,7 +107,7 @@ test-pythons: $(BIN)/python
 		if [ -z "$$found" ]; then echo "Python $$version is not at hand: nothing was tested with it."; continue; fi; \
 		$(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=$$found .venv-$$version/.installed-dev \
 			&& echo "The quick unit tests with Python $$version:" \
-			&& ACCEL_TEST_PROFILE=few OPENBLAS_NUM_THREADS=1 .venv-$$version/bin/python -m pytest -q -m 'not slow and not alone' -n 3 --dist loadfile \
+			&& ACCEL_TEST_PROFILE=few $(TESTING) .venv-$$version/bin/python -m pytest -q -m 'not slow and not alone' -n 3 --dist loadfile \
 				$(LONG_TESTS:%=--ignore=tests/unit/%.py) tests/unit \
 			|| failed=1; \
 	done; \
@@ -128,7 +130,7 @@ check-walls:
 check-tests:
 	@tests=$$($(BIN)/python tests/changed.py $(SINCE)); \
 	if [ -z "$$tests" ]; then echo "no unit test imports what changed"; else \
-		OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'not slow and not alone' $(LONG_TESTS:%=--ignore=tests/unit/%.py) $$tests; fi
+		$(TESTING) $(BIN)/python -m pytest -q -m 'not slow and not alone' $(LONG_TESTS:%=--ignore=tests/unit/%.py) $$tests; fi
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check

@@ -51,28 +51,28 @@ _RULES_LOCK = threading.Lock()
 
 
 @cache
-def table_sql(table: str, *, device_names: bool = True, matrix_cells: str | None = None) -> str:
-    """Return the SELECT that fills a table, from `sql/TABLE.sql`; without `device_names`, sources' names stay.
+def table_sql(table: str, *, device_sheet: str | None = None, matrix_cells: str | None = None) -> str:
+    """Return the SELECT that fills a table, from `sql/TABLE.sql`.
 
-    `matrix_cells` is the FROM clause of the stored cells that the matrix is made of; None computes them.
+    `device_sheet` is the SELECT of the spec sheet's names and their keys; None writes them out. `matrix_cells` is the
+    FROM clause of the stored cells that the matrix is made of; None computes them.
     """
     text = (resources.files(__package__) / "sql" / f"{table}.sql").read_text()
     for part in ("result_fields", "device_observations"):
         if f"${part}" in text:
-            text = text.replace(f"${part}", table_sql(part))
+            text = text.replace(f"${part}", table_sql(part, device_sheet=device_sheet))
     text = text.replace("$output_columns", ", ".join(layers.OUTPUT)).replace("$same_output", layers.SAME_OUTPUT)
     if "$matrix_cells" in text:
         text = text.replace("$matrix_cells", matrix_cells or table_sql("matrix_cells"))
     text = text.replace("$broken_rules", broken_rules_sql())
-    sheet = names_by_key() if device_names else {}
-    text = text.replace("$device_sheet", _pairs(sheet)).replace("$device_noise", f"'{NOISE.pattern}'")
+    sheet = device_sheet or f"SELECT * FROM (VALUES {_pairs(names_by_key())}) AS listed (key, name)"
+    text = text.replace("$device_sheet", sheet).replace("$device_noise", f"'{NOISE.pattern}'")
     return text.replace("$backend_names", _pairs(SPELLINGS)).replace("$not_compared", f"'{NOT_COMPARED}'")
 
 
 def _pairs(names: Mapping[str, str]) -> str:
-    """Return keys and names as SQL's VALUES; one pair of NULL where there are none."""
-    listed = (f"('{layers.escape_quotes(key)}', '{layers.escape_quotes(name)}')" for key, name in names.items())
-    return ", ".join(listed) or "(NULL::VARCHAR, NULL::VARCHAR)"
+    """Return keys and names as SQL's VALUES."""
+    return ", ".join(f"('{layers.escape_quotes(key)}', '{layers.escape_quotes(name)}')" for key, name in names.items())
 
 
 @cache
@@ -175,15 +175,23 @@ def written_layer(con: duckdb.DuckDBPyConnection, path: Path) -> Iterator[None]:
 def _compute_tables(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> None:
     """Fill all tables of `layer` but `events`, which is filled, and the matrix."""
     catalogs: dict[Scope, Sequence[str]] = {"own": ["layer"], "lower": lower, "all": [*lower, "layer"]}
+    # Registered, because planning hundreds of constants twice takes a twentieth of a small build.
+    con.register("device_sheet", _device_sheet())
     for table in PER_EVENT:
         if table != "events":
-            con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
+            con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table, device_sheet='FROM device_sheet')}")
         for view, scope in READ_AS.get(table, {}).items():
             rows = layers.rows_sql(table, catalogs[scope]) or f"FROM layer.{table} WHERE false"
             con.execute(f"CREATE VIEW {view} AS {rows}")
     layers.define_views(con, [*lower, "layer"], derived_in=None)
     for table in DERIVED[:-1]:
-        con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
+        con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table, device_sheet='FROM device_sheet')}")
+
+
+@cache
+def _device_sheet() -> pa.Table:
+    names = names_by_key()
+    return pa.table({"key": pa.array(names.keys(), pa.string()), "name": pa.array(names.values(), pa.string())})
 
 
 @cache
@@ -238,7 +246,8 @@ def _rules_connection() -> duckdb.DuckDBPyConnection:
     con = duckdb.connect(":memory:")
     con.execute("SET TimeZone = 'UTC'; SET threads = 1; PRAGMA disable_optimizer")
     con.from_arrow(codec.SCHEMA.empty_table()).create("new_events")
-    rows = table_sql("result_fields", device_names=False)  # because no rule depends on them, and they double the time
+    # Without names of the spec sheet, because no rule depends on them, and they double the time.
+    rows = table_sql("result_fields", device_sheet="SELECT NULL::VARCHAR AS key, NULL::VARCHAR AS name")
     broken = f"SELECT event_id, broken_rules FROM ({rows}) WHERE broken_rules IS NOT NULL"
     con.execute(f"PREPARE broken AS {broken}")
     return con

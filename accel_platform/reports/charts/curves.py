@@ -77,8 +77,12 @@ def curves(cells: Rows, figure: str, about: Sequence[str], *, all_of_them: bool 
         for panel in chosen
     ]
     parts = [
-        _panel(rows, names, axis, [mark for each in marks for mark in each]).properties(
-            title=panel_title(label(panel[0], ("model_id", *titled)))
+        _panel(
+            rows,
+            names,
+            axis,
+            [mark for each in marks for mark in each],
+            panel_title(label(panel[0], ("model_id", *titled))),
         )
         for rows, panel in zip(marks, chosen, strict=True)
     ]
@@ -102,7 +106,9 @@ def _sizes(cells: Rows) -> int:
     return len({(cell["model_id"], cell["batch_size"]) for cell in cells})
 
 
-def _panel(rows: list[dict[str, Any]], names: list[str], axis: str, all_rows: Rows) -> alt.LayerChart:
+def _panel(
+    rows: list[dict[str, Any]], names: list[str], axis: str, all_rows: Rows, title: alt.TitleParams
+) -> alt.LayerChart:
     sizes = sorted({row["batch_size"] for row in all_rows})
     domain = [sizes[0] / 1.2, sizes[-1] * 1.2]
     shown = sizes if len(sizes) <= 8 else [size for size in sizes if size & (size - 1) == 0][:10]
@@ -117,5 +123,4 @@ def _panel(rows: list[dict[str, Any]], names: list[str], axis: str, all_rows: Ro
     line = base.mark_line(strokeWidth=2, aria=False).encode(y=y, detail="group:N")
     points = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, shape=shape(all_rows), **tooltip_encoding())
     spread = error_bars(base, horizontal=False, low=quantity_axis("low", axis, limits, alt.Y))
-    chart: alt.LayerChart = (line + spread + points).properties(width=250, height=190)
-    return chart
+    return alt.LayerChart(layer=[line, spread, points], width=250, height=190, title=title)

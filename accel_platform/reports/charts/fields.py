@@ -181,7 +181,7 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         .encode(x=x, y=y, color=tone, shape=shape(drawn), **tooltip_encoding())
     )
     without, lost = [row for row in thinned if row["peak_flops_per_s"] is None], len(rows) - len(known)
-    chart = alt.LayerChart(layer=layers).properties(width=620, height=380)
+    chart = alt.LayerChart(layer=layers, width=620, height=380)
     return combine_panels(
         [chart],
         "Roofline",
@@ -272,9 +272,10 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         *about,
     ]
     subtitle_lines = subtitle(remarks)
-    chart: alt.ConcatChart = alt.concat(*parts, columns=2).properties(
+    return alt.ConcatChart(
+        concat=parts,
+        columns=2,
         title=alt.TitleParams("Predicted against measured", subtitle=subtitle_lines),
         description=" ".join(["Predicted against measured.", *subtitle_lines]),
+        resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared", x="independent", y="independent")),
     )
-    apart: alt.ConcatChart = chart.resolve_scale(color="shared", x="independent", y="independent")
-    return apart

@@ -210,11 +210,14 @@ def combine_panels(
 ) -> alt.ConcatChart:
     """Combine panels under a title and a subtitle: shared fields, evidence and omissions."""
     subtitle_lines = subtitle([f"Alike in all: {common}." if common else "", describe_basis(rows), *remarks])
-    chart = alt.concat(*panels, columns=min(columns, len(panels))).properties(
-        title=alt.TitleParams(title, subtitle=subtitle_lines), description=" ".join([title + ".", *subtitle_lines])
+    # All at once, because Altair copies every panel several times for each property that is set later.
+    return alt.ConcatChart(
+        concat=list(panels),
+        columns=min(columns, len(panels)),
+        title=alt.TitleParams(title, subtitle=subtitle_lines),
+        description=" ".join([title + ".", *subtitle_lines]),
+        resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared")),
     )
-    resolved: alt.ConcatChart = chart.resolve_scale(color="shared", shape="shared")
-    return resolved
 
 
 def subtitle(sentences: Sequence[str]) -> list[str]:

@@ -215,7 +215,7 @@ def category(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         spread = error_bars(
             base, horizontal=True, low=quantity_axis("low", "throughput (items/s)", values, alt.X, zero=False)
         )
-        parts.append((spread + points).properties(width=330, height=alt.Step(34), title=title))
+        parts.append(alt.LayerChart(layer=[spread, points], width=330, height=alt.Step(34), title=title))
     return combine_panels(
         parts,
         "Categories compared",
@@ -282,10 +282,7 @@ def _bars(
     if reference is not None:
         at = alt.Chart(alt.InlineData([{"at": reference}])).mark_rule(strokeDash=[4, 4], color="#808080", aria=False)
         layers.insert(0, at.encode(x=quantity_axis("at", axis, limits, alt.X)))
-    chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(
-        width=_BARS_PX, height=alt.Step(32), title=panel_title(title)
-    )
-    return chart
+    return alt.LayerChart(layer=layers, width=_BARS_PX, height=alt.Step(32), title=panel_title(title))
 
 
 def _one_shape_each(cells: Rows) -> tuple[list[list[Row]], int]:

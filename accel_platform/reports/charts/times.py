@@ -85,7 +85,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
                 ),
             ]
         title = label(points[0], ("model_id", *titled))
-        parts.append(alt.LayerChart(layer=layers).properties(width=420, height=_HEIGHT, title=panel_title(title)))
+        parts.append(alt.LayerChart(layer=layers, width=420, height=_HEIGHT, title=panel_title(title)))
     drawn = [row for points in chosen for row in points]
     return combine_panels(
         parts,
@@ -157,7 +157,7 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             ),
         ]
         title = label(members[0], ("model_id", *titled))
-        parts.append(alt.LayerChart(layer=layers).properties(width=380, height=alt.Step(26), title=panel_title(title)))
+        parts.append(alt.LayerChart(layer=layers, width=380, height=alt.Step(26), title=panel_title(title)))
     drawn = [row for members in chosen for row in members[:_PROCESSES]]
     return combine_panels(
         parts,

@@ -9,7 +9,7 @@ WITH parsed AS (
     FROM other_events
     WHERE type = 'DeviceObserved'
 ),
-sheet AS (SELECT * FROM (VALUES $device_sheet) AS listed (key, name))
+sheet AS ($device_sheet)
 SELECT p.host_id, p.observed_at, p.event_id, p.hardware, p.choice, p.backend, p.available, p.reason, p.device_id,
     coalesce(sheet.name, p.name) AS name, p.name AS source_name, p.vendor, p.driver, p.runtime_versions, p.memory_mib,
     p.cores, p.clock_max_mhz, p.architecture, p.vector_bits, p.governor, p.emulated

@@ -37,7 +37,7 @@ backends AS (SELECT * FROM (VALUES $backend_names) AS listed (key, name)),
 -- One device, one name: what sources call `h100_sxm`, `Nvidia H100 GPU` or `NVIDIA H100 80GB HBM3` goes by its name in the
 -- spec sheet. A device of a host of this log keeps its id; hosts that a file describes (`imported-`) are somebody else's, and
 -- one device of theirs is one. `4 x h100_sxm` are four of them, which is another device to compare with.
-sheet AS (SELECT * FROM (VALUES $device_sheet) AS listed (key, name)),
+sheet AS ($device_sheet),
 counted AS (
     SELECT *, try_cast(regexp_extract(device_name, '^(\d+) x ', 1) AS INTEGER) AS stated_count,
         regexp_replace(lower(regexp_replace(device_name, '^\d+ x ', '')), $device_noise, '', 'g') AS sheet_key,

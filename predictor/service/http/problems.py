@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 
@@ -56,8 +57,13 @@ _log = logging.getLogger("accel.service")
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return OpenAPI entries for the problems a route may answer."""
-    content = {CONTENT_TYPE: {"schema": Problem.model_json_schema()}}
+    content = {CONTENT_TYPE: {"schema": _problem_schema()}}
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+
+
+@cache
+def _problem_schema() -> dict[str, Any]:
+    return Problem.model_json_schema()
 
 
 PageRenderer = Callable[[Request, Problem], Response | None]

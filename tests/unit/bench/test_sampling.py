@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -15,14 +14,6 @@ from accel_platform.analysis.stats.medians import disagreement_reason, median_ns
 from accel_platform.bench.measure.sampling import Sampling, collect_samples, is_warm, limit_reached, noise_reason
 
 durations = st.integers(min_value=1_000, max_value=10**10)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _other_modules_out_of_the_collector() -> Iterator[None]:
-    """Sampling collects garbage first; what other tests imported would make that half a second for each example."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def simulated(times_ns: list[int]) -> tuple[Callable[[], None], Callable[[], int]]:

@@ -21,7 +21,7 @@ from accel_platform.cli import app
 from accel_platform.cli.data.knowledge import adopt_shipped
 from accel_platform.cli.output import print_json
 from accel_platform.settings import Settings
-from predictor_world import MODELS, append, measured_grid, result, world
+from predictor_world import MODELS, append, measured_grid, result, verified, world
 
 Accel = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[3]
@@ -103,6 +103,15 @@ def test_statistics_of_an_empty_home_are_an_answer(accel: Accel, tmp_path: Path)
     code, out, _ = accel("db", "stats", "--json", "--home", str(tmp_path))
     assert code == 0
     assert json.loads(out)["warehouse"] is None
+
+
+def test_a_rebuild_counts_the_rows_it_made(accel: Accel, tmp_path: Path) -> None:
+    append(world(tmp_path, []), [result(MODELS[0], "cpu", 1), verified(MODELS[0], "cpu", 1)], publish=False)
+    code, out, _ = accel("db", "rebuild", "--home", str(tmp_path), "--json")
+    done = json.loads(out)
+    assert (code, list(done)) == (0, ["snapshot_id", "mode", "rows", "checks", "seconds"])
+    assert (done["mode"], done["rows"]["results"], done["rows"]["compat_matrix"]) == ("full", 1, 1)
+    assert all(check["passed"] for check in done["checks"])
 
 
 @pytest.mark.parametrize("imported", ["typer.models", "pydantic.main"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import tracemalloc
 import zipfile
 from datetime import timedelta
@@ -26,8 +27,10 @@ from predictor.training import artifact, promotion, sharing
 from predictor.training.artifact import ArtifactRejected
 from predictor.training.manifest import Manifest
 from predictor.training.promotion import promotions, remove_old_predictors, roll_back
-from predictor.training.train import TrainingReport, train
+from predictor.training.train import train
 from predictor_world import MODELS, append, result, world
+
+Team = tuple[Settings, Settings]
 
 
 def _serves(settings: Settings) -> str | None:
@@ -38,12 +41,30 @@ def _serves(settings: Settings) -> str | None:
     return None if predictor is None else predictor.predictor_id
 
 
-def _trained_again(settings: Settings) -> tuple[EventLog, PredictorPromoted, TrainingReport]:
-    """Train on one figure more; return the log, the first promotion and the report of the second training."""
-    log = EventLog.open(settings)
-    [first] = promotions(log)
-    append(settings, [result(MODELS[0], "cpu", 8, provenance="imported")])
-    return log, first, train(settings, log)
+def _team(prepared: Path, location: str, folder: Path) -> Team:
+    """Two machines with a copy of the prepared log at the location; the first is a copy of the prepared machine."""
+    shutil.copytree(prepared / "here", folder / "here")
+    store = open_store(location, folder / "copies")
+    for path in sorted((prepared / "log").rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            assert store.publish(str(path.relative_to(prepared / "log")), path.read_bytes())
+    return Settings(home=folder / "here"), Settings(home=folder / "there")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Folders of a machine and its log: it trained, and it trained once more, on one figure more."""
+    once, twice = tmp_path_factory.mktemp("once"), tmp_path_factory.mktemp("twice")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACCEL_LOG_URI", str(once / "log"))
+        here = world(once / "here")
+        train(here, EventLog.open(here))
+        shutil.copytree(once, twice, dirs_exist_ok=True)
+        patch.setenv("ACCEL_LOG_URI", str(twice / "log"))
+        here = Settings(home=twice / "here")
+        append(here, [result(MODELS[0], "cpu", 8, provenance="imported")])
+        train(here, EventLog.open(here))
+    return once, twice
 
 
 @pytest.fixture
@@ -53,15 +74,20 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def team(location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Settings, Settings]:
+def team(prepared: tuple[Path, Path], location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Team:
     """Two machines with one log; the first has trained."""
     monkeypatch.setenv("ACCEL_LOG_URI", location)
-    here = world(tmp_path / "here")
-    train(here, EventLog.open(here))
-    return here, Settings(home=tmp_path / "there")
+    return _team(prepared[0], location, tmp_path)
 
 
-def test_what_one_machine_promotes_serves_on_the_other_and_so_does_going_back(team: tuple[Settings, Settings]) -> None:
+@pytest.fixture
+def trained_team(prepared: tuple[Path, Path], location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """Two machines with one log; the first has trained twice."""
+    monkeypatch.setenv("ACCEL_LOG_URI", location)
+    return _team(prepared[1], location, tmp_path)
+
+
+def test_what_one_machine_promotes_serves_on_the_other_and_so_does_going_back(team: Team) -> None:
     here, there = team
     [first] = promotions(EventLog.open(here))
     assert artifact.list_ids(there) == []
@@ -85,7 +111,7 @@ def test_what_one_machine_promotes_serves_on_the_other_and_so_does_going_back(te
 
 
 def test_an_archive_that_was_changed_is_refused_and_the_machine_goes_on(
-    team: tuple[Settings, Settings], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    team: Team, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     here, there = team
     [first] = promotions(EventLog.open(here))
@@ -112,9 +138,10 @@ def test_an_archive_that_was_changed_is_refused_and_the_machine_goes_on(
 
 
 @pytest.mark.usefixtures("no_grace")
-def test_what_was_gone_back_from_before_predictors_were_shared_does_not_return(team: tuple[Settings, Settings]) -> None:
-    here, _ = team
-    log, first, second = _trained_again(here)
+def test_what_was_gone_back_from_before_predictors_were_shared_does_not_return(trained_team: Team) -> None:
+    here, _ = trained_team
+    log = EventLog.open(here)
+    [first, second] = promotions(log)
     sharing.remove_shared(here, log, ())
     artifact.activate(here, first.predictor_id)  # the event of such a rollback is not found by its name
     append(here, [result(MODELS[0], "cpu", 4, provenance="imported")])
@@ -124,9 +151,10 @@ def test_what_was_gone_back_from_before_predictors_were_shared_does_not_return(t
     assert sharing.shared_ids(here, log) == {second.predictor_id}
 
 
-def test_what_one_machine_went_back_from_another_does_not_promote_again(team: tuple[Settings, Settings]) -> None:
-    here, there = team
-    log, first, second = _trained_again(here)
+def test_what_one_machine_went_back_from_another_does_not_promote_again(trained_team: Team) -> None:
+    here, there = trained_team
+    log = EventLog.open(here)
+    [first, second] = promotions(log)
     roll_back(here, log)
     refresh(there)
     again = train(there, EventLog.open(there))
@@ -135,9 +163,10 @@ def test_what_one_machine_went_back_from_another_does_not_promote_again(team: tu
     assert artifact.current_id(there) == first.predictor_id
 
 
-def test_the_last_decision_counts_whatever_the_clocks_say(team: tuple[Settings, Settings]) -> None:
-    here, there = team
-    log, first, second = _trained_again(here)
+def test_the_last_decision_counts_whatever_the_clocks_say(trained_team: Team) -> None:
+    here, there = trained_team
+    log = EventLog.open(here)
+    [first, second] = promotions(log)
     ahead = Event.of(PredictorPromoted(predictor_id=second.predictor_id, cause="trained", reason="r"), source="test")
     ahead = ahead.model_copy(update={"recorded_at": ahead.recorded_at + timedelta(minutes=10)})
     log.append([ahead], key=f"{sharing.PROMOTIONS}by-a-clock-that-is-ahead")
@@ -146,7 +175,7 @@ def test_the_last_decision_counts_whatever_the_clocks_say(team: tuple[Settings, 
     assert (_serves(here), _serves(there)) == (first.predictor_id, first.predictor_id)
 
 
-def test_an_archive_writes_nowhere_else(team: tuple[Settings, Settings]) -> None:
+def test_an_archive_writes_nowhere_else(team: Team) -> None:
     here, there = team
     [first] = promotions(EventLog.open(here))
     files = artifact.read_files(here, first.predictor_id)
@@ -184,10 +213,10 @@ def test_an_archive_that_lies_about_its_size_is_read_no_further() -> None:
 
 @pytest.mark.usefixtures("no_grace")
 def test_a_restore_stores_what_its_promotions_name_next_to_the_log(
-    team: tuple[Settings, Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained_team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, _ = team
-    _, first, second = _trained_again(here)
+    here, _ = trained_team
+    [first, second] = promotions(EventLog.open(here))
     back_up(here, tmp_path / "copy")
     monkeypatch.setenv("ACCEL_LOG_URI", str(tmp_path / "new-log"))
     home = tmp_path / "restored"
@@ -207,7 +236,7 @@ def test_a_restore_stores_what_its_promotions_name_next_to_the_log(
     assert len(said) == 1
 
 
-def test_the_space_that_archives_take_is_told(team: tuple[Settings, Settings]) -> None:
+def test_the_space_that_archives_take_is_told(team: Team) -> None:
     here, _ = team
     used = {use.part: use for use in measure_disk_use(here)}
     assert used["log/models"].files == 1
@@ -216,11 +245,12 @@ def test_the_space_that_archives_take_is_told(team: tuple[Settings, Settings]) -
 
 @pytest.mark.usefixtures("no_grace")
 def test_old_archives_go_and_those_that_serve_or_may_again_stay(
-    team: tuple[Settings, Settings], monkeypatch: pytest.MonkeyPatch
+    trained_team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, _ = team
+    here, _ = trained_team
     monkeypatch.setattr(promotion, "KEEP_NEWEST", 1)
-    log, first, second = _trained_again(here)
+    log = EventLog.open(here)
+    [first, second] = promotions(log)
     log.store.publish("models/lgbm-of-long-ago.zip", b"old")
     remove_old_predictors(here, log)
     assert sharing.shared_ids(here, log) == {first.predictor_id, second.predictor_id}

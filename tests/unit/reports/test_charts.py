@@ -172,10 +172,12 @@ def _competing() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", CHARTS)
 def test_equal_rows_make_equal_charts_in_whichever_order_they_come(name: str) -> None:
     rows = _competing()
-    drawn = {json.dumps(specification(CHARTS[name].draw(rows, [])))}
+    first = CHARTS[name].draw(rows, [])
+    assert specification(first)
+    drawn = {json.dumps(first.to_dict(validate=False))}
     for seed in range(3):
         random.Random(seed).shuffle(rows)
-        drawn.add(json.dumps(specification(CHARTS[name].draw(rows, []))))
+        drawn.add(json.dumps(CHARTS[name].draw(rows, []).to_dict(validate=False)))  # equal to what was validated
     assert len(drawn) == 1
 
 
