@@ -6,6 +6,7 @@ the one its format uses. Readers take a figure from here only where the key they
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -13,7 +14,12 @@ from typing import Any, Literal, NamedTuple
 
 from migrations.normalize.units import NS_PER_S, count, number, quantity, samples_ns, scaled
 
-_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "secs": 1e3, "second": 1e3, "seconds": 1e3}
+_MS = {
+    **dict.fromkeys(("ns", "nsec", "nanoseconds"), 1e-6),
+    **dict.fromkeys(("us", "μs", "usec", "microseconds"), 1e-3),  # "µ" folds to "μ"
+    **dict.fromkeys(("ms", "msec", "milliseconds"), 1.0),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1e3),
+}
 _MIB = {"b": 1 / 1_048_576, "bytes": 1 / 1_048_576, "kb": 1 / 1024, "kib": 1 / 1024, "mb": 1.0, "mib": 1.0,
         "gb": 1024.0, "gib": 1024.0}  # fmt: skip
 """The old framework's MB and GB are powers of 1024; `values.py` says how that is known."""
@@ -28,6 +34,7 @@ _LATENCY = re.compile(
     rf"(?:(?P<before>{_WHICH})_)?(?:latency|latencies|inference_time|inference_latency|batch_latency|batch_time)"
     rf"(?:_(?P<after>{_WHICH}))?(?:_(?P<unit>{_UNITS}))?"
 )
+_STATISTIC_KEY = re.compile(rf"(?:value|(?P<which>{_WHICH}))(?:_(?P<unit>{_UNITS}))?")
 _RATE = re.compile(
     r"(?:(?:avg|average|mean)_)?(?:throughput(?:_(?:avg|mean|fps|ips|qps|items|samples|inferences)?"
     r"(?:_?per_(?:s|sec|second))?)?|(?:items|samples|inferences|images|sentences)_per_(?:s|sec|second)|fps)"
@@ -35,7 +42,10 @@ _RATE = re.compile(
 _MEMORY = re.compile(
     rf"(?:(?:peak|max)_)?(?:memory|ram)(?:_(?:usage|used|peak|max|consumption))*_(?P<unit>{'|'.join(_MIB)})"
 )
-_WITH_UNIT = re.compile(r"\s*(?P<value>[\d.,eE+-]+)\s*(?P<unit>[A-Za-z][A-Za-z/]*)\s*")
+_OF_SPEED = re.compile(r"(?:^|_)(?:time|latency|latencies|throughput|fps)(?:_|$)")
+"""Other names of times and rates, of which only a number below zero is surely none."""
+_MISSING = {"", "n/a", "na", "nan", "none", "null", "-", "inf", "infinity", "-inf", "-infinity"}
+_WITH_UNIT = re.compile(r"\s*(?P<value>[\d.,eE+-]+)\s*(?P<unit>[A-Za-zµμ][A-Za-z/]*)\s*")
 _RATE_UNITS = {
     "items/s",
     "samples/s",
@@ -74,6 +84,34 @@ def names_speed(key: str) -> bool:
 def names_figure(key: str) -> bool:
     """Return whether `named_figures` may find a figure under a key."""
     return _meaning(key.strip().casefold()) is not None
+
+
+def unread_figures(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what stands for figures and is none: a time below zero, true, a text, a list of samples with holes.
+
+    What says that nothing was measured (null, "N/A", NaN, 0) is not among them.
+    """
+    return {key: value for key, value in content.items() if _is_unread(str(key), value)}
+
+
+def _is_unread(key: str, value: Any) -> bool:
+    figure = number(value)
+    if (figure is not None and figure >= 0) or _is_missing(value):
+        return False
+    plain = key.strip().casefold()
+    if _meaning(plain) is None:
+        return figure is not None and _OF_SPEED.search(plain) is not None
+    found = [read for _, read in _figures(plain, value, "ms")]
+    # An object without a word for a statistic is of a format that has its own.
+    return bool(found) and found.count(None) == len(found)
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().casefold() in _MISSING
+    if isinstance(value, list):
+        return all(map(_is_missing, value))
+    return value is None or value == {} or (isinstance(value, float) and not math.isfinite(value))
 
 
 def completed(figures: Mapping[str, Any], content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any]:
@@ -119,17 +157,19 @@ def _figures(key: str, value: Any, default: str) -> Iterator[tuple[str, Any]]:
         if isinstance(value, list):
             yield "samples_ns", samples_ns(value, ns_per_unit=round(_MS[unit] * NS_PER_S / 1000)) or None
         elif isinstance(value, Mapping):
+            stated = str(value.get("unit")).casefold()
+            unit = stated if stated in _MS else unit
             for name, member in value.items():
-                inner = str(name).casefold().removesuffix("_ms").removesuffix("_s")
-                own = "ms" if str(name).casefold().endswith("_ms") else unit
-                if inner in _STATISTICS and inner:
-                    yield f"latency_{_STATISTICS[inner]}_ms", _time(member, own)
+                if inner := _STATISTIC_KEY.fullmatch(str(name).casefold()):
+                    statistic = _STATISTICS[inner["which"]] if inner["which"] else meaning.statistic
+                    yield f"latency_{statistic}_ms", _time(member, inner["unit"] or unit)
         else:
             yield f"latency_{meaning.statistic}_ms", _time(value, unit)
     elif meaning.figure == "rate":
         if isinstance(value, Mapping):
-            value = next((value[name] for name in ("mean", "avg", "value") if name in value), None)
-        yield "throughput_items_per_s", _rate(value)
+            yield from (("throughput_items_per_s", _rate(value[n])) for n in ("mean", "avg", "value") if n in value)
+        else:
+            yield "throughput_items_per_s", _rate(value)
     else:
         yield "memory_peak_mib", _converted(value, _MIB[meaning.unit], _MIB)
 
@@ -144,7 +184,7 @@ def _converted(value: Any, factor: float, units: Mapping[str, float]) -> float |
         return scaled(value, factor) or None
     parts = _WITH_UNIT.fullmatch(value) if isinstance(value, str) else None
     own = units.get(parts["unit"].casefold()) if parts else None
-    return scaled(parts["value"].replace(",", ""), own) or None if parts and own is not None else None
+    return scaled(parts["value"], own) or None if parts and own is not None else None
 
 
 def _rate(value: Any) -> float | None:
@@ -153,7 +193,7 @@ def _rate(value: Any) -> float | None:
     parts = _WITH_UNIT.fullmatch(value) if isinstance(value, str) else None
     if parts is None or parts["unit"].casefold() not in _RATE_UNITS:
         return None
-    return quantity(parts["value"].replace(",", "")) or None
+    return quantity(parts["value"]) or None
 
 
 def batch_in(key: str) -> int | None:

@@ -31,6 +31,10 @@ def results(value: Any, path: str = "/old/made.json") -> list[ResultRecorded]:
     return [payload for payload in payloads(reading(value, path)) if isinstance(payload, ResultRecorded)]
 
 
+def all_parts(value: Any) -> list[Any]:
+    return list(payloads(reading(value)))
+
+
 def runner(cell: Any, key: str = "batch_4_seq_128") -> dict[str, Any]:
     entry = {"status": "completed", "benchmark_results": {key: cell}}
     return {"system_info": {}, "benchmarks": {"embedding": {"bert-base-uncased": {"cpu": entry}}}}
@@ -53,6 +57,35 @@ class TestRunner:
         (result,) = results(runner(cell))
         assert (result.status, result.latency_mean_ms, result.throughput_items_per_s) == ("ok", latency_ms, throughput)
         assert (result.batch_size, result.sequence_length) == (4, 128)
+
+    def test_a_figure_in_any_notation_is_read_to_the_digit(self) -> None:
+        notations = ("0.25", "2.5e-1", "250 ms", "250ms", "250000 µs", "250,000 us", "250000000 ns", "0.25 s",
+                     {"mean_s": 0.25}, {"mean_us": 250_000}, {"value": 250, "unit": "ms"})  # fmt: skip
+        for latency in notations:
+            (result,) = results(runner({"latency": latency, "throughput": "1,234.5"}))
+            assert (result.latency_mean_ms, result.throughput_items_per_s) == (250, 1234.5), latency
+        rows = [
+            {"model_name": "bert", "hardware_type": "cpu", "average_latency_ms": text} for text in ("250", "250 ms")
+        ]
+        assert [row.latency_mean_ms for row in results(rows)] == [250, 250]
+
+    def test_what_is_no_figure_is_kept_in_quarantine(self) -> None:
+        unreadable: tuple[Any, ...] = (-0.25, True, "0,25", "0,25 s", "fast", {"mean": -1}, [0.25, None], [0.25, -1])
+        for latency in unreadable:
+            cell = runner({"latency": latency, "throughput": 16})
+            result, quarantined = all_parts(cell)
+            assert (result.status, result.latency_mean_ms, result.throughput_items_per_s) == ("ok", None, 16), latency
+            assert (quarantined.rule, json.loads(quarantined.content)["latency"]) == ("unreadable_figure", latency)
+            assert "1 cell refused, unreadable_figure" in str(reading(cell).entry.reason)
+
+    def test_a_cell_with_nothing_readable_is_no_failure(self) -> None:
+        (quarantined,) = all_parts(runner({"avg_latency": "0,25"}))
+        assert "nothing else of the cell is known" in quarantined.reason
+        failed, _ = all_parts(runner({"avg_latency": -1, "status": "failed", "error": "no memory"}))
+        assert (failed.status, failed.reason) == ("failed", "no memory")
+        nothing: tuple[Any, ...] = ("N/A", None, "NaN", "", float("inf"), [], 0)
+        for missing in nothing:
+            assert len(all_parts(runner({"avg_latency": missing, "throughput": 16}))) == 1, missing
 
     def test_an_error_without_a_status_is_a_failure(self) -> None:
         (result,) = results(runner({"error": "out of memory"}))
