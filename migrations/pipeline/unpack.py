@@ -131,7 +131,8 @@ def _archive_steps(
     """Yield the steps of every member, and the archive's own entry with their number."""
     builder = DocumentBuilder(content.origin, supersedes, kind)
     if depth >= MAX_DEPTH:
-        yield from closing_steps(quarantine(content, "archive", f"archives inside archives, {depth} deep", builder))
+        reason = f"archives inside archives, {depth} deep: unpack it, and import what is inside"
+        yield from closing_steps(quarantine(content, "archive", reason, builder))
         return
     count = 0
     try:
