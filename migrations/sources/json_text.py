@@ -13,6 +13,8 @@ from typing import Any
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _CONTAINER = re.compile(r"[{\[]")
+_BLANK_IN_LINE = re.compile(r"[^\S\n]*")
+_LIST_OF_OBJECTS = re.compile(r"\[\s*\{")
 _BLANK = re.compile(r"\s*")
 _LOG_MARK = re.compile(r"\s*\[[^][{}\"\n]*\][ \t]*[^][{}\s,]")
 """`[INFO] text`, `[Step 1/11] text`: a line of a log and no list."""
@@ -91,7 +93,7 @@ class _Reader:
         self._twice.clear()
         position, end = 0, len(text)
         while (position := self._skip(text, position)) < end:
-            after = self._document(text, position)
+            after = self._document(text, position) or self._first_member(text, position)
             if after is not None:
                 position = after
                 continue
@@ -137,16 +139,21 @@ class _Reader:
             value, after = self._decoder.raw_decode(text, position)
         except (ValueError, RecursionError):
             value, after = None, position
-        line_end = text.find("\n", after)
-        rest = text[after : line_end if line_end >= 0 else len(text)].strip()
+        blank = _BLANK_IN_LINE.match(text, after)
+        follows = text[blank.end() : blank.end() + 1] if blank else ""
         objects = isinstance(value, dict) or (
             isinstance(value, list) and value and all(isinstance(member, dict) for member in value)
         )
-        if objects and rest[:1] in ("", "{", "[", ",", "]"):
+        if objects and follows in ("", "\n", "{", "[", ",", "]"):
             self.values.append(value)
             return after
         del self._twice[known:]
         return None
+
+    def _first_member(self, text: str, position: int) -> int | None:
+        """Take the first object of a list that breaks off before its end; None if there is none."""
+        inside = _LIST_OF_OBJECTS.match(text, position)
+        return self._document(text, inside.end() - 1) if inside else None
 
     @staticmethod
     def _skip(text: str, position: int) -> int:
