@@ -101,6 +101,18 @@ class TestRunner:
         assert (entry.outcome, entry.records) == ("not_results", 0)
 
 
+def test_a_name_of_any_script_is_a_name_of_its_own() -> None:
+    for text, slug in (
+        ("Модель №5", "модель-5"),
+        ("通义千问-7B", "通义千问-7b"),
+        ("modèle_x", "modèle-x"),
+        ("my_Net v2", "my-net-v2"),
+    ):
+        named = model_named(text)
+        assert named is not None
+        assert named.model_id == slug
+
+
 class TestOldShapes:
     def test_batch_sizes_as_a_list(self) -> None:
         cells = [{"batch_size": 2, "latency_ms": 12, "throughput": 166}, {"batch_size": 4, "error": "out of memory"}]
