@@ -30,7 +30,7 @@ def detect(document: Document) -> float:
         return 0.0
     results, performance = value.get("results"), value.get("performance")
     if isinstance(results, dict) and isinstance(performance, dict):
-        return 0.85
+        return 0.9 if performance and all(str(key).startswith(_METHODS) for key in performance) else 0.85
     alone = results if isinstance(results, dict) else performance if "results" not in value else None
     methods = isinstance(alone, dict) and bool(alone) and all(str(key).startswith(_METHODS) for key in alone)
     return 0.7 if methods else 0.0
