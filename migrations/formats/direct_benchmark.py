@@ -57,7 +57,8 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             "throughput_items_per_s": quantity(content.get("throughput_items_per_second")),
         }
         figures = completed(figures, {k: v for k, v in content.items() if k != "memory_mb"}, seconds=False)
-        flags = (content.get("success"), content.get("status"), value.get("success"))
+        whole = None if content.get("error") else value.get("success")
+        flags = (content.get("success"), content.get("status"), whole)
         status = outcome(*flags, figures=figures, error=content.get("error"))
         stated = {"memory_mb": quantity(content.get("memory_mb")), "avg_latency_ms": mean_ms if samples else None}
         original = {

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.normalize.canonical_names import hardware_named
+from migrations.normalize.field_aliases import time_ms, unread_figures
 from migrations.normalize.record_builder import CellDraft, NamesInFile
 from migrations.normalize.records import NoResult, Part, child, refuse
 from migrations.normalize.units import MS_PER_S, count, quantity, scaled
+from migrations.normalize.unread_figures import refuse_figures
 from migrations.sources.documents import Document
 
 _UNITS = {"avg_time": "s", "load_time": "s", "inference_time": "s"}
@@ -51,6 +53,8 @@ def parse(document: Document) -> Iterator[Part]:
             yield refuse(where, "unexpected_shape", "an object was expected", [outcome, times])
             continue
         yield _cell(document, where, key, outcome or {}, times or {}, metadata)
+        if outcome is not None and (unread := unread_figures(times or {})):
+            yield refuse_figures(child("/performance", key), unread, times or {}, is_result=True)
     if not results and not performance:
         yield NoResult("", "a pipeline test without any method")
 
@@ -116,4 +120,5 @@ def _failure(outcome: Mapping[str, Any]) -> str | None:
 
 
 def _first_ms(values: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:
-    return next((found for key in keys if (found := scaled(values.get(key), MS_PER_S)) is not None), None)
+    found = (scaled(values[key], MS_PER_S) or time_ms(values[key], "s") for key in keys if key in values)
+    return next((time for time in found if time is not None), None)

@@ -96,7 +96,7 @@ def unread_figures(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_unread(key: str, value: Any) -> bool:
     figure = number(value)
-    if (figure is not None and figure >= 0) or _is_missing(value):
+    if (figure is not None and figure >= 0) or is_missing(value):
         return False
     plain = key.strip().casefold()
     if _meaning(plain) is None:
@@ -106,11 +106,12 @@ def _is_unread(key: str, value: Any) -> bool:
     return bool(found) and found.count(None) == len(found)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
+    """Return whether a value says that there is none: null, "N/A", NaN, an empty list."""
     if isinstance(value, str):
         return value.strip().casefold() in _MISSING
     if isinstance(value, list):
-        return all(map(_is_missing, value))
+        return all(map(is_missing, value))
     return value is None or value == {} or (isinstance(value, float) and not math.isfinite(value))
 
 
@@ -162,9 +163,9 @@ def _figures(key: str, value: Any, default: str) -> Iterator[tuple[str, Any]]:
             for name, member in value.items():
                 if inner := _STATISTIC_KEY.fullmatch(str(name).casefold()):
                     statistic = _STATISTICS[inner["which"]] if inner["which"] else meaning.statistic
-                    yield f"latency_{statistic}_ms", _time(member, inner["unit"] or unit)
+                    yield f"latency_{statistic}_ms", time_ms(member, inner["unit"] or unit)
         else:
-            yield f"latency_{meaning.statistic}_ms", _time(value, unit)
+            yield f"latency_{meaning.statistic}_ms", time_ms(value, unit)
     elif meaning.figure == "rate":
         if isinstance(value, Mapping):
             yield from (("throughput_items_per_s", _rate(value[n])) for n in ("mean", "avg", "value") if n in value)
@@ -174,7 +175,8 @@ def _figures(key: str, value: Any, default: str) -> Iterator[tuple[str, Any]]:
         yield "memory_peak_mib", _converted(value, _MIB[meaning.unit], _MIB)
 
 
-def _time(value: Any, unit: str) -> float | None:
+def time_ms(value: Any, unit: str) -> float | None:
+    """Return a time in ms from the unit of its key, or of the text if it carries one; None for 0 and no time."""
     return _converted(value, _MS[unit], _MS)
 
 

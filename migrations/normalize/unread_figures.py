@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from accel_platform.events.types import ResultRecorded
-from migrations.normalize.field_aliases import unread_figures
-from migrations.normalize.records import Part, Record, refuse, value_at
+from migrations.normalize.field_aliases import is_missing, unread_figures
+from migrations.normalize.records import Part, Record, RefusedCell, refuse, value_at
+from migrations.normalize.units import count
 from migrations.sources.documents import Document
 
 _OUTCOMES = {"status", "success", "error", "compatible"}
@@ -22,23 +23,33 @@ def refuse_unread_figures(document: Document, parts: Iterable[Part]) -> Iterator
     checked = set()
     for part in parts:
         cell = value_at(document.value, part.pointer) if isinstance(part, Record) else None
-        unread = unread_figures(cell) if isinstance(cell, Mapping) else {}
-        if not isinstance(part, Record) or not unread or not isinstance(cell, Mapping):
+        if not isinstance(part, Record) or not isinstance(cell, Mapping):
             yield part
             continue
-        is_result = _has_speed(part.result) or (part.result.status != "ok" and not cell.keys().isdisjoint(_OUTCOMES))
+        unread, works = unread_figures(cell), part.result.status == "ok"
+        states_failure = not works and not cell.keys().isdisjoint(_OUTCOMES)
+        is_result = not unread or _has_speed(part.result) or states_failure
         if is_result:
             yield part
-        if part.pointer not in checked:
+        if works and _is_no_size(cell.get("batch_size")):
+            unread["batch_size"] = cell["batch_size"]
+        if unread and part.pointer not in checked:
             checked.add(part.pointer)
-            yield refuse(part.pointer, "unreadable_figure", _reason(unread, is_result=is_result), dict(cell))
+            yield refuse_figures(part.pointer, unread, cell, is_result=is_result)
 
 
-def _reason(unread: Mapping[str, Any], *, is_result: bool) -> str:
+def refuse_figures(pointer: str, unread: Mapping[str, Any], cell: Mapping[str, Any], *, is_result: bool) -> RefusedCell:
+    """Refuse some figures of a cell. `is_result` says whether the rest of it is one."""
     listed = ", ".join(f"{key} {value!r}"[:_MAX_CHARACTERS] for key, value in unread.items())
     without = "the result is kept without it" if is_result else "nothing else of the cell is known"
-    return f"no figure: {listed}: {without}; write numbers such as 12.5 and import the file again"
+    reason = f"no figure: {listed}: {without}; write numbers such as 12.5 and import the file again"
+    return refuse(pointer, "unreadable_figure", reason, dict(cell))
+
+
+def _is_no_size(value: Any) -> bool:
+    return not isinstance(value, list | dict) and not is_missing(value) and count(value, at_least=1) is None
 
 
 def _has_speed(result: ResultRecorded) -> bool:
-    return bool(result.samples_ns or result.latency_mean_ms or result.latency_p50_ms or result.throughput_items_per_s)
+    known = [getattr(result, name) for name in ResultRecorded.model_fields if name.startswith("latency_")]
+    return bool(result.samples_ns or any(known) or result.throughput_items_per_s)

@@ -120,6 +120,33 @@ class TestOldShapes:
         assert (first.batch_size, first.latency_mean_ms, first.hardware) == (2, 12, "cuda")
         assert (second.batch_size, second.status, second.reason) == (4, "failed", "out of memory")
 
+    def test_an_error_beside_the_success_of_the_whole_is_a_failure(self) -> None:
+        cells = {"1": {"avg_latency_ms": 5.5}, "64": {"error": "out of memory"}}
+        small, large = results({"model": "bert", "hardware": "cpu", "success": True, "batch_results": cells})
+        assert (small.status, large.status, large.reason) == ("ok", "failed", "out of memory")
+
+    def test_an_outcome_in_words_is_one(self) -> None:
+        for word, status in (("yes", "ok"), ("True", "ok"), (1, "ok"), ("no", "failed"), (False, "failed")):
+            (result,) = results({"stats": {}, "model_results": {"bert": {"cpu": word}}})
+            assert result.status == status, word
+
+    def test_times_with_a_unit_or_below_zero_in_tests_of_seconds(self) -> None:
+        times = {"pipeline_cpu": {"avg_time": "50.5 ms"}, "pipeline_cuda": {"avg_time": -1}}
+        outcomes = {name: {"success": True} for name in times}
+        cpu, cuda, refused = all_parts({"metadata": {"model": "bert"}, "results": outcomes, "performance": times})
+        assert (cpu.latency_mean_ms, cuda.latency_mean_ms, refused.rule) == (50.5, None, "unreadable_figure")
+        examples = [{"platform": "CPU", "elapsed_time": time} for time in ("12.5 ms", 0.25, -1)]
+        body = {"status": {"cpu_handler": "Success (REAL)"}, "examples": examples, "metadata": {"model_name": "bert"}}
+        *read, refused = all_parts(body)
+        assert ([result.latency_mean_ms for result in read], refused.rule) == ([12.5, 250], "unreadable_figure")
+
+    def test_a_batch_of_none_is_named(self) -> None:
+        rows = [{"model_name": "bert", "hardware_type": "cpu", "average_latency_ms": 5.5, "batch_size": size}
+                for size in (0, "0", -1, 2.5, "x", 4, "8", None)]  # fmt: skip
+        parts = all_parts(rows)
+        assert [p.batch_size for p in parts if isinstance(p, ResultRecorded)] == [None] * 5 + [4, 8, None]
+        assert sum("batch_size" in p.reason for p in parts if not isinstance(p, ResultRecorded)) == 5
+
     def test_a_card_of_a_run_that_failed(self) -> None:
         card = {"model": "BERT", "hardware": "ROCm", "batch_sizes": {}, "compatible": False, "error": "no device"}
         (result,) = results(card)
