@@ -91,7 +91,14 @@ def unread_figures(content: Mapping[str, Any]) -> dict[str, Any]:
 
     What says that nothing was measured (null, "N/A", NaN, 0) is not among them.
     """
-    return {key: value for key, value in content.items() if _is_unread(str(key), value)}
+    return {key: value for key, value in content.items() if _may_be_figure(str(key)) and _is_unread(str(key), value)}
+
+
+@lru_cache(maxsize=8192)
+def _may_be_figure(key: str) -> bool:
+    """Return whether a key is known for a figure or sounds like one; most keys of a row are spared the rest."""
+    plain = key.strip().casefold()
+    return _meaning(plain) is not None or _OF_SPEED.search(plain) is not None
 
 
 def _is_unread(key: str, value: Any) -> bool:
@@ -100,7 +107,7 @@ def _is_unread(key: str, value: Any) -> bool:
         return False
     plain = key.strip().casefold()
     if _meaning(plain) is None:
-        return figure is not None and _OF_SPEED.search(plain) is not None
+        return figure is not None  # below zero
     found = [read for _, read in _figures(plain, value, "ms")]
     # An object without a word for a statistic is of a format that has its own.
     return bool(found) and found.count(None) == len(found)

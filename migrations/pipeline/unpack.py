@@ -109,6 +109,10 @@ def _large_document_steps(content: Content, known: Known, supersedes: UUID | Non
                     yield from closing_steps(read_document(document, NO_CLAIMS, supersedes))
                     return
                 builder.format = found.name
+            if not document.value:  # nothing of the document but lines between its parts
+                for note in document.notes:
+                    builder.note(note)
+                continue
             claims = claims_of(document)
             for part in builder.add(document, found, claims, first=chunk.first):
                 if isinstance(part, Embedded):

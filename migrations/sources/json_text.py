@@ -124,11 +124,7 @@ class _Reader:
         )
 
     def other_lines(self) -> tuple[Note, ...]:
-        if not self.others:
-            return ()
-        lines = sum(other.count("\n") + 1 for other in self.others)
-        reason = f"{lines} {'line that is' if lines == 1 else 'lines that are'} no JSON"
-        return (Note("other_lines", reason, "\n".join(self.others)),)
+        return (other_lines("\n".join(self.others)),) if self.others else ()
 
     def _document(self, text: str, position: int) -> int | None:
         """Take the document that begins here; where it ends, None if there is none."""
@@ -178,6 +174,12 @@ def _object_hook(given_twice: list[dict[str, list[Any]]]) -> Callable[[list[tupl
         return found
 
     return make
+
+
+def other_lines(text: str) -> Note:
+    """Return lines that are no JSON as a note."""
+    lines = text.strip("\n").count("\n") + 1
+    return Note("other_lines", f"{lines} {'line that is' if lines == 1 else 'lines that are'} no JSON", text)
 
 
 def _dump(value: Any) -> str:
