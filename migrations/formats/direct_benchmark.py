@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations.normalize.field_aliases import batch_in, completed
+from migrations.normalize.field_aliases import batch_in, completed, other_figures
 from migrations.normalize.record_builder import CellDraft, NamesInFile, outcome, reason_unless_ok, status_of
 from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.units import NS_PER_MS, count, quantity, samples_ns
@@ -61,6 +61,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         flags = (content.get("success"), content.get("status"), whole)
         status = outcome(*flags, figures=figures, error=content.get("error"))
         stated = {"memory_mb": quantity(content.get("memory_mb")), "avg_latency_ms": mean_ms if samples else None}
+        stated |= other_figures(content)
         original = {
             "device": content.get("device"),
             "stated": {k: v for k, v in stated.items() if v is not None} or None,

@@ -44,6 +44,12 @@ _MEMORY = re.compile(
 )
 _OF_SPEED = re.compile(r"(?:^|_)(?:time|latency|latencies|throughput|fps)(?:_|$)")
 """Other names of times and rates, of which only a number below zero is surely none."""
+_SOUNDS = re.compile(
+    r"(?:^|_)(?:time|latency|latencies|throughput|memory|ram|fps|qps|ips|tokens|per_\w+|energy|power)(?:_|$)"
+    r"|_(?:ns|us|ms|s|kb|mb|gb)$"
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NO_WORD = re.compile(r"[^a-z0-9μ]+")
 _MISSING = {"", "n/a", "na", "nan", "none", "null", "-", "inf", "infinity", "-inf", "-infinity"}
 _WITH_UNIT = re.compile(r"\s*(?P<value>[\d.,eE+-]+)\s*(?P<unit>[A-Za-zµμ][A-Za-z/]*)\s*")
 _RATE_UNITS = {
@@ -67,7 +73,7 @@ def named_figures(content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any
     default = "s" if seconds else "ms"
     found: dict[str, Any] = {}
     for key, value in content.items():
-        for field, figure in _figures(str(key).strip().casefold(), value, default):
+        for field, figure in _figures(_plain(str(key)), value, default):
             if figure is not None:
                 found.setdefault(field, figure)
     if found.get("samples_ns"):
@@ -86,6 +92,25 @@ def names_figure(key: str) -> bool:
     return _meaning(key.strip().casefold()) is not None
 
 
+@lru_cache(maxsize=8192)
+def _plain(key: str) -> str:
+    """Return a key in the form of the figures' names: `latencyMs` and `Latency (ms)` are latency_ms."""
+    words = _CAMEL.sub("_", key).casefold()
+    return _NO_WORD.sub("_", words).strip("_")
+
+
+def other_figures(content: Mapping[str, Any], *read: str) -> dict[str, Any]:
+    """Return what sounds like a figure but is none of `named_figures` nor in `read`: `tokens_per_second`, `memory`."""
+    return {
+        key: value
+        for key, value in content.items()
+        if key not in read
+        and _meaning(_plain(str(key))) is None
+        and _SOUNDS.search(_plain(str(key)))
+        and (number(value) is not None or (isinstance(value, str) and _WITH_UNIT.fullmatch(value)))
+    }
+
+
 def unread_figures(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return what stands for figures and is none: a time below zero, true, a text, a list of samples with holes.
 
@@ -97,7 +122,7 @@ def unread_figures(content: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=8192)
 def _may_be_figure(key: str) -> bool:
     """Return whether a key is known for a figure or sounds like one; most keys of a row are spared the rest."""
-    plain = key.strip().casefold()
+    plain = _plain(key)
     return _meaning(plain) is not None or _OF_SPEED.search(plain) is not None
 
 
@@ -105,7 +130,7 @@ def _is_unread(key: str, value: Any) -> bool:
     figure = number(value)
     if (figure is not None and figure >= 0) or is_missing(value):
         return False
-    plain = key.strip().casefold()
+    plain = _plain(key)
     if _meaning(plain) is None:
         return figure is not None  # below zero
     found = [read for _, read in _figures(plain, value, "ms")]

@@ -140,6 +140,17 @@ class TestOldShapes:
         *read, refused = all_parts(body)
         assert ([result.latency_mean_ms for result in read], refused.rule) == ([12.5, 250], "unreadable_figure")
 
+    def test_other_figures_of_a_cell_stay_as_stated(self) -> None:
+        other = {"tokens_per_second": 80.5, "memory": "512 MB", "total_time_ms": 55, "items_per_minute": 60}
+        cell = {"latencyMs": 5.5, **other}
+        platform = {"model": "bert", "platform": "webgpu", "metrics": {**cell, "load_time_ms": 9}}
+        shapes = (runner({"Latency (ms)": 5.5, **other}), platform,
+                  {"model": "bert", "hardware": "cpu", "batch_sizes": {"1": {**cell, "success": True}}},
+                  {"model": "bert", "hardware": "cpu", "batch_results": {"1": cell}})  # fmt: skip
+        for shape in shapes:
+            (result,) = results(shape)
+            assert (result.latency_mean_ms, result.original["stated"]) == (5.5, other)
+
     def test_a_batch_of_none_is_named(self) -> None:
         rows = [{"model_name": "bert", "hardware_type": "cpu", "average_latency_ms": 5.5, "batch_size": size}
                 for size in (0, "0", -1, 2.5, "x", 4, "8", None)]  # fmt: skip
