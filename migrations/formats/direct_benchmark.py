@@ -49,6 +49,10 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         if not isinstance(content, dict):
             yield refuse(pointer, "unexpected_shape", "an object was expected", content)
             continue
+        batch_size = count(content.get("batch_size"), at_least=1) or batch_in(key)
+        if batch_size is None:
+            yield refuse(pointer, "unexpected_shape", f"no cell is read from batch size {key!r}", content)
+            continue
         samples = samples_ns(content.get("latencies_ms"), ns_per_unit=NS_PER_MS)
         mean_ms = quantity(content.get("avg_latency_ms"))
         figures = {
@@ -70,7 +74,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         yield CellDraft(path, pointer, named, times, original=original).result(
             status,
             {
-                "batch_size": count(content.get("batch_size"), at_least=1) or batch_in(key),
+                "batch_size": batch_size,
                 **(figures if status == "ok" else {}),
             },
             reason=reason_unless_ok(status, content, value, content.get("success")),

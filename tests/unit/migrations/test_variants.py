@@ -125,6 +125,16 @@ class TestOldShapes:
         small, large = results({"model": "bert", "hardware": "cpu", "success": True, "batch_results": cells})
         assert (small.status, large.status, large.reason) == ("ok", "failed", "out of memory")
 
+    def test_a_batch_size_that_is_none_refuses_its_cell(self) -> None:
+        cells = {
+            "4": {"avg_latency_ms": 5.5},
+            "0": {"avg_latency_ms": 3.5},
+            "x": {"avg_latency_ms": 2.5},
+            "8": "failed",
+        }
+        result, *refused = all_parts({"model": "bert", "hardware": "cpu", "batch_results": cells})
+        assert (result.batch_size, [part.pointer for part in refused]) == (4, [f"/batch_results/{k}" for k in "0x8"])
+
     def test_an_outcome_in_words_is_one(self) -> None:
         for word, status in (("yes", "ok"), ("True", "ok"), (1, "ok"), ("no", "failed"), (False, "failed")):
             (result,) = results({"stats": {}, "model_results": {"bert": {"cpu": word}}})
