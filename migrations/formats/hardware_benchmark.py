@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from migrations.normalize.field_aliases import batch_in, completed, length_in, other_figures
+from migrations.normalize.field_aliases import batch_in, completed, length_in, other_figures, stated_ms
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, outcome, reason_unless_ok, status_of
 from migrations.normalize.records import NoResult, Part, Record, RefusedCell, child, refuse
 from migrations.normalize.units import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
@@ -51,7 +51,7 @@ def parse(document: Document) -> Iterator[Part]:
             machine=machine,
             original={"family": family, "model_class": entry.get("model_class")},
         )
-        load = {"load_ms": scaled(entry.get("model_load_time"), MS_PER_S)}
+        load = {"load_ms": stated_ms(entry.get("model_load_time"), "s")}
         cells = entry.get("benchmark_results")
         if isinstance(cells, dict) and cells:
             for key, content in cells.items():

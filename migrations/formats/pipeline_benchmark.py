@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.normalize.canonical_names import hardware_named
-from migrations.normalize.field_aliases import time_ms, unread_figures
+from migrations.normalize.field_aliases import stated_ms, unread_figures
 from migrations.normalize.record_builder import CellDraft, NamesInFile
 from migrations.normalize.records import NoResult, Part, child, refuse
-from migrations.normalize.units import MS_PER_S, count, quantity, scaled
+from migrations.normalize.units import count, quantity
 from migrations.normalize.unread_figures import refuse_figures
 from migrations.sources.documents import Document
 
@@ -95,8 +95,8 @@ def _cell(
         return cell.result("failed", {}, reason=reason)
     figures = {
         "latency_mean_ms": _first_ms(both, _LATENCY),
-        "latency_min_ms": scaled(both.get("min_time"), MS_PER_S),
-        "latency_max_ms": scaled(both.get("max_time"), MS_PER_S),
+        "latency_min_ms": stated_ms(both.get("min_time"), "s"),
+        "latency_max_ms": stated_ms(both.get("max_time"), "s"),
         "load_ms": _first_ms(both, _LOAD),
         "iterations": count(both.get("num_runs")),
         "batch_size": count(both.get("batch_size"), at_least=1),
@@ -120,5 +120,5 @@ def _failure(outcome: Mapping[str, Any]) -> str | None:
 
 
 def _first_ms(values: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:
-    found = (scaled(values[key], MS_PER_S) or time_ms(values[key], "s") for key in keys if key in values)
+    found = (stated_ms(values[key], "s") for key in keys if key in values)
     return next((time for time in found if time is not None), None)

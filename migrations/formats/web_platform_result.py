@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrations.normalize.canonical_names import hardware_named
-from migrations.normalize.field_aliases import completed, other_figures
+from migrations.normalize.field_aliases import completed, other_figures, stated_ms
 from migrations.normalize.record_builder import CellDraft, NamesInFile, outcome, reason_unless_ok
 from migrations.normalize.records import Part, child
 from migrations.normalize.row_access import object_of
@@ -45,7 +45,7 @@ def parse(document: Document) -> Iterator[Part]:
     metrics: dict[str, Any] = value if "metrics" not in value else object_of(value["metrics"])
     figures = {
         "latency_mean_ms": _first(metrics, _LATENCY),
-        "load_ms": quantity(metrics.get("load_time_ms")),
+        "load_ms": stated_ms(metrics.get("load_time_ms"), "ms"),
         "compile_ms": _first(metrics, ("compilation_time_ms", "shader_compilation_time_ms")),
         "memory_peak_mib": _first(metrics, _MEMORY),
         "throughput_items_per_s": _first(metrics, _THROUGHPUT),

@@ -51,6 +51,8 @@ _SOUNDS = re.compile(
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NO_WORD = re.compile(r"[^a-z0-9μ]+")
 _MISSING = {"", "n/a", "na", "nan", "none", "null", "-", "inf", "infinity", "-inf", "-infinity"}
+_OF_TIME = re.compile(r"(?:^|_)(?:time|latency|latencies)(?:_|$)")
+_LIKE_TIME = re.compile(r"\s*-?\d[\d.,]*\s*[A-Za-zµμ]{0,12}\s*")
 _WITH_UNIT = re.compile(r"\s*(?P<value>[\d.,eE+-]+)\s*(?P<unit>[A-Za-zµμ][A-Za-z/]*)\s*")
 _RATE_UNITS = {
     "items/s",
@@ -132,10 +134,15 @@ def _is_unread(key: str, value: Any) -> bool:
         return False
     plain = _plain(key)
     if _meaning(plain) is None:
-        return figure is not None  # below zero
+        return figure is not None or (_OF_TIME.search(plain) is not None and _is_unread_time(value))
     found = [read for _, read in _figures(plain, value, "ms")]
     # An object without a word for a statistic is of a format that has its own.
     return bool(found) and found.count(None) == len(found)
+
+
+def _is_unread_time(value: Any) -> bool:
+    """Return whether a text is written like a time and is none: `12,5`, `-5 ms`; a date is not written so."""
+    return isinstance(value, str) and _LIKE_TIME.fullmatch(value) is not None and stated_ms(value, "s") is None
 
 
 def is_missing(value: Any) -> bool:
@@ -205,6 +212,12 @@ def _figures(key: str, value: Any, default: str) -> Iterator[tuple[str, Any]]:
             yield "throughput_items_per_s", _rate(value)
     else:
         yield "memory_peak_mib", _converted(value, _MIB[meaning.unit], _MIB)
+
+
+def stated_ms(value: Any, unit: str) -> float | None:
+    """Return a time in ms from the unit of its key, or of the text if it carries one; None for no time."""
+    plain = scaled(value, _MS[unit])
+    return plain if plain is not None else time_ms(value, unit)
 
 
 def time_ms(value: Any, unit: str) -> float | None:

@@ -145,6 +145,12 @@ class TestOldShapes:
         outcomes = {name: {"success": True} for name in times}
         cpu, cuda, refused = all_parts({"metadata": {"model": "bert"}, "results": outcomes, "performance": times})
         assert (cpu.latency_mean_ms, cuda.latency_mean_ms, refused.rule) == (50.5, None, "unreadable_figure")
+        load = runner({"avg_latency": 0.25})
+        load["benchmarks"]["embedding"]["bert-base-uncased"]["cpu"]["model_load_time"] = "1500 ms"
+        assert [result.load_ms for result in results(load)] == [1500]
+        for unread in ("12,5", "-5 ms", "7.5 parsecs", -1):
+            test = {"metadata": {"model": "bert"}, "results": {}, "performance": {"pipeline_cpu": {"avg_time": unread}}}
+            assert [part.rule for part in all_parts(test)] == ["unreadable_figure"], unread
         examples = [{"platform": "CPU", "elapsed_time": time} for time in ("12.5 ms", 0.25, -1)]
         body = {"status": {"cpu_handler": "Success (REAL)"}, "examples": examples, "metadata": {"model_name": "bert"}}
         *read, refused = all_parts(body)
