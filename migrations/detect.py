@@ -23,7 +23,7 @@ _MAX_KEYS = 24
 def detect_format(document: Document, formats: Iterable[Format] | None = None) -> Format | None:
     """Return the format that is surest of the document, None where none is sure enough.
 
-    An unknown JSON document that holds known ones is a collection of them.
+    Unknown JSON that holds known documents, such as one per line, is a collection of them.
     """
     if document.kind == "unreadable":
         return None
@@ -32,7 +32,7 @@ def detect_format(document: Document, formats: Iterable[Format] | None = None) -
         best, confidence = _best_match(document, [one for one in candidates if one.last_resort == last_resort])
         if confidence >= MIN_CONFIDENCE:
             return best
-    if document.kind != "json":
+    if document.kind not in ("json", "json_lines"):
         return None
 
     def known(value: Any) -> bool:

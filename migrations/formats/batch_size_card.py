@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.field_aliases import batch_in, completed
+from migrations.normalize.field_aliases import batch_in, completed, other_figures
 from migrations.normalize.record_builder import CellDraft, NamesInFile, outcome, reason_unless_ok, status_of
 from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.units import quantity
@@ -54,7 +54,11 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             yield refuse(pointer, "unexpected_shape", f"no cell is read from batch size {key!r}", content)
             continue
         times = (content.get("timestamp"), value.get("timestamp"))
-        original = {"model_shown": value.get("model"), "command": content.get("command")}
+        original = {
+            "model_shown": value.get("model"),
+            "command": content.get("command"),
+            "stated": other_figures(content),
+        }
         figures = {
             "latency_mean_ms": quantity(content.get("latency_ms")),
             "throughput_items_per_s": quantity(content.get("throughput")),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations.normalize.field_aliases import batch_in, completed
+from migrations.normalize.field_aliases import batch_in, completed, other_figures
 from migrations.normalize.record_builder import CellDraft, NamesInFile, outcome, reason_unless_ok, status_of
 from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.units import NS_PER_MS, count, quantity, samples_ns
@@ -49,6 +49,10 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         if not isinstance(content, dict):
             yield refuse(pointer, "unexpected_shape", "an object was expected", content)
             continue
+        batch_size = count(content.get("batch_size"), at_least=1) or batch_in(key)
+        if batch_size is None:
+            yield refuse(pointer, "unexpected_shape", f"no cell is read from batch size {key!r}", content)
+            continue
         samples = samples_ns(content.get("latencies_ms"), ns_per_unit=NS_PER_MS)
         mean_ms = quantity(content.get("avg_latency_ms"))
         figures = {
@@ -57,9 +61,11 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             "throughput_items_per_s": quantity(content.get("throughput_items_per_second")),
         }
         figures = completed(figures, {k: v for k, v in content.items() if k != "memory_mb"}, seconds=False)
-        flags = (content.get("success"), content.get("status"), value.get("success"))
+        whole = None if content.get("error") else value.get("success")
+        flags = (content.get("success"), content.get("status"), whole)
         status = outcome(*flags, figures=figures, error=content.get("error"))
         stated = {"memory_mb": quantity(content.get("memory_mb")), "avg_latency_ms": mean_ms if samples else None}
+        stated |= other_figures(content)
         original = {
             "device": content.get("device"),
             "stated": {k: v for k, v in stated.items() if v is not None} or None,
@@ -68,7 +74,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         yield CellDraft(path, pointer, named, times, original=original).result(
             status,
             {
-                "batch_size": count(content.get("batch_size"), at_least=1) or batch_in(key),
+                "batch_size": batch_size,
                 **(figures if status == "ok" else {}),
             },
             reason=reason_unless_ok(status, content, value, content.get("success")),

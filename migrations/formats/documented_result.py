@@ -14,11 +14,11 @@ from typing import Any, get_args
 
 from accel_platform.events.types import Mode
 from migrations.normalize.canonical_names import hardware_named
-from migrations.normalize.field_aliases import completed
+from migrations.normalize.field_aliases import completed, stated_ms
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, reason_unless_ok, status_of
 from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.row_access import pick
-from migrations.normalize.units import MS_PER_S, NS_PER_MS, count, quantity, samples_ns, scaled
+from migrations.normalize.units import NS_PER_MS, count, quantity, samples_ns
 from migrations.sources.documents import Document
 
 _MODEL = ("model_id", "model", "model_name")
@@ -77,7 +77,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         original={"task": value.get("task")},
     )
     cells = value.get("batch_results")
-    load_ms = {**_own(value), "load_ms": scaled(load.get("load_time_seconds"), MS_PER_S)}
+    load_ms = {**_own(value), "load_ms": stated_ms(load.get("load_time_seconds"), "s")}
     if not cells:
         yield whole.result("failed", load_ms, reason=reason_unless_ok("failed", value, "no batch_results"))
         return

@@ -26,8 +26,10 @@ def detect(document: Document) -> float:
     known = sum(isinstance(row, dict) and is_result_row(row) for row in rows[:1000])
     flat = known > 0 and known >= 0.5 * len(rows[:1000])
     looked_at = [row for row in rows[:1000] if isinstance(row, dict)]
-    if not flat or any(isinstance(row.get(key), dict) for row in looked_at for key in _NESTED):
+    if not flat or any(_is_nested(row) for row in looked_at):
         return 0.0
+    if all(is_of_the_old_framework(row) for row in looked_at):
+        return 0.9
     return 0.8 if isinstance(document.value, list) else 0.6
 
 
@@ -36,12 +38,19 @@ def parse(document: Document) -> Iterator[Part]:
     rows = _rows(document.value)
     for index, row in enumerate(rows):
         pointer = child("", index) if isinstance(document.value, list) else ""
-        if isinstance(row, dict):
-            yield row_part(document.source_path, pointer, row)
+        if not isinstance(row, dict) or _is_nested(row):
+            yield refuse(pointer, "unexpected_shape", "a row of figures was expected", row)
         else:
-            yield refuse(pointer, "unexpected_shape", "an object was expected", row)
+            yield row_part(document.source_path, pointer, row)
     if not rows:
         yield NoResult("", "a table without a row")
+
+
+def _is_nested(row: dict[str, Any]) -> bool:
+    """Return whether a row is a document of another format, with its figures in objects inside."""
+    if any(isinstance(row.get(key), dict) for key in _NESTED):
+        return True
+    return not is_result_row(row) and any(isinstance(value, dict) for value in row.values())
 
 
 def _rows(value: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.record_builder import CellDraft, NamesInFile
+from migrations.normalize.record_builder import CellDraft, NamesInFile, status_of
 from migrations.normalize.records import NoResult, Part, child, refuse
 from migrations.sources.documents import Document
 
@@ -70,7 +70,7 @@ def _record(
         times=(entry.get("timestamp"), *when),
         original={key: entry.get(key) for key in fields},
     )
-    if entry.get("success") is True:
+    if status_of(entry.get("success")) == "ok":
         return cell.result("ok", {})
     return cell.result("timeout" if entry.get("timeout") is True else "failed", {}, reason=_reason(entry))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from migrations.normalize.field_aliases import batch_in, completed, length_in
+from migrations.normalize.field_aliases import batch_in, completed, length_in, other_figures, stated_ms
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, outcome, reason_unless_ok, status_of
 from migrations.normalize.records import NoResult, Part, Record, RefusedCell, child, refuse
 from migrations.normalize.units import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
@@ -51,7 +51,7 @@ def parse(document: Document) -> Iterator[Part]:
             machine=machine,
             original={"family": family, "model_class": entry.get("model_class")},
         )
-        load = {"load_ms": scaled(entry.get("model_load_time"), MS_PER_S)}
+        load = {"load_ms": stated_ms(entry.get("model_load_time"), "s")}
         cells = entry.get("benchmark_results")
         if isinstance(cells, dict) and cells:
             for key, content in cells.items():
@@ -66,7 +66,7 @@ def _cell(whole: CellDraft, key: str, content: Any, load: dict[str, float | None
     batch_size = batch_in(key)
     if batch_size is None or not isinstance(content, dict):
         return refuse(whole.pointer, "unexpected_shape", f"no cell is read from key {key!r}", content)
-    stated = {name: content[name] for name in _STATED if name in content}
+    stated = {**{name: content[name] for name in _STATED if name in content}, **other_figures(content)}
     cell = replace(whole, original={**whole.original, "cell": key, "stated": stated})
     samples = samples_ns(content.get("latencies"), ns_per_unit=NS_PER_S)
     mean_ms = scaled(content.get("avg_latency"), MS_PER_S)
@@ -82,7 +82,8 @@ def _cell(whole: CellDraft, key: str, content: Any, load: dict[str, float | None
     figures: dict[str, Any] = {"batch_size": batch_size, "sequence_length": length_in(key), **load}
     if status == "ok":
         figures |= {**measured, "iterations": count(content.get("iterations"))}
-    return cell.result(status, figures, reason=reason_unless_ok(status, content, content.get("status")), units=_UNITS)
+    word = content.get("status") or ("timeout" if status == "timeout" else None)
+    return cell.result(status, figures, reason=reason_unless_ok(status, content, word), units=_UNITS)
 
 
 def _entries(benchmarks: dict[str, Any]) -> Iterator[tuple[str, str, str, str, Any]]:

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.normalize.canonical_names import hardware_named
+from migrations.normalize.field_aliases import stated_ms, unread_figures
 from migrations.normalize.record_builder import CellDraft, NamesInFile
 from migrations.normalize.records import NoResult, Part, child, refuse
-from migrations.normalize.units import MS_PER_S, count, quantity, scaled
+from migrations.normalize.units import count, quantity
+from migrations.normalize.unread_figures import refuse_figures
 from migrations.sources.documents import Document
 
 _UNITS = {"avg_time": "s", "load_time": "s", "inference_time": "s"}
@@ -30,7 +32,7 @@ def detect(document: Document) -> float:
         return 0.0
     results, performance = value.get("results"), value.get("performance")
     if isinstance(results, dict) and isinstance(performance, dict):
-        return 0.85
+        return 0.9 if performance and all(str(key).startswith(_METHODS) for key in performance) else 0.85
     alone = results if isinstance(results, dict) else performance if "results" not in value else None
     methods = isinstance(alone, dict) and bool(alone) and all(str(key).startswith(_METHODS) for key in alone)
     return 0.7 if methods else 0.0
@@ -51,6 +53,8 @@ def parse(document: Document) -> Iterator[Part]:
             yield refuse(where, "unexpected_shape", "an object was expected", [outcome, times])
             continue
         yield _cell(document, where, key, outcome or {}, times or {}, metadata)
+        if outcome is not None and (unread := unread_figures(times or {})):
+            yield refuse_figures(child("/performance", key), unread, times or {}, is_result=True)
     if not results and not performance:
         yield NoResult("", "a pipeline test without any method")
 
@@ -91,8 +95,8 @@ def _cell(
         return cell.result("failed", {}, reason=reason)
     figures = {
         "latency_mean_ms": _first_ms(both, _LATENCY),
-        "latency_min_ms": scaled(both.get("min_time"), MS_PER_S),
-        "latency_max_ms": scaled(both.get("max_time"), MS_PER_S),
+        "latency_min_ms": stated_ms(both.get("min_time"), "s"),
+        "latency_max_ms": stated_ms(both.get("max_time"), "s"),
         "load_ms": _first_ms(both, _LOAD),
         "iterations": count(both.get("num_runs")),
         "batch_size": count(both.get("batch_size"), at_least=1),
@@ -116,4 +120,5 @@ def _failure(outcome: Mapping[str, Any]) -> str | None:
 
 
 def _first_ms(values: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:
-    return next((found for key in keys if (found := scaled(values.get(key), MS_PER_S)) is not None), None)
+    found = (stated_ms(values[key], "s") for key in keys if key in values)
+    return next((time for time in found if time is not None), None)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrations.normalize.canonical_names import hardware_named
-from migrations.normalize.field_aliases import completed
+from migrations.normalize.field_aliases import completed, other_figures, stated_ms
 from migrations.normalize.record_builder import CellDraft, NamesInFile, outcome, reason_unless_ok
 from migrations.normalize.records import Part, child
 from migrations.normalize.row_access import object_of
@@ -25,6 +25,7 @@ _UNITS = {
 _LATENCY = ("inference_time_ms", "average_inference_time_ms", "avg_inference_time_ms", "latency_ms")
 _THROUGHPUT = ("throughput_items_per_second", "throughput_items_per_sec", "throughput")
 _MEMORY = ("memory_mb", "memory_usage_mb", "peak_memory_mb")
+_READ = (*_LATENCY, *_THROUGHPUT, *_MEMORY, "load_time_ms", "compilation_time_ms", "shader_compilation_time_ms")
 _KEPT = ("implementation_type", "browser", "browser_version", "modality", "test_file", "headless", "model_key")
 
 
@@ -44,7 +45,7 @@ def parse(document: Document) -> Iterator[Part]:
     metrics: dict[str, Any] = value if "metrics" not in value else object_of(value["metrics"])
     figures = {
         "latency_mean_ms": _first(metrics, _LATENCY),
-        "load_ms": quantity(metrics.get("load_time_ms")),
+        "load_ms": stated_ms(metrics.get("load_time_ms"), "ms"),
         "compile_ms": _first(metrics, ("compilation_time_ms", "shader_compilation_time_ms")),
         "memory_peak_mib": _first(metrics, _MEMORY),
         "throughput_items_per_s": _first(metrics, _THROUGHPUT),
@@ -58,7 +59,7 @@ def parse(document: Document) -> Iterator[Part]:
         child("", "metrics") if "metrics" in value else "",
         NamesInFile(tuple(name for name in names if name), value["platform"], family=value.get("model_key")),
         times=(value.get("timestamp"),),
-        original={key: value.get(key) for key in _KEPT},
+        original={**{key: value.get(key) for key in _KEPT}, "stated": other_figures(metrics, *_READ)},
     )
     size = {"batch_size": count(metrics.get("batch_size", value.get("batch_size")), at_least=1)}
     reason = reason_unless_ok(status, value, metrics, value.get("message"), value.get("status"))

@@ -218,8 +218,8 @@ def silicon_in(text: str) -> str | None:
 
 
 def slug_of(text: str) -> str:
-    """Lower case, everything but letters, digits and dots turned to single dashes."""
-    return re.sub(r"[^a-z0-9.]+", "-", text.casefold()).strip("-.")
+    """Lower case, everything but letters and digits of any script and dots turned to single dashes."""
+    return re.sub(r"(?:[^\w.]|_)+", "-", text.casefold()).strip("-.")
 
 
 def hardware_of_key(key: Any) -> str | None:

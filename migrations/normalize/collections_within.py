@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from migrations.normalize.records import Embedded, Part, child, refuse
+from migrations.normalize.records import Embedded, Part, child, refuse, value_at
 from migrations.sources.documents import Document
 
 _MAX_DEPTH = 3
@@ -29,7 +29,7 @@ def iter_documents(document: Document, known: Known) -> Iterator[Part]:
     yield from _walk(document.value, "", known, beside, _MAX_DEPTH)
     if beside:
         reason = f"{len(beside)} members beside the documents are of no known shape: {', '.join(beside[:8])}"
-        yield refuse("", "beside_documents", reason, {p: _at(document.value, p) for p in beside})
+        yield refuse("", "beside_documents", reason, {p: value_at(document.value, p) for p in beside})
 
 
 def _walk(value: Any, pointer: str, known: Known, beside: list[str], depth: int) -> Iterator[Part]:
@@ -61,10 +61,3 @@ def _is_candidate(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(isinstance(member, dict) for member in value[:20])
     return isinstance(value, dict) and len(value) >= _MIN_MEMBERS
-
-
-def _at(value: Any, pointer: str) -> Any:
-    for step in pointer.split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        value = value[int(name)] if isinstance(value, list) else next(v for k, v in value.items() if str(k) == name)
-    return value

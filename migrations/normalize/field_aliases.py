@@ -6,6 +6,7 @@ the one its format uses. Readers take a figure from here only where the key they
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -13,7 +14,12 @@ from typing import Any, Literal, NamedTuple
 
 from migrations.normalize.units import NS_PER_S, count, number, quantity, samples_ns, scaled
 
-_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "secs": 1e3, "second": 1e3, "seconds": 1e3}
+_MS = {
+    **dict.fromkeys(("ns", "nsec", "nanoseconds"), 1e-6),
+    **dict.fromkeys(("us", "μs", "usec", "microseconds"), 1e-3),  # "µ" folds to "μ"
+    **dict.fromkeys(("ms", "msec", "milliseconds"), 1.0),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1e3),
+}
 _MIB = {"b": 1 / 1_048_576, "bytes": 1 / 1_048_576, "kb": 1 / 1024, "kib": 1 / 1024, "mb": 1.0, "mib": 1.0,
         "gb": 1024.0, "gib": 1024.0}  # fmt: skip
 """The old framework's MB and GB are powers of 1024; `values.py` says how that is known."""
@@ -28,6 +34,7 @@ _LATENCY = re.compile(
     rf"(?:(?P<before>{_WHICH})_)?(?:latency|latencies|inference_time|inference_latency|batch_latency|batch_time)"
     rf"(?:_(?P<after>{_WHICH}))?(?:_(?P<unit>{_UNITS}))?"
 )
+_STATISTIC_KEY = re.compile(rf"(?:value|(?P<which>{_WHICH}))(?:_(?P<unit>{_UNITS}))?")
 _RATE = re.compile(
     r"(?:(?:avg|average|mean)_)?(?:throughput(?:_(?:avg|mean|fps|ips|qps|items|samples|inferences)?"
     r"(?:_?per_(?:s|sec|second))?)?|(?:items|samples|inferences|images|sentences)_per_(?:s|sec|second)|fps)"
@@ -35,7 +42,18 @@ _RATE = re.compile(
 _MEMORY = re.compile(
     rf"(?:(?:peak|max)_)?(?:memory|ram)(?:_(?:usage|used|peak|max|consumption))*_(?P<unit>{'|'.join(_MIB)})"
 )
-_WITH_UNIT = re.compile(r"\s*(?P<value>[\d.,eE+-]+)\s*(?P<unit>[A-Za-z][A-Za-z/]*)\s*")
+_OF_SPEED = re.compile(r"(?:^|_)(?:time|latency|latencies|throughput|fps)(?:_|$)")
+"""Other names of times and rates, of which only a number below zero is surely none."""
+_SOUNDS = re.compile(
+    r"(?:^|_)(?:time|latency|latencies|throughput|memory|ram|fps|qps|ips|tokens|per_\w+|energy|power)(?:_|$)"
+    r"|_(?:ns|us|ms|s|kb|mb|gb)$"
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NO_WORD = re.compile(r"[^a-z0-9μ]+")
+_MISSING = {"", "n/a", "na", "nan", "none", "null", "-", "inf", "infinity", "-inf", "-infinity"}
+_OF_TIME = re.compile(r"(?:^|_)(?:time|latency|latencies)(?:_|$)")
+_LIKE_TIME = re.compile(r"\s*-?\d[\d.,]*\s*[A-Za-zµμ]{0,12}\s*")
+_WITH_UNIT = re.compile(r"\s*(?P<value>[\d.,eE+-]+)\s*(?P<unit>[A-Za-zµμ][A-Za-z/]*)\s*")
 _RATE_UNITS = {
     "items/s",
     "samples/s",
@@ -57,7 +75,7 @@ def named_figures(content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any
     default = "s" if seconds else "ms"
     found: dict[str, Any] = {}
     for key, value in content.items():
-        for field, figure in _figures(str(key).strip().casefold(), value, default):
+        for field, figure in _figures(_plain(str(key)), value, default):
             if figure is not None:
                 found.setdefault(field, figure)
     if found.get("samples_ns"):
@@ -74,6 +92,66 @@ def names_speed(key: str) -> bool:
 def names_figure(key: str) -> bool:
     """Return whether `named_figures` may find a figure under a key."""
     return _meaning(key.strip().casefold()) is not None
+
+
+@lru_cache(maxsize=8192)
+def _plain(key: str) -> str:
+    """Return a key in the form of the figures' names: `latencyMs` and `Latency (ms)` are latency_ms."""
+    words = _CAMEL.sub("_", key).casefold()
+    return _NO_WORD.sub("_", words).strip("_")
+
+
+def other_figures(content: Mapping[str, Any], *read: str) -> dict[str, Any]:
+    """Return what sounds like a figure but is none of `named_figures` nor in `read`: `tokens_per_second`, `memory`."""
+    return {
+        key: value
+        for key, value in content.items()
+        if key not in read
+        and _meaning(_plain(str(key))) is None
+        and _SOUNDS.search(_plain(str(key)))
+        and (number(value) is not None or (isinstance(value, str) and _WITH_UNIT.fullmatch(value)))
+    }
+
+
+def unread_figures(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what stands for figures and is none: a time below zero, true, a text, a list of samples with holes.
+
+    What says that nothing was measured (null, "N/A", NaN, 0) is not among them.
+    """
+    return {key: value for key, value in content.items() if _may_be_figure(str(key)) and _is_unread(str(key), value)}
+
+
+@lru_cache(maxsize=8192)
+def _may_be_figure(key: str) -> bool:
+    """Return whether a key is known for a figure or sounds like one; most keys of a row are spared the rest."""
+    plain = _plain(key)
+    return _meaning(plain) is not None or _OF_SPEED.search(plain) is not None
+
+
+def _is_unread(key: str, value: Any) -> bool:
+    figure = number(value)
+    if (figure is not None and figure >= 0) or is_missing(value):
+        return False
+    plain = _plain(key)
+    if _meaning(plain) is None:
+        return figure is not None or (_OF_TIME.search(plain) is not None and _is_unread_time(value))
+    found = [read for _, read in _figures(plain, value, "ms")]
+    # An object without a word for a statistic is of a format that has its own.
+    return bool(found) and found.count(None) == len(found)
+
+
+def _is_unread_time(value: Any) -> bool:
+    """Return whether a text is written like a time and is none: `12,5`, `-5 ms`; a date is not written so."""
+    return isinstance(value, str) and _LIKE_TIME.fullmatch(value) is not None and stated_ms(value, "s") is None
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value says that there is none: null, "N/A", NaN, an empty list."""
+    if isinstance(value, str):
+        return value.strip().casefold() in _MISSING
+    if isinstance(value, list):
+        return all(map(is_missing, value))
+    return value is None or value == {} or (isinstance(value, float) and not math.isfinite(value))
 
 
 def completed(figures: Mapping[str, Any], content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any]:
@@ -119,22 +197,31 @@ def _figures(key: str, value: Any, default: str) -> Iterator[tuple[str, Any]]:
         if isinstance(value, list):
             yield "samples_ns", samples_ns(value, ns_per_unit=round(_MS[unit] * NS_PER_S / 1000)) or None
         elif isinstance(value, Mapping):
+            stated = str(value.get("unit")).casefold()
+            unit = stated if stated in _MS else unit
             for name, member in value.items():
-                inner = str(name).casefold().removesuffix("_ms").removesuffix("_s")
-                own = "ms" if str(name).casefold().endswith("_ms") else unit
-                if inner in _STATISTICS and inner:
-                    yield f"latency_{_STATISTICS[inner]}_ms", _time(member, own)
+                if inner := _STATISTIC_KEY.fullmatch(str(name).casefold()):
+                    statistic = _STATISTICS[inner["which"]] if inner["which"] else meaning.statistic
+                    yield f"latency_{statistic}_ms", time_ms(member, inner["unit"] or unit)
         else:
-            yield f"latency_{meaning.statistic}_ms", _time(value, unit)
+            yield f"latency_{meaning.statistic}_ms", time_ms(value, unit)
     elif meaning.figure == "rate":
         if isinstance(value, Mapping):
-            value = next((value[name] for name in ("mean", "avg", "value") if name in value), None)
-        yield "throughput_items_per_s", _rate(value)
+            yield from (("throughput_items_per_s", _rate(value[n])) for n in ("mean", "avg", "value") if n in value)
+        else:
+            yield "throughput_items_per_s", _rate(value)
     else:
         yield "memory_peak_mib", _converted(value, _MIB[meaning.unit], _MIB)
 
 
-def _time(value: Any, unit: str) -> float | None:
+def stated_ms(value: Any, unit: str) -> float | None:
+    """Return a time in ms from the unit of its key, or of the text if it carries one; None for no time."""
+    plain = scaled(value, _MS[unit])
+    return plain if plain is not None else time_ms(value, unit)
+
+
+def time_ms(value: Any, unit: str) -> float | None:
+    """Return a time in ms from the unit of its key, or of the text if it carries one; None for 0 and no time."""
     return _converted(value, _MS[unit], _MS)
 
 
@@ -144,7 +231,7 @@ def _converted(value: Any, factor: float, units: Mapping[str, float]) -> float |
         return scaled(value, factor) or None
     parts = _WITH_UNIT.fullmatch(value) if isinstance(value, str) else None
     own = units.get(parts["unit"].casefold()) if parts else None
-    return scaled(parts["value"].replace(",", ""), own) or None if parts and own is not None else None
+    return scaled(parts["value"], own) or None if parts and own is not None else None
 
 
 def _rate(value: Any) -> float | None:
@@ -153,7 +240,7 @@ def _rate(value: Any) -> float | None:
     parts = _WITH_UNIT.fullmatch(value) if isinstance(value, str) else None
     if parts is None or parts["unit"].casefold() not in _RATE_UNITS:
         return None
-    return quantity(parts["value"].replace(",", "")) or None
+    return quantity(parts["value"]) or None
 
 
 def batch_in(key: str) -> int | None:

@@ -22,7 +22,7 @@ from migrations.normalize.record_builder import (
     status_of,
 )
 from migrations.normalize.records import Part, refuse
-from migrations.normalize.units import MS_PER_S, count, quantity, scaled
+from migrations.normalize.units import MS_PER_S, count, number, quantity, scaled
 
 MODEL = ("model_name", "model", "model_id", "model_key")
 HARDWARE = ("hardware_type", "hardware", "hardware_name", "device_type", "hardware_platform", "hardware_id", "platform",
@@ -183,8 +183,9 @@ def _figures(
         figures |= {name: scaled(value, batch_size) for name, value in figures.items() if name.startswith("latency")}
     figures["iterations"] = count(row.get("iterations"))
     figures["warmup_iterations"] = count(row.get("warmup_iterations"))
-    if layout.aliases:
-        figures = completed(figures, {key: row[key] for key in layout.aliases}, seconds=False)
+    others = [*layout.aliases, *(key for _, keys in layout.figures for key in keys if _is_more_than_number(row[key]))]
+    if others:
+        figures = completed(figures, {key: row[key] for key in others}, seconds=False)
     return figures, units
 
 
@@ -193,6 +194,11 @@ def _first(row: Mapping[str, Any], keys: Iterable[str]) -> float | None:
         if found := quantity(row[key]):
             return found
     return None
+
+
+def _is_more_than_number(value: Any) -> bool:
+    """Return whether a cell may hold a figure all the same: `12.5 ms`, samples, statistics."""
+    return isinstance(value, str | list | dict) and bool(value) and number(value) is None
 
 
 def _named(value: Any) -> bool:

@@ -131,7 +131,9 @@ class CellDraft:
             return self._refused("model_unnamed", "the cell names no model", figures)
         hardware = canonical_names.hardware_named(named.hardware, named.runtime)
         if hardware is None:
-            return self._refused("hardware_unknown", f"no hardware is called {named.hardware!r} here", figures)
+            unnamed = named.hardware is None or not str(named.hardware).strip()
+            why = "the cell names no hardware" if unnamed else f"no hardware is called {named.hardware!r} here"
+            return self._refused("hardware_unknown", why, figures)
         when = first_moment(*self.times)
         host_id = canonical_names.imported_id(machine.host)
         device_name = machine.device_names.get(hardware)

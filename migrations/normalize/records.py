@@ -69,6 +69,17 @@ def child(pointer: str, key: str | int) -> str:
     return f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
 
 
+def value_at(value: Any, pointer: str) -> Any:
+    """Return the value that a pointer leads to; None where it leads nowhere."""
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list):
+            value = value[int(name)] if name.isdecimal() and int(name) < len(value) else None
+        else:
+            value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
 def pointer_to(*steps: str | int) -> str:
     """Return the pointer that leads through these keys and indexes."""
     pointer = ""

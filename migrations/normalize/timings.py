@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from migrations.normalize.field_aliases import stated_ms
 from migrations.normalize.units import MS_PER_S, count, number, quantity, scaled
 
 _IN_S = ("elapsed_time", "average_inference_time", "avg_inference_time", "inference_time", "inference_time_seconds",
@@ -80,9 +81,9 @@ def _levels(value: Mapping[str, Any], depth: int = 2) -> Iterator[Mapping[str, A
 
 def _latencies(levels: list[Mapping[str, Any]]) -> Iterator[tuple[str, float, str]]:
     for level in levels:
-        for keys, factor, unit in ((_IN_S, MS_PER_S, "s"), (_IN_MS, 1.0, "ms")):
+        for keys, unit in ((_IN_S, "s"), (_IN_MS, "ms")):
             for key in keys:
-                if (milliseconds := scaled(level.get(key), factor)) is not None:
+                if (milliseconds := stated_ms(level.get(key), unit)) is not None:
                     yield key, milliseconds, unit
 
 

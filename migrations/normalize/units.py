@@ -23,6 +23,7 @@ MIB_PER_MB = 1_000_000 / 1_048_576
 MIB_PER_GB = 1_000_000_000 / 1_048_576
 
 _COUNT_MAX = 2_000_000_000
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _COMPACT_TIME = re.compile(r"\d{8}_\d{6}")
 _APART = re.compile(
     r"(?P<year>\d{4})(?P<dash>[-/])(?P<month>\d\d)(?P=dash)(?P<day>\d\d)[ _T]"
@@ -40,13 +41,16 @@ _EPOCH_S = (1_000_000_000, 4_000_000_000)
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number, also from text; None for anything else (NaN, Infinity, "", "N/A", true)."""
+    """Return a finite number, also from text (`1e3`, `1,234.5`); None for anything else (NaN, "", "N/A", true)."""
     if value is None or isinstance(value, bool):
         return None
     if type(value) is float:  # most often, so the rest is spared
         return value if math.isfinite(value) else None
-    if isinstance(value, str) and "_" in value:  # Python would read "1_000" as a number; no benchmark writes that
-        return None
+    if isinstance(value, str):
+        if "_" in value:  # Python would read "1_000" as a number; no benchmark writes that
+            return None
+        if "," in value and _THOUSANDS.fullmatch(value.strip()):  # "12,5" stays unread: the tenfold is a wrong figure
+            value = value.replace(",", "")
     try:
         parsed = float(value)
     except (TypeError, ValueError, OverflowError):

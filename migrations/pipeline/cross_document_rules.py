@@ -1,6 +1,6 @@
 """Suspicion rules across documents: figures repeated over all documents ever imported.
 
-Both rules compare stated figures exactly, on one device and configuration; samples are never compared.
+Figures are compared exactly, on one device and configuration. Samples are compared only to find copies of one result.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ from migrations.pipeline.document_reader import SOURCE
 from migrations.pipeline.ledger import numbered_id
 from migrations.suspicion.rules import MIN_MODEL_SHARE
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 """Raise it when a rule of this module changes, because every log is then to be checked once more."""
 _TEXT_FIELDS = ("model_id", "hardware", "backend", "device_name", "precision", "mode")
 _NUMBER_FIELDS = ("batch_size", "sequence_length", "latency_mean_ms", "throughput_items_per_s", "memory_peak_mib")
 _COMPARED = (*_TEXT_FIELDS, *_NUMBER_FIELDS)
-_PATHS = (*_COMPARED, "status", "model_family", "original.derived_claim")
+_COPIED = (*_TEXT_FIELDS, "batch_size", "sequence_length", "latency_mean_ms", "throughput_items_per_s")
+"""What two copies of a result have in common, beside samples and time. An export may leave out the memory."""
+_PATHS = (*_COMPARED, "status", "model_family", "original.derived_claim", "occurred_local", "provenance")
+_MIN_SAMPLES = 3
+"""So many equal samples are a copy, whatever the time; fewer figures are one if their time is stated and equal, too."""
 _MEMORY_MB = 140
 """DuckDB spills beyond this limit to files; an operation that cannot spill is retried with twice the memory."""
 _MAX_MEMORY_MB = 8_000
@@ -45,23 +49,34 @@ _TEXTS = f"json_extract_string(payload, {[f'$.{path}' for path in _PATHS]}) AS t
 _BRIEF = f"""
 CREATE TEMP TABLE every_brief AS
 WITH imported AS (
-    SELECT event_id, causation_id, {_TEXTS} FROM stored
-    WHERE type = 'ResultRecorded' AND source = 'migrate' AND samples_ns IS NULL
+    SELECT event_id, causation_id, recorded_at, occurred_at, samples_ns, {_TEXTS} FROM stored
+    WHERE type = 'ResultRecorded' AND source = 'migrate'
+),
+timed AS (
+    SELECT *, coalesce(occurred_at::TEXT, {_field("occurred_local")}) AS time,
+        coalesce({_field("latency_mean_ms")}, {_field("throughput_items_per_s")}) > 0 AS is_stated
+    FROM imported
 )
 SELECT event_id, causation_id AS document, {_field("hardware")} AS hardware, hash({_field("model_id")}) AS model,
     hash({", ".join(map(_field, ("precision", "mode", *_NUMBER_FIELDS)))}) AS figures,
     {_field("status")} = 'ok' AND {_field("original.derived_claim")} IS NULL
         AND {_field("model_family")} <> '{MICROBENCHMARK}' -- the empty ones all take no time
-        AND coalesce({_field("latency_mean_ms")}, {_field("throughput_items_per_s")}) > 0 AS comparable
-FROM imported;
+        AS is_result,
+    is_result AND is_stated AND samples_ns IS NULL AS comparable,
+    CASE WHEN is_result
+            AND (len(samples_ns) >= {_MIN_SAMPLES} OR (time IS NOT NULL AND (is_stated OR len(samples_ns) > 0)))
+        THEN hash({", ".join(map(_field, _COPIED))}, samples_ns, time) END AS copy,
+    recorded_at, {_field("provenance")} <> 'imported' AS doubted
+FROM timed;
 CREATE TEMP VIEW brief AS FROM every_brief WHERE comparable
 """
 """A few bytes per result, because only figures repeated in several documents are compared in full. `comparable` is no
 condition, because DuckDB would parse each payload a second time for it."""
 _DOCUMENTS = """
 CREATE TEMP TABLE documents AS
-SELECT event_id AS document, CASE WHEN format LIKE 'skill%' THEN 'skill' ELSE format END AS format
-FROM (SELECT event_id, payload->>'$.format' AS format FROM stored WHERE type = 'DocumentImported')
+SELECT event_id AS document, CASE WHEN format LIKE 'skill%' THEN 'skill' ELSE format END AS format, path
+FROM (SELECT event_id, payload->>'$.format' AS format, payload->>'$.source_path' AS path FROM stored
+    WHERE type = 'DocumentImported')
 """
 _COMMON = """
 CREATE TEMP TABLE common AS
@@ -115,6 +130,18 @@ SELECT event_id, 'identical_over_archive' AS rule, 'simulated', stated || ' on '
 FROM repeated
 WHERE documents > 1 AND len(names) > 1
 """
+
+_COPY = """
+WITH first AS (
+    SELECT event_id, document, first_value(document) OVER same AS original
+    FROM every_brief WHERE copy IS NOT NULL
+    WINDOW same AS (PARTITION BY copy ORDER BY doubted, recorded_at, document)
+)
+SELECT event_id, 'copied_result' AS rule, 'suspect', 'the result that is in ' || path || ' already', 0.95
+FROM first JOIN documents ON documents.document = original
+WHERE first.document <> original
+"""
+"""Of copies the one counts that nothing is held against; else the first."""
 
 _KNOWN = """
 SELECT CAST(payload->>'$.result_id' AS UUID), payload->>'$.rule' FROM stored WHERE type = 'ResultSuspected'
@@ -192,8 +219,9 @@ def _find_repeated(sources: Sequence[SegmentSource], memory_mb: int) -> list[tup
             con.execute(step)
         constant = con.execute(_CONSTANT, {"models": _MIN_MODELS, "chance": MIN_MODEL_SHARE}).fetchall()
         identical = con.execute(_IDENTICAL).fetchall()
+        copied = con.execute(_COPY).fetchall()
         known = con.execute(_KNOWN).fetchall()
-    found = {(row[0], row[1]): row for row in (*constant, *identical)}
+    found = {(row[0], row[1]): row for row in (*constant, *identical, *copied)}
     return [found[key] for key in sorted(found.keys() - set(known))]
 
 
@@ -207,7 +235,7 @@ def _event(
 
 
 def _stored(sources: Sequence[SegmentSource]) -> str:
-    columns = "event_id, causation_id, type, source, payload, samples_ns"
+    columns = "event_id, causation_id, type, source, occurred_at, recorded_at, payload, samples_ns"
     whole = [str(source.path) for source in sources if source.segments is None]
     scans = [f"SELECT {columns} FROM read_parquet([{_sql_strings(whole)}])"] if whole else []
     for source in sources:

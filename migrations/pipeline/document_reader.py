@@ -19,6 +19,7 @@ from migrations.formats import Format
 from migrations.normalize.canonical_names import MICROBENCHMARK, UNKNOWN_HARDWARE
 from migrations.normalize.plain_columns import read_columns
 from migrations.normalize.records import Embedded, NoResult, Part, Record, RefusedCell, Remark
+from migrations.normalize.unread_figures import refuse_unread_figures
 from migrations.pipeline.ledger import key_of, numbered_bytes, numbered_id
 from migrations.sources.documents import Content, Document, Origin, holds_figures
 from migrations.sources.json_text import Note
@@ -114,7 +115,7 @@ class DocumentBuilder:
 
     def add(self, document: Document, format_: Format, claims: Claims, *, first: int = 0) -> list[Part]:
         """Parse and check one chunk, whose first row is the document's row `first`; return its parts."""
-        parts = list(format_.parse(document))
+        parts = list(refuse_unread_figures(document, format_.parse(document)))
         records = apply_rules([part for part in parts if isinstance(part, Record)], claims)
         for record in records:
             result = record.result

@@ -162,7 +162,7 @@ class Import:
 
     def _document(self, origin: Origin, steps: Iterator[Step], *, again: bool = False) -> DocumentReport:
         """Report one document that has started, up to its end."""
-        known = None if again else self._known(origin)
+        known = None if again and self.ledger.own(origin) is not None else self._known(origin)
         inside = []
         for step in steps:
             if isinstance(step, DocumentStart):
@@ -190,9 +190,14 @@ class Import:
     def _enter(self, event: Event | None, inside: Iterable[DocumentReport] = ()) -> DocumentReport:
         assert event is not None
         assert isinstance(event.payload, DocumentImported)
+        entry = event.payload
+        unopened = self.ledger.unopened(entry.source_path) if entry.content_sha256 else None
+        if unopened is not None and entry.supersedes is None:
+            entry = entry.model_copy(update={"supersedes": unopened.event.event_id})
+            event = event.model_copy(update={"payload": entry})
         self.ledger.add(event)
         self._batches.add(to_rows([event]))
-        return replace(_report(event.payload), embedded=tuple(inside))
+        return replace(_report(entry), embedded=tuple(inside))
 
     def _check_across(self, *, new_results: bool) -> tuple[int, int]:
         """Compare all documents ever imported where that is due; return the suspicions and the events stored.

@@ -30,6 +30,7 @@ class Ledger:
 
     def __init__(self, log: EventLog) -> None:
         self._by_content: dict[str, dict[str, Entry]] = defaultdict(dict)
+        self._superseded: set[UUID] = set()
         entries = log.read(log.snapshot().beginning(SEGMENT_PREFIX), types={"DocumentImported"})
         for event in sorted(entries, key=lambda event: event.recorded_at):
             self.add(event)
@@ -38,6 +39,8 @@ class Ledger:
         assert isinstance(event.payload, DocumentImported)
         origin = Origin(event.payload.source_path, event.payload.content_sha256, event.payload.size_bytes)
         self._by_content[key_of(origin)][origin.source_path] = Entry(event, event.payload)
+        if event.payload.supersedes is not None:
+            self._superseded.add(event.payload.supersedes)
 
     def knows(self, origin: Origin) -> bool:
         """Return whether this content needs no reading, under whatever path it was met."""
@@ -51,6 +54,12 @@ class Ledger:
         """Return the entry of this content under this path."""
         return self._by_content[key_of(origin)].get(origin.source_path) if self.knows(origin) else None
 
+    def unopened(self, source_path: str) -> Entry | None:
+        """Return the entry of a file that could not be opened, and since then was not either."""
+        unopened = Origin(source_path, "", 0)
+        own = self.own(unopened)
+        return own if own is not None and own.event.event_id not in self._superseded else None
+
     def require(self, origin: Origin) -> DocumentImported:
         """Return the existing entry of this content and path."""
         return self._by_content[key_of(origin)][origin.source_path].document
@@ -63,7 +72,8 @@ class Ledger:
     def quarantined(self) -> Iterator[Entry]:
         """Yield the documents now in quarantine, in a stable order."""
         entries = (entry for paths in self._by_content.values() for entry in paths.values())
-        found = (entry for entry in entries if entry.document.outcome == "quarantined")
+        quarantined = (entry for entry in entries if entry.document.outcome == "quarantined")
+        found = (entry for entry in quarantined if entry.event.event_id not in self._superseded)
         yield from sorted(found, key=lambda entry: (entry.document.source_path, entry.document.content_sha256))
 
 

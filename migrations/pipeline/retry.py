@@ -45,7 +45,7 @@ def retry_quarantine(
 def _retry_steps(entry: Entry, copies: list[bytes], run: Import) -> Iterator[Step]:
     """Yield the steps of one document read again; only its known start if nothing changed."""
     for content in _contents(entry, copies):
-        itself = content.origin
+        itself = content.origin if entry.document.content_sha256 else None  # what opens now may be known elsewhere
         known: Known = lambda other, itself=itself: other != itself and run.ledger.knows(other)  # type: ignore[misc]  # noqa: E731
         yield from _steps_if_changed(entry, iter_steps(content, known, supersedes=entry.event.event_id))
         return

@@ -109,6 +109,10 @@ def _large_document_steps(content: Content, known: Known, supersedes: UUID | Non
                     yield from closing_steps(read_document(document, NO_CLAIMS, supersedes))
                     return
                 builder.format = found.name
+            if not document.value:  # nothing of the document but lines between its parts
+                for note in document.notes:
+                    builder.note(note)
+                continue
             claims = claims_of(document)
             for part in builder.add(document, found, claims, first=chunk.first):
                 if isinstance(part, Embedded):
@@ -131,7 +135,8 @@ def _archive_steps(
     """Yield the steps of every member, and the archive's own entry with their number."""
     builder = DocumentBuilder(content.origin, supersedes, kind)
     if depth >= MAX_DEPTH:
-        yield from closing_steps(quarantine(content, "archive", f"archives inside archives, {depth} deep", builder))
+        reason = f"archives inside archives, {depth} deep: unpack it, and import what is inside"
+        yield from closing_steps(quarantine(content, "archive", reason, builder))
         return
     count = 0
     try:

@@ -1,4 +1,4 @@
-"""Members of archives, one by one, as contents: zip, tar, and tar behind gzip, bzip2 or xz.
+"""Members of archives, one by one, as contents: zip, tar, and a tar or any other file behind gzip, bzip2 or xz.
 
 Nothing is written under a name from an archive. A member that cannot be read is a content with the problem and no hash.
 The unpacked size is counted while reading, because headers may lie.
@@ -17,6 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import PurePosixPath
 from typing import BinaryIO, Literal, cast
 
 from migrations.sources.documents import MAX_IN_MEMORY_BYTES, Content, large_content
@@ -31,7 +32,7 @@ RATIO_CHECKED_FROM_BYTES = 64 << 20
 """Results compress ten times, rarely fifty times; more than MAX_RATIO beyond this size is an archive bomb."""
 _CHUNK = 1 << 20
 
-ArchiveKind = Literal["zip", "tar", "tar.gz", "tar.bz2", "tar.xz"]
+ArchiveKind = Literal["zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "gz", "bz2", "xz"]
 _UNREADABLE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError,
                RuntimeError, ValueError)  # fmt: skip
 
@@ -51,9 +52,9 @@ def archive_kind(content: Content) -> ArchiveKind | None:
         if raw.startswith(magic):
             try:
                 with unfold(io.BytesIO(raw)) as file:
-                    return kind if _is_tar(file.read(512)) else None
+                    return cast("ArchiveKind", f"tar.{kind}") if _is_tar(file.read(512)) else kind
             except _UNREADABLE:
-                return None
+                return kind
     return None
 
 
@@ -65,7 +66,7 @@ def members(content: Content, kind: ArchiveKind) -> Iterator[Content]:
     budget = _Budget(content.origin.size_bytes)
     try:
         with content.open() as file:
-            found = _zip_members(file, budget) if kind == "zip" else _tar_members(file, kind, budget)
+            found = _found(file, content.source_path, kind, budget)
             for name, member in found:
                 budget.count_member()
                 source_path = f"{content.source_path}!{_printable(name)}"
@@ -135,11 +136,25 @@ def _zip_members(file: BinaryIO, budget: _Budget) -> Iterator[tuple[str, BinaryI
                 yield info.filename, f"cannot be opened: {error}"
 
 
-def _tar_members(file: BinaryIO, kind: ArchiveKind, budget: _Budget) -> Iterator[tuple[str, BinaryIO | str]]:
-    unfold = next((unfold for _, unfold, folded in _COMPRESSIONS if folded == kind), None)
+def _found(
+    file: BinaryIO, source_path: str, kind: ArchiveKind, budget: _Budget
+) -> Iterator[tuple[str, BinaryIO | str]]:
+    """Yield names and members; the member of a compressed file is called as the file without its ending."""
+    if kind == "zip":
+        yield from _zip_members(file, budget)
+        return
+    folding = kind.removeprefix("tar.")
+    unfold = next((unfold for _, unfold, folded in _COMPRESSIONS if folded == folding), None)
     counted = cast("BinaryIO", _CountingReader(unfold(file), budget)) if unfold else file
+    if kind.startswith("tar"):
+        yield from _tar_members(counted)
+    else:
+        yield PurePosixPath(source_path.replace("!", "/")).name.removesuffix(f".{kind}"), counted
+
+
+def _tar_members(file: BinaryIO) -> Iterator[tuple[str, BinaryIO | str]]:
     # As a stream: going back would unfold everything again.
-    with tarfile.open(fileobj=counted, mode="r|") as archive:
+    with tarfile.open(fileobj=file, mode="r|") as archive:
         for info in archive:
             if info.isdir():
                 continue
@@ -191,8 +206,8 @@ def _printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
-_COMPRESSIONS: tuple[tuple[bytes, Callable[[BinaryIO], BinaryIO], ArchiveKind], ...] = (
-    (b"\x1f\x8b", cast("Callable[[BinaryIO], BinaryIO]", gzip.open), "tar.gz"),
-    (b"BZh", cast("Callable[[BinaryIO], BinaryIO]", bz2.open), "tar.bz2"),
-    (b"\xfd7zXZ\x00", cast("Callable[[BinaryIO], BinaryIO]", lzma.open), "tar.xz"),
+_COMPRESSIONS: tuple[tuple[bytes, Callable[[BinaryIO], BinaryIO], Literal["gz", "bz2", "xz"]], ...] = (
+    (b"\x1f\x8b\x08", cast("Callable[[BinaryIO], BinaryIO]", gzip.open), "gz"),
+    (b"BZh", cast("Callable[[BinaryIO], BinaryIO]", bz2.open), "bz2"),
+    (b"\xfd7zXZ\x00", cast("Callable[[BinaryIO], BinaryIO]", lzma.open), "xz"),
 )

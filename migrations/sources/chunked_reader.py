@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from migrations.sources.csv_text import Header, InvalidTable, build_table, find_header, find_table, split_cells
 from migrations.sources.databases import is_parquet, plain_rows
 from migrations.sources.documents import Content, Document, DocumentKind, parse
-from migrations.sources.json_text import JsonNotFound, JsonValues, Note, find_json
+from migrations.sources.json_text import JsonNotFound, JsonValues, Note, find_json, other_lines
 
 CHUNK_CHARACTERS = 1 << 19
 CHUNK_CELLS = 200_000
@@ -29,6 +29,7 @@ MAX_WHOLE_BYTES = 128 << 20
 """A document that is one value (a JSON object, a database) or one line is read up to this size: its values take some
 ten times as much memory."""
 
+_OR_WINDOWS_1252 = "accel-or-windows-1252"
 _SEPARATOR_CHARACTERS = " \t\r\n,"
 _SEPARATORS = re.compile(r"[\s,]*")
 _DECODER = json.JSONDecoder()
@@ -62,7 +63,7 @@ def iter_chunks(content: Content) -> Iterator[Chunk]:
         return
     encoding = "utf-16" if content.raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     try:
-        head = codecs.getincrementaldecoder(encoding)().decode(content.raw)
+        head = codecs.getincrementaldecoder(encoding)(_errors(encoding)).decode(content.raw)
     except UnicodeDecodeError:
         head = "\0"
     head = head[: head.rfind("\n") + 1] or head
@@ -111,8 +112,7 @@ def _json_chunks(
             try:
                 found = find_json(text)
             except JsonNotFound:
-                lines = text.count("\n") + 1
-                found = JsonValues([], notes=(Note("other_lines", f"{lines} lines that are no JSON", text),))
+                found = JsonValues([], notes=(other_lines(text),))
             values = found.value if isinstance(found.value, list) else [found.value]
             yield Chunk(_document(content, text, kind, values, notes=found.notes), first)
             first += len(values)
@@ -206,7 +206,20 @@ def _document(
 
 
 def _text(content: Content, encoding: str) -> io.TextIOWrapper:
-    return io.TextIOWrapper(content.open(), encoding, newline="")
+    return io.TextIOWrapper(content.open(), encoding, _errors(encoding), newline="")
+
+
+def _errors(encoding: str) -> str:
+    return _OR_WINDOWS_1252 if encoding == "utf-8-sig" else "strict"
+
+
+def _decode_windows_1252(error: UnicodeError) -> tuple[str, int]:
+    """Decode bytes that are not UTF-8, as in small files. Raises UnicodeDecodeError for those without a character."""
+    assert isinstance(error, UnicodeDecodeError)
+    return error.object[error.start : error.end].decode("cp1252"), error.end
+
+
+codecs.register_error(_OR_WINDOWS_1252, _decode_windows_1252)
 
 
 def _is_json(text: str) -> bool:

@@ -138,6 +138,7 @@ class Document:
 def find_files(paths: Iterable[Path], exclude: Sequence[Path] = ()) -> Iterator[Path]:
     """Yield every file under the paths, absolute, once, in a stable order, except under `exclude`.
 
+    Folders that cannot be listed and links to folders elsewhere are among them, because they may hold results.
     Raises NotFound for a missing path.
     """
     excluded = tuple(Path(os.path.abspath(path)) for path in exclude)
@@ -167,6 +168,10 @@ def load(path: Path) -> Content:
     try:
         # Reading a pipe or a device would wait for ever.
         found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            os.scandir(path).close()
+            target = path.resolve()
+            return Content(name, "", b"", f"cannot be opened: a link to the folder {target}: import {target} itself")
         if not stat.S_ISREG(found.st_mode):
             return Content(name, "", b"", "cannot be opened: not a regular file")
         if found.st_size <= MAX_IN_MEMORY_BYTES:
@@ -223,8 +228,14 @@ def _database(content: Content) -> Document | None:
 
 
 def _walk(directory: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(directory):
+    """Yield every file, and each folder that nobody may list or that is a link out of the directory."""
+    closed: list[OSError] = []
+    for folder, folders, names in os.walk(directory, onerror=closed.append):
         yield from (Path(folder, name) for name in names)
+        links = (path for name in folders if (path := Path(folder, name)).is_symlink())
+        # A link back into the directory leads to files that are read at their own place.
+        yield from (path for path in links if not path.resolve().is_relative_to(directory.resolve()))
+    yield from (Path(error.filename) for error in closed)
 
 
 def _decode(raw: bytes) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _CONTAINER = re.compile(r"[{\[]")
+_BLANK_IN_LINE = re.compile(r"[^\S\n]*")
+_LIST_OF_OBJECTS = re.compile(r"\[\s*\{")
 _BLANK = re.compile(r"\s*")
 _LOG_MARK = re.compile(r"\s*\[[^][{}\"\n]*\][ \t]*[^][{}\s,]")
 """`[INFO] text`, `[Step 1/11] text`: a line of a log and no list."""
@@ -91,7 +93,7 @@ class _Reader:
         self._twice.clear()
         position, end = 0, len(text)
         while (position := self._skip(text, position)) < end:
-            after = self._document(text, position)
+            after = self._document(text, position) or self._first_member(text, position)
             if after is not None:
                 position = after
                 continue
@@ -122,11 +124,7 @@ class _Reader:
         )
 
     def other_lines(self) -> tuple[Note, ...]:
-        if not self.others:
-            return ()
-        lines = sum(other.count("\n") + 1 for other in self.others)
-        reason = f"{lines} {'line that is' if lines == 1 else 'lines that are'} no JSON"
-        return (Note("other_lines", reason, "\n".join(self.others)),)
+        return (other_lines("\n".join(self.others)),) if self.others else ()
 
     def _document(self, text: str, position: int) -> int | None:
         """Take the document that begins here; where it ends, None if there is none."""
@@ -137,16 +135,21 @@ class _Reader:
             value, after = self._decoder.raw_decode(text, position)
         except (ValueError, RecursionError):
             value, after = None, position
-        line_end = text.find("\n", after)
-        rest = text[after : line_end if line_end >= 0 else len(text)].strip()
+        blank = _BLANK_IN_LINE.match(text, after)
+        follows = text[blank.end() : blank.end() + 1] if blank else ""
         objects = isinstance(value, dict) or (
             isinstance(value, list) and value and all(isinstance(member, dict) for member in value)
         )
-        if objects and rest[:1] in ("", "{", "[", ",", "]"):
+        if objects and follows in ("", "\n", "{", "[", ",", "]"):
             self.values.append(value)
             return after
         del self._twice[known:]
         return None
+
+    def _first_member(self, text: str, position: int) -> int | None:
+        """Take the first object of a list that breaks off before its end; None if there is none."""
+        inside = _LIST_OF_OBJECTS.match(text, position)
+        return self._document(text, inside.end() - 1) if inside else None
 
     @staticmethod
     def _skip(text: str, position: int) -> int:
@@ -171,6 +174,12 @@ def _object_hook(given_twice: list[dict[str, list[Any]]]) -> Callable[[list[tupl
         return found
 
     return make
+
+
+def other_lines(text: str) -> Note:
+    """Return lines that are no JSON as a note."""
+    lines = text.strip("\n").count("\n") + 1
+    return Note("other_lines", f"{lines} {'line that is' if lines == 1 else 'lines that are'} no JSON", text)
 
 
 def _dump(value: Any) -> str:

@@ -13,10 +13,12 @@ from typing import Any
 
 from accel_platform.events.types import Hardware, Status
 from migrations.normalize.canonical_names import hardware_named, hardware_of_key, model_of_script
+from migrations.normalize.field_aliases import unread_figures
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Part, Remark, child, refuse
 from migrations.normalize.timings import Timing, operation_time, timing_in
 from migrations.normalize.units import number
+from migrations.normalize.unread_figures import refuse_figures
 from migrations.sources.documents import Document
 
 _CHECKED = re.compile(r"_(init|tests?|handler|error|platform)$")
@@ -189,6 +191,8 @@ def _example(cell: CellDraft, spoken: Any, example: Mapping[str, Any]) -> Part |
         # How long it took to fail is no latency.
         took = {} if timing is None else {**timing.stated, timing.key: example.get(timing.key)}
         return replace(cell, original={**original, "stated": took}).result("failed", {}, reason=str(error))
+    if timing is None and (unread := unread_figures(example)):
+        return refuse_figures(cell.pointer, unread, example, is_result=False)
     return _timed(cell, timing)
 
 

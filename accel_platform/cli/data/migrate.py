@@ -102,19 +102,23 @@ def migrate(
 
 
 def _print_reasons(documents: Sequence[DocumentReport]) -> None:
-    """Print the reasons that the table cuts, or leaves out on a narrow terminal."""
+    """Print each reason that the table cuts, or leaves out on a narrow terminal, once."""
     is_few = len(documents) <= _FEW_DOCUMENTS
     is_narrow = line_width() is not None and not is_few
-    cut = [
-        f"{_short_path(document.source_path)}: {reason}"
-        for document in sorted(documents, key=lambda document: document.outcome != "quarantined")
-        if (reason := document.reason) is not None
-        and (is_few or document.outcome == "quarantined" or document.records)
-        and (is_narrow or _truncate(reason, _REASON_WIDTH) != reason)
-    ]
-    for line in cut[:_MAX_REASONS]:
-        say(line)
-    if (more := len(cut) - _MAX_REASONS) > 0:
+    cut: dict[str, list[str]] = {}
+    for document in sorted(documents, key=lambda document: document.outcome != "quarantined"):
+        reason = document.reason
+        if (
+            reason is not None
+            and (is_few or document.outcome == "quarantined" or document.records)
+            and (is_narrow or _truncate(reason, _REASON_WIDTH) != reason)
+        ):
+            cut.setdefault(reason, []).append(_short_path(document.source_path))
+    every = list(cut.items())
+    for reason, (first, *others) in every[:_MAX_REASONS]:
+        also = f" and {count_of(len(others), 'other')}" if others else ""
+        say(f"{first}{also}: {reason}")
+    if more := sum(len(paths) for _, paths in every[_MAX_REASONS:]):
         say(f"{more} more have a reason or a remark: --json has all.")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
 import lzma
@@ -171,10 +173,28 @@ def test_a_report_in_an_archive_finds_its_configuration_beside_it(tmp_path: Path
 
 
 def test_a_large_member_is_read_in_pieces(tmp_path: Path, log: EventLog) -> None:
-    rows = "\n".join(json.dumps({**CARD, "note": i, "pad": "x" * 1000}) for i in range(9_000))
+    rows = "\n".join(json.dumps({**CARD, "note": i, "pad": "x" * 100_000}) for i in range(90))
     (tmp_path / "a.zip").write_bytes(zipped({"rows.jsonl": rows.encode()}, zipfile.ZIP_STORED))
     migrate([tmp_path], log)
     entry = entries(log)[f"{tmp_path / 'a.zip'}!rows.jsonl"]
     assert entry.size_bytes == len(rows)
-    assert entry.outcome == "quarantined"
-    assert "no reader knows this shape" in (entry.reason or "")
+    assert (entry.format, entry.outcome, entry.reason) == ("collection", "imported", "90 documents inside")
+    assert sum(e.records for e in entries(log).values()) == 90
+
+
+def test_a_compressed_file_is_read_like_what_it_holds(tmp_path: Path, log: EventLog) -> None:
+    place = tmp_path / "old"
+    place.mkdir()
+    folds = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+    for ending, fold in folds.items():
+        (place / f"run.json.{ending}").write_bytes(fold(card(ending)))
+    (place / "z.zip").write_bytes(zipped({"in.json.gz": gzip.compress(card("zip"))}))
+    (place / "broken.json.gz").write_bytes(gzip.compress(card("broken"))[:60])
+    report = migrate([place], log)
+    assert (report.outcomes, report.records) == ({"imported": 5}, 4)
+    found = entries(log)
+    for ending in folds:
+        outer = str(place / f"run.json.{ending}")
+        assert (found[outer].format, found[f"{outer}!run.json"].records) == (ending, 1)
+    assert "ended before the end" in str(found[f"{place / 'broken.json.gz'}!broken.json"].reason)
+    assert migrate([place], log).events == 0

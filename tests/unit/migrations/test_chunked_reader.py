@@ -142,7 +142,7 @@ def test_beyond_the_limit_it_is_quarantined_with_what_to_do(
 
 def test_bytes_that_are_no_text_end_the_reading_and_not_what_was_read(log: EventLog, tmp_path: Path) -> None:
     lines = [json.dumps(row).encode() for row in rows(60)]
-    lines[50] = b"\xff\xff not text"
+    lines[50] = b"\x81\x81 not text"  # no character in Windows-1252 either
     (tmp_path / "runs.jsonl").write_bytes(b"\n".join(lines))
     report = migrate([tmp_path / "runs.jsonl"], log)
     assert report.outcomes == {"imported": 1}
@@ -157,3 +157,19 @@ def test_a_second_run_reads_nothing(log: EventLog, tmp_path: Path, monkeypatch: 
     migrate([path], log)
     monkeypatch.setattr(chunked_reader, "find_json", None)
     assert migrate([path], log).outcomes == {"already_imported": 1}
+
+
+def test_a_name_in_windows_1252_far_inside_costs_nothing(
+    tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    some = [{**row, "cpu_info": "Xeon® hôte" if index > 50 else "Xeon"} for index, row in enumerate(rows(60))]
+    path.write_bytes("\n".join(json.dumps(row, ensure_ascii=False) for row in some).encode("cp1252"))
+    assert same_as_at_once(path, log, tmp_path, monkeypatch) == 60
+
+
+def test_a_list_that_breaks_off_is_read_up_to_there(tmp_path: Path, log: EventLog) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(rows(60))[:-20])
+    (document,) = migrate([path], log).documents
+    assert (document.records, document.reason) == (59, "1 line that is no JSON")

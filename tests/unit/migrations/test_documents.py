@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -77,7 +78,9 @@ def test_what_cannot_be_used_says_why(raw: bytes, problem: str) -> None:
         ('x{"a": 1}', {"a": 1}, "x"),
         ('{"a": 1}\n{"a": 2}\n{"a": [1, ', [{"a": 1}, {"a": 2}], '{"a": [1,'),
         ('{"a": 1}\n{"a": tru}\n{"a": 3}\n', [{"a": 1}, {"a": 3}], '{"a": tru}'),
-        ('loading\n[\n  {"a": 1},\n  {"a": 2},\n  {"a":\n', [{"a": 1}, {"a": 2}], 'loading\n[\n{"a":'),
+        ('loading\n[\n  {"a": 1},\n  {"a": 2},\n  {"a":\n', [{"a": 1}, {"a": 2}], 'loading\n{"a":'),
+        ('[{"a": 1}, {"a": 2}, {"a": [3', [{"a": 1}, {"a": 2}], '{"a": [3'),
+        ('[{"a": 1}, {"a": {"b": 2}', {"a": 1}, '{"a": {"b": 2}'),
         ('[INFO] go\n[{"a": 1}, {"a": 2}]\n', [{"a": 1}, {"a": 2}], "[INFO] go"),
         ('[{"a": 1}]\n[{"a": 2}]\n', [{"a": 1}, {"a": 2}], None),
         ('{"a": 1},\n{"a": 2},\n', [{"a": 1}, {"a": 2}], None),
@@ -149,6 +152,25 @@ def test_files_are_found_once_each_in_order(tmp_path: Path) -> None:
         (tmp_path / name).write_text("{}")
     found = list(find_files([tmp_path, tmp_path / "a", tmp_path / "a/1.json"]))
     assert found == [tmp_path / "a/.hidden", tmp_path / "a/1.json", tmp_path / "b/2.json"]
+
+
+def test_folders_that_are_not_entered_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, elsewhere, closed = tmp_path / "old", tmp_path / "elsewhere", tmp_path / "old" / "closed"
+    for folder in (old, elsewhere, closed, old / "2025-03-03"):
+        folder.mkdir()
+    for name, target in {"out": elsewhere, "latest": old / "2025-03-03", "loop": old}.items():
+        (old / name).symlink_to(target)
+    listing = os.scandir
+
+    def scandir(path: str) -> object:
+        if Path(path) == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return listing(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert list(find_files([old])) == [closed, old / "out"]
+    assert load(closed).problem == "cannot be opened: Permission denied"
+    assert load(old / "out").problem == f"cannot be opened: a link to the folder {elsewhere}: import {elsewhere} itself"
 
 
 def test_a_missing_path_is_named(tmp_path: Path) -> None:

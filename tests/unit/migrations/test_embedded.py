@@ -120,3 +120,22 @@ def test_an_unknown_document_inside_is_quarantined_whole(tmp_path: Path, log: Ev
 def _cells(seconds: float) -> dict[str, Any]:
     cell = {"status": "completed", "avg_latency": seconds, "throughput": 1 / seconds}
     return {"status": "completed", "benchmark_results": {"batch_1": cell}}
+
+
+def test_documents_of_several_shapes_in_one_file_are_all_read(tmp_path: Path, log: EventLog) -> None:
+    row = {"model_name": "bert", "hardware_type": "cpu", "batch_size": 1, "average_latency_ms": 5.5}
+    card = {"model": "BERT", "hardware": "cuda", "batch_sizes": {"1": {"latency_ms": 3.25}}}
+    pipeline = {"metadata": {"model": "bert"}, "results": {}, "performance": {"pipeline_cpu": {"avg_time": 0.0625}}}
+    shapes = [row, {**row, "batch_size": 2}, DIRECT, card, pipeline]
+    lines = "\n".join(map(json.dumps, shapes))
+    texts = {"list": json.dumps(shapes), "lines": lines, "run_together": lines.replace("\n", "")}
+    for number, (name, text) in enumerate(texts.items(), start=1):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "all.json").write_text(text.replace("5.5", f"{number}5.5").replace("3.25", f"{number}3.25"))
+        report = migrate([folder], log)
+        assert (report.outcomes, sum(report.embedded.values())) == ({"imported": 1}, 5), name
+    times = {
+        r.latency_mean_ms for e in log.read(types={"ResultRecorded"}) if isinstance(r := e.payload, ResultRecorded)
+    }
+    assert times == {15.5, 25.5, 35.5, 13.25, 23.25, 33.25, 44.1, 62.5}

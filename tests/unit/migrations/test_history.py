@@ -87,6 +87,32 @@ class TestArchive:
         migrate([write(tmp_path / "old", web("gpt2", **CONSTANT), web("gpt2", "webnn", **CONSTANT))], log)
         assert {m.rule for m in marks(log)} == {"identical_over_archive"}
 
+    def test_one_run_in_several_files_counts_once(self, tmp_path: Path, log: EventLog) -> None:
+        """Written again in another form, labelled later, and inside the record of the whole batch."""
+        cell = {"latencies_ms": [9.1, 9.2, 9.3], "throughput_items_per_second": 108.7}
+        run = {"model": "gpt2", "hardware": "cpu", "timestamp": "2025-03-03T10:11:12", "batch_results": {"1": cell}}
+        stated = {**run, "batch_results": {"1": {"avg_latency_ms": 9.2}}}
+        batch = {"models": ["gpt2"], "results": {"gpt2": {"benchmark_data": {**run, "hardware": "CPU"}}}}
+        old = tmp_path / "old"
+        old.mkdir()
+        texts = [json.dumps({**run, "simulated_hardware": ["cpu"]}), json.dumps(run), json.dumps(run, indent=4) + "\n"]
+        texts += [json.dumps(batch), json.dumps(stated), json.dumps(stated, indent=1).replace("\n", "\r\n")]
+        for number, text in enumerate(texts):
+            (old / f"{number}.json").write_bytes(text.encode())
+        report = migrate([old], log)
+        assert (report.records, report.suspected_across) == (6, 4)
+        assert {m.rule for m in marks(log)} == {"copied_result"}
+        copies = {m.result_id: m.evidence for m in marks(log)}
+        for event in log.read(types={"ResultRecorded"}):
+            assert isinstance(event.payload, ResultRecorded)
+            number = Path(event.payload.source_path.partition("#")[0]).stem
+            counts = {"1": None, "4": None, "5": "4.json"}.get(number, "1.json")
+            assert (counts is None) == (event.event_id not in copies), number
+            assert (counts or "") in copies.get(event.event_id, "")
+        for time in ("2025-03-03T10:11:13", None):
+            (old / f"again-{time}.json").write_text(json.dumps({**stated, "timestamp": time}))
+        assert migrate([old], log).suspected_across == 0, "another run may take as long"
+
     def test_honest_files_stay_as_they_are(self, tmp_path: Path, log: EventLog) -> None:
         random_ = random.Random(3)
         honest = [web(m, inference_time_ms=random_.uniform(5, 90)) for m in ("gpt2", "t5-small", "bert", "vit")]
@@ -186,12 +212,12 @@ class TestInterruptedImports:
     def test_new_rules_check_every_log_once_more(
         self, tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        log = cut_log(tmp_path / "home")
+        log, now = cut_log(tmp_path / "home"), cross_document_rules.RULES_VERSION
         migrate([old], log)
         monkeypatch.setattr(cross_document_rules, "RULES_VERSION", 99)
         assert migrate([old], log).overdue_check
         assert not migrate([old], log).overdue_check
-        assert {e.payload.rules_version for e in log.read(types={"ImportsChecked"})} == {1, 99}
+        assert {e.payload.rules_version for e in log.read(types={"ImportsChecked"})} == {now, 99}
 
     def test_documents_without_results_cost_no_look_at_history(
         self, tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch

@@ -514,6 +514,13 @@ class TestCommand:
         assert len(told) == 20
         assert "3 more have a reason or a remark: --json has all." in answer.stdout
 
+    def test_a_reason_of_many_files_is_told_once(self, app: typer.Typer, tmp_path: Path) -> None:
+        for number in range(7):
+            (tmp_path / f"{number}.json").write_text(f'{{"odd": {number}, "strange": "something"}}')
+        answer = CliRunner().invoke(app, [str(tmp_path), "--home", str(tmp_path / ".accel")])
+        told = [line for line in answer.stdout.splitlines() if ": no reader knows this shape: JSON {odd" in line]
+        assert [line.partition(":")[0] for line in told] == [f"{tmp_path.name}/0.json and 6 others"]
+
     def test_a_load_without_hardware_is_told_how_to_name_it(self, app: typer.Typer, tmp_path: Path) -> None:
         load = {"backend": "vllm", "model_id": "a/b", "max_concurrency": 4, "completed": 9, "duration": 1.0,
                 "request_throughput": 9.0, "median_ttft_ms": 20.0, "median_tpot_ms": 9.0}  # fmt: skip

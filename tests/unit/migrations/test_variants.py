@@ -31,6 +31,10 @@ def results(value: Any, path: str = "/old/made.json") -> list[ResultRecorded]:
     return [payload for payload in payloads(reading(value, path)) if isinstance(payload, ResultRecorded)]
 
 
+def all_parts(value: Any) -> list[Any]:
+    return list(payloads(reading(value)))
+
+
 def runner(cell: Any, key: str = "batch_4_seq_128") -> dict[str, Any]:
     entry = {"status": "completed", "benchmark_results": {key: cell}}
     return {"system_info": {}, "benchmarks": {"embedding": {"bert-base-uncased": {"cpu": entry}}}}
@@ -54,6 +58,35 @@ class TestRunner:
         assert (result.status, result.latency_mean_ms, result.throughput_items_per_s) == ("ok", latency_ms, throughput)
         assert (result.batch_size, result.sequence_length) == (4, 128)
 
+    def test_a_figure_in_any_notation_is_read_to_the_digit(self) -> None:
+        notations = ("0.25", "2.5e-1", "250 ms", "250ms", "250000 µs", "250,000 us", "250000000 ns", "0.25 s",
+                     {"mean_s": 0.25}, {"mean_us": 250_000}, {"value": 250, "unit": "ms"})  # fmt: skip
+        for latency in notations:
+            (result,) = results(runner({"latency": latency, "throughput": "1,234.5"}))
+            assert (result.latency_mean_ms, result.throughput_items_per_s) == (250, 1234.5), latency
+        rows = [
+            {"model_name": "bert", "hardware_type": "cpu", "average_latency_ms": text} for text in ("250", "250 ms")
+        ]
+        assert [row.latency_mean_ms for row in results(rows)] == [250, 250]
+
+    def test_what_is_no_figure_is_kept_in_quarantine(self) -> None:
+        unreadable: tuple[Any, ...] = (-0.25, True, "0,25", "0,25 s", "fast", {"mean": -1}, [0.25, None], [0.25, -1])
+        for latency in unreadable:
+            cell = runner({"latency": latency, "throughput": 16})
+            result, quarantined = all_parts(cell)
+            assert (result.status, result.latency_mean_ms, result.throughput_items_per_s) == ("ok", None, 16), latency
+            assert (quarantined.rule, json.loads(quarantined.content)["latency"]) == ("unreadable_figure", latency)
+            assert "1 cell refused, unreadable_figure" in str(reading(cell).entry.reason)
+
+    def test_a_cell_with_nothing_readable_is_no_failure(self) -> None:
+        (quarantined,) = all_parts(runner({"avg_latency": "0,25"}))
+        assert "nothing else of the cell is known" in quarantined.reason
+        failed, _ = all_parts(runner({"avg_latency": -1, "status": "failed", "error": "no memory"}))
+        assert (failed.status, failed.reason) == ("failed", "no memory")
+        nothing: tuple[Any, ...] = ("N/A", None, "NaN", "", float("inf"), [], 0)
+        for missing in nothing:
+            assert len(all_parts(runner({"avg_latency": missing, "throughput": 16}))) == 1, missing
+
     def test_an_error_without_a_status_is_a_failure(self) -> None:
         (result,) = results(runner({"error": "out of memory"}))
         assert (result.status, result.reason) == ("failed", "out of memory")
@@ -68,12 +101,78 @@ class TestRunner:
         assert (entry.outcome, entry.records) == ("not_results", 0)
 
 
+def test_a_name_of_any_script_is_a_name_of_its_own() -> None:
+    for text, slug in (
+        ("Модель №5", "модель-5"),
+        ("通义千问-7B", "通义千问-7b"),
+        ("modèle_x", "modèle-x"),
+        ("my_Net v2", "my-net-v2"),
+    ):
+        named = model_named(text)
+        assert named is not None
+        assert named.model_id == slug
+
+
 class TestOldShapes:
     def test_batch_sizes_as_a_list(self) -> None:
         cells = [{"batch_size": 2, "latency_ms": 12, "throughput": 166}, {"batch_size": 4, "error": "out of memory"}]
         first, second = results({"model": "BERT", "hardware": "CUDA", "batch_sizes": cells})
         assert (first.batch_size, first.latency_mean_ms, first.hardware) == (2, 12, "cuda")
         assert (second.batch_size, second.status, second.reason) == (4, "failed", "out of memory")
+
+    def test_an_error_beside_the_success_of_the_whole_is_a_failure(self) -> None:
+        cells = {"1": {"avg_latency_ms": 5.5}, "64": {"error": "out of memory"}}
+        small, large = results({"model": "bert", "hardware": "cpu", "success": True, "batch_results": cells})
+        assert (small.status, large.status, large.reason) == ("ok", "failed", "out of memory")
+
+    def test_a_batch_size_that_is_none_refuses_its_cell(self) -> None:
+        cells = {
+            "4": {"avg_latency_ms": 5.5},
+            "0": {"avg_latency_ms": 3.5},
+            "x": {"avg_latency_ms": 2.5},
+            "8": "failed",
+        }
+        result, *refused = all_parts({"model": "bert", "hardware": "cpu", "batch_results": cells})
+        assert (result.batch_size, [part.pointer for part in refused]) == (4, [f"/batch_results/{k}" for k in "0x8"])
+
+    def test_an_outcome_in_words_is_one(self) -> None:
+        for word, status in (("yes", "ok"), ("True", "ok"), (1, "ok"), ("no", "failed"), (False, "failed")):
+            (result,) = results({"stats": {}, "model_results": {"bert": {"cpu": word}}})
+            assert result.status == status, word
+
+    def test_times_with_a_unit_or_below_zero_in_tests_of_seconds(self) -> None:
+        times = {"pipeline_cpu": {"avg_time": "50.5 ms"}, "pipeline_cuda": {"avg_time": -1}}
+        outcomes = {name: {"success": True} for name in times}
+        cpu, cuda, refused = all_parts({"metadata": {"model": "bert"}, "results": outcomes, "performance": times})
+        assert (cpu.latency_mean_ms, cuda.latency_mean_ms, refused.rule) == (50.5, None, "unreadable_figure")
+        load = runner({"avg_latency": 0.25})
+        load["benchmarks"]["embedding"]["bert-base-uncased"]["cpu"]["model_load_time"] = "1500 ms"
+        assert [result.load_ms for result in results(load)] == [1500]
+        for unread in ("12,5", "-5 ms", "7.5 parsecs", -1):
+            test = {"metadata": {"model": "bert"}, "results": {}, "performance": {"pipeline_cpu": {"avg_time": unread}}}
+            assert [part.rule for part in all_parts(test)] == ["unreadable_figure"], unread
+        examples = [{"platform": "CPU", "elapsed_time": time} for time in ("12.5 ms", 0.25, -1)]
+        body = {"status": {"cpu_handler": "Success (REAL)"}, "examples": examples, "metadata": {"model_name": "bert"}}
+        *read, refused = all_parts(body)
+        assert ([result.latency_mean_ms for result in read], refused.rule) == ([12.5, 250], "unreadable_figure")
+
+    def test_other_figures_of_a_cell_stay_as_stated(self) -> None:
+        other = {"tokens_per_second": 80.5, "memory": "512 MB", "total_time_ms": 55, "items_per_minute": 60}
+        cell = {"latencyMs": 5.5, **other}
+        platform = {"model": "bert", "platform": "webgpu", "metrics": {**cell, "load_time_ms": 9}}
+        shapes = (runner({"Latency (ms)": 5.5, **other}), platform,
+                  {"model": "bert", "hardware": "cpu", "batch_sizes": {"1": {**cell, "success": True}}},
+                  {"model": "bert", "hardware": "cpu", "batch_results": {"1": cell}})  # fmt: skip
+        for shape in shapes:
+            (result,) = results(shape)
+            assert (result.latency_mean_ms, result.original["stated"]) == (5.5, other)
+
+    def test_a_batch_of_none_is_named(self) -> None:
+        rows = [{"model_name": "bert", "hardware_type": "cpu", "average_latency_ms": 5.5, "batch_size": size}
+                for size in (0, "0", -1, 2.5, "x", 4, "8", None)]  # fmt: skip
+        parts = all_parts(rows)
+        assert [p.batch_size for p in parts if isinstance(p, ResultRecorded)] == [None] * 5 + [4, 8, None]
+        assert sum("batch_size" in p.reason for p in parts if not isinstance(p, ResultRecorded)) == 5
 
     def test_a_card_of_a_run_that_failed(self) -> None:
         card = {"model": "BERT", "hardware": "ROCm", "batch_sizes": {}, "compatible": False, "error": "no device"}

@@ -157,6 +157,27 @@ class TestRetry:
         assert reader.rows("SELECT count(*) AS n FROM events WHERE type = 'DocumentImported'") == [{"n": 2}]
         assert retry_quarantine(log).found == 0
 
+    @pytest.mark.parametrize("by_retry", [True, False])
+    @pytest.mark.parametrize("known_elsewhere", [True, False])
+    def test_a_file_that_opens_at_last_counts_once(
+        self, tmp_path: Path, settings: Settings, log: EventLog, by_retry: bool, known_elsewhere: bool
+    ) -> None:
+        link, place = tmp_path / "old" / "link.json", tmp_path / "later.json"
+        link.parent.mkdir()
+        link.symlink_to(place)
+        assert migrate([link.parent], log).outcomes == {"quarantined": 1}
+        place.write_text(json.dumps(CARD))
+        if known_elsewhere:
+            migrate([place], log)
+        outcome = "duplicate" if known_elsewhere else "imported"
+        report = retry_quarantine(log) if by_retry else migrate([link.parent], log)
+        assert report.outcomes == {outcome: 1}
+        assert retry_quarantine(log).found == 0
+        assert migrate([link.parent], log).events == 0
+        assert (str(link), outcome) in {(row["source_path"], row["outcome"]) for row in self.ledger(settings)}
+        assert len(self.ledger(settings)) == 1 + known_elsewhere
+        assert Reader(settings).rows("SELECT count(*) AS n FROM results") == [{"n": 2}]
+
     def test_inside_an_archive_and_another_document(
         self, tmp_path: Path, settings: Settings, log: EventLog, broken: pytest.MonkeyPatch
     ) -> None:
