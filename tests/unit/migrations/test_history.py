@@ -109,9 +109,16 @@ class TestArchive:
             counts = {"1": None, "4": None, "5": "4.json"}.get(number, "1.json")
             assert (counts is None) == (event.event_id not in copies), number
             assert (counts or "") in copies.get(event.event_id, "")
-        for time in ("2025-03-03T10:11:13", None):
-            (old / f"again-{time}.json").write_text(json.dumps({**stated, "timestamp": time}))
+        coarse = {**run, "batch_results": {"1": {"latencies_ms": [9, 9, 10, 9, 9, 11, 9]}}}
+        for time in ("2025-03-03T10:11:13", "2025-03-03T10:11:14", None):
+            for name, document in (("again", stated), ("coarse", coarse)):
+                (old / f"{name}-{time}.json").write_text(json.dumps({**document, "timestamp": time}))
+        (old / "coarse.json").write_text(json.dumps({**coarse, "timestamp": None}, indent=2))
         assert migrate([old], log).suspected_across == 0, "another run may take as long"
+        untimed = {**run, "timestamp": None, "batch_results": {"1": {"latencies_ms": [9.1, 9.2, 9.3, 9.4, 9.6]}}}
+        for indent in (1, 2):
+            (old / f"untimed-{indent}.json").write_text(json.dumps(untimed, indent=indent))
+        assert migrate([old], log).suspected_across == 1
 
     def test_honest_files_stay_as_they_are(self, tmp_path: Path, log: EventLog) -> None:
         random_ = random.Random(3)
