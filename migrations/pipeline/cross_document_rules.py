@@ -30,8 +30,8 @@ _COPIED = (*_TEXT_FIELDS, "batch_size", "sequence_length", "latency_mean_ms", "t
 """What two copies of a result have in common, beside samples and time. An export may leave out the memory."""
 _PATHS = (*_COMPARED, "status", "model_family", "original.derived_claim", "occurred_local", "provenance")
 _MIN_DISTINCT_SAMPLES = 5
-"""Equal samples are a copy, whatever the time, where so many differ from each other: of a coarse clock a few come out equal
-by chance. Fewer, and other figures, are one if their time is stated and equal, too."""
+"""Equal samples are a copy, whatever the time, where so many differ from each other: of a coarse clock a few come out
+equal by chance. Fewer, and other figures, are one if their time is stated and equal, too."""
 _MEMORY_MB = 140
 """DuckDB spills beyond this limit to files; an operation that cannot spill is retried with twice the memory."""
 _MAX_MEMORY_MB = 8_000
@@ -64,8 +64,8 @@ SELECT event_id, causation_id AS document, {_field("hardware")} AS hardware, has
         AND {_field("model_family")} <> '{MICROBENCHMARK}' -- the empty ones all take no time
         AS is_result,
     is_result AND is_stated AND samples_ns IS NULL AS comparable,
-    CASE WHEN is_result
-            AND (len(list_distinct(samples_ns)) >= {_MIN_DISTINCT_SAMPLES} OR (time IS NOT NULL AND (is_stated OR len(samples_ns) > 0)))
+    CASE WHEN is_result AND (len(list_distinct(samples_ns)) >= {_MIN_DISTINCT_SAMPLES}
+            OR (time IS NOT NULL AND (is_stated OR len(samples_ns) > 0)))
         THEN hash({", ".join(map(_field, _COPIED))}, samples_ns, time) END AS copy,
     recorded_at, {_field("provenance")} <> 'imported' AS doubted
 FROM timed;
