@@ -41,9 +41,9 @@ class SqlQuery(BaseModel):
         examples=["SELECT hardware, count(*) AS n FROM results GROUP BY ALL"],
         description="One SELECT, in DuckDB's dialect.",
     )
-    parameters: list[Scalar] | dict[Annotated[str, Field(max_length=200)], Scalar] = Field(
-        default=[], description="Values for `?` or `$1` (a list) or for `$name` (an object)."
-    )
+    parameters: (
+        Annotated[list[Scalar], Field(max_length=1000)] | dict[Annotated[str, Field(max_length=200)], Scalar]
+    ) = Field(default=[], description="Values for `?` or `$1` (a list) or for `$name` (an object).")
     max_rows: int = Field(
         default=1000, ge=1, le=MAX_ROWS, description="Most rows to return; `truncated` says whether there were more."
     )
