@@ -83,10 +83,7 @@ def measured_estimate(evidence: Evidence, cells: Iterable[CellKey]) -> Estimate 
             source = _describe_source(evidence, summary)
             runs = count_of(summary.runs, "run")
             label = cell.target.label
-            cautions = []
-            if cell.precision is None:
-                assumed = "may be of 16 bits or fewer" if cell.mode == "generation" else "are taken for float32"
-                cautions.append(f"{label}: the figures state no precision; they {assumed}.")
+            cautions = [*_precision_cautions(cell)]
             if summary.noisy:
                 cautions.append(f"{label}: the figures are noisy, for their samples scatter too much.")
             if summary.from_rate:
@@ -118,7 +115,20 @@ def scaled_estimate(evidence: Evidence, cell: CellKey) -> Estimate | None:
     by_ratio = list(_scale_by_ratio(evidence, cell)) if cell.batch_size in evidence.batch_sizes else []
     combined = [_combine(by_ratio)] if by_ratio else []
     estimates = [*combined, *_interpolate_batches(evidence, cell)]
-    return min(estimates, key=lambda e: e.latency_ms.high_over_low, default=None)
+    best = min(estimates, key=lambda e: e.latency_ms.high_over_low, default=None)
+    if best is None:
+        return None
+    # No neighbor differs in its precision.
+    cautions = (*_precision_cautions(cell), *best.cautions)
+    return replace(best, unstated=cell.precision is None, cautions=cautions)
+
+
+def _precision_cautions(cell: CellKey) -> tuple[str, ...]:
+    """Return the warning about figures that state no precision."""
+    if cell.precision is not None:
+        return ()
+    assumed = "may be of 16 bits or fewer" if cell.mode == "generation" else "are taken for float32"
+    return (f"{cell.target.label}: the figures state no precision; they {assumed}.",)
 
 
 def combine_intervals(intervals: Sequence[Interval]) -> Interval:

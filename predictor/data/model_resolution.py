@@ -154,10 +154,13 @@ def resolve_sequence_length(
             else f"{model.model_id} has inputs of one fixed size: sequence_length ignored."
         )
         return None, ignored
+    of_a_length = [p for p in evidence.by_model.get(model.model_id, []) if p.cell.sequence_length is not None]
     if sequence_length is not None:
+        # Taken for tokens, a length would change the prediction of a model that reads images.
+        if model.named_only and not of_a_length:
+            return None, f"No result of {model.model_id} states a sequence_length: ignored."
         return sequence_length, None
-    cells = [p for p in evidence.by_model.get(model.model_id, []) if p.cell.mode == mode]
-    stated = [p for p in cells if p.cell.sequence_length is not None]
+    stated = [p for p in of_a_length if p.cell.mode == mode]
     counts = Counter(p.cell.sequence_length for p in [p for p in stated if p.measured] or stated)
     if counts:
         # Of equally frequent lengths the shortest, so that the order of rows does not matter.

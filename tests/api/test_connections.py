@@ -150,6 +150,32 @@ def test_headers_that_come_byte_by_byte_are_no_way_round(service: _Service) -> N
     pytest.fail("the request took seconds and was not ended")
 
 
+def test_headers_and_trailers_without_end_are_not_held() -> None:
+    with _serving(replace(LIMITS, headers_s=20, body_s=20)) as service:
+        for begun in (
+            b"GET /health HTTP/1.1\r\nHost: here\r\nX-Long: ",
+            b"GET /",
+            HEALTH.replace(b"close", b"keep-alive") + b"GET /health HTTP/1.1\r\nX-Long: ",
+            b"POST /length HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-Long: ",
+        ):
+            with service.connect(begun) as client:
+                for size in (1 << 16, 1 << 10):
+                    time.sleep(0.1)
+                    client.sendall(b"x" * size)
+                assert b"HTTP/1.1 431 " in _rest(client), begun
+
+
+def test_a_long_body_is_no_header(service: _Service) -> None:
+    for part in (1 << 10, 1 << 20):
+        with service.connect(_post("/length", 1 << 20, b"")) as client:
+            for _ in range((1 << 20) // part):
+                client.sendall(b"x" * part)
+            client.sendall(HEALTH)
+            answer = _rest(client)
+        assert answer.count(b"HTTP/1.1 200 OK") == 2
+        assert b"1048576" in answer
+
+
 def test_an_idle_connection_gets_no_time_anew_by_the_begin_of_a_request(service: _Service) -> None:
     with service.connect(HEALTH.replace(b"close", b"keep-alive")) as client:
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")

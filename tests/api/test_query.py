@@ -90,6 +90,7 @@ def test_rows_as_an_arrow_stream(client: TestClient) -> None:
         ({"sql": "SELECT ?", "parameters": []}, "parameter"),
         ({"sql": "DROP VIEW results"}, "one SELECT"),
         ({"sql": "SELECT * FROM read_text('/etc/passwd')"}, "read_text"),
+        ({"sql": "SELECT 1, [DATE '10000-01-01'] AS late"}, "'late' does not fit into JSON"),
         ({"sql": "SELECT '\u0000'"}, ""),
         ({"sql": "SELECT '\ud800'"}, ""),
         ({"sql": "SELECT ?", "parameters": [10**400]}, ""),
@@ -103,6 +104,12 @@ def test_what_cannot_run_is_422_in_words(client: TestClient, body: dict[str, Any
     if says:
         assert response.status_code == 422
         assert says in response.json()["detail"]
+
+
+def test_a_long_error_is_cut(client: TestClient) -> None:
+    response = client.post("/query", json={"sql": "SELECT error(repeat('x', 1000000))"})
+    assert response.status_code == 422
+    assert len(response.content) < 3000
 
 
 def test_an_empty_warehouse_is_503(tmp_path: Any) -> None:

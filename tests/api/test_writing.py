@@ -96,6 +96,20 @@ def test_a_claim_is_imported_and_says_where_it_comes_from(client: TestClient, lo
     assert client.get(f"/events/{event.event_id}").json()["event_id"] == str(event.event_id)
 
 
+def test_a_million_faults_make_no_long_answer(client: TestClient) -> None:
+    unknown = {f"{i:x}": 1 for i in range(300)}
+    for path, body, says in (
+        ("/results", [unknown] * 100, "it has 30,500 faults: send less at once"),
+        ("/results", [unknown] * 2, "; and 510 more."),
+        ("/recommend", unknown, "; and 201 more."),
+    ):
+        answer = client.post(path, json=body)
+        assert answer.status_code == 422
+        assert says in answer.json()["detail"]
+        assert len(answer.json()["errors"]) <= 100
+        assert len(answer.content) < 400_000
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

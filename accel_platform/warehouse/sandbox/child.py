@@ -38,6 +38,12 @@ _ALLOWED_TABLE_FUNCTIONS = {
 """Table functions that read nothing but their arguments."""
 _MACHINE_PREFIXES = ("duckdb_", "pg_", "pragma_")
 """Prefixes of the catalog's own tables, some of which reveal file paths."""
+_SETTING_FUNCTIONS = {"current_setting", "json_serialize_plan"}
+"""Functions that read settings; an optimized plan holds the values of those that its own text asks for."""
+_VALUE_BYTES = 8
+"""Bytes counted for each value beside its own, because nulls have none and a reader keeps a pointer to each."""
+_MESSAGE_CHARACTERS = 2_000
+"""Most of an error's text, because SQL can make it as long as memory."""
 
 
 def main() -> None:
@@ -66,7 +72,7 @@ def main() -> None:
     except (MemoryError, duckdb.OutOfMemoryException, pa.ArrowMemoryError):
         _send(channel, {"refused": f"It needs more than {setup['memory_mib']} MiB of memory."})
     except (duckdb.Error, pa.ArrowException, ValueError, TypeError, RuntimeError) as error:
-        _send(channel, {"refused": str(error)})
+        _send(channel, {"refused": str(error)[:_MESSAGE_CHARACTERS]})
     else:
         _send(channel, {"bytes": content.size, "truncated": truncated})
         channel.write(content)
@@ -129,14 +135,33 @@ def _read_rows(con: duckdb.DuckDBPyConnection, request: dict[str, Any], *, most_
     rows = size = 0
     for batch in reader:
         part = batch.slice(0, most_rows - rows)
-        while size + part.nbytes > most_bytes and part.num_rows:
+        while (part_size := sum(map(_count_bytes, part.columns))) > most_bytes - size and part.num_rows:
             part = part.slice(0, part.num_rows // 2)
         batches.append(part)
         rows += part.num_rows
-        size += part.nbytes
+        size += part_size
         if part.num_rows < batch.num_rows:
             return pa.Table.from_batches(batches, reader.schema), True
     return pa.Table.from_batches(batches, reader.schema), False
+
+
+def _count_bytes(array: Any) -> int:
+    """Return the bytes of an array to whoever writes its values out: neither nulls nor repeated texts are free.
+
+    Arrow's own flattening and decoding are not used, because they start threads, and no more may start.
+    """
+    size = _VALUE_BYTES * len(array)
+    if isinstance(array, pa.DictionaryArray):
+        return size + len(array) * max(map(len, array.dictionary.to_pylist()), default=0)
+    if isinstance(array, pa.StructArray | pa.UnionArray):
+        return size + sum(_count_bytes(array.field(i)) for i in range(array.type.num_fields))
+    if isinstance(array, pa.FixedSizeListArray):
+        width = array.type.list_size
+        return size + _count_bytes(array.values.slice(array.offset * width, len(array) * width))
+    if isinstance(array, pa.ListArray):
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        return size + _count_bytes(array.values.slice(first, last - first))
+    return size + int(array.nbytes)
 
 
 def _reject_machine_access(node: Any) -> None:
@@ -150,8 +175,10 @@ def _reject_machine_access(node: Any) -> None:
         if name.lower() not in _ALLOWED_TABLE_FUNCTIONS:
             raise ValueError(f"The table function {name}() is not to be had here; of those there are: "
                              f"{', '.join(sorted(_ALLOWED_TABLE_FUNCTIONS))}.")  # fmt: skip
+    if node.get("type") == "SHOW_REF" and node["show_type"] == "SHOW":
+        raise ValueError("SHOW of one name is not to be had here, for it may be a setting: write DESCRIBE for a table.")
     named = node.get("table_name") if node.get("type") == "BASE_TABLE" else node.get("function_name")
-    if isinstance(named, str) and (named.lower().startswith(_MACHINE_PREFIXES) or named == "current_setting"):
+    if isinstance(named, str) and (named.lower().startswith(_MACHINE_PREFIXES) or named in _SETTING_FUNCTIONS):
         raise ValueError(f"{named} is not to be had here: it tells of this machine, not of what was measured.")
 
 

@@ -16,7 +16,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.errors import Busy
+from accel_platform.errors import Busy, InvalidInput
 from accel_platform.table_io import files
 from accel_platform.warehouse.sandbox import Sandbox, SandboxRows
 from predictor.schemas.rows import SnapshotId
@@ -41,9 +41,9 @@ class SqlQuery(BaseModel):
         examples=["SELECT hardware, count(*) AS n FROM results GROUP BY ALL"],
         description="One SELECT, in DuckDB's dialect.",
     )
-    parameters: list[Scalar] | dict[Annotated[str, Field(max_length=200)], Scalar] = Field(
-        default=[], description="Values for `?` or `$1` (a list) or for `$name` (an object)."
-    )
+    parameters: (
+        Annotated[list[Scalar], Field(max_length=1000)] | dict[Annotated[str, Field(max_length=200)], Scalar]
+    ) = Field(default=[], description="Values for `?` or `$1` (a list) or for `$name` (an object).")
     max_rows: int = Field(
         default=1000, ge=1, le=MAX_ROWS, description="Most rows to return; `truncated` says whether there were more."
     )
@@ -132,7 +132,7 @@ _ENCODERS = {ARROW: _arrow, TYPES["csv"]: _csv}
 
 
 def _json(result: SandboxRows) -> bytes:
-    columns = [[_plain(value) for value in column.to_pylist()] for column in result.table.columns]
+    columns = [_plain_column(*pair) for pair in zip(result.table.schema, result.table.columns, strict=True)]
     return (
         SqlRows(
             columns=[Column(name=field.name, type=str(field.type)) for field in result.table.schema],
@@ -144,6 +144,16 @@ def _json(result: SandboxRows) -> bytes:
         .model_dump_json()
         .encode()
     )
+
+
+def _plain_column(field: pa.Field, column: pa.ChunkedArray) -> list[Any]:
+    try:
+        return [_plain(value) for value in column.to_pylist()]
+    except (OverflowError, ValueError) as error:
+        raise InvalidInput(
+            f"The column {field.name!r} does not fit into JSON ({error}): make it text (::VARCHAR), or accept CSV or "
+            "Arrow."
+        ) from error
 
 
 def _plain(value: Any) -> Any:

@@ -17,6 +17,8 @@ from predictor.schemas.ingest import require_storable
 NDJSON = "application/x-ndjson"
 _MEDIA_TYPES = ("application/json", NDJSON)
 _BEFORE_LINES = b"["
+_MOST_LISTED = 10_000
+"""Faults of a body that are listed, because listing a million takes gigabytes."""
 
 
 class JsonOrNdjsonRoute(APIRoute):
@@ -75,6 +77,9 @@ def require_strict_body(schema: Any) -> params.Depends:
             require_storable(from_json(body))
             adapter.validate_json(body, strict=True)
         except ValidationError as error:
+            if (faults := error.error_count()) > _MOST_LISTED:
+                message = f"it has {faults:,} faults: send less at once to see which"
+                raise RequestValidationError([{"type": "unstorable", "loc": ("body",), "msg": message}]) from None
             errors = error.errors(include_url=False)
             raise RequestValidationError([{**entry, "loc": ("body", *entry["loc"])} for entry in errors]) from error
         except ValueError as error:

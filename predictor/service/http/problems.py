@@ -39,6 +39,8 @@ MAX_BODY_BYTES = 256 * 1024
 MAX_POSTED_BYTES = 16 * 1024 * 1024
 """Limit for bodies that are stored: many results with their samples."""
 INGEST_PATHS = ("/events", "/results")
+_MOST_FAULTS = 100
+"""Faults that an answer lists, because a body of 16 MiB may have a million, and each takes more than it is about."""
 _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (InvalidInput, 422, "invalid-input", "The input cannot be used"),
     (Conflict, 409, "conflict", "Not as things are"),
@@ -136,14 +138,17 @@ async def _validation_error(request: Request, error: Exception) -> Response:
         return await _http_error(
             request, HTTPException(415, f"The body needs the header Content-Type: application/json; it is {stated}")
         )
+    faults = error.errors()
     errors = [
         {
             "field": _field_path(e),
             "message": describe_json_error(request, error) if _is_no_json(e) else _message(e, request),
         }
-        for e in error.errors()
+        for e in faults[:_MOST_FAULTS]
     ]
     detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors)
+    if len(faults) > len(errors):
+        detail += f"; and {len(faults) - len(errors):,} more"
     detail += " See /docs for the schema." if detail.endswith((".", "?")) else ". See /docs for the schema."
     return _problem_document(request, 422, "invalid-input", "The input cannot be used", detail, errors=errors)
 

@@ -27,6 +27,8 @@ _MOST_DESCRIPTORS = 8_192
 """Limit per worker, because each connection also costs memory."""
 _OWN_DESCRIPTORS = 128
 """Reserve for files of the warehouse and log, threads that read them, and child processes."""
+_HELD_BYTES = 64 * 1024
+"""Most bytes of incomplete headers or trailers, because httptools, unlike h11, holds any number, before any key."""
 _BODY_STEP_BYTES = 16 * 1024
 """Bytes of a body that restart its time limit, because single bytes could keep a connection for ever."""
 
@@ -180,6 +182,7 @@ class GuardedProtocol(AutoHTTPProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._begun = False
+        self._held_bytes: int | None = None  # where the parser is h11
         self._body_bytes = 0
         self._address = self.server_state.add(self)
 
@@ -188,7 +191,12 @@ class GuardedProtocol(AutoHTTPProtocol):
         self.server_state.remove(self, self._address)
 
     def data_received(self, data: bytes) -> None:
+        if self._held_bytes is not None:
+            self._held_bytes += len(data)
         super().data_received(data)
+        if self._held_bytes is not None and self._held_bytes > _HELD_BYTES:
+            self._end(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"The headers are larger than {_HELD_BYTES} bytes.")
+            return
         heads, bodies = self._address.heads, self._address.bodies
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
@@ -205,6 +213,18 @@ class GuardedProtocol(AutoHTTPProtocol):
             self._body_bytes = 0
             bodies.pop(self, None)
             bodies[self] = monotonic()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._held_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._held_bytes = 0
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._held_bytes = 0
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -227,20 +247,25 @@ class GuardedProtocol(AutoHTTPProtocol):
 
     def time_out(self) -> None:
         """Close the connection, with a problem document for a request that has no response yet."""
+        missing = "headers" if self.cycle is None or self.cycle.response_complete else "body"
+        self._end(HTTPStatus.REQUEST_TIMEOUT, f"The request's {missing} did not arrive in time: send it again.")
+
+    def _end(self, status: HTTPStatus, detail: str) -> None:
+        """Close the connection, with a problem document where a request has begun and no response."""
         if self.transport.is_closing():
             return
         cycle: Any = self.cycle  # None before the first request
+        path = ""
         if cycle is not None and not cycle.response_complete:
-            answerable, path, missing = not cycle.response_started, self.scope["path"], "body"
+            answerable, path = not cycle.response_started, self.scope["path"]
             # The application must not send after this.
             cycle.disconnected = True
             cycle.message_event.set()
         else:
             # After a response, what comes may be the rest of a body that nobody wanted.
-            answerable, path, missing = self._begun and (cycle is None or not cycle.more_body), "", "headers"
+            answerable = self._begun and (cycle is None or not cycle.more_body)
         if answerable:
-            detail = f"The request's {missing} did not arrive in time: send it again."
-            self.transport.write(_timed_out(self.server_state.default_headers, path, detail))
+            self.transport.write(_problem(self.server_state.default_headers, status, path, detail))
         self.transport.close()
 
 
@@ -254,14 +279,14 @@ def _pop_until(waiting: OrderedDict[GuardedProtocol, float], latest: float) -> I
         yield connection
 
 
-def _timed_out(headers: list[tuple[bytes, bytes]], path: str, detail: str) -> bytes:
+def _problem(headers: list[tuple[bytes, bytes]], status: HTTPStatus, path: str, detail: str) -> bytes:
     """Return a whole HTTP response, because the application has no request to answer."""
     from predictor.schemas.queries import Problem
     from predictor.service.http.problems import CONTENT_TYPE
 
-    status = HTTPStatus.REQUEST_TIMEOUT
+    kind = status.phrase.lower().replace(" ", "-")
     problem = Problem(
-        type="urn:accel:problem:request-timeout", title=status.phrase, status=status, detail=detail, instance=path
+        type=f"urn:accel:problem:{kind}", title=status.phrase, status=status, detail=detail, instance=path
     )
     body = problem.model_dump_json(exclude_none=True).encode()
     head = b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode())

@@ -183,6 +183,15 @@ def test_the_length_that_was_measured_is_the_default_and_said(advisor: Advisor) 
     assert any("ignored" in w for w in ignored.warnings)
 
 
+def test_a_length_is_ignored_for_a_model_whose_results_state_none(tmp_path: Path) -> None:
+    unstated = result(VIT, "cpu", 1, provenance="imported", model_id="an-old-net", sequence_length=None)
+    advisor = Advisor(world(tmp_path, [*measured_grid(MODELS[:2]), unstated]))
+    plain, with_length = (_ask(advisor, "an-old-net", sequence_length=length) for length in (None, 128))
+    assert with_length.recommendations == plain.recommendations
+    assert [r.provenance for r in plain.recommendations] == ["measured"]
+    assert "No result of an-old-net states a sequence_length: ignored." in with_length.warnings
+
+
 def test_a_length_the_model_cannot_read_is_invalid(advisor: Advisor) -> None:
     with pytest.raises(InvalidInput, match="512"):
         _ask(advisor, "bert-base", sequence_length=100_000)

@@ -16,9 +16,11 @@ from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.events.types import Payload
 from accel_platform.warehouse.reader import Reader
+from predictor.advisor.advisor import Advisor
 from predictor.advisor.scaling import combine_intervals, measured_estimate, pooled_ratio, scaled_estimate
 from predictor.data.dataset import load_training_set
 from predictor.data.evidence import CellKey, Evidence, Target, load_evidence
+from predictor.schemas.requests import PredictQuery
 from predictor.schemas.responses import Interval
 from predictor_world import CPU_ID, MODELS, append, described, latency_of, result, verified, world
 
@@ -183,6 +185,14 @@ def test_two_shared_models_scale_nothing(tmp_path: Path) -> None:
     cells = [(m, h) for m in MODELS[2:4] for h in ("cpu", "openvino")] + [(VIT, "cpu")]
     evidence = _evidence(tmp_path, [p for m, h in cells for p in (result(m, h, 1), verified(m, h, 1))])
     assert scaled_estimate(evidence, _cell("vit-base", "openvino", length=None)) is None
+
+
+def test_figures_scaled_from_those_of_no_precision_have_none(tmp_path: Path) -> None:
+    claims = [result(BERT, "cpu", size, provenance="imported", precision=None) for size in (1, 16)]
+    settings = world(tmp_path, claims)
+    answer = Advisor(settings).predict(PredictQuery(model="bert-base", hardware="cpu", batch_size=7))
+    assert (answer.provenance, answer.precision) == ("scaled", None)
+    assert any("the figures state no precision" in warning for warning in answer.warnings)
 
 
 def test_between_measured_batches_the_figures_are_bounded_by_them(tmp_path: Path) -> None:

@@ -57,6 +57,17 @@ def test_a_query_answers_as_the_tables_do(sandbox: Sandbox, settings: Settings) 
         ("SELECT * FROM range(8)", 7, True),
         ("SELECT * FROM range(1000000000000)", 7, True),
         ("SELECT repeat('x', 1500000) FROM range(6)", 1, True),
+        ("SELECT list_resize([NULL], 200000) FROM range(6)", 1, True),
+        (
+            "SELECT {'a': list_resize(['y'::ENUM('"
+            + "y" * 100_000
+            + "', 'y')], 20, '"
+            + "y" * 100_000
+            + "')} FROM range(7)",
+            1,
+            True,
+        ),
+        ("SELECT union_value(a := 'x') FROM range(6)", 6, False),
         ("DESCRIBE results", 7, True),
         ("SELECT 1 AS a, 2 AS a", 1, False),
         ("SELECT * FROM results WHERE false", 0, False),
@@ -102,6 +113,9 @@ ESCAPES = {
     "one setting, shouted": "SELECT CURRENT_SETTING('allowed_paths')",
     "one setting, in quotes": "SELECT system.main.\"Current_Setting\"('allowed_paths')",
     "one setting as a method": "SELECT 'allowed_paths'.current_setting()",
+    "one setting, shown": "SHOW allowed_paths",
+    "one setting, shown as a table": "FROM (SHOW temp_directory)",
+    "one setting in a plan": "SELECT JSON_Serialize_Plan('SELECT current_setting(''threads'')', optimize := true)",
     "a query as JSON": "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('FROM duckdb_databases()'))",
     "where the files lie": "SELECT path FROM duckdb_databases()",
     "the same as a view": "SELECT path FROM duckdb_databases",
