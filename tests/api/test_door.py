@@ -290,6 +290,10 @@ def test_a_person_signs_in_by_a_form_and_out_again(home: Settings) -> None:
         wrong = client.post("/sign-in", data={"key": "accel_no", "next": "/results"})
         assert wrong.status_code == 401
         assert "set-cookie" not in wrong.headers
+        guesses = [client.post("/sign-in", data={"key": f"accel_{number}"}) for number in range(10)]
+        assert [guess.status_code for guess in guesses] == [401] * 9 + [429]
+        assert "Too many wrong keys: wait" in guesses[-1].text
+        assert client.get("/results", headers={"X-API-Key": "accel_no"}).status_code == 429, "they count together"
         assert client.post("/sign-in", data={"key": secret}, headers={"Origin": "https://evil"}).status_code == 403
         done = client.post("/sign-in", data={"key": f" {secret} ", "next": "/results"})
         assert (done.status_code, done.headers["location"]) == (303, "/results")

@@ -9,16 +9,21 @@ from accel_platform.settings import Settings
 from predictor.service.middleware import sign_in
 from predictor.service.middleware.auth import AuthMiddleware
 from predictor.service.middleware.head_requests import HeadMiddleware
+from predictor.service.middleware.rate_limit import TokenBuckets
 from predictor.service.middleware.security_headers import SecurityHeadersMiddleware
 from predictor.service.middleware.telemetry import TelemetryMiddleware
+
+_WRONG_KEYS_PER_MINUTE = 10
+"""Of one address, whether it sends them with requests or signs in with them."""
 
 
 def install(app: FastAPI, settings: Settings, host: str | None) -> None:
     """Install the middleware; `host` is the address the app listens on, None where something else decides that."""
-    app.include_router(sign_in.router(settings))
+    wrong_keys = TokenBuckets(_WRONG_KEYS_PER_MINUTE / 60, _WRONG_KEYS_PER_MINUTE)
+    app.include_router(sign_in.router(settings, wrong_keys))
     # The last one added runs first.
     app.add_middleware(HeadMiddleware)
-    app.add_middleware(AuthMiddleware, settings=settings, host=host)
+    app.add_middleware(AuthMiddleware, settings=settings, host=host, wrong_keys=wrong_keys)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -33,20 +33,19 @@ QUERY_PATHS = frozenset(("/recommend", "/predict", "/predict/batch", "/query"))
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
 _BURST_S = 5
 """Size of a burst, in seconds of the allowed rate."""
-_WRONG_KEYS_PER_MINUTE = 10
 
 
 class AuthMiddleware:
     """Passes a request on with its `Caller` in the scope's state, or answers it with a problem."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, host: str | None) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, host: str | None, wrong_keys: TokenBuckets) -> None:
         self._app = app
         self._keys = KeyStore(settings)
         self._always_requires_key = host is not None and not is_loopback(host)
         self._knows_host = host is not None
         self._origins = frozenset(settings.cors_origins)
         self._rates = TokenBuckets(settings.rate_per_s, max(1.0, settings.rate_per_s * _BURST_S))
-        self._wrong_key_rates = TokenBuckets(_WRONG_KEYS_PER_MINUTE / 60, _WRONG_KEYS_PER_MINUTE)
+        self._wrong_keys = wrong_keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,10 +83,9 @@ class AuthMiddleware:
 
     def _rejection_by_key(self, scope: Scope, headers: dict[bytes, bytes]) -> Response | None:
         credentials = _Credentials.of(headers)
-        address = scope["client"][0] if scope.get("client") else "unknown"
         key = self._keys.check(credentials.key) if credentials.key is not None else None
         if key is None:
-            if credentials.key is not None and (wait_s := self._wrong_key_rates.take(address)):
+            if credentials.key is not None and (wait_s := self._wrong_keys.take(client_address(scope))):
                 return _too_many_requests(scope, wait_s, "wrong keys")
             return _unauthorized(scope, headers, rejected_key=credentials.key is not None)
         # The caller is known from here on, so that an error page lets them sign out and the log names them.
@@ -130,6 +128,11 @@ class _Credentials:
             if name == COOKIE and value:
                 return cls(value, by_program=False)
         return cls(None, by_program=False)
+
+
+def client_address(scope: Scope) -> str:
+    """Return the address that a request comes from."""
+    return scope["client"][0] if scope.get("client") else "unknown"
 
 
 def required_scope(method: str, path: str) -> Allowed:

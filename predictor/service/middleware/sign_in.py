@@ -13,7 +13,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from accel_platform.api_keys import KeyStore
 from accel_platform.settings import Settings
-from predictor.service.middleware.auth import COOKIE, SIGN_IN
+from predictor.service.middleware.auth import COOKIE, SIGN_IN, client_address
+from predictor.service.middleware.rate_limit import TokenBuckets
 
 _HOURS = 12
 _PAGE = """<!doctype html>
@@ -37,7 +38,7 @@ input, button {{ font: inherit; width: 100%; box-sizing: border-box; padding: .6
 """
 
 
-def router(settings: Settings) -> APIRouter:
+def router(settings: Settings, wrong_keys: TokenBuckets) -> APIRouter:
     routes = APIRouter(include_in_schema=False)
     keys = KeyStore(settings)
 
@@ -51,6 +52,8 @@ def router(settings: Settings) -> APIRouter:
         target = _local_path(fields.get("next", ["/"])[0])
         key = fields.get("key", [""])[0].strip()
         if keys.check(key) is None:
+            if wait_s := wrong_keys.take(client_address(request.scope)):
+                return _page(request, target, problem=f"Too many wrong keys: wait {wait_s} s.", status=429)
             return _page(request, target, problem="This is no key that works.", status=401)
         answer = RedirectResponse(target, 303)
         answer.set_cookie(
