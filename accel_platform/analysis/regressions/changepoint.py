@@ -271,7 +271,9 @@ def _recent_change(level: Values, min_change_percent: float, alpha: float) -> tu
             continue
         width = _width(baseline, middle)
         seen = (side * (baseline - middle))[:, None] >= away
-        chances = np.maximum(stdtr(_TAIL, -away / width), seen.sum(axis=0) / (len(baseline) + 1))
+        with np.errstate(over="ignore"):  # because a series of zeros has next to no width
+            distances = away / width
+        chances = np.maximum(stdtr(_TAIL, -distances), seen.sum(axis=0) / (len(baseline) + 1))
         p_value = min(1.0, 2 * float(chances.max()) ** RECENT_VALUES)
         if p_value < alpha:
             return _first_of(level, middle, float(np.median(recent))), p_value

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_platform.analysis.query.series import read_series
-from accel_platform.analysis.regressions.changepoint import RECENT_VALUES, find_changes, watch_changes
+from accel_platform.analysis.regressions.changepoint import RECENT_VALUES, ChangePoint, find_changes, watch_changes
 from accel_platform.errors import InvalidInput, NotFound
 
 LABELLED = Path(__file__).parents[4] / "shared" / "data" / "changepoints" / "sap_hana_small_2021" / "data"
@@ -70,6 +70,12 @@ def test_noise_that_wanders_hides_no_step_of_many_times_its_width(seed: int) -> 
     levels = np.where(np.arange(30) < 18, 100.0, 130.0)
     [change] = find_changes(list(levels * (1 + 0.004 * np.asarray(wander))), min_change_percent=3)
     assert abs(change.index - 18) <= 1
+
+
+@pytest.mark.parametrize("find", [find_changes, watch_changes])
+def test_a_step_from_zero_has_no_percent(find: Callable[..., list[ChangePoint]]) -> None:
+    [change] = find([0.0] * 20 + [5.0] * 20)
+    assert (change.index, change.before, change.after, change.change_percent) == (20, 0, 5, None)
 
 
 @pytest.mark.parametrize("at", [5, 7])
