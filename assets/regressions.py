@@ -11,7 +11,7 @@ from accel_platform.analysis.regressions.commit_gate import MeasuredCommit, chec
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.triage import read_decisions
 from accel_platform.events import EventLog, Snapshot
-from accel_platform.events.types import RunStarted
+from accel_platform.events.types import RunFinished, RunStarted
 from accel_platform.reports.regressions import markdown
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
@@ -67,9 +67,12 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
 
 
 def _new_runs(log: EventLog, now: Snapshot, before_id: str | None) -> list[str]:
-    """Return the runs that began in the new part of the log."""
+    """Return the runs that began or ended in the new part of the log.
+
+    Those that ended too, because one that is still measuring adds results after its beginning was read.
+    """
     since = Snapshot(now.segments - segments_of(log, before_id))
-    events = log.read(since, types={RunStarted.__name__})
+    events = log.read(since, types={RunStarted.__name__, RunFinished.__name__})
     return sorted({event.run_id for event in events if event.run_id})
 
 

@@ -1,21 +1,80 @@
-"""The change-point detector on labelled and on permuted real series: found, how late, and how often for nothing.
+"""The change-point detector on drawn, labelled and permuted real series: found, how late, and how often for nothing.
 
-Needs the folder of series (default: ../shared/data/changepoints beside the repository), which is not part of it.
+Real series need their folder (default: ../shared/data/changepoints beside the repository), which is not part of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from accel_platform.analysis.query.series import read_series
 from accel_platform.analysis.regressions.changepoint import find_changes, watch_changes
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "changepoints"
 STEP_AT, LENGTH = 60, 100
+Values = npt.NDArray[np.float64]
+
+
+def white(generator: np.random.Generator, count: int) -> Values:
+    return generator.standard_normal(count)
+
+
+def wandering(generator: np.random.Generator, count: int) -> Values:
+    """AR(1) noise of unit width, each value 0.7 times the one before it and news."""
+    values = white(generator, count + 50)
+    for at in range(1, len(values)):
+        values[at] = 0.7 * values[at - 1] + 0.51**0.5 * values[at]
+    return values[50:]
+
+
+def daily(generator: np.random.Generator, count: int) -> Values:
+    """A wave of 24 values, and half as much noise."""
+    wave = np.sin(2 * np.pi * (np.arange(count) + generator.integers(24)) / 24)
+    return np.asarray(wave + 0.5 * white(generator, count))
+
+
+def spiked(generator: np.random.Generator, count: int) -> Values:
+    """Normal noise, and one value in fifty 50 widths off: three times as long where the width is 2 %."""
+    return np.asarray(white(generator, count) + 50 * (generator.random(count) < 0.02))
+
+
+DRAWN: tuple[tuple[str, Callable[[np.random.Generator, int], Values], float, tuple[tuple[float, int], ...]], ...] = (
+    ("10 % for 20 values, undone", white, 0.02, ((1.0, 40), (1.1, 20), (1.0, 40))),
+    ("30 % for 6 values, undone", white, 0.02, ((1.0, 40), (1.3, 6), (1.0, 40))),
+    ("30 % in 0.5 % that wanders", wandering, 0.005, ((1.0, 18), (1.3, 12))),
+    ("10 % in 0.5 % of day and night", daily, 0.005, ((1.0, 18), (1.1, 12))),
+    ("30 % after 5 values", white, 0.02, ((1.0, 5), (1.3, 25))),
+    ("twice as long after 7 values", white, 0.02, ((1.0, 7), (2.0, 93))),
+    *(
+        (f"nothing in {count} values, 2 % {noise.__name__}", noise, 0.02, ((1.0, count),))
+        for noise in (white, wandering, daily, spiked)
+        for count in (30, 100)
+    ),
+)
+
+
+def drawn(trials: int) -> Iterator[dict[str, object]]:
+    """Share of the steps found within 5 positions, and other alarms a series, of shifts from 3 %."""
+    for name, noise, width, levels in DRAWN:
+        steps = np.cumsum([count for _, count in levels])[:-1]
+        row: dict[str, object] = {"drawn": name, "trials": trials}
+        for how, find in (("looking back", find_changes), ("watching", watch_changes)):
+            generator = np.random.default_rng(20261128)
+            found = alarms = 0
+            for _ in range(trials):
+                level = np.concatenate([np.full(count, height) for height, count in levels])
+                changes = find(list(level * (1 + width * noise(generator, len(level)))), min_change_percent=3.0)
+                right = sum(any(abs(change.index - step) <= 5 for change in changes) for step in steps)
+                found, alarms = found + right, alarms + len(changes) - right
+            row[how] = {"found": round(found / trials / len(steps), 3) if len(steps) else None,
+                        "other_alarms": round(alarms / trials, 3)}  # fmt: skip
+        yield row
 
 
 def labelled(folder: Path) -> dict[str, object]:
@@ -69,7 +128,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--permutations", type=int, default=30)
+    parser.add_argument("--trials", type=int, default=200, help="drawn series of each kind")
     asked = parser.parse_args()
+    for row in drawn(asked.trials):
+        print(json.dumps(row))
     if not asked.data.is_dir():
         print(f"unavailable: no series in {asked.data}")
         return

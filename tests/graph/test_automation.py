@@ -17,7 +17,7 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from accel_platform.bench.plan.run_locks import hold_run_lock
 from accel_platform.events import EventLog
-from accel_platform.events.types import CommitChecked, RunFailed
+from accel_platform.events.types import CommitChecked, RegressionFound, RunFailed, RunFinished, RunStarted
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.reader import Reader
@@ -30,6 +30,7 @@ from assets.triggers import sensors
 from assets.triggers.run_failure_sensor import failed_runs
 from assets.triggers.schedules import nightly_suite, nightly_training, suite_times
 from assets.triggers.sensors import log_moved, new_commits
+from factories import event, result, verification
 from webhook_receiver import Receiver
 
 TABLES = {"raw_events", "results", "compat_matrix"}
@@ -66,9 +67,9 @@ class Home:
     def look(self) -> bool:
         """One tick of `log_moved`; whether it said that the log moved."""
         found = self.tick(log_moved)
-        for event in found.asset_events:
-            assert isinstance(event, dg.AssetMaterialization)
-            self.instance.report_runless_asset_event(event)
+        for told in found.asset_events:
+            assert isinstance(told, dg.AssetMaterialization)
+            self.instance.report_runless_asset_event(told)
         return bool(found.asset_events)
 
     def asked(self) -> set[str]:
@@ -206,6 +207,22 @@ def test_from_the_log_to_matrix_and_regressions_and_to_rest(home: Home) -> None:
     assert home.rest(rounds=2) == 1
     [shift] = Reader(home.settings).rows("SELECT state, direction, found_by FROM regressions")
     assert shift == {"state": "open", "direction": "regressed", "found_by": "history"}
+
+
+def test_results_of_a_run_that_was_still_measuring_are_looked_at_once_it_ended(home: Home) -> None:
+    def made() -> int:
+        publish.publish(home.settings, publish.stage(home.settings))
+        assert home.make({"regressions"}).success
+        return sum(one.found_by == "history" for one in home.events(RegressionFound.__name__))
+
+    home.ci.runs(12, OLD)
+    began = RunStarted(kind="benchmark", labels={"commit": NEW})
+    home.log.append([event(began, run_id="run-long")])
+    assert made() == 0
+    slower = [result(samples_ns=(30_000_000 + n,) * 30) for n in range(3)]
+    ended = RunFinished(status="succeeded", duration_s=9.0)
+    home.log.append([event(payload, run_id="run-long") for payload in (*slower, verification(), ended)])
+    assert made() == 1
 
 
 @pytest.mark.slow

@@ -66,9 +66,10 @@ def check(
     alike: dict[MeasuredSeries, list[_Cell]] = {}
     for cell in cells:
         alike.setdefault(_without_device(cell.series), []).append(cell)
+    two_sided = sum(cell.two_sided for cell in cells)
     decisions = [
-        _decide_two_sided(cell, decided, min_change_percent)
-        if (cell.before or cell.level) and (cell.after or cell.rejected)
+        _decide_two_sided(cell, decided, min_change_percent, two_sided)
+        if cell.two_sided
         else _decide_one_sided(cell, alike[_without_device(cell.series)], devices)
         for cell in cells
     ]
@@ -98,6 +99,10 @@ class _Cell:
     """The shift accepted since the baseline: `before` holds processes at its level then, where there are others."""
     replaced: list[ProcessResult]
     """The baseline's own processes where `level` takes their place."""
+
+    @property
+    def two_sided(self) -> bool:
+        return bool((self.before or self.level) and (self.after or self.rejected))
 
 
 def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decided: ShiftDecisions) -> list[_Cell]:
@@ -187,7 +192,7 @@ def _accepted_level(
     return since[-1] if since else None
 
 
-def _decide_two_sided(cell: _Cell, decided: ShiftDecisions, min_change_percent: float) -> Decision:
+def _decide_two_sided(cell: _Cell, decided: ShiftDecisions, min_change_percent: float, cells: int) -> Decision:
     """Decide a cell of both sides."""
     if not cell.after:
         why = "its shift was rejected"
@@ -205,6 +210,7 @@ def _decide_two_sided(cell: _Cell, decided: ShiftDecisions, min_change_percent: 
             {process.result_id for process in cell.others if shift.includes(process)}
             for shift in decided.unaccepted.get(cell.series, ())
         ],
+        cells=cells,
     )
     if cell.level is not None:
         reasons = (f"before: the level that {cell.level.by} accepted", decision.reason)

@@ -21,6 +21,7 @@ from accel_platform.analysis.regressions.changepoint import find_changes
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
 from accel_platform.analysis.stats.significance import (
+    ALPHA,
     MIN_EFFECT,
     SampleComparison,
     compare,
@@ -47,6 +48,9 @@ MAX_LOAD_DIFFERENCE = 0.15
 MAX_LOAD = 0.5
 """Share of all cores used by others above which the slower side's figures say nothing: threads that wait for each other
 then take many times as long, so equal code was seen to take 9 times as long at 71 % as at 59 %."""
+MAX_CELLS_AT_ALPHA = 10
+"""Most cells that a check decides at the plain noise level. With more, each may alert by chance less often in the same
+proportion, because else a check of hundreds of unchanged cells would seldom pass."""
 MAX_NOISE = 0.25
 """Noise (relative change) above which the absence of a change cannot be concluded."""
 
@@ -103,6 +107,7 @@ def decide(
     min_change_percent: float = MIN_CHANGE_PERCENT,
     accepted: Collection[UUID] = (),
     apart: Sequence[Collection[UUID]] = (),
+    cells: int = 1,
 ) -> Decision:
     """Compare the candidate's processes with the baseline's.
 
@@ -119,6 +124,8 @@ def decide(
         First results of accepted levels.
     apart
         Results of each level that was left again, such as that of a commit that was reverted.
+    cells
+        Number of cells that the same check decides, each of which may alert by chance.
 
     Raises
     ------
@@ -153,7 +160,8 @@ def decide(
     if len(calm) >= MIN_EARLIER_PROCESSES and not any(process.disturbed for process in (*before, *after)):
         earlier = calm
     levels = _levels(earlier, accepted, apart)
-    return _decide_by_samples(decision, before, after, levels, min_change_percent / 100)
+    alpha = ALPHA * min(1.0, MAX_CELLS_AT_ALPHA / cells)
+    return _decide_by_samples(decision, before, after, levels, min_change_percent / 100, alpha)
 
 
 def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
@@ -162,6 +170,7 @@ def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
     after: Sequence[ProcessResult],
     levels: Sequence[_Level],
     least: float,
+    alpha: float,
 ) -> Decision:
     first, second = _pool_samples(before), _pool_samples(after)
     found = compare(first, second, noise_level=least)
@@ -185,12 +194,12 @@ def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
             decision, reason=f"its noise is unknown: {more} more earlier processes of this series are needed"
         )
     of_each_side = 2 * len(before) * len(after) / (len(before) + len(after))
-    noise = estimate_noise_level(medians, processes=of_each_side)
+    noise = estimate_noise_level(medians, processes=of_each_side, alpha=alpha)
     decision = replace(decision, noise_percent=100 * noise)
     if abs(math.log(found.ratio)) <= math.log1p(least):
         if noise <= MAX_NOISE:
             return replace(decision, state="ok")
-        needed = processes_needed(medians, effect=MAX_NOISE)
+        needed = processes_needed(medians, effect=MAX_NOISE, alpha=alpha)
         return replace(decision, processes_needed=needed, reason=f"too noisy to tell a change by {MAX_NOISE:.0%}")
     if (reason := _disturbance(before, after, slower=found.ratio > 1)) is not None:
         return replace(decision, disturbed=True, reason=reason)
@@ -201,7 +210,7 @@ def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
     if (uncertainty := _uncertainty_reason(found, before, after, levels)) is None:
         return replace(decision, state="regressed" if found.verdict == "slower" else "improved")
     assert found.ratio is not None
-    needed = processes_needed(medians, effect=max(found.ratio, 1 / found.ratio) - 1)
+    needed = processes_needed(medians, effect=max(found.ratio, 1 / found.ratio) - 1, alpha=alpha)
     return replace(decision, state="suspicious", reason=uncertainty, processes_needed=max(needed, MIN_PROCESSES))
 
 

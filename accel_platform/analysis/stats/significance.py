@@ -69,17 +69,17 @@ def compare(baseline: Sequence[int], candidate: Sequence[int], *, noise_level: f
     return SampleComparison(verdict, after / before, p_value, effect)
 
 
-def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float = 0.95) -> int:
+def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float = 0.95, alpha: float = ALPHA) -> int:
     """Return how many processes a side find a slowdown by `effect` (0.03 is 3 %) with probability `power`.
 
-    `medians_ns` as for `estimate_noise_level`, at whose level the comparison is made. Raises ValueError as that does,
-    and for an effect or power that no number of processes gives.
+    `medians_ns` and `alpha` as for `estimate_noise_level`, at whose level the comparison is made. Raises ValueError as
+    that does, and for an effect or power that no number of processes gives.
     """
     if not (effect > MIN_EFFECT and 0 < power < 1):
         raise ValueError(f"No number of processes finds {effect:.1%} with probability {power}.")
     # Drift is included, because a machine that drifts does so while the sides take turns, too.
     spread = max(_spread(medians_ns), float(np.std(np.log(np.asarray(medians_ns, dtype=np.float64)), ddof=1)))
-    both = NormalDist().inv_cdf(1 - ALPHA / 2) + NormalDist().inv_cdf(power)
+    both = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
     for_noise = 2 * (both * spread / math.log1p(effect)) ** 2
     # Below this level the comparison asks for MIN_EFFECT instead, which leaves the rest of the effect to power.
     rest = math.log1p(effect) - math.log1p(MIN_EFFECT)
@@ -87,8 +87,8 @@ def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float
     return max(1, math.ceil(max(for_noise, for_least)))
 
 
-def estimate_noise_level(medians_ns: Sequence[float], *, processes: float = 1) -> float:
-    """Return the relative change of a median that noise alone exceeds with probability ALPHA.
+def estimate_noise_level(medians_ns: Sequence[float], *, processes: float = 1, alpha: float = ALPHA) -> float:
+    """Return the relative change of a median that noise alone exceeds with probability `alpha`.
 
     The spread comes from successive differences (von Neumann), because slow drift affects both sides of a comparison
     whose processes take turns.
@@ -105,7 +105,7 @@ def estimate_noise_level(medians_ns: Sequence[float], *, processes: float = 1) -
     ValueError
         For fewer than five medians, or any that is not positive.
     """
-    return math.expm1(NormalDist().inv_cdf(1 - ALPHA / 2) * _spread(medians_ns) * math.sqrt(2 / processes))
+    return math.expm1(NormalDist().inv_cdf(1 - alpha / 2) * _spread(medians_ns) * math.sqrt(2 / processes))
 
 
 def _spread(medians_ns: Sequence[float]) -> float:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_platform.analysis.query.series import read_series
-from accel_platform.analysis.regressions.changepoint import RECENT_VALUES, find_changes, watch_changes
+from accel_platform.analysis.regressions.changepoint import RECENT_VALUES, ChangePoint, find_changes, watch_changes
 from accel_platform.errors import InvalidInput, NotFound
 
 LABELLED = Path(__file__).parents[4] / "shared" / "data" / "changepoints" / "sap_hana_small_2021" / "data"
@@ -51,6 +51,37 @@ def test_several_steps_are_each_found_once() -> None:
         found = [c.index for c in find(values)]
         assert len(found) == 3
         assert all(abs(a - b) <= 2 for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(("height", "length"), [(110, 20), (90, 20), (130, 6)])
+def test_a_shift_that_is_undone_is_found_both_ways(height: float, length: int) -> None:
+    found = find_changes(noisy([(100, 40), (height, length), (100, 40)], seed=2))
+    assert [c.direction for c in found] == (["up", "down"] if height > 100 else ["down", "up"])
+    for change, place in zip(found, (40, 40 + length), strict=True):
+        assert abs(change.index - place) <= 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_noise_that_wanders_hides_no_step_of_many_times_its_width(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    wander = [0.0]
+    for value in generator.standard_normal(29):
+        wander.append(0.7 * wander[-1] + value)
+    levels = np.where(np.arange(30) < 18, 100.0, 130.0)
+    [change] = find_changes(list(levels * (1 + 0.004 * np.asarray(wander))), min_change_percent=3)
+    assert abs(change.index - 18) <= 1
+
+
+@pytest.mark.parametrize("find", [find_changes, watch_changes])
+def test_a_step_from_zero_has_no_percent(find: Callable[..., list[ChangePoint]]) -> None:
+    [change] = find([0.0] * 20 + [5.0] * 20)
+    assert (change.index, change.before, change.after, change.change_percent) == (20, 0, 5, None)
+
+
+@pytest.mark.parametrize("at", [5, 7])
+def test_a_watcher_learns_of_a_step_within_its_first_values(at: int) -> None:
+    [change] = watch_changes(noisy([(100, at), (130, 40)], seed=3))
+    assert abs(change.index - at) <= 1
 
 
 @pytest.mark.parametrize("find", [find_changes, watch_changes])

@@ -118,6 +118,19 @@ class TestVerdict:
         lab.runs(2, NEW, 1.3)
         assert lab.only().state == "regressed"
 
+    def test_the_noise_allowed_for_grows_with_the_cells_of_the_check(self, lab: Lab) -> None:
+        sizes = range(1, 13)
+        for commit in (*[OLD] * 6, NEW, NEW):
+            lab.run(commit)
+        [alone] = lab.check().decisions
+        for size in sizes[1:]:
+            for commit in (OLD, NEW):
+                lab.run(commit, batch_size=size)
+        beside = next(d for d in lab.check().decisions if d.series == alone.series)
+        assert beside.noise_percent is not None
+        assert alone.noise_percent is not None
+        assert beside.noise_percent > alone.noise_percent
+
     def test_runs_made_to_confirm_decide_alone(self, lab: Lab) -> None:
         lab.runs(6, OLD)
         first = lab.run(NEW, 1.4)

@@ -78,6 +78,16 @@ def test_what_is_missed_in_noise_is_suspicious_and_says_how_many_processes_it_ta
     assert states(1.06, earlier=30, before=25, after=25, spread=0.03, count=40)["regressed"] >= 36
 
 
+def test_one_of_many_cells_needs_a_clearer_change() -> None:
+    generator = random.Random(3)
+    old = [*processes(generator, 20, spread=0.03), *processes(generator, 2, spread=0.0)]
+    new = processes(generator, 2, 1.065, spread=0.0)
+    one, ten, many = (decide(SERIES, old[-2:], new, old, cells=cells) for cells in (1, 10, 500))
+    assert (one.state, ten.state, many.state) == ("regressed", "regressed", "suspicious")
+    assert one.noise_percent == ten.noise_percent
+    assert (many.processes_needed or 0) > 2
+
+
 levels = st.floats(0.05, 20)
 
 
