@@ -48,9 +48,9 @@ MAX_LOAD_DIFFERENCE = 0.15
 MAX_LOAD = 0.5
 """Share of all cores used by others above which the slower side's figures say nothing: threads that wait for each other
 then take many times as long, so equal code was seen to take 9 times as long at 71 % as at 59 %."""
-MAX_CELLS_AT_ALPHA = 10
-"""Most cells that a check decides at the plain noise level. With more, each may alert by chance less often in the same
-proportion, because else a check of hundreds of unchanged cells would seldom pass."""
+MAX_CELLS_AT_ALPHA = 20
+"""Most cells that a check decides at the plain noise level: one cell in some 400 alerts by chance, so a check in 20.
+With more cells each may do so less often in the same proportion, or else a check of hundreds would seldom pass."""
 MAX_NOISE = 0.25
 """Noise (relative change) above which the absence of a change cannot be concluded."""
 

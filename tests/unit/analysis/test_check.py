@@ -119,7 +119,7 @@ class TestVerdict:
         assert lab.only().state == "regressed"
 
     def test_the_noise_allowed_for_grows_with_the_cells_of_the_check(self, lab: Lab) -> None:
-        sizes = range(1, 13)
+        sizes = range(1, 23)
         for commit in (*[OLD] * 6, NEW, NEW):
             lab.run(commit)
         [alone] = lab.check().decisions
