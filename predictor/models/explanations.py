@@ -7,7 +7,7 @@ typical latency is the prediction.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from accel_platform.table_io.values import count_of, rounded
@@ -19,14 +19,10 @@ class Contribution(NamedTuple):
     """One factor of a prediction."""
 
     name: str
+    value: str
+    """The sample's value, in words."""
     factor: float
     """On the latency: 2 doubles it."""
-    describe: Callable[[], str]
-
-    @property
-    def value(self) -> str:
-        """The sample's value, in words."""
-        return self.describe()
 
 
 def rank_contributions(
@@ -38,32 +34,29 @@ def rank_contributions(
     exp(typical) times all factors is the predicted latency.
     """
     groups = {**added, "physical law": added["physical law"] - typical}
+    values = _describe_values(latency_model, sample, typical)
     ranked = sorted(groups.items(), key=lambda item: (-abs(item[1]), item[0]))
-    texts = _value_texts(latency_model, sample, typical)
-    return tuple(Contribution(name, math.exp(log), texts[name]) for name, log in ranked if log != 0.0)
+    return tuple(Contribution(name, values[name], math.exp(log)) for name, log in ranked if log != 0.0)
 
 
-def _value_texts(latency_model: LatencyModel, sample: Sample, typical: float) -> dict[str, Callable[[], str]]:
-    """Return how to put each value into words: few of them are read."""
+def _describe_values(latency_model: LatencyModel, sample: Sample, typical: float) -> dict[str, str]:
     computing, moving, reading, _ = sample.roofline
     work, per_item = sample.work, sample.work.flops / sample.batch_size
     count = f"{sample.devices} x " if sample.devices > 1 else ""
+    runtime = " ".join(filter(None, (sample.backend, sample.compiler, sample.layout)))
     return {
-        "physical law": lambda: f"computing and moving its bytes, against a typical {rounded(math.exp(typical))} ms",
-        "roofline": lambda: (
-            f"{rounded(computing)} ms of computing at peak, {rounded(moving + reading)} ms of moving bytes at bandwidth"
-        ),
-        "model cost": lambda: (
-            f"{rounded(work.parameters / 1e6)} M parameters, {rounded(per_item / 1e9)} GFLOPs per item"
-        ),
-        "architecture": lambda: f"{sample.family}, by the name {sample.model}",
-        "batch": lambda: f"batch of {sample.batch_size}",
-        "input size": lambda: "fixed size" if math.isnan(sample.size) else f"size {sample.size:g}",
-        "device": lambda: f"{count}{sample.device}",
-        "runtime": lambda: " ".join(filter(None, (sample.backend, sample.compiler, sample.layout))),
-        "precision": lambda: sample.precision,
-        "mode": lambda: sample.mode,
-        "models like it": lambda: "what they leave over on this device",
-        "same work measured elsewhere": lambda: count_of(latency_model.count_same_workload(sample), "figure"),
-        "few figures of this device": lambda: sample.device,
+        "physical law": f"computing and moving its bytes, against a typical {rounded(math.exp(typical))} ms",
+        "roofline": f"{rounded(computing)} ms of computing at peak, "
+        f"{rounded(moving + reading)} ms of moving bytes at bandwidth",
+        "model cost": f"{rounded(work.parameters / 1e6)} M parameters, {rounded(per_item / 1e9)} GFLOPs per item",
+        "architecture": f"{sample.family}, by the name {sample.model}",
+        "batch": f"batch of {sample.batch_size}",
+        "input size": "fixed size" if math.isnan(sample.size) else f"size {sample.size:g}",
+        "device": f"{count}{sample.device}",
+        "runtime": runtime,
+        "precision": sample.precision,
+        "mode": sample.mode,
+        "models like it": "what they leave over on this device",
+        "same work measured elsewhere": count_of(latency_model.count_same_workload(sample), "figure"),
+        "few figures of this device": sample.device,
     }
