@@ -54,12 +54,11 @@ class ClassUtilization:
     effects: dict[str, float]
     """Log time over that of the typical device, by `effect_group`."""
 
-    def effect(self, device: DeviceRates, bits: int) -> float:
-        """Return the log time over that of the typical device: its own, else what those of its architecture tell."""
-        return self.effect_of(*_groups(device, bits))
+    def effect(self, own: str, alike: str) -> float:
+        """Return the log time over that of the typical device: its own, else what those of its architecture tell.
 
-    def effect_of(self, own: str, alike: str) -> float:
-        """Return the same by the groups of the device and of its architecture."""
+        The device is given by its `effect_groups`.
+        """
         effect = self.effects.get(own)
         return self._by_architecture.get(alike, 0.0) if effect is None else effect
 
@@ -100,7 +99,7 @@ class Utilization:
         features = np.full((sum(light.size for light, _ in priced), width), -math.inf)
         classes, effects = np.empty(len(features), dtype=np.int64), np.empty(len(features))
         order = {name: number for number, name in enumerate(self.classes)}
-        groups = [_groups(device, bits) for device in devices]
+        groups = [effect_groups(device, bits) for device in devices]
         of_classes: dict[OperatorKind, Array] = {}
         rows: list[slice] = []
         first = 0
@@ -111,7 +110,7 @@ class Utilization:
             different = set(names)
             for name in different:
                 if name not in of_classes:
-                    of_classes[name] = np.array([[self.classes[name].effect_of(*group)] for group in groups])
+                    of_classes[name] = np.array([[self.classes[name].effect(*group)] for group in groups])
                 on = slice(None) if len(different) == 1 else [other == name for other in names]
                 classes[here].reshape(light.shape)[on] = order[name]
                 effects[here].reshape(light.shape)[on] = of_classes[name][on]
@@ -125,7 +124,8 @@ def fit_utilization(kernels: Mapping[OperatorKind, KernelTable]) -> Utilization:
     return Utilization.of({kind: _fit_class(table) for kind, table in sorted(kernels.items())})
 
 
-def _groups(device: DeviceRates, bits: int) -> tuple[str, str]:
+def effect_groups(device: DeviceRates, bits: int) -> tuple[str, str]:
+    """Return the groups of kernels of a device and of its architecture."""
     return effect_group(device.name, bits), effect_group(str(device.architecture), bits)
 
 

@@ -22,7 +22,7 @@ from predictor.operators.features import price
 from predictor.operators.kernels import KernelTable
 from predictor.operators.predictor import load, save, shipped_predictor
 from predictor.operators.tables import ProfileTables, operator_tables, priced_parts, training_tables
-from predictor.operators.utilization import ClassUtilization, fit_utilization
+from predictor.operators.utilization import ClassUtilization, effect_groups, fit_utilization
 from predictor.operators.whole_models import MeasuredModel, fit_correction
 from predictor.schemas.requests import RecommendQuery
 from predictor.training.train import train
@@ -98,11 +98,11 @@ def test_a_device_that_reaches_less_than_others_teaches_its_effect_and_not_the_t
 def test_a_device_nobody_measured_is_halfway_to_the_one_of_its_architecture() -> None:
     known, other = _rates("NVIDIA V100 PCIe 32GB"), _rates("NVIDIA V100 SXM2 16GB")
     learned = ClassUtilization(shipped_predictor().utilization.classes["linear"].trees, {f"{known.name} 32": 0.4})
-    assert learned.effect(known, 32) == 0.4
-    assert learned.effect(other, 32) == pytest.approx(0.2)
-    assert learned.effect(other, 16) == 0.0
-    assert learned.effect(_rates("NVIDIA L4"), 32) == 0.0
-    assert learned.effect(replace(known, name="another", architecture=None), 32) == 0.0
+    assert learned.effect(*effect_groups(known, 32)) == 0.4
+    assert learned.effect(*effect_groups(other, 32)) == pytest.approx(0.2)
+    assert learned.effect(*effect_groups(other, 16)) == 0.0
+    assert learned.effect(*effect_groups(_rates("NVIDIA L4"), 32)) == 0.0
+    assert learned.effect(*effect_groups(replace(known, name="another", architecture=None), 32)) == 0.0
 
 
 def test_what_is_particular_to_a_device_scales_its_times_alone() -> None:
