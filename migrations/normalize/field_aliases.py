@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from migrations.normalize.row_access import NO_VALUE
 from migrations.normalize.units import NS_PER_S, count, number, quantity, samples_ns, scaled
 
 _MS = {
@@ -50,7 +51,7 @@ _SOUNDS = re.compile(
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NO_WORD = re.compile(r"[^a-z0-9μ]+")
-_MISSING = {"", "n/a", "na", "nan", "none", "null", "-", "inf", "infinity", "-inf", "-infinity"}
+_MISSING = NO_VALUE | {"inf", "infinity", "-inf", "-infinity"}
 _OF_TIME = re.compile(r"(?:^|_)(?:time|latency|latencies)(?:_|$)")
 _LIKE_TIME = re.compile(r"\s*-?\d[\d.,]*\s*[A-Za-zµμ]{0,12}\s*")
 _WITH_UNIT = re.compile(r"\s*(?P<value>[\d.,eE+-]+)\s*(?P<unit>[A-Za-zµμ][A-Za-z/]*)\s*")

@@ -8,7 +8,8 @@ from typing import Any
 from migrations.normalize.records import child
 from migrations.sources.documents import Document
 
-_UNKNOWN = {"", "n/a", "na", "nan", "none", "null", "-"}
+NO_VALUE = {"", "n/a", "na", "nan", "none", "null", "-"}
+"""Texts by which a cell says that it has no value."""
 
 
 def rows_of(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -38,7 +39,7 @@ def pick(row: Mapping[str, Any], *names: str) -> Any:
     """Return the first of these cells with a value; empty texts and `N/A` are none. None without one."""
     for name in names:
         value = row.get(name)
-        if value is not None and not (isinstance(value, str) and value.strip().casefold() in _UNKNOWN):
+        if value is not None and not (isinstance(value, str) and value.strip().casefold() in NO_VALUE):
             return value
     return None
 
