@@ -116,11 +116,10 @@ def scaled_estimate(evidence: Evidence, cell: CellKey) -> Estimate | None:
     combined = [_combine(by_ratio)] if by_ratio else []
     estimates = [*combined, *_interpolate_batches(evidence, cell)]
     best = min(estimates, key=lambda e: e.latency_ms.high_over_low, default=None)
-    if best is None:
-        return None
+    if best is None or cell.precision is not None:
+        return best
     # No neighbor differs in its precision.
-    cautions = (*_precision_cautions(cell), *best.cautions)
-    return replace(best, unstated=cell.precision is None, cautions=cautions)
+    return replace(best, unstated=True, cautions=(*_precision_cautions(cell), *best.cautions))
 
 
 def _precision_cautions(cell: CellKey) -> tuple[str, ...]:
