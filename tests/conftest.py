@@ -36,7 +36,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(autouse=True, scope="module")
 def imports_out_of_the_collector() -> None:
-    """What is imported stays, and a full pass of the garbage collector over it takes 0.8 s; a service undoes this."""
+    """Imports stay, and a full pass of the garbage collector over them takes 0.8 s; a service undoes this."""
     gc.collect()
     gc.freeze()
 

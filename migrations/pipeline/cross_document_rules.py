@@ -27,7 +27,7 @@ _TEXT_FIELDS = ("model_id", "hardware", "backend", "device_name", "precision", "
 _NUMBER_FIELDS = ("batch_size", "sequence_length", "latency_mean_ms", "throughput_items_per_s", "memory_peak_mib")
 _COMPARED = (*_TEXT_FIELDS, *_NUMBER_FIELDS)
 _COPIED = (*_TEXT_FIELDS, "batch_size", "sequence_length", "latency_mean_ms", "throughput_items_per_s")
-"""What two copies of a result have in common, beside samples and time. An export may leave out the memory."""
+"""Fields that copies of a result share, beside samples and time. An export may leave out the memory."""
 _PATHS = (*_COMPARED, "status", "model_family", "original.derived_claim", "occurred_local", "provenance")
 _MIN_DISTINCT_SAMPLES = 5
 """Equal samples are a copy, whatever the time, where so many differ from each other: of a coarse clock a few come out
@@ -142,7 +142,7 @@ SELECT event_id, 'copied_result' AS rule, 'suspect', 'the result that is in ' ||
 FROM first JOIN documents ON documents.document = original
 WHERE first.document <> original
 """
-"""Of copies the one counts that nothing is held against; else the first."""
+"""Suspicions of copies: the one that nothing is held against counts, else the first."""
 
 _KNOWN = """
 SELECT CAST(payload->>'$.result_id' AS UUID), payload->>'$.rule' FROM stored WHERE type = 'ResultSuspected'

@@ -62,7 +62,7 @@ class Candidate:
 
     @cached_property
     def rates(self) -> DeviceRates | str:
-        """What bounds operators there, or the reason why they cannot be priced."""
+        """Rates that bound operators there, or the reason why they cannot be priced."""
         return device_rates(self.spec)
 
     @property

@@ -25,7 +25,7 @@ _ROWS_AT_ONCE = 1_024
 """Rows that are predicted together: bounds the memory."""
 _ALL = np.uint32(0xFFFFFFFF)
 _EXPONENT_BITS, _EXPONENT_BIAS = 23, 127
-"""Of a float32, whose exponent tells which bit of a mask is set."""
+"""Layout of a float32, whose exponent tells which bit of a mask is set."""
 
 
 _Node = tuple[float, int, int, bool]

@@ -27,7 +27,7 @@ class OperatorTable:
     columns: Array
     """A row for each dimension, in the order of `DIMENSIONS[kind]`; a column for each operator."""
     counts: Array
-    """How often the model computes each."""
+    """Times that the model computes each."""
     places: Array
     """Place of each in the order of the model."""
     count: int
@@ -51,7 +51,7 @@ class ProfileTables:
 
     of_two: list[OperatorTable]
     growth: list[Array]
-    """What one more item adds to the columns of each table."""
+    """Growth of each table's columns by one more item."""
     least: list[Array]
     """Bounds of the columns from below."""
     parameters: float

@@ -14,7 +14,7 @@ from predictor.service.middleware.security_headers import SecurityHeadersMiddlew
 from predictor.service.middleware.telemetry import TelemetryMiddleware
 
 _WRONG_KEYS_PER_MINUTE = 10
-"""Of one address, whether it sends them with requests or signs in with them."""
+"""Limit for one address, whether it sends them with requests or signs in with them."""
 
 
 def install(app: FastAPI, settings: Settings, host: str | None) -> None:
