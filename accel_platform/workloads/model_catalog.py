@@ -85,7 +85,7 @@ def resolve_model(name: str) -> ModelSpec:
     if found is not None:
         return found
     catalogue = _catalogue()
-    close = difflib.get_close_matches(_slug(name), catalogue.names, n=4, cutoff=0.6)
+    close = difflib.get_close_matches(slug(name), catalogue.names, n=4, cutoff=0.6)
     near = list(dict.fromkeys(catalogue.names[c] for c in close))
     hint = f"Did you mean {', '.join(near)}?" if near else "`accel bench models` lists those that can be measured."
     raise NotFound(f"No model is called {name!r}. {hint}")
@@ -95,7 +95,7 @@ def resolve_model(name: str) -> ModelSpec:
 def find_model(name: str) -> ModelSpec | None:
     """Return the model of a name, without the slow search for close names; None for an unknown name."""
     catalogue = _catalogue()
-    ids = (catalogue.names.get(candidate) for candidate in _candidates(name))
+    ids = (catalogue.names.get(spelling) for spelling in spellings(name))
     return next((catalogue.models[model_id] for model_id in ids if model_id is not None), None)
 
 
@@ -132,6 +132,31 @@ def sequence_length_for(spec: ModelSpec, requested: int | None) -> int | None:
     return None if spec.sequence_length is None else requested or spec.sequence_length
 
 
+def slug(name: str) -> str:
+    """Return a name in lower case with one hyphen in place of all else than letters and digits."""
+    return re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")
+
+
+def slugs_of(names: Iterable[str]) -> Iterator[str]:
+    """Yield the slugs under which a model is found: of each name, and without its hub organization."""
+    for name in names:
+        yield slug(name)
+        yield slug(name.rpartition("/")[2])
+
+
+def spellings(name: str) -> Iterator[str]:
+    """Yield the slugs of a name that somebody asks for, from exact to lenient.
+
+    The lenient ones lack the hub organization, the `hf_` of old scripts, and of timm's models on the hub the tag of
+    their weights (`timm/resnet50.a1_in1k`).
+    """
+    organization, _, last = name.rpartition("/")
+    texts = [name, last, last.partition(".")[0]] if organization.casefold() == "timm" else [name, last]
+    for text in texts:
+        yield slug(text)
+        yield slug(text).removeprefix("hf-")
+
+
 @dataclass(frozen=True)
 class _Catalogue:
     models: dict[str, ModelSpec]
@@ -156,25 +181,7 @@ def _catalogue() -> _Catalogue:
     }
     names: dict[str, str] = {}
     for spec in models.values():
-        for slug in _own_names((spec.model_id, *spec.aliases)):
-            if names.setdefault(slug, spec.model_id) != spec.model_id:
-                raise InvalidInput(f"sets.toml: {slug!r} names both {names[slug]} and {spec.model_id}.")
+        for own in slugs_of((spec.model_id, *spec.aliases)):
+            if names.setdefault(own, spec.model_id) != spec.model_id:
+                raise InvalidInput(f"sets.toml: {own!r} names both {names[own]} and {spec.model_id}.")
     return _Catalogue(models, names, raw["sets"], raw["architectures"])
-
-
-def _own_names(names: Iterable[str]) -> Iterator[str]:
-    for name in names:
-        yield _slug(name)
-        yield _slug(name.rpartition("/")[2])
-
-
-def _candidates(name: str) -> Iterator[str]:
-    """Yield spellings from exact to lenient: as written, without hub organization, without the `hf_` of old scripts."""
-    for text in (name, name.rpartition("/")[2]):
-        slug = _slug(text)
-        yield slug
-        yield slug.removeprefix("hf-")
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.table_io.values import count_of
 from accel_platform.workloads.kv_cache import Decoder
-from accel_platform.workloads.model_catalog import ModelSpec, find_model, resolve_model
+from accel_platform.workloads.model_catalog import ModelSpec, find_model, resolve_model, slug, slugs_of, spellings
 from accel_platform.workloads.operators import OperatorProfile
 from predictor.data.config_cost import canonical_config, config_operators, estimate_config_cost
 from predictor.data.evidence import Evidence
@@ -114,24 +113,30 @@ def resolve_queried_model(query: str | ModelConfig | ModelFigures, evidence: Evi
 
 def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
     spec = find_model(name)
+    known = evidence.memoize("model names", lambda: _warehouse_names(evidence))
+    # Results may have another name than the catalog's, which may have come to know the model later.
+    names = [*spellings(name), *(() if spec is None else slugs_of((spec.model_id, *spec.aliases)))]
+    model_id = next((known[spelling] for spelling in names if spelling in known), None)
+    if model_id is not None and (
+        spec is None or (model_id in evidence.by_model and spec.model_id not in evidence.by_model)
+    ):
+        row = evidence.models[model_id]
+        described = ModelSpec.of_description(
+            {**row, **{key: json.loads(row[key] or "null") for key in ("aliases", "config")}}
+        )
+        if described is None and spec is not None:
+            described = replace(spec, model_id=model_id)
+        length = None if described is None else described.sequence_length
+        return ResolvedModel(model_id, row["family"], row["modality"], described, default_sequence_length=length)
     if spec is None:
-        known = evidence.memoize("model names", lambda: _warehouse_names(evidence))
-        model_id = known.get(_slug(name))
-        if model_id is not None:
-            row = evidence.models[model_id]
-            spec = ModelSpec.of_description(
-                {**row, **{key: json.loads(row[key] or "null") for key in ("aliases", "config")}}
-            )
-            length = None if spec is None else spec.sequence_length
-            return ResolvedModel(model_id, row["family"], row["modality"], spec, default_sequence_length=length)
         require_slow_path()
         try:
             spec = resolve_model(name)
         except NotFound as error:
-            close = list(dict.fromkeys(known[n] for n in difflib.get_close_matches(_slug(name), known, n=4)))
+            close = list(dict.fromkeys(known[n] for n in difflib.get_close_matches(slug(name), known, n=4)))
             listed = '`accel db query "SELECT model_id FROM models"`'
             more = f"Results name {', '.join(close)}." if close else f"{listed} lists those that results name."
-            raise NotFound(f"{error} {more}") from error
+            raise NotFound(f"{error} {more} Of any other model of transformers give the config.json.") from error
     return ResolvedModel(spec.model_id, spec.family, spec.modality, spec, default_sequence_length=spec.sequence_length)
 
 
@@ -287,11 +292,6 @@ def find_spec_by_id(model_id: str) -> ModelSpec | None:
 def _warehouse_names(evidence: Evidence) -> dict[str, str]:
     names: dict[str, str] = {}
     for model_id, row in evidence.models.items():
-        for name in (model_id, *json.loads(row["aliases"] or "[]")):
-            names.setdefault(_slug(name), model_id)
-            names.setdefault(_slug(name.rpartition("/")[2]), model_id)
+        for own in slugs_of((model_id, *json.loads(row["aliases"] or "[]"))):
+            names.setdefault(own, model_id)
     return names
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -417,3 +418,15 @@ def test_every_answer_is_in_order_within_limits_and_says_each_thing_once(
     for left_out in answer.excluded:
         assert left_out.reason
         assert left_out.suggestion
+
+
+def test_results_under_another_name_than_the_catalogs_are_found(tmp_path: Path) -> None:
+    """Logs name models that the catalog came to know later."""
+    older = "facebookai-roberta-large"
+    named = replace(MODELS[0], model_id=older)
+    settings = world(tmp_path, [result(named, "cpu", 1), verified(named, "cpu", 1)])
+    advisor = Advisor(settings)
+    as_catalog = replace(resolve_model("roberta-large"), model_id=older)
+    for name in (older, "acme/roberta-large", "roberta-large"):
+        model = resolve_queried_model(name, advisor.state().evidence)
+        assert (model.model_id, model.spec) == (older, as_catalog)
