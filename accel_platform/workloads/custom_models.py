@@ -125,8 +125,7 @@ def _require_free(key: str) -> None:
 
 
 def _own(key: str, architecture: str, config: dict[str, Any], entry: CustomModel, weights: Any) -> ModelSpec:
-    """Return a model outside the catalog, under its own key."""
-    _require_free(key)
+    """Return a model outside the catalog, under its own key; the catalog's where that is the same one."""
     _check_architecture(architecture)
     usual = architectures().get(architecture, {})
     modality = entry.modality or usual.get("modality")
@@ -145,7 +144,19 @@ def _own(key: str, architecture: str, config: dict[str, Any], entry: CustomModel
         weights=weights,
     )
     _check_config(spec, strictly=weights is None)
+    known = _known(key)
+    if known is not None and weights is None and _builds_the_same(spec, known):
+        return replace(known, size=entry.size, sequence_length=known.sequence_length and length)
+    _require_free(key)
     return spec
+
+
+def _builds_the_same(one: ModelSpec, other: ModelSpec) -> bool:
+    from accel_platform.workloads.build import config_of
+
+    if one.architecture != other.architecture:
+        return False
+    return bool(config_of(one).to_dict() == config_of(other).to_dict())
 
 
 def _check_architecture(name: str) -> None:

@@ -201,13 +201,18 @@ def usual_image_size(spec: ModelSpec) -> int | None:
     return shapes[0][0] if shapes and shapes[0][0] == shapes[0][1] else None
 
 
+_PROCESSED_EDGES = {"detr": 800, "rt_detr": 640}
+"""Pixels along the shorter edge of images for detection, by the defaults of transformers' image processors."""
+
+
 def _image_size(config: Any) -> tuple[int, int]:
-    """Return height and width in pixels: the config's, else 800 for detection models (their shorter edge), else 224."""
-    size = getattr(config, "image_size", 800 if config.model_type == "detr" else 224)
+    """Return height and width in pixels: the config's, else those that the architecture's image processor makes."""
+    size = getattr(config, "image_size", _PROCESSED_EDGES.get(config.model_type, 224))
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
 def _check_length(config: Any, spec: ModelSpec, length: int) -> None:
     longest = getattr(config, "max_position_embeddings", None)
-    if longest is not None and length > longest:
+    # XLNet says -1: no limit.
+    if longest is not None and 0 <= longest < length:
         raise InvalidInput(f"{spec.model_id} reads at most {longest} tokens, not {length}: ask a shorter sequence.")

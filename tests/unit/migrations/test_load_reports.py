@@ -68,7 +68,7 @@ def test_each_report_is_recognised_and_becomes_a_generation(name: str) -> None:
 
 def test_guidellm_counts_the_first_token_in_and_we_do_not() -> None:
     users, arrivals, broken = results("guidellm")
-    assert (users.model_id, users.hardware) == ("meta-llama-llama-3.1-8b-instruct", "cuda")
+    assert (users.model_id, users.hardware) == ("llama-3.1-8b", "cuda")
     assert (users.time_to_first_token_ms, users.time_per_output_token_ms) == (180, 37.5)
     assert (users.latency_mean_ms, users.sequence_length, users.output_tokens) == (4000, 512, 101)
     assert users.original["concurrency"] == 8

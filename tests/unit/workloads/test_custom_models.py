@@ -98,6 +98,12 @@ def test_a_model_of_ones_own_may_not_take_a_name_of_the_catalogue() -> None:
         one("BERT", architecture="bert", config=SMALL)
 
 
+def test_a_model_that_the_catalogue_came_to_know_is_the_catalogues() -> None:
+    known = resolve_model("roberta-large")
+    spelt_out = {**known.config, "hidden_dropout_prob": 0.1}
+    assert one("roberta-large", architecture="roberta", config=spelt_out) == known
+
+
 def test_weights_come_from_a_folder_as_they_are(checkpoint: Path) -> None:
     spec = with_weights(TINY, str(checkpoint))
     assert spec.weights is not None
