@@ -80,7 +80,7 @@ def operator_estimate(
         cautions.append(f"{target.label}: its files state no runtime, PyTorch is taken for it.")
     if prediction.host_bound:
         cautions.append(f"{target.label}: so little work that it waits for the host, whose processor is unknown.")
-    elif prediction.host_limit:
+    elif prediction.host_sets_upper_limit:
         cautions.append(f"{target.label}: its upper limit is what a slow host takes to issue its operators.")
     return Estimate(
         provenance="predicted",
