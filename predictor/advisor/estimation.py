@@ -12,7 +12,7 @@ from accel_platform.precisions import PRECISIONS
 from accel_platform.table_io.values import rounded
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.model_estimates import Cell, predict_all, queried_sample
-from predictor.advisor.operator_estimates import operator_estimate, price_all
+from predictor.advisor.operator_estimates import operator_estimate, predict_by_operators
 from predictor.advisor.resolved_query import DEFAULT_PRECISION, ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate, measured_estimate, scaled_estimate
 from predictor.advisor.serving_state import ServingState
@@ -41,17 +41,18 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
     found: list[Estimate | Abstention | None] = [_estimate_from_evidence(state.evidence, *cell) for cell in cells]
     unsettled = [i for i, estimate in enumerate(found) if estimate is None]
     open_cells = [cells[i] for i in unsettled]
-    for i, estimate, priced in zip(unsettled, predict_all(state, open_cells), price_all(open_cells), strict=True):
+    predictions = zip(unsettled, predict_all(state, open_cells), predict_by_operators(open_cells), strict=True)
+    for i, estimate, by_operators in predictions:
         query, candidate = cells[i]
         if lacks_units(query, candidate):
             reason = f"{candidate.spec.name} has no {query.precision}: its runtime would only emulate it"
             found[i] = Abstention("no_runtime", reason)
         elif isinstance(estimate, Estimate):
             learned = _check_precision(state.evidence, query, candidate, estimate)
-            found[i] = _surer(learned, priced, state.evidence, cells[i])
+            found[i] = _choose_prediction(learned, by_operators, state.evidence, cells[i])
         else:
-            found[i] = _unsupported_runtime(state.evidence, query, candidate) or _by_operators(
-                estimate, priced, state.evidence, cells[i]
+            found[i] = _unsupported_runtime(state.evidence, query, candidate) or _fall_back_to_operators(
+                estimate, by_operators, state.evidence, cells[i]
             )
     return [
         _check_plausible(state.evidence, cell, estimate)
@@ -60,44 +61,48 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
     ]
 
 
-def _surer(
-    learned: Estimate | Abstention, priced: OperatorPrediction | Abstention, evidence: Evidence, cell: Cell
+def _choose_prediction(
+    learned: Estimate | Abstention, by_operators: OperatorPrediction | Abstention, evidence: Evidence, cell: Cell
 ) -> Estimate | Abstention:
-    """Return the learned estimate or that of the operators.
+    """Return the learned estimate or that of the operator predictor, whichever is better supported.
 
-    The learned one goes first where the target was measured in this precision by models that read tokens, or do not, as
-    the model does, and its interval is narrower at a level that is no lower; else a figure of few devices, of another
-    precision, or of images for a model of text, would stand before one of many kernels. It knows no host, so it never
-    answers where the device waits for one.
+    The learned one is chosen if all of these hold:
+
+    * the target was measured in this precision, by models with the same kind of input (tokens or not);
+    * its interval is no wider, at a level that is no lower;
+    * the operator predictor does not find that the device waits for its host, of which the learned one knows nothing.
     """
-    if isinstance(learned, Abstention) or isinstance(priced, Abstention):
+    if isinstance(learned, Abstention) or isinstance(by_operators, Abstention):
         return learned
     query, candidate = cell
-    here = evidence.by_target.get(candidate.target)
-    kinds = (
-        evidence.memoize(
-            ("here", candidate.target), lambda: {(s.cell.precision, s.cell.sequence_length is None) for s in here}
-        )
-        if here
-        else ()
-    )
-    ours, theirs = learned.latency_ms, priced.latency_ms
-    at_least = (ours.level or 0.0) >= (theirs.level or 0.0)
-    narrower = at_least and ours.high_over_low <= theirs.high_over_low
-    if (query.precision, query.sequence_length is None) in kinds and narrower and not priced.host_bound:
+    measured_like_this = (query.precision, query.sequence_length is None) in _measured_kinds(evidence, candidate.target)
+    ours, theirs = learned.latency_ms, by_operators.latency_ms
+    no_lower_level = (ours.level or 0.0) >= (theirs.level or 0.0)
+    no_wider = ours.high_over_low <= theirs.high_over_low
+    if measured_like_this and no_lower_level and no_wider and not by_operators.host_bound:
         return learned
-    return replace(operator_estimate(evidence, *cell, priced), memory_peak_mib=learned.memory_peak_mib)
+    return replace(operator_estimate(evidence, *cell, by_operators), memory_peak_mib=learned.memory_peak_mib)
 
 
-def _by_operators(
-    abstention: Abstention, priced: OperatorPrediction | Abstention, evidence: Evidence, cell: Cell
+def _measured_kinds(evidence: Evidence, target: Target) -> set[tuple[str | None, bool]]:
+    """Return precision, and whether inputs have no sequence length, of all cells that were measured on a target."""
+    summaries = evidence.by_target.get(target)
+    if not summaries:
+        return set()
+    return evidence.memoize(
+        ("measured kinds", target), lambda: {(s.cell.precision, s.cell.sequence_length is None) for s in summaries}
+    )
+
+
+def _fall_back_to_operators(
+    abstention: Abstention, by_operators: OperatorPrediction | Abstention, evidence: Evidence, cell: Cell
 ) -> Estimate | Abstention:
-    """Return what the operators say where the learned predictor supports nothing; both reasons where they do not."""
+    """Return the operator predictor's estimate where the learned predictor has none, else both reasons."""
     if abstention.cause != "unsupported":
         return abstention
-    if isinstance(priced, Abstention):
-        return replace(abstention, reason=f"{abstention.reason}; {priced.reason}")
-    return operator_estimate(evidence, *cell, priced)
+    if isinstance(by_operators, Abstention):
+        return replace(abstention, reason=f"{abstention.reason}; {by_operators.reason}")
+    return operator_estimate(evidence, *cell, by_operators)
 
 
 def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Abstention) -> Estimate | Abstention:

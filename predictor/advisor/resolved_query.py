@@ -113,14 +113,14 @@ def _resolve_subject(model: str | ModelConfig | ModelFigures, evidence: Evidence
 
 
 def resolve_query(
-    state: ServingState, query: Query, hardware: Sequence[str | OwnDevice] | None, *, priced: bool = False
+    state: ServingState, query: Query, hardware: Sequence[str | OwnDevice] | None, *, add_unmeasured_gpus: bool = False
 ) -> ResolvedQuery:
     """Return the query with one model, its sizes, its cost and its candidates.
 
     Parameters
     ----------
-    hardware, priced
-        As for `choose_candidates`. Operators of generation have no price yet.
+    hardware, add_unmeasured_gpus
+        As for `choose_candidates`. In generation no GPU is added, because the operator predictor does not cover it.
 
     Raises
     ------
@@ -170,7 +170,9 @@ def resolve_query(
     precisions = (
         (DEFAULT_PRECISION, None) if query.precision is None else (_resolve_precision(query.precision, evidence),)
     )
-    candidates, absent = choose_candidates(evidence, hardware, priced=priced and query.mode != "generation")
+    candidates, absent = choose_candidates(
+        evidence, hardware, add_unmeasured_gpus=add_unmeasured_gpus and query.mode != "generation"
+    )
     return ResolvedQuery(
         subject=subject,
         mode=query.mode,
