@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from predictor.advisor.serving.deployments import Placed
+from predictor.advisor.serving.deployments import DeploymentPlan
 from predictor.serving.disaggregated import prompt_deployment
 
 _VLLM = "vllm serve {model}{split} --max-num-seqs {users} --max-model-len {length}"
@@ -41,7 +41,7 @@ _PORTS = {"vllm": 8000, "sglang": 30000, "trtllm": 8000}
 """Each engine's default."""
 
 
-def launch_command(placed: Placed, model: str, longest: int) -> str:
+def launch_command(placed: DeploymentPlan, model: str, longest: int) -> str:
     """Return the command that starts one copy, for requests of up to so many tokens in and out.
 
     TensorRT-LLM reads some of its options from a file, which the command writes first. Where prompts are computed apart
@@ -64,7 +64,7 @@ def launch_command(placed: Placed, model: str, longest: int) -> str:
     return "\n".join([*lines, _router(placed)])
 
 
-def _router(placed: Placed) -> str:
+def _router(placed: DeploymentPlan) -> str:
     """Return the command that sends prompts to the one kind of workers, and what follows to the other."""
     engine = placed.deployment.engine
     prompts, copies = (
@@ -83,7 +83,7 @@ def _router(placed: Placed) -> str:
 
 
 def _one_engine(
-    placed: Placed, model: str, longest: int, in_file: tuple[str, ...] = (), file: str = "options.yaml"
+    placed: DeploymentPlan, model: str, longest: int, in_file: tuple[str, ...] = (), file: str = "options.yaml"
 ) -> str:
     deployment = placed.deployment
     apart, stages = deployment.attention_copies > 1, deployment.stages
@@ -117,6 +117,6 @@ def _one_engine(
     return _LLAMA_CPP.format(file=model.rpartition("/")[2], **fields)
 
 
-def lacks_bfloat16(placed: Placed) -> bool:
+def lacks_bfloat16(placed: DeploymentPlan) -> bool:
     """Return True where a deployment has to compute in float16, because its GPUs have no bfloat16."""
     return placed.deployment.device.before_ampere and placed.deployment.quantization != "float16"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from accel_platform.workloads.kv_cache import Decoder
-from predictor.advisor.serving.deployments import Placed
+from predictor.advisor.serving.deployments import DeploymentPlan
 from predictor.schemas.responses import Interval
 from predictor.schemas.serving import MeasuredNearby
 from predictor.serving.loads import Deployment, Load
@@ -32,7 +32,7 @@ class SimilarLoads:
             if not row.load.batch and not math.isnan(row.first_ms):
                 self._same.setdefault(_identity(row.deployment, row.load), []).append(row)
 
-    def times(self, placed: Placed) -> ServingTimes | None:
+    def times(self, placed: DeploymentPlan) -> ServingTimes | None:
         """Return the medians of the very load of a deployment; None where nobody measured it.
 
         They are of the deployment's version of the engine, or else of the newest that the load was measured with, by
@@ -53,7 +53,7 @@ class SimilarLoads:
             version,
         )
 
-    def nearest(self, placed: Placed) -> list[MeasuredNearby]:
+    def nearest(self, placed: DeploymentPlan) -> list[MeasuredNearby]:
         """Return the loads nearest to that of a deployment, the nearest first; none where prompts are computed apart,
         because no such load is in a log.
         """
