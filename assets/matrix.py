@@ -8,7 +8,7 @@ from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
-from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
+from assets.automation import MEASURED_RECENTLY, ON_CHECKED_UPDATE
 from assets.checks import all_passed
 from assets.data_versions import made_from, snapshot_metadata
 from assets.failures import explain_failures
@@ -30,7 +30,7 @@ _MODELS_DRAWN = _DEVICES_DRAWN = 40
     kinds={"duckdb"},
     owners=["team:performance"],
     automation_condition=ON_CHECKED_UPDATE,
-    freshness_policy=LAB_AT_WORK,
+    freshness_policy=MEASURED_RECENTLY,
 )
 @explain_failures
 def compat_matrix(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:

@@ -15,7 +15,7 @@ from accel_platform.events.types import RunFinished, RunStarted
 from accel_platform.reports.regressions import markdown
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
-from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
+from assets.automation import MEASURED_RECENTLY, ON_CHECKED_UPDATE
 from assets.data_versions import last_made_from, segments_of, snapshot_metadata
 from assets.failures import explain_failures
 from assets.matrix import compat_matrix
@@ -35,7 +35,7 @@ FROM regressions ORDER BY found_at DESC, regression_id
     kinds={"duckdb", "parquet"},
     owners=["team:performance"],
     automation_condition=ON_CHECKED_UPDATE,
-    freshness_policy=LAB_AT_WORK,
+    freshness_policy=MEASURED_RECENTLY,
 )
 @explain_failures
 def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:

@@ -9,7 +9,7 @@ from accel_platform.table_io.values import count_of
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import Projection
 from assets import metadata_previews
-from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
+from assets.automation import MEASURED_RECENTLY, ON_CHECKED_UPDATE
 from assets.data_versions import made_from, snapshot_metadata
 from assets.events import raw_events
 from assets.failures import explain_failures
@@ -38,7 +38,7 @@ GROUP BY ALL ORDER BY ALL
     kinds={"duckdb"},
     owners=["team:performance"],
     automation_condition=ON_CHECKED_UPDATE,
-    freshness_policy=LAB_AT_WORK,
+    freshness_policy=MEASURED_RECENTLY,
 )
 @explain_failures
 def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
