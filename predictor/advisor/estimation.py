@@ -25,18 +25,18 @@ from predictor.operators.predictor import OperatorPrediction
 from predictor.schemas.responses import Compatibility
 
 _WHOLE_TENSORS = ("gpu", "cpu")
-"""Kinds of silicon whose runtimes compute one operator after the other; compilers for others stream through several."""
+"""Kinds of silicon whose runtimes hold each operator's whole output; NPU compilers stream through several operators."""
 _SINCE_AMPERE = ("bfloat16", "tf32")
 """Precisions for which NVIDIA's GPUs have units since Ampere."""
 _NOTABLE_SPEED_LIMIT_RATIO = 1.05
-"""Excess over the published rates from which a prediction is warned of; less is within how exact those are."""
+"""Speed-limit ratio above which a prediction gets a warning. Published rates are less exact than smaller excesses."""
 _UNKNOWN = Compatibility(state="unknown"), None
 
 
 def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | Abstention]:
-    """Return an estimate or the reason for none for each query and candidate, in their order.
+    """Return for each query and candidate, in order, an estimate or the reason for none.
 
-    Each predictor is called once for all cells that measurements do not settle.
+    Each predictor is called once, for all cells that have no estimate from measurements.
     """
     found: list[Estimate | Abstention | None] = [_estimate_from_evidence(state.evidence, *cell) for cell in cells]
     unsettled = [i for i, estimate in enumerate(found) if estimate is None]
@@ -144,7 +144,7 @@ def matrix_verdict(evidence: Evidence, query: ResolvedQuery, target: Target) -> 
 def _estimate_from_evidence(
     evidence: Evidence, query: ResolvedQuery, candidate: Candidate
 ) -> Estimate | Abstention | None:
-    """Return what measurements say; None where it takes the predictor."""
+    """Return the estimate from measurements, or why there can be none; None if only a predictor can tell."""
     if candidate.target not in evidence.by_target and not candidate.here:
         return exceeds_memory(query, candidate)
     verdict, reason = matrix_verdict(evidence, query, candidate.target)
@@ -165,7 +165,7 @@ def _estimate_from_evidence(
     )
     if best is None or best.latency_ms.high_over_low > MAX_INTERVAL_RATIO:
         return None
-    # Batches of other models that waited for their host say nothing of one that computes.
+    # Ratios of models that waited for their host do not hold for a model that keeps the device busy.
     sample = queried_sample(evidence, in_answering_precision(query, best), candidate)
     impossible = not isinstance(sample, str) and speed_limit_ratio(sample, best.latency_ms.p50) > 1
     return None if impossible else best
@@ -174,7 +174,7 @@ def _estimate_from_evidence(
 def _rule_out(
     evidence: Evidence, query: ResolvedQuery, candidate: Candidate, cells: Sequence[CellKey]
 ) -> Abstention | None:
-    """Return the reason why nothing can be estimated without a measurement, or None."""
+    """Return why nothing can be estimated without a measurement; None if something can."""
     target = candidate.target
     failure = next((evidence.failures[cell] for cell in cells if cell in evidence.failures), None)
     if failure is not None:
@@ -192,7 +192,7 @@ def _rule_out(
 
 
 def _unsupported_runtime(evidence: Evidence, query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
-    """Return why the cell cannot be measured there at all, which says more than that it was not; None where it can."""
+    """Return why the cell cannot be measured there at all; None if it can."""
     hardware = candidate.target.hardware
     if hardware not in RUNTIMES:
         # Imported files may name hardware that no runtime of the platform drives.
@@ -205,7 +205,7 @@ def _unsupported_runtime(evidence: Evidence, query: ResolvedQuery, candidate: Ca
 
 
 def lacks_units(query: ResolvedQuery, candidate: Candidate) -> bool:
-    """Return whether the platform's runtime would refuse the precision there, because the device computes in others."""
+    """Return whether the platform's runtime refuses the precision there, because the device has no units for it."""
     runtime = RUNTIMES.get(candidate.target.hardware)
     own = runtime is not None and runtime.backend == candidate.target.backend
     return own and query.precision in _SINCE_AMPERE and candidate.spec.before_ampere
@@ -220,7 +220,7 @@ def _unsupported_precision(query: ResolvedQuery, target: Target) -> str | None:
 
 
 def _measured_in(evidence: Evidence, query: ResolvedQuery, target: Target) -> bool:
-    """Return whether anybody measured in this precision with the target's backend, as others did in amp."""
+    """Return whether results in this precision with the target's backend exist, even if the platform lacks it (amp)."""
     measured = evidence.memoize(
         "precisions", lambda: {(c.target.backend, c.precision or DEFAULT_PRECISION) for c in evidence.summaries}
     )
@@ -283,6 +283,6 @@ def _least_activations_gib(query: ResolvedQuery, candidate: Candidate, free_gib:
 
 @lru_cache(maxsize=256)
 def _least_numbers_per_item(model: ResolvedModel, sequence_length: int | None, sizes: InputSizes) -> float:
-    """Return the numbers that its largest operator holds per item; 0 where its operators are unknown."""
+    """Return the numbers per item that the model's largest operator holds; 0 if its operators are unknown."""
     profile = resolve_operators(model, sequence_length, sizes)
     return 0.0 if isinstance(profile, str) else profile.least_numbers_per_item()

@@ -1,4 +1,4 @@
-"""Roofline of a sample: what its products, moved numbers and weights take at its device's published rates."""
+"""Roofline of a sample: the times of its products, moved numbers and weights at its device's published rates."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ HOST_MS_PER_OPERATOR = 0.0274
 each at its fastest batch size (22 to 36 µs for 21 of them), by the campaign of `benchmarks/gpu_campaign.py`. A model
 whose operators are shorter waits for that."""
 SLOW_HOST = 2.4
-"""Factor by which a slow host takes longer to issue operators: assumed."""
+"""Factor by which a slow host takes longer to issue an operator; assumed."""
 
 
 def waits_for_host(sample: Sample) -> bool:
-    """Return whether an eager pass on a GPU was so short that its host may have set the time."""
+    """Return whether an eager pass on a GPU was so short that the time to issue its operators may have limited it."""
     if sample.kind != "gpu" or sample.backend != "pytorch" or sample.mode != "inference":
         return False
     mix = published_mix(sample.model, sample.size)
