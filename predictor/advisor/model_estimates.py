@@ -125,7 +125,7 @@ def queried_sample(evidence: Evidence, query: ResolvedQuery, candidate: Candidat
 
 
 def _decoder(evidence: Evidence, query: ResolvedQuery) -> Decoder | None:
-    """Return the shape of the model's decoder, preferably as in the training files, whose figures it is compared with."""
+    """Return the shape of the model's decoder, as in the training files if they have it, because it is compared."""
     subject = query.subject
     if subject.config is not None:
         return subject.decoder

@@ -1,8 +1,9 @@
 """Promotion of predictors: comparison with the one in service, rollback, and removal of old artifacts.
 
-A predictor is accurate on the samples that it was fitted to. So two predictors are compared by models that were fitted
-to their training sets without some families, on exactly these families. These are the models of their cross-validations.
-If both share too few held-out samples, or other code fitted one of them, models are fitted for the comparison.
+A predictor is accurate on the samples that it was fitted to. So two predictors are compared by models that were
+fitted to their training sets without some families, on exactly these families. These are the models of their
+cross-validations. If both share too few held-out samples, or other code fitted one of them, models are fitted for the
+comparison.
 """
 
 from __future__ import annotations
