@@ -26,7 +26,7 @@ _ROUNDS = 6
 
 
 @dataclass(frozen=True)
-class Correction:
+class FewShotCorrection:
     """Fitted correction of one device, designed for about ten figures.
 
     The prior widths are chosen by the likelihood of the device's own figures (empirical Bayes; MacKay, 1992). So a GPU
@@ -42,7 +42,7 @@ class Correction:
     """Intercept, then one coefficient per standardized feature."""
 
     @classmethod
-    def fit(cls, samples: Sequence[Sample], beyond: Array, residuals: Array) -> Correction:
+    def fit(cls, samples: Sequence[Sample], beyond: Array, residuals: Array) -> FewShotCorrection:
         """Fit to the log residuals of a device's samples.
 
         `beyond` holds the log predictions less those of the analytical model.

@@ -7,7 +7,7 @@ Each component answers for what it can support:
 * transfer: a model measured elsewhere takes a share of the trees' residuals there;
 * for a model measured nowhere, a Gaussian process over architectures (`ArchitectureGP`), on a known device.
 
-A few figures of a new device correct it as a whole (`Correction`).
+A few figures of a new device correct it as a whole (`FewShotCorrection`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from predictor.data.number_widths import weight_bytes
 from predictor.data.roofline import has_known_rates
 from predictor.data.samples import Sample
 from predictor.models.analytical import AdditiveRoofline
-from predictor.models.few_shot import Correction
+from predictor.models.few_shot import FewShotCorrection
 from predictor.models.gaussian_process import ArchitectureGP
 from predictor.models.residual_trees import ROUNDS, ResidualTrees
 
@@ -101,7 +101,7 @@ class LatencyModel:
         self._weight_widths = {(sample.kind, weight_bytes(sample.precision, sample.mode)) for sample in samples}
         self._counting_methods = {(sample.kind, sample.counted) for sample in samples}
         self._input_kinds = {(sample.kind, sample.backend, sample.reads) for sample in samples}
-        self.corrections: dict[str, Correction] = {}
+        self.corrections: dict[str, FewShotCorrection] = {}
         self.adapt([sample for sample in samples if sample.device not in self.known_devices])
 
     def predict(self, samples: Sequence[Sample]) -> LatencyPrediction:
@@ -166,7 +166,7 @@ class LatencyModel:
         first = 0
         for device, few in sorted(by_device.items()):
             here = slice(first, first := first + len(few))
-            self.corrections[device] = Correction.fit(few, beyond[here], residuals[here])
+            self.corrections[device] = FewShotCorrection.fit(few, beyond[here], residuals[here])
 
     def fit(self) -> FittedEnsembles:
         """Fit the specialist and the generalists in parallel, unless they are fitted already."""

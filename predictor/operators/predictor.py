@@ -19,7 +19,7 @@ from predictor.data.fast_path import require_slow_path
 from predictor.operators.device_rates import DeviceRates
 from predictor.operators.tables import OperatorTable
 from predictor.operators.utilization import ClassUtilization, Utilization
-from predictor.operators.whole_models import HOST_RANGE, Correction, host_ms, operator_sums_ms
+from predictor.operators.whole_models import HOST_RANGE, WholeModelCorrection, host_ms, operator_sums_ms
 from predictor.schemas.responses import Interval
 
 SHIPPED = Path(__file__).with_name("fitted.json.xz")
@@ -58,7 +58,7 @@ class OperatorPredictor:
     """
 
     utilization: Utilization
-    correction: Correction
+    correction: WholeModelCorrection
     measured_device: Calibration
     """Errors on an unmeasured model, on devices with other measured models (leave one model out)."""
     new_device: Calibration
@@ -149,7 +149,7 @@ def load(path: Path) -> OperatorPredictor:
         utilization=Utilization.of(
             {kind: ClassUtilization(entry["trees"], entry["effects"]) for kind, entry in content["classes"].items()}
         ),
-        correction=Correction(**correction),
+        correction=WholeModelCorrection(**correction),
         measured_device=Calibration(**content["measured_device"]),
         new_device=Calibration(**content["new_device"]),
         training=Calibration(**content["training"]),

@@ -52,7 +52,7 @@ class OperatorTotals:
 
 
 @dataclass(frozen=True)
-class Correction:
+class WholeModelCorrection:
     """Natural logs of factors on the operator sums: pairs of the one for compute and the one for moving operators."""
 
     devices: dict[str, tuple[float, float]]
@@ -79,7 +79,7 @@ class Correction:
         return f"{device.name} {bits}" in self.devices
 
 
-def fit_correction(measured: Sequence[OperatorTotals]) -> Correction:
+def fit_correction(measured: Sequence[OperatorTotals]) -> WholeModelCorrection:
     """Fit the correction to measured models; without any it corrects nothing.
 
     First each device is fitted alone. The mean over a vendor's devices, shrunk towards 0, is the vendor's correction,
@@ -97,7 +97,7 @@ def fit_correction(measured: Sequence[OperatorTotals]) -> Correction:
         f"{device} {bits}": _fit_log_factors(of_device, vendors[f"{vendor} {bits}"])
         for (device, vendor, bits), of_device in passes.items()
     }
-    correction = Correction(
+    correction = WholeModelCorrection(
         devices={key: (float(compute), float(moving)) for key, (compute, moving) in devices.items()},
         vendors={key: (float(compute), float(moving)) for key, (compute, moving) in vendors.items()},
     )
@@ -105,7 +105,7 @@ def fit_correction(measured: Sequence[OperatorTotals]) -> Correction:
     return replace(correction, training=_fit_log_training_factor(correction, steps))
 
 
-def _fit_log_training_factor(passes: Correction, steps: Sequence[OperatorTotals]) -> float:
+def _fit_log_training_factor(passes: WholeModelCorrection, steps: Sequence[OperatorTotals]) -> float:
     """Return the median log of measured training steps over their corrected sums: the median of devices' medians."""
     devices: dict[str, list[float]] = defaultdict(list)
     for step in steps:
