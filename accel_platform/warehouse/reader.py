@@ -51,7 +51,7 @@ class Reader:
 
     @property
     def projection_id(self) -> str:
-        """Id of the tables that a query would read now; it changes when a snapshot's tables are rebuilt."""
+        """Id of the tables that a query would read now. Unlike the snapshot's id it changes when they are rebuilt."""
         return self._newest()[0].name.removesuffix(".json")
 
     def pinned(self) -> Reader:
