@@ -35,7 +35,7 @@ Parameters = Sequence[Any] | dict[str, Any]
 class Reader:
     """Read-only SQL over the projection in service; safe to share between threads.
 
-    Each call sees one whole snapshot, the newest at its start. A projection that was replaced fixed open until its last
+    Each call sees one whole snapshot, the newest at its start. A replaced projection stays open until its last
     query ends. SQL cannot reach files or the network and cannot change settings.
     """
 
