@@ -39,7 +39,7 @@ class WorkloadCost:
     weight_bytes: float
     """Weights read: once, or once per generated token."""
     steps: float
-    """Number of passes through the network, each of which launches all kernels."""
+    """Number of passes, each of which launches all kernels; in generation layers times output tokens."""
     held_bytes: float
     """Memory besides the weights in bytes: all activations of a pass, or the key-value cache at the end."""
 
@@ -267,7 +267,7 @@ def _forward_cost(cost: ItemCost | None, batch: int, precision: str) -> Workload
 def _generation_cost(
     model: Decoder | None, input_tokens: float | None, output_tokens: int | None, batch: int, precision: str
 ) -> WorkloadCost | str:
-    """Return the cost of one pass over the prompt and one pass per token, which reads weights, keys and values."""
+    """Return the cost of a generation: one pass over the prompt, and one per token that reads weights, keys and values."""
     if model is None:
         return "it was not made to generate, or the shape of its decoder is unknown"
     if input_tokens is None or output_tokens is None:
