@@ -13,10 +13,10 @@ from predictor.advisor.candidates import AbsentDevice, Candidate
 from predictor.advisor.device_labels import place_label, shared_devices
 from predictor.advisor.estimation import (
     estimate_all,
-    exceeds_memory,
     in_answering_precision,
     lacks_units,
     matrix_verdict,
+    memory_abstention,
 )
 from predictor.advisor.model_estimates import queried_sample
 from predictor.advisor.objectives import (
@@ -215,7 +215,7 @@ def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -
         for candidate, result in zip(query.candidates, results, strict=True)
         if result.excluded is not None
         and result.excluded.cause == "does_not_fit"
-        and exceeds_memory(half, candidate) is None
+        and memory_abstention(half, candidate) is None
     ]
     if not too_small:
         return None

@@ -106,7 +106,7 @@ def _fall_back_to_operators(
 
 
 def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Abstention) -> Estimate | Abstention:
-    """Abstain where a figure is faster than its device can be, and warn where a prediction is close to that.
+    """Return the estimate, or an abstention if it is faster than its device can be; warn of a prediction close to that.
 
     The platform's own measurements pass, because their clocks are trusted.
     """
@@ -146,7 +146,7 @@ def _estimate_from_evidence(
 ) -> Estimate | Abstention | None:
     """Return the estimate from measurements, or why there can be none; None if only a predictor can tell."""
     if candidate.target not in evidence.by_target and not candidate.here:
-        return exceeds_memory(query, candidate)
+        return memory_abstention(query, candidate)
     verdict, reason = matrix_verdict(evidence, query, candidate.target)
     if verdict.state == "failed":
         return Abstention("measured_failure", f"does not run there: {reason}")
@@ -188,7 +188,7 @@ def _rule_out(
         return Abstention("unavailable", "an emulated device: its speed tells nothing of the real one")
     if target.device_id is None:
         return Abstention("unsupported", "not measured, and the device is not named")
-    return exceeds_memory(query, candidate)
+    return memory_abstention(query, candidate)
 
 
 def _unsupported_runtime(evidence: Evidence, query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
@@ -230,7 +230,10 @@ def _measured_in(evidence: Evidence, query: ResolvedQuery, target: Target) -> bo
 def _check_precision(
     evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate
 ) -> Estimate | Abstention:
-    """Warn of a prediction in a precision never measured with its backend; abstain where the runtime lacks it."""
+    """Return the estimate, with a warning if its precision was never measured with the backend.
+
+    Return an abstention if the platform's runtime lacks the precision.
+    """
     target = candidate.target
     if _measured_in(evidence, query, target):
         return estimate
@@ -241,8 +244,11 @@ def _check_precision(
     return replace(estimate, cautions=(*estimate.cautions, caution))
 
 
-def exceeds_memory(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
-    """Abstain where the weights, with their gradients for training, and what one operator holds exceed the memory."""
+def memory_abstention(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
+    """Return an abstention if the model certainly exceeds the device's memory; None if it may fit.
+
+    Certain are its weights (in training with their gradients) and the inputs and outputs of its largest operator.
+    """
     weights_mib = query.weights_mib
     spec = candidate.used_spec
     if weights_mib is None or spec.memory_gib is None:

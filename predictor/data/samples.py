@@ -267,7 +267,7 @@ def _forward_cost(cost: ItemCost | None, batch: int, precision: str) -> Workload
 def _generation_cost(
     model: Decoder | None, input_tokens: float | None, output_tokens: int | None, batch: int, precision: str
 ) -> WorkloadCost | str:
-    """Return the cost of a generation: one pass over the prompt, and one per token that reads weights, keys and values."""
+    """Return the cost of a generation: one pass over the prompt, then one per token that reads weights and cache."""
     if model is None:
         return "it was not made to generate, or the shape of its decoder is unknown"
     if input_tokens is None or output_tokens is None:
