@@ -13,8 +13,8 @@ from accel_platform.errors import WarehouseEmpty
 from accel_platform.events import Snapshot
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
-from assets.data_versions import last_made_from, segments_of, snapshot_metadata
-from assets.partitions import SAMPLES, State, in_inbox, legacy_sources, state_of
+from assets.data_versions import last_snapshot_id, segments_of, snapshot_metadata
+from assets.partitions import SAMPLES, SourceState, inbox_sources, legacy_sources, source_state
 from assets.regressions import CommitConfig, commit_gate
 from assets.resources import Installation
 from assets.triggers.jobs import commit_line, history_line
@@ -62,7 +62,7 @@ def inbox(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Sensor
     measuring = any_running(accel.settings)
     requests: list[dg.RunRequest] = []
     waiting = held = 0
-    for source, place in in_inbox(accel.settings).items():
+    for source, place in inbox_sources(accel.settings).items():
         state = _state_if_readable(context, source, place)
         if state is None:
             continue
@@ -86,9 +86,9 @@ def inbox(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Sensor
     )
 
 
-def _state_if_readable(context: dg.SensorEvaluationContext, source: str, place: Path) -> State | None:
+def _state_if_readable(context: dg.SensorEvaluationContext, source: str, place: Path) -> SourceState | None:
     try:
-        return state_of(place)
+        return source_state(place)
     except OSError as error:
         context.log.warning(f"{source} cannot be looked at now: {error}")
         return None
@@ -141,7 +141,7 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     log, before = accel.log, _Watched.of(context.cursor)
     snapshot = log.snapshot()
     now = Snapshot(snapshot.segments - snapshot.beginning(FAILURE_SEGMENTS).segments)
-    new = now.segments - segments_of(log, last_made_from(context, "raw_events"))
+    new = now.segments - segments_of(log, last_snapshot_id(context, "raw_events"))
     if not new:
         why = "The log is as it was taken in." if snapshot.segments else "The log is empty."
         return _quiet(why, _Watched(seen=now.id, reported=now.id))
