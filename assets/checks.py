@@ -8,7 +8,7 @@ from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.rules import RULES, Rule
 from assets import metadata_previews
-from assets.data_versions import checked_at, made_from, snapshot_metadata
+from assets.data_versions import checked_at, require_snapshot_id, snapshot_metadata
 from assets.failures import explain_failures
 from assets.resources import Installation
 from assets.tables import results
@@ -24,7 +24,7 @@ def _spec(rule: Rule) -> dg.AssetCheckSpec:
 @explain_failures
 def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -> Iterator[dg.AssetCheckResult]:
     """Check the unpublished tables with Great Expectations; one broken rule blocks their publication."""
-    snapshot_id = made_from(context, "results")
+    snapshot_id = require_snapshot_id(context, "results")
     try:
         with lock_host(accel.settings, context.log.info):
             staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
@@ -49,7 +49,7 @@ def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -
         )
 
 
-def all_passed(instance: dg.DagsterInstance, snapshot_id: str) -> bool:
+def all_rules_passed(instance: dg.DagsterInstance, snapshot_id: str) -> bool:
     """Return whether every rule was checked on exactly this snapshot, and passed."""
     latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(RULE_CHECKS)
     for key in RULE_CHECKS:

@@ -13,19 +13,19 @@ _KEY = "snapshot_id"
 
 
 def snapshot_metadata(snapshot_id: str) -> dict[str, Any]:
-    """Return the metadata by which `made_from` finds the snapshot again."""
+    """Return the metadata by which `require_snapshot_id` finds the snapshot again."""
     return {_KEY: dg.MetadataValue.text(snapshot_id)}
 
 
-def made_from(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, asset: str) -> str:
+def require_snapshot_id(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, asset: str) -> str:
     """Return the snapshot of the asset's latest materialization. Fails with what to do before the first."""
-    snapshot_id = last_made_from(context, asset)
+    snapshot_id = last_snapshot_id(context, asset)
     if snapshot_id is None:
         raise dg.Failure(f"{asset} was never materialised here: materialise it first, or together with this.")
     return snapshot_id
 
 
-def last_made_from(
+def last_snapshot_id(
     context: dg.AssetExecutionContext
     | dg.AssetCheckExecutionContext
     | dg.SensorEvaluationContext

@@ -31,7 +31,7 @@ from accel_platform.table_io.values import count_of
 from accel_platform.warehouse.publish import refresh, require_complete
 from accel_platform.workloads.model_catalog import model_set
 from assets import metadata_previews
-from assets.automation import LAB_AT_WORK, ON_MOVED_LOG
+from assets.automation import MEASURED_RECENTLY, ON_MOVED_LOG
 from assets.data_versions import snapshot_metadata
 from assets.failures import explain_failures
 from assets.legacy_imports import legacy_history, reference_campaign
@@ -209,7 +209,7 @@ event_log = dg.AssetSpec(
     kinds={"parquet"},
     owners=["team:performance"],
     automation_condition=ON_MOVED_LOG,
-    freshness_policy=LAB_AT_WORK,
+    freshness_policy=MEASURED_RECENTLY,
 )
 @explain_failures
 def raw_events(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:

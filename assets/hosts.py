@@ -21,7 +21,7 @@ from accel_platform.bench.requests.lifecycle import Request, Requests, close, of
 from accel_platform.errors import InvalidInput, LogUnavailable
 from accel_platform.hardware.host import host_id, host_name
 from accel_platform.requested_benchmarks import measure_within_limits, open_attempt
-from assets.executors.cluster import K8S_TAG, SCHEDULER, Device, Scheduler, load_cluster, pod_config
+from assets.executors.cluster import K8S_TAG, SCHEDULER, ClusterDevice, Scheduler, load_cluster, pod_config
 from assets.executors.heartbeat import ALIVE_TAG, NOT_YET, heartbeat
 from assets.executors.routing import ATTEMPT_TAG, LIMIT_TAG, NO_LIMIT, REQUEST_TAG, claim_request
 from assets.executors.slurm import measure_in_slurm
@@ -66,7 +66,7 @@ def scheduler_here() -> Scheduler | None:
     return name  # type: ignore[return-value]
 
 
-def cluster_devices(installation: Installation) -> dict[str, Device]:
+def cluster_devices(installation: Installation) -> dict[str, ClusterDevice]:
     """Map each hardware name that this host stands for to its device in the cluster. Raises InvalidInput, NotFound."""
     names = _claimed_hardware()
     if not names:
@@ -83,7 +83,7 @@ class Requested(dg.Config):
 
 
 def _job(
-    hardware: str, pool: str, accel: Installation, scheduler: Scheduler | None, device: Device | None
+    hardware: str, pool: str, accel: Installation, scheduler: Scheduler | None, device: ClusterDevice | None
 ) -> dg.JobDefinition:
     slug = "".join(c if c.isalnum() else "_" for c in hardware)
     pod = {K8S_TAG: pod_config(hardware, device)} if scheduler == "kubernetes" and device is not None else {}
@@ -194,7 +194,7 @@ def build_host_defs(
     pools: Mapping[str, str],
     installation: Installation,
     scheduler: Scheduler | None = None,
-    devices: Mapping[str, Device] | None = None,
+    devices: Mapping[str, ClusterDevice] | None = None,
 ) -> dg.Definitions:
     """Return the jobs and the sensor of a host with this hardware, or of a cluster's scheduler with these devices."""
     jobs = {name: _job(name, pool, installation, scheduler, (devices or {}).get(name)) for name, pool in pools.items()}

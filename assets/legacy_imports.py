@@ -12,7 +12,7 @@ from accel_platform.knowledge import CAMPAIGNS
 from accel_platform.table_io.values import count_of
 from assets import metadata_previews
 from assets.failures import explain_failures
-from assets.partitions import legacy_sources, place_of, state_of
+from assets.partitions import legacy_sources, source_path, source_state
 from assets.resources import Installation
 from migrations.pipeline.importer import OVERDUE_CHECK, DocumentReport, migrate
 from migrations.suspicion.summary import summarize_verdicts
@@ -70,10 +70,10 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
     """
     if not context.has_partition_key:
         raise dg.Failure("Choose the source to import: it is the partition of the run, such as samples/legacy.")
-    place = place_of(context.partition_key, accel.settings)
+    place = source_path(context.partition_key, accel.settings)
     if not place.exists():
         raise dg.Failure(f"{place} is not there: the source {context.partition_key} was moved or deleted.")
-    state = state_of(place)
+    state = source_state(place)
 
     def progress(number: int, total: int, document: DocumentReport) -> None:
         if number % 25 == 0 or number == total:

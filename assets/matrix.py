@@ -8,9 +8,9 @@ from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
-from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
-from assets.checks import all_passed
-from assets.data_versions import made_from, snapshot_metadata
+from assets.automation import MEASURED_RECENTLY, ON_CHECKED_UPDATE
+from assets.checks import all_rules_passed
+from assets.data_versions import require_snapshot_id, snapshot_metadata
 from assets.failures import explain_failures
 from assets.resources import Installation
 from assets.tables import results
@@ -30,7 +30,7 @@ _MODELS_DRAWN = _DEVICES_DRAWN = 40
     kinds={"duckdb"},
     owners=["team:performance"],
     automation_condition=ON_CHECKED_UPDATE,
-    freshness_policy=LAB_AT_WORK,
+    freshness_policy=MEASURED_RECENTLY,
 )
 @explain_failures
 def compat_matrix(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
@@ -38,10 +38,10 @@ def compat_matrix(context: dg.AssetExecutionContext, accel: Installation) -> dg.
 
     Tables without a full set of passed checks are audited first: nothing unchecked is published.
     """
-    snapshot_id = made_from(context, "results")
+    snapshot_id = require_snapshot_id(context, "results")
     with lock_host(accel.settings, context.log.info):
         staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
-        if not all_passed(context.instance, snapshot_id):
+        if not all_rules_passed(context.instance, snapshot_id):
             publish.check(staged)
         publish.publish(accel.settings, staged)
     reader = Reader(accel.settings)

@@ -7,7 +7,7 @@ import dagster as dg
 
 from accel_platform.bench.plan.run_locks import lock_host
 from assets import metadata_previews
-from assets.automation import A_MODEL_OF_THIS_MONTH, ONCE_POSSIBLE
+from assets.automation import MONTHLY_MODEL, WHEN_FIRST_TRAINABLE
 from assets.data_versions import snapshot_metadata
 from assets.failures import explain_failures
 from assets.matrix import compat_matrix
@@ -22,8 +22,8 @@ _FAMILIES_DRAWN = 25
     kinds={"lightgbm"},
     owners=["team:performance"],
     output_required=False,
-    automation_condition=ONCE_POSSIBLE,
-    freshness_policy=A_MODEL_OF_THIS_MONTH,
+    automation_condition=WHEN_FIRST_TRAINABLE,
+    freshness_policy=MONTHLY_MODEL,
 )
 @explain_failures
 def predictor(

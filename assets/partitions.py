@@ -24,7 +24,7 @@ _INBOX = "inbox/"
 
 
 @dataclass(frozen=True)
-class State:
+class SourceState:
     """State of a source; its `digest` changes when something is written, moved or deleted."""
 
     digest: str
@@ -33,21 +33,21 @@ class State:
     """Change time of its newest file or directory, by the file system's clock, which no copy sets back."""
 
 
-def place_of(source: str, settings: Settings) -> Path:
+def source_path(source: str, settings: Settings) -> Path:
     """Return the folder of a source's files."""
     if source.startswith(_INBOX):
         return settings.inbox_dir.resolve() / source.removeprefix(_INBOX)
     return DATA_DIR / source
 
 
-def in_inbox(settings: Settings) -> dict[str, Path]:
+def inbox_sources(settings: Settings) -> dict[str, Path]:
     """Return the sources in the inbox, without names that begin with a dot; empty without an inbox."""
     inbox = settings.inbox_dir.resolve()
     names = sorted(os.listdir(inbox)) if inbox.is_dir() else []
     return {f"{_INBOX}{name}": inbox / name for name in names if not name.startswith(".") and _is_usable(name)}
 
 
-def state_of(place: Path) -> State | None:
+def source_state(place: Path) -> SourceState | None:
     """Return the state of a source, None without files. Raises OSError if it vanishes meanwhile."""
     digest, files, changed_at_s = hashlib.sha256(), 0, 0.0
     for path in _walk(place):
@@ -58,7 +58,7 @@ def state_of(place: Path) -> State | None:
             digest.update(
                 f"{os.fspath(path.relative_to(place.parent))!a} {found.st_size} {found.st_mtime_ns}\n".encode()
             )
-    return State(digest.hexdigest()[:16], files, changed_at_s) if files else None
+    return SourceState(digest.hexdigest()[:16], files, changed_at_s) if files else None
 
 
 def _walk(place: Path) -> Iterator[Path]:

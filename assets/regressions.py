@@ -15,8 +15,8 @@ from accel_platform.events.types import RunFinished, RunStarted
 from accel_platform.reports.regressions import markdown
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
-from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
-from assets.data_versions import last_made_from, segments_of, snapshot_metadata
+from assets.automation import MEASURED_RECENTLY, ON_CHECKED_UPDATE
+from assets.data_versions import last_snapshot_id, segments_of, snapshot_metadata
 from assets.failures import explain_failures
 from assets.matrix import compat_matrix
 from assets.resources import Installation
@@ -35,7 +35,7 @@ FROM regressions ORDER BY found_at DESC, regression_id
     kinds={"duckdb", "parquet"},
     owners=["team:performance"],
     automation_condition=ON_CHECKED_UPDATE,
-    freshness_policy=LAB_AT_WORK,
+    freshness_policy=MEASURED_RECENTLY,
 )
 @explain_failures
 def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
@@ -45,7 +45,7 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
     """
     log, reader = accel.log, Reader(accel.settings)
     snapshot_id = reader.snapshot_id
-    runs = _new_runs(log, log.load_snapshot(snapshot_id), last_made_from(context, "regressions"))
+    runs = _new_runs(log, log.load_snapshot(snapshot_id), last_snapshot_id(context, "regressions"))
     found = find_shifts(
         read_series_of_runs(reader, runs), read_decisions(reader), min_change_percent=MIN_CHANGE_PERCENT
     )

@@ -13,7 +13,7 @@ from accel_platform.table_io.values import count_of
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.time_travel import tables_at
 from assets import metadata_previews
-from assets.automation import A_REPORT_EACH_DAY
+from assets.automation import DAILY_REPORT
 from assets.data_versions import snapshot_metadata
 from assets.failures import explain_failures
 from assets.regressions import regressions
@@ -29,7 +29,7 @@ days = dg.DailyPartitionsDefinition(start_date="2026-01-01")
     group_name="answer",
     kinds={"markdown"},
     owners=["team:performance"],
-    freshness_policy=A_REPORT_EACH_DAY,
+    freshness_policy=DAILY_REPORT,
 )
 @explain_failures
 def daily_report(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:

@@ -9,8 +9,8 @@ from accel_platform.table_io.values import count_of
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import Projection
 from assets import metadata_previews
-from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
-from assets.data_versions import made_from, snapshot_metadata
+from assets.automation import MEASURED_RECENTLY, ON_CHECKED_UPDATE
+from assets.data_versions import require_snapshot_id, snapshot_metadata
 from assets.events import raw_events
 from assets.failures import explain_failures
 from assets.resources import Installation
@@ -38,7 +38,7 @@ GROUP BY ALL ORDER BY ALL
     kinds={"duckdb"},
     owners=["team:performance"],
     automation_condition=ON_CHECKED_UPDATE,
-    freshness_policy=LAB_AT_WORK,
+    freshness_policy=MEASURED_RECENTLY,
 )
 @explain_failures
 def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
@@ -46,7 +46,7 @@ def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.Materi
 
     Only what is new since the published tables is computed. Nobody reads the new tables before `compat_matrix`.
     """
-    snapshot_id = made_from(context, "raw_events")
+    snapshot_id = require_snapshot_id(context, "raw_events")
     with lock_host(accel.settings, context.log.info):
         staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
     counts = staged.projection.count_rows()

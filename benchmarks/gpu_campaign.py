@@ -92,7 +92,7 @@ def passes(hardware: str) -> list[Pass]:
     found = []
     for entry in _spec()["passes"]:
         way, precision = entry["hardware"], entry["precision"]
-        if precision in runtime.precisions and (not way or way in runtime.ways):
+        if precision in runtime.precisions and (not way or way in runtime.choice_backends):
             sizes = tuple(entry["batch_sizes"])
             found.append(Pass(f"{hardware}:{way}" if way else hardware, precision, sizes))
     return found

@@ -301,7 +301,7 @@ def ways(target: Target) -> Outcome:
         backend.run()
         eager = backend.outputs()
         plain = median_ns(collect_samples(backend.run, sampling).samples_ns) / 1e6
-    for way in runtime_for(target.hardware).ways:
+    for way in runtime_for(target.hardware).choice_backends:
         with closing(make_backend(f"{target.hardware}:{way}", threads=target.threads)) as other:
             other.load(artifacts_of(target, resolve_model(name)).weights, precision="float32")
             began = time.perf_counter()

@@ -32,7 +32,7 @@ from accel_platform.workloads.inputs import make_inputs
 from accel_platform.workloads.model_catalog import resolve_model
 from accel_platform.workloads.operators import trace_operators
 from predictor.advisor.advisor import Advisor
-from predictor.operators.fit import Judged, leave_one_device_out, leave_one_model_out, load_whole_models
+from predictor.operators.fit import HeldOutError, leave_one_device_out, leave_one_model_out, load_whole_models
 from predictor.operators.kernels import load_kernels
 from predictor.operators.predictor import shipped_predictor
 from predictor.schemas.requests import RecommendQuery
@@ -55,13 +55,13 @@ _TINY: dict[str, dict[str, Any]] = {
 }
 
 
-def _errors(judged: Sequence[Judged]) -> list[dict[str, object]]:
+def _errors(held_out: Sequence[HeldOutError]) -> list[dict[str, object]]:
     """Return errors in percent by mode, width and device, and over all devices."""
     groups: dict[tuple[str, int, str], list[float]] = defaultdict(list)
-    for each in judged:
+    for each in held_out:
         error = 100 * float(np.expm1(each.log_error))
-        for device in (each.whole.device.name, "all"):
-            groups[each.whole.mode, each.whole.bits, device].append(error)
+        for device in (each.measured.device.name, "all"):
+            groups[each.measured.mode, each.measured.bits, device].append(error)
     return [
         {
             "mode": mode,
@@ -88,7 +88,7 @@ def whole_models() -> dict[str, list[dict[str, object]]]:
     return {
         "device left out": _errors(leave_one_device_out(kernels, models)),
         "model left out": _errors(leave_one_model_out(shipped_predictor().utilization, models)),
-        "newer devices left out": _errors([each for each in newer if _is_newer(each.whole.device.name)]),
+        "newer devices left out": _errors([each for each in newer if _is_newer(each.measured.device.name)]),
     }
 
 

@@ -19,17 +19,17 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class Unsupported(AccelError):
-    """The runtime cannot do what the cell asks (a precision, a device); the cell fails, the suite goes on."""
+    """The runtime cannot do what the cell asks for, such as a precision. The cell fails, and the suite goes on."""
 
 
 class UnsupportedMode(Unsupported):
-    """The model or the runtime cannot do what the cell's mode asks: generate, or be trained."""
+    """The model or the runtime does not support the cell's mode: it cannot generate, or be trained."""
 
     failure_class: ClassVar[str] = "unsupported_mode"
 
 
 class UnsupportedPrecision(Unsupported):
-    """The runtime or this device does not compute in the precision asked, whatever it accepts to be told."""
+    """The runtime or this device does not compute in the cell's precision, even if it accepts the setting."""
 
     failure_class: ClassVar[str] = "unsupported_precision"
 
@@ -40,7 +40,7 @@ class Placement:
 
     accelerated: int
     elsewhere: dict[str, int] = field(default_factory=dict)
-    """Operator type to how many."""
+    """Number of operators that were left elsewhere, by type of operator."""
 
     @property
     def accelerated_share(self) -> float | None:
@@ -50,14 +50,14 @@ class Placement:
 
 
 def share(counts: Mapping[bool, int]) -> float | None:
-    """Return the share of counted products in the requested precision (True); None without products."""
+    """Return the share of matrix products in the requested precision (key True); None without products."""
     total = sum(counts.values())
     return counts.get(True, 0) / total if total else None
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The device that was asked for and those the runtime says it used, both in its own words.
+    """Device that was requested, and those that the runtime reports to have used, both by its own names.
 
     Events hold it under these field names, as they hold `Placement`.
     """
@@ -77,7 +77,7 @@ class Generation:
     tokens: npt.NDArray[Any]
     """Chosen tokens, of shape (batch, new tokens)."""
     times_ns: tuple[int, ...]
-    """Prefill, the choice of the first token, and each later token of all rows together, in nanoseconds."""
+    """Times in ns: prefill, the choice of the first token, then each later token of all rows together."""
 
 
 class Backend(Protocol):
@@ -88,7 +88,7 @@ class Backend(Protocol):
 
     name: str
     compiles: bool
-    """Whether `compile` does work worth timing; where False the figure is recorded as unknown, not as 0."""
+    """True if `compile` does work that is timed; if False the compile time is recorded as unknown, not as 0."""
 
     def __init__(self, *, device: str, threads: int) -> None: ...
 
@@ -105,7 +105,7 @@ class Backend(Protocol):
         ...
 
     def bind(self, inputs: Arrays) -> None:
-        """Place the inputs of the following runs on the device; shapes are those compiled for."""
+        """Place the inputs of the following runs on the device; their shapes are those of `compile`."""
         ...
 
     def run(self) -> None:
@@ -117,7 +117,7 @@ class Backend(Protocol):
         ...
 
     def placement(self) -> Placement | None:
-        """Return where the compiled operators last ran; None where the runtime has no graph to divide."""
+        """Return where the operators of the last run were placed; None if the runtime has no graph to divide."""
         ...
 
     def precision_share(self) -> float | None:
@@ -159,7 +159,7 @@ class Eager(Protocol):
         ...
 
     def synchronize(self) -> None:
-        """Return only when the device has finished what it was given."""
+        """Wait until the device has finished all work."""
         ...
 
 
@@ -189,10 +189,10 @@ class Generating(Protocol):
 
 @runtime_checkable
 class Remote(Protocol):
-    """Backend whose runtime works in other processes, which hold its clock and its memory."""
+    """Backend whose runtime runs in other processes, which measure time and memory themselves."""
 
     def clock_ns(self) -> int:
-        """Time that runs have taken so far by the runtime's own clock; it stands still between them."""
+        """Return the total time of all runs so far in ns, by the runtime's own clock; it stands still between runs."""
         ...
 
     def memory_peak_mib(self) -> float | None:
@@ -204,5 +204,5 @@ class Remote(Protocol):
         ...
 
     def notes(self) -> dict[str, Any]:
-        """Return further facts of a result: clock, adapter, how memory was summed."""
+        """Return further facts for the result's environment: clock, adapter, how memory was summed."""
         ...

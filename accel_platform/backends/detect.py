@@ -16,8 +16,10 @@ SOURCE = "accel detect"
 
 @dataclass(frozen=True)
 class Inventory:
-    """One look at one host. `devices` holds one entry per hardware name, available or not, then the choices: further
-    devices of a runtime that were found, and what else was asked for by name.
+    """Host and devices as detected at one moment.
+
+    `devices` has an entry for each plain hardware name, available or not. After these come names with a choice:
+    further devices of a runtime that were found, and those that were requested.
     """
 
     host_id: str
@@ -30,11 +32,11 @@ class Inventory:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The hardware names of `devices`, in their order."""
+        """Hardware names of `devices`, in order."""
         return tuple(self._by_name)
 
     def events(self, *, run_id: str | None = None) -> list[Event]:
-        """Return the observations as events of one moment, which replace earlier observations."""
+        """Return the observations as events of one moment. They replace earlier observations of the host."""
         payloads = (self.host, *self.devices)
         events = [Event.of(p, source=SOURCE, host_id=self.host_id, run_id=run_id) for p in payloads]
         now = events[0].recorded_at
@@ -46,10 +48,10 @@ class Inventory:
 
 
 def detect(requested: Iterable[str] = ()) -> Inventory:
-    """Look at this host; imports the installed runtimes, so it takes seconds.
+    """Detect the devices of this host. It imports the installed runtimes, which takes seconds.
 
-    `requested` are hardware names; those with a choice (`wasm:firefox`) are looked for beside all the plain ones.
-    Raises InvalidInput for one that is not known.
+    All plain hardware names are looked for, and the `requested` ones, which may have a choice (`wasm:firefox`). Raises
+    InvalidInput for an unknown name.
     """
     runtimes = {
         name: runtime_for(name) for name in (*RUNTIMES, *openvino_choices(), *onnxruntime_choices(), *requested)
@@ -59,8 +61,9 @@ def detect(requested: Iterable[str] = ()) -> Inventory:
 
 
 def fingerprint_of(device: DeviceObserved, *, threads: int) -> str:
-    """Return 16 hex digits of a hash over all that must be equal to compare figures: device, driver, runtimes,
-    threads.
+    """Return the fingerprint of a device: 16 hex digits of a hash over device, driver, runtime versions and threads.
+
+    Figures are compared only if their fingerprints are equal.
     """
     parts = {
         "backend": device.backend,
@@ -74,6 +77,7 @@ def fingerprint_of(device: DeviceObserved, *, threads: int) -> str:
 
 
 def _observe(runtime: Runtime) -> DeviceObserved:
+    """Probe one hardware name, and return its device or the reason for its absence."""
     generating = runtime.in_mode("generation")
     versions = installed_versions(tuple(dict.fromkeys((*runtime.packages, *generating.packages))))
     try:

@@ -326,11 +326,14 @@ PROBES: dict[str, Callable[[str | None], dict[str, Any]]] = {
 
 
 def _device_id(kind: str, name: str, facts: dict[str, Any]) -> str:
-    """Return kind, name and a hash of the facts that tell silicon of one name apart; equal machines share it."""
+    """Return a device id of kind, name and a hash of facts that distinguish devices of one name.
+
+    Equal machines have equal ids.
+    """
     slug = re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")
     return f"{kind}-{slug}-{digest(facts, 8)}"
 
 
 def digest(value: Any, digits: int) -> str:
-    """Return so many hex digits of the hash of a JSON value."""
+    """Return the first `digits` hex digits of the hash of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:digits]

@@ -1,4 +1,4 @@
-"""PyTorch, eager, on cpu, cuda, rocm or mps: one path; devices differ in how they are waited for and weighed."""
+"""PyTorch in eager mode on cpu, cuda, rocm or mps. The devices differ in how they synchronize and report memory."""
 
 from __future__ import annotations
 

@@ -39,27 +39,30 @@ BROWSERS = ("chromium", "chrome", "edge", "firefox")
 
 @dataclass(frozen=True)
 class Runtime:
-    """Service of one hardware name: `backend` names the runtime, `device` the runtime's name of the silicon."""
+    """Runtime and device that serve one hardware name."""
 
     hardware: Hardware
+    """Hardware name without a choice, such as `openvino`."""
     backend: str
+    """Name of the runtime, as results record it."""
     device: str
+    """The runtime's own name of the device."""
     entry_point: str
-    """Module and class of the backend below `accel_platform.backends`."""
+    """Module and class of the backend, below `accel_platform.backends`."""
     packages: tuple[str, ...] = ()
-    """Distributions whose versions decide its figures."""
+    """Distributions whose versions belong to its fingerprint."""
     precisions: Mapping[str, Artifact] = field(default_factory=lambda: {"float32": "weights"})
-    """What it computes in, the usual one first, and the prepared artefact it loads for each."""
+    """Precisions that it computes in, the default first, each with the kind of prepared artifact that it loads."""
     missing_precisions: Mapping[str, str] = field(default_factory=dict)
-    """Why it has not the others, where there is more to say than that."""
+    """Reasons for missing precisions, where there is more to say than that the runtime lacks them."""
     choices: str | None = None
-    """Pattern of what may follow its name and a colon, where the runtime drives more than one device or browser."""
-    ways: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Backend and entry point of each choice that another backend serves: figures of two backends never mix."""
+    """Pattern of the choices after the colon, if the runtime drives more than one device or browser; None for none."""
+    choice_backends: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Backend and entry point of the choices that a backend of their own serves, so that their figures never mix."""
     choice: str | None = None
-    """What followed the colon; None for the usual one."""
+    """Choice after the colon; None for the default device."""
     generation: Runtime | None = None
-    """Runtime that generates text, where another library than that of inference does; None where none does."""
+    """Runtime of the mode `generation`, if another library than that of inference generates text; else None."""
 
     @property
     def name(self) -> str:
@@ -78,22 +81,22 @@ class Runtime:
 
     @property
     def fixes_length(self) -> bool:
-        """Whether what it loads serves one sequence length only."""
+        """True if its artifacts serve one sequence length only."""
         return self.reads != "weights" and "decoder" not in self.reads
 
     def in_mode(self, mode: Mode) -> Runtime:
-        """Return what serves the name in this mode."""
+        """Return the runtime that serves the hardware name in this mode."""
         return self.generation if mode == "generation" and self.generation and self.choice is None else self
 
     def missing_packages(self) -> tuple[str, ...]:
-        """Return its packages that are not installed."""
+        """Return the packages that it needs and that are not installed."""
         from accel_platform.hardware.host import installed_versions
 
         installed = installed_versions(self.packages)
         return tuple(package for package in self.packages if package not in installed)
 
     def precision_problem(self, precision: str) -> str | None:
-        """Return why the runtime does not compute in a precision; None where it does, if the device does."""
+        """Return why the runtime does not compute in a precision; None if it does, on devices that do."""
         if precision in self.precisions:
             return None
         reason = self.missing_precisions.get(precision, f"it computes in {', '.join(self.precisions)} only")
@@ -143,7 +146,7 @@ RUNTIMES: dict[str, Runtime] = {
             _PYTORCH,
             {**_FLOATS, "int8": "weights"},
             choices="compile",
-            ways=_COMPILED,
+            choice_backends=_COMPILED,
         ),
         Runtime(
             "cuda",
@@ -154,7 +157,7 @@ RUNTIMES: dict[str, Runtime] = {
             {**_FLOATS, "tf32": "weights"},
             _CPU_ONLY,
             choices="compile|graph",
-            ways=_COMPILED | _CAPTURED,
+            choice_backends=_COMPILED | _CAPTURED,
         ),
         # ROCm builds of torch drive AMD devices under the name "cuda".
         Runtime("rocm", "pytorch", "cuda", "pytorch:PyTorchBackend", _PYTORCH, _FLOATS, _CPU_ONLY),
@@ -192,7 +195,7 @@ RUNTIMES: dict[str, Runtime] = {
             {"float32": "onnx", "int8": "onnx-int8-dynamic"},
             {**_NO_HALVES, **_GENERATING_ONLY},
             choices="|".join(ONNX_PROVIDERS),
-            ways=_PROVIDED,
+            choice_backends=_PROVIDED,
             generation=Runtime(
                 "onnxruntime",
                 "onnxruntime",
@@ -274,9 +277,9 @@ def runtime_for(hardware: str) -> Runtime:
     if runtime.choices is None or not re.fullmatch(runtime.choices, choice):
         takes = f"{name}:<{runtime.choices}>" if runtime.choices else f"{name} alone"
         raise InvalidInput(f"No hardware is called {hardware!r}. This runtime takes {takes}.")
-    if choice not in runtime.ways:
+    if choice not in runtime.choice_backends:
         return replace(runtime, choice=choice)
-    backend, entry_point = runtime.ways[choice]
+    backend, entry_point = runtime.choice_backends[choice]
     precisions = {name: artifact for name, artifact in runtime.precisions.items() if name != "int8"}
     return replace(runtime, choice=choice, backend=backend, entry_point=entry_point, precisions=precisions)
 

@@ -43,9 +43,9 @@ CREATE TABLE layer.events (
 """
 _COLUMNS = ", ".join(codec.SCHEMA.names)
 SPILL = ".spill"
-"""Folder of the warehouse for what a build cannot hold in memory; a killed build leaves it."""
+"""Folder of the warehouse for data of a build that exceeds its memory; a killed build leaves it behind."""
 _MEMORY_GIB = 4
-"""Memory that DuckDB may take for a build; without a bound it would take four fifths of the machine's."""
+"""Memory in GiB that DuckDB may take for a build. Its default is four fifths of the machine's."""
 _RULES_LOCK = threading.Lock()
 """Lock around the shared connection of `_rules_connection`."""
 
@@ -95,7 +95,7 @@ def schema_id() -> str:
 
 @cache
 def source_types() -> frozenset[str]:
-    """Return the types of events that tables other than `events` are made of: those that their SQL names."""
+    """Return the types of events that tables other than `events` are built from: those that their SQL names."""
     sql = " ".join(table_sql(table) for table in (*PER_EVENT, *DERIVED) if table != "events")
     return frozenset(name for name in PAYLOADS if f"'{name}'" in sql)
 
@@ -162,7 +162,7 @@ def _fill_layer(
 
 @contextmanager
 def written_layer(con: duckdb.DuckDBPyConnection, path: Path) -> Iterator[None]:
-    """Attach the file of a layer that is not in service yet as `layer`; what is written is in it when the block ends.
+    """Attach the file of a new layer as `layer`; all writes are in the file when the block ends.
 
     There is no write-ahead log: nobody reads the file of a killed build, and each of some 20 tables would wait for it.
     """
@@ -222,7 +222,7 @@ def connect(directory: Path) -> duckdb.DuckDBPyConnection:
 
 
 def broken_rules(events: Sequence[Event]) -> dict[UUID, list[str]]:
-    """Return the data rules broken by results among these events, by event id; such results would be set aside."""
+    """Return the data rules that results among these events break, by event id. Such results go to quarantine."""
     if not any(event.type == ResultRecorded.__name__ for event in events):
         return {}
     arriving = codec.to_arrow(events)
@@ -254,7 +254,7 @@ def _rules_connection() -> duckdb.DuckDBPyConnection:
 
 
 def count_kept_layers(below: Sequence[Layer], arriving: int) -> int:
-    """Return how many lower layers stay below a new one with `arriving` events; the new one absorbs the others.
+    """Return how many lower layers stay below a new one with `arriving` events; the others are merged into it.
 
     A layer stays while it is at least four times as large as everything above it. So there are about log4(n) layers,
     and each event is written about log4(n) times, as in a size-tiered LSM tree.
@@ -267,7 +267,7 @@ def count_kept_layers(below: Sequence[Layer], arriving: int) -> int:
 
 
 def _drop_doubles(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> None:
-    """Keep one row per event id. Duplicates are rare, so they are counted before the table is rewritten."""
+    """Keep one row per event id. Duplicates are rare, so the table is rewritten only if there are any."""
     [(rows, ids)] = con.execute("SELECT count(*), count(DISTINCT event_id) FROM layer.events").fetchall()
     if rows > ids:
         con.execute("CREATE TEMP TABLE doubled AS SELECT * FROM layer.events; DELETE FROM layer.events")

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from accel_platform.warehouse.spark_engine import SparkEngine
 
 CELLS = "matrix_cells"
-"""Table beside `compat_matrix`, from which that is computed and the next projection's cells are taken."""
+"""Table of the cells that `compat_matrix` is computed from. The next projection takes over those that do not change."""
 _CELL = (
     "model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length", "processes",
 )  # fmt: skip
-"""Columns of results and verifications; rows that differ in them are in different cells."""
+"""Columns that results and verifications of one cell share, though not all that identify it."""
 _NAMED_MODELS = 50
-"""Touched models up to which a scan is told their names."""
+"""Largest number of touched models whose names are written into a query, so that its scan skips other models."""
 
 
 def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngine | None = None) -> None:
     """Add `compat_matrix` to the newest layer of a projection that is not published yet.
 
-    It is the one that the `engine` computed with the layer; DuckDB computes it where none did. `before` is a published
-    projection of the same schema whose events are all in the staged one, None for none.
+    If the `engine` computed the matrix together with the layer, that one is stored, else DuckDB computes it. `before`
+    is the published projection to continue from: of the same schema, and with no event that the staged one lacks.
     """
     with layers.translate_write_errors(staged.directory), connect(staged.directory) as con, interruptible(con):
         *lower, newest = staged.layers
@@ -57,11 +57,11 @@ def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngin
 
 
 def _find_touched(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str], before: Projection) -> str | None:
-    """Find the cells and models that events since `before` touch; return the catalog name of its newest layer.
+    """Write the cells and models that events since `before` touch into the tables `touched` and `touched_models`.
 
-    They are in the tables `touched` and `touched_models`. `attached` are the layers of the new projection with their
-    catalog names. Returns None where knowledge packs were added or removed since, which may change any cell, and where
-    another engine computed the matrix without cells.
+    Return the catalog name of the newest layer of `before`, which has the stored cells. Return None if all cells have
+    to be computed: if knowledge packs were added or removed, or another engine computed the matrix without cells.
+    `attached` are the layers of the new projection with their catalog names.
     """
     added = [name for layer, name in attached.items() if layer not in before.layers]
     absorbed = [layer for layer in before.layers if layer not in attached]
@@ -84,7 +84,7 @@ def _find_touched(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str],
     if con.execute(f"SELECT 1 FROM {new('knowledge_packs', 'event_id, recorded_at')} LIMIT 1").fetchall():
         return None
     columns = ", ".join(_CELL)
-    # An event may have come twice: then the copy that was recorded first stays.
+    # Compared with the time of recording, because of two copies of an event the one recorded first is kept.
     touching = (
         f"SELECT {columns} FROM {new('result_rows', 'event_id, recorded_at')} "
         f"UNION ALL SELECT {columns} FROM {new('verifications')}"
@@ -96,14 +96,14 @@ def _find_touched(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str],
     if con.execute("FROM judged_anew LIMIT 1").fetchall():
         touching += f" UNION ALL SELECT {columns} FROM result_rows WHERE event_id IN (FROM judged_anew)"
     con.execute(f"CREATE TEMP TABLE touching AS {touching}")
-    # Found by hash, in half the time of comparing each column: a cell of equal hash is computed anew for nothing.
+    # By hash, which takes half the time of comparing columns. A cell whose hash collides is computed anew needlessly.
     con.execute(f"CREATE TEMP TABLE touched AS SELECT DISTINCT hash({columns}) FROM touching")
     con.execute("CREATE TEMP TABLE touched_models AS SELECT DISTINCT model_id FROM touching")
     return stored[before.layers[-1]]
 
 
 def _named_models(con: duckdb.DuckDBPyConnection) -> str | None:
-    """Return the condition of touched models' rows by their names, by which a scan skips others; None for too many."""
+    """Return a condition that names the touched models; None for too many."""
     names = [name for (name,) in con.execute("FROM touched_models ORDER BY ALL").fetchall()]
     if len(names) > _NAMED_MODELS:
         return None
@@ -112,7 +112,7 @@ def _named_models(con: duckdb.DuckDBPyConnection) -> str | None:
 
 
 def _continued_cells(stored: str, named_models: str | None) -> str:
-    """Return SQL of the cells: the touched ones are computed, the others are as stored."""
+    """Return SQL of all cells: touched ones are computed, the others are taken from the stored ones."""
     is_touched = f"{named_models or 'true'} AND hash({', '.join(_CELL)}) IN (FROM touched)"
     return (
         f"FROM {stored}.{CELLS} WHERE NOT ({is_touched}) UNION ALL FROM ("
@@ -122,7 +122,7 @@ def _continued_cells(stored: str, named_models: str | None) -> str:
 
 
 def _continued_matrix(stored: str, named_models: str | None) -> str:
-    """Return SQL of the matrix: rows of touched models are computed from their cells, the others are as stored."""
+    """Return SQL of the matrix: rows of touched models are computed from their cells, the others are taken over."""
     is_touched = named_models or "model_id IN (FROM touched_models)"
     matrix = table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS} WHERE {is_touched}")
     return f"FROM {stored}.compat_matrix WHERE NOT ({is_touched}) UNION ALL FROM ({matrix})"

@@ -36,30 +36,29 @@ PER_EVENT = (
     "results_by_model",
     "results_by_run",
 )
-"""Stored in every layer, in this order: one row per event of that layer (a few for `quarantine`), and counts of its
-results."""
+"""Tables of every layer, in the order in which they are filled: rows of its events, and counts of its results."""
 READ_AS: dict[str, dict[str, Scope]] = {
     "events": {"new_events": "own"},
     "verifications": {"new_verifications": "own", "all_verifications": "all"},
     "result_rows": {"new_results": "own", "lower_results": "lower"},
 }
-"""Names by which tables further down read a table: its rows in the layer itself, in those below, or in all."""
+"""Names under which later tables read an earlier one: its rows in the layer itself, in the layers below, or in all."""
 DERIVED = ("hosts", "devices", "models", "runs", "requests", "coverage", "regressions", "compat_matrix")
-"""Stored in the newest layer, for all events below it too. `compat_matrix` comes last, after the audit."""
+"""Tables of the newest layer, computed from the events of all layers. `compat_matrix` is added after the audit."""
 TABLES = ("hosts", "devices", "models", "runs", "requests", "results", "samples", "verifications", "coverage",
           "compat_matrix", "regressions", "quarantine", "suspicions", "suspicion_overrides", "import_ledger",
           "knowledge_packs", "events")  # fmt: skip
 """Public tables, which users may rely on."""
 RENAMED = {"overrulings": "suspicion_overrides"}
-"""Former names of tables, which are views for one more version."""
+"""Former names of tables, which stay as views for one version."""
 
 OUTPUT = (
     "run_id", "model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length",
     "processes", "weights_sha256",
 )  # fmt: skip
-"""Columns in which a result and the verification of its outputs agree."""
+"""Columns in which a result and the verification of its outputs are equal."""
 SAME_OUTPUT = " AND ".join(f"r.{name} IS NOT DISTINCT FROM v.{name}" for name in OUTPUT)
-"""Condition of a verification `v` of a result `r`."""
+"""SQL condition for a verification `v` of a result `r`."""
 
 # Provenance changed by later events: a suspicion found by comparing documents, or one that a person overruled.
 REJUDGED = """

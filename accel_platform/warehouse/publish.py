@@ -151,42 +151,82 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
     log = EventLog.open(settings)
     directory = settings.warehouse_dir
     with _lock(directory):
-        wanted, serving = snapshot, _serving(settings)
+        serving = _serving(settings)
         published = None if serving is None else segments_of(serving, log)
-        set_aside: list[integrity.Damage] = []
-        while True:
-            snapshot = wanted or log.snapshot()
-            built_before = sorted(directory.glob(name_prefix(snapshot.id, build_layer.schema_id()) + "-*.json"))
-            if built_before and not full:
-                return StagedProjection(Projection.load(built_before[-1]), "current", time.perf_counter() - started)
-            expected = frozenset() if wanted is None else wanted.segments
-            if not isinstance(settings, SnapshotSettings):
-                expected |= _published_once(log, published, full=full)
-            integrity.require_complete(log, expected)
-            below = None if full else _extensible(serving, published, snapshot)
-            new = snapshot.segments - (published or frozenset()) if below else snapshot.segments
-            damaged = integrity.find_damage(log, log.sources(new))
-            if not damaged:
-                below, segments = _layers_below(log, below, snapshot, new)
-                damaged = integrity.find_damage(log, log.sources(segments - new))
-            if not damaged:
-                break
-            integrity.set_aside(log, damaged)
-            set_aside += damaged
-            if wanted is not None:
-                raise integrity.SegmentsDamaged(log, damaged)
-        log.save_snapshot(snapshot, base=serving.snapshot_id if serving and published is not None else None)
-        for leftover in directory.glob(".layer-*"):  # of a killed builder, because the lock excludes others
-            leftover.unlink()
-        shutil.rmtree(directory / build_layer.SPILL, ignore_errors=True)
-        file = f"layer-{time.time_ns()}.duckdb"
-        events = build_layer.fill_layer(directory / f".{file}", log, segments, below, engine)
-        (directory / f".{file}").rename(directory / file)
-        layers = (*(below.layers if below else ()), Layer(file, snapshot.id, events))
-        built = Projection(directory, snapshot.id, build_layer.schema_id(), layers)
-        built.save()
-    mode = "full" if below is None else "incremental"
-    return StagedProjection(built, mode, time.perf_counter() - started, tuple(set_aside))
+        source = _choose_source(settings, log, serving, published, full=full, wanted=snapshot)
+        if isinstance(source, Projection):
+            return StagedProjection(source, "current", time.perf_counter() - started)
+        base = serving.snapshot_id if serving and published is not None else None
+        log.save_snapshot(source.snapshot, base=base)
+        built = _build(directory, log, source, engine)
+    mode = "full" if source.below is None else "incremental"
+    return StagedProjection(built, mode, time.perf_counter() - started, source.damaged)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a new projection is built from."""
+
+    snapshot: Snapshot
+    below: Projection | None
+    """Lower layers that stay; None if the projection is built from nothing."""
+    segments: frozenset[str]
+    """Segments of the new layer, all of them intact."""
+    damaged: tuple[integrity.Damage, ...]
+    """Files of the log that were moved to quarantine on the way."""
+
+
+def _choose_source(
+    settings: Settings,
+    log: EventLog,
+    serving: Projection | None,
+    published: frozenset[str] | None,
+    *,
+    full: bool,
+    wanted: Snapshot | None,
+) -> _Source | Projection:
+    """Return what to build from, or the projection that was built for the snapshot before.
+
+    The snapshot is `wanted`, else the log's. Damaged segments are moved to quarantine, and the choice is made again for
+    the log without them. `published` are the segments of the projection in service. Raises as `stage` does.
+    """
+    directory, set_aside = settings.warehouse_dir, list[integrity.Damage]()
+    while True:
+        snapshot = wanted or log.snapshot()
+        built_before = sorted(directory.glob(name_prefix(snapshot.id, build_layer.schema_id()) + "-*.json"))
+        if built_before and not full:
+            return Projection.load(built_before[-1])
+        expected = frozenset() if wanted is None else wanted.segments
+        if not isinstance(settings, SnapshotSettings):
+            expected |= _published_once(log, published, full=full)
+        integrity.require_complete(log, expected)
+        below = None if full else _extensible(serving, published, snapshot)
+        new = snapshot.segments - (published or frozenset()) if below else snapshot.segments
+        damaged = integrity.find_damage(log, log.sources(new))
+        if not damaged:
+            below, segments = _layers_below(log, below, snapshot, new)
+            damaged = integrity.find_damage(log, log.sources(segments - new))
+        if not damaged:
+            return _Source(snapshot, below, segments, tuple(set_aside))
+        integrity.set_aside(log, damaged)
+        set_aside += damaged
+        if wanted is not None:
+            raise integrity.SegmentsDamaged(log, damaged)
+
+
+def _build(directory: Path, log: EventLog, source: _Source, engine: SparkEngine | None) -> Projection:
+    """Write the new layer, and save and return the projection with it on top."""
+    # Leftovers are of a killed builder, because the lock excludes others.
+    for leftover in directory.glob(".layer-*"):
+        leftover.unlink()
+    shutil.rmtree(directory / build_layer.SPILL, ignore_errors=True)
+    file = f"layer-{time.time_ns()}.duckdb"
+    events = build_layer.fill_layer(directory / f".{file}", log, source.segments, source.below, engine)
+    (directory / f".{file}").rename(directory / file)
+    layers = (*(source.below.layers if source.below else ()), Layer(file, source.snapshot.id, events))
+    built = Projection(directory, source.snapshot.id, build_layer.schema_id(), layers)
+    built.save()
+    return built
 
 
 def require_complete(settings: Settings) -> None:

@@ -35,7 +35,7 @@ Parameters = Sequence[Any] | dict[str, Any]
 class Reader:
     """Read-only SQL over the projection in service; safe to share between threads.
 
-    Each call sees one whole snapshot, the newest at its start. A projection that was replaced fixed open until its last
+    Each call sees one whole snapshot, the newest at its start. A replaced projection stays open until its last
     query ends. SQL cannot reach files or the network and cannot change settings.
     """
 
@@ -51,7 +51,7 @@ class Reader:
 
     @property
     def projection_id(self) -> str:
-        """Id of the tables that a query would read now; it changes when a snapshot's tables are rebuilt."""
+        """Id of the tables that a query would read now. Unlike the snapshot's id it changes when they are rebuilt."""
         return self._newest()[0].name.removesuffix(".json")
 
     def pinned(self) -> Reader:

@@ -32,7 +32,7 @@ time is after its recording; a time without a zone may be up to 14 hours ahead o
 
 
 class Rule(Protocol):
-    """A named rule over the columns of `results` and COMPUTED. NULL breaks no rule but `Required`."""
+    """Named rule over the columns of `results` and COMPUTED. An unknown value (NULL) breaks only `Required`."""
 
     @property
     def name(self) -> str: ...
@@ -48,7 +48,7 @@ class Rule(Protocol):
         ...
 
     def applies_sql(self) -> str:
-        """Return a condition that is true for the rows that the rule speaks of."""
+        """Return a condition that is true for the rows that the rule applies to."""
         ...
 
     def expectation(self) -> Expectation: ...
@@ -190,7 +190,7 @@ class Required:
 
 @dataclass(frozen=True)
 class Unique:
-    """No value occurs twice. A property of the table `audited`, so no single row goes to quarantine for it."""
+    """No value occurs twice. It is a property of the table `audited`, so no row goes to quarantine for it."""
 
     name: str
     column: str
@@ -286,7 +286,7 @@ def broken_rules_sql(rules: Sequence[Rule] = RULES) -> str:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The verdict of one rule over the whole table."""
+    """Result of checking one rule over a table."""
 
     rule: str
     expectation: str

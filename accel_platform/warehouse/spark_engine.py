@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 _OLDEST = (4, 0)
-"""Oldest version of Spark that is taken; in earlier ones casts and sizes treat NULL otherwise."""
+"""Oldest supported version of Spark; earlier ones treat NULL in casts and sizes differently."""
 _CONNECT_S = 10.0
-"""Longest wait for an engine to take a connection."""
+"""Longest wait in seconds for an engine to accept a connection."""
 _RETRIES = 4
 """Attempts after a lost connection, 0.05 s to 3 s apart; pyspark would try for ten minutes."""
 _DEFAULT_PORT = 15002
 
 
 class EngineFailed(AccelError):
-    """The engine cannot be reached, is too old, or stopped half-way. What is in service stays."""
+    """The engine cannot be reached, is too old, or failed. The published tables stay in service."""
 
     def __init__(self, url: str, problem: str) -> None:
         shown = url.partition(";")[0].rstrip("/")  # parameters may hold a token

@@ -1,1 +1,6 @@
-"""Executors of requested benchmarks: their next step, run launcher and heartbeats, clusters of Kubernetes and Slurm."""
+"""Execution of requested benchmarks.
+
+`routing` decides the next step of a request, and claims it for a host. `heartbeat` detects lost runs, and stops runs
+with `accel ui`. `cluster` maps hardware names to devices of Kubernetes or Slurm. `slurm` submits and watches jobs,
+which run `slurm_job` on their node.
+"""

@@ -23,7 +23,7 @@ K8S_TAG = "dagster-k8s/config"
 """Tag of a job whose value Dagster makes its pod from."""
 
 
-class Device(BaseModel):
+class ClusterDevice(BaseModel):
     """One kind of device, as the schedulers know it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,7 +38,7 @@ class Cluster(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     hardware: dict[str, str] = Field(title="an object of hardware names and devices")
-    devices: dict[str, Device] = Field(title="an object of devices")
+    devices: dict[str, ClusterDevice] = Field(title="an object of devices")
 
     @model_validator(mode="after")
     def _known(self) -> Cluster:
@@ -54,7 +54,7 @@ class Cluster(BaseModel):
             raise NotFound(f"The cluster has no {hardware}, only {', '.join(self.hardware)}: name it in ACCEL_CLUSTER.")
         return self.hardware[hardware]
 
-    def device(self, hardware: str) -> Device:
+    def device(self, hardware: str) -> ClusterDevice:
         """Return the device for a hardware name. Raises NotFound."""
         return self.devices[self.device_name(hardware)]
 
@@ -73,7 +73,7 @@ def load_cluster(settings: Settings) -> Cluster:
     return validate_model(Cluster, value, where=str(path))
 
 
-def pod_config(hardware: str, device: Device) -> dict[str, Any]:
+def pod_config(hardware: str, device: ClusterDevice) -> dict[str, Any]:
     """Return the value of `dagster-k8s/config` for a hardware name. Raises InvalidInput where Kubernetes refuses it."""
     from dagster import DagsterInvalidConfigError
     from dagster_k8s.job import get_user_defined_k8s_config

@@ -1,4 +1,4 @@
-"""Ends of runs: heartbeats, the run launcher that detects lost runs by them, and a stop of all runs of `accel ui`."""
+"""Heartbeats of measuring runs, by which lost runs are detected, and the stop of all runs when `accel ui` ends."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, Wor
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
 ALIVE_TAG = "accel/alive"
-"""Tag of a run: the number of heartbeats so far."""
+"""Tag of a run that holds the number of its heartbeats so far."""
 NOT_YET = "0"
 """Value of the tag at the start, so that a run that is lost before its first heartbeat is detected, too."""
 BEAT_S = 5
+"""Seconds between two heartbeats."""
 SILENT_CHECKS = 4
-"""Checks in a row without a new heartbeat from which on a run is lost.
+"""Number of checks in a row without a new heartbeat after which a run counts as lost.
 
 Checks are counted instead of seconds, because without Dagster's storage there are neither checks nor heartbeats.
 """
 _MOST_RUNS = 1_000
-"""Runs whose heartbeats are remembered; fewer measure at once on all hosts of an installation."""
+"""Largest number of runs whose heartbeats are remembered; fewer measure at once on all hosts of an installation."""
 _CANCELING_BEATS = 3
-"""Heartbeats after which a run that Dagster cancels interrupts itself, because the signal may have been lost."""
+"""Heartbeats after which a canceled run interrupts itself, because Dagster's signal may have been lost."""
 _END_S = 20
-"""Time that an interrupted run has to end its children."""
+"""Seconds that an interrupted run has to end its children."""
 STOPPED = "`accel ui` was stopped"
 """Message of a run that is canceled because its `accel ui` ended."""
-_BEGUN = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+_UNFINISHED = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 
 
 class HostRunLauncher(DefaultRunLauncher):
@@ -41,7 +42,8 @@ class HostRunLauncher(DefaultRunLauncher):
 
     def __init__(self, inst_data: object = None) -> None:
         super().__init__(inst_data)  # type: ignore[arg-type]
-        self._heard: dict[str, tuple[str, int]] = {}
+        self._last_beats: dict[str, tuple[str, int]] = {}
+        """Last value of the tag of each run, and the number of checks since it changed; oldest check first."""
 
     @property
     def supports_check_run_worker_health(self) -> bool:
@@ -52,29 +54,30 @@ class HostRunLauncher(DefaultRunLauncher):
         alive = run.tags.get(ALIVE_TAG)
         if alive is None:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
-        before, silent = self._heard.pop(run.run_id, (alive, -1))
+        before, silent = self._last_beats.pop(run.run_id, (alive, -1))
         silent = silent + 1 if before == alive else 0
         if silent >= SILENT_CHECKS:
             return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "it no longer says that it lives: its host may be lost")
-        # The last one checked stands last. Runs that ended are checked no more and come to stand first.
-        self._heard[run.run_id] = alive, silent
-        if len(self._heard) > _MOST_RUNS:
-            del self._heard[next(iter(self._heard))]
+        # Appended at the end, so that runs that are no longer checked come to stand first and are dropped.
+        self._last_beats[run.run_id] = alive, silent
+        if len(self._last_beats) > _MOST_RUNS:
+            del self._last_beats[next(iter(self._last_beats))]
         return CheckRunHealthResult(WorkerStatus.RUNNING)
 
 
 @contextmanager
 def heartbeat(instance: DagsterInstance, run_id: str) -> Iterator[None]:
-    """Send heartbeats of this run while the block lasts; end this process when Dagster has given the run up."""
+    """Send heartbeats of this run within the block, and end this process if Dagster ends the run or cancels it."""
     over = threading.Event()
-    threading.Thread(target=_beat, args=(instance, run_id, over), daemon=True).start()
+    threading.Thread(target=_send_heartbeats, args=(instance, run_id, over), daemon=True).start()
     try:
         yield
     finally:
         over.set()
 
 
-def _beat(instance: DagsterInstance, run_id: str, over: threading.Event) -> None:
+def _send_heartbeats(instance: DagsterInstance, run_id: str, over: threading.Event) -> None:
+    """Send a heartbeat every BEAT_S seconds until `over` is set, or interrupt this process when its run was ended."""
     beats = canceling = 0
     while not over.wait(BEAT_S):
         beats += 1
@@ -87,19 +90,19 @@ def _beat(instance: DagsterInstance, run_id: str, over: threading.Event) -> None
         if run is None or run.is_finished or canceling >= _CANCELING_BEATS:
             os.kill(os.getpid(), signal.SIGINT)
             if not over.wait(_END_S):
-                os._exit(1)  # what it has started dies with it
+                os._exit(1)  # its child processes die with it
             return
 
 
 def stop_runs(instance: DagsterInstance, *, wait_s: float) -> None:
-    """Cancel the begun runs of this machine's `accel ui`, for the reason `STOPPED`.
+    """Cancel the unfinished runs of this machine's `accel ui`, with the message `STOPPED`.
 
-    Each may take until `wait_s` from now to record what it has; then it is marked canceled, as is one whose process is
-    gone. Runs that wait in the queue stay there. Runs on code servers with a port are of other hosts, and go on.
-    Where assets were being made, `event_log` is reported, so that they are made after the next start.
+    A run has `wait_s` seconds to record its results. After that it is marked canceled, as is a run whose process is
+    gone. Queued runs stay queued, and runs of other hosts, whose code servers have a port, go on. If assets were being
+    made, `event_log` is reported as updated, so that they are made after the next start.
     """
     deadline, reached, assets = time.monotonic() + wait_s, dict[str, bool](), False
-    while runs := [run for run in instance.get_runs(RunsFilter(statuses=_BEGUN)) if _is_local(run)]:
+    while runs := [run for run in instance.get_runs(RunsFilter(statuses=_UNFINISHED)) if _is_local(run)]:
         late = time.monotonic() >= deadline
         for run in runs:
             if run.run_id not in reached:
@@ -119,6 +122,7 @@ def was_stopped(instance: DagsterInstance, run: DagsterRun) -> bool:
 
 
 def _is_local(run: DagsterRun) -> bool:
+    """Return whether a run is of a code server on this machine, which is reached by a socket instead of a port."""
     return "socket" in json.loads(run.tags.get(GRPC_INFO_TAG, "{}"))
 
 

@@ -26,27 +26,26 @@ LIMIT_TAG = "dagster/max_runtime"
 NO_LIMIT = "0"
 """Value of `LIMIT_TAG` for a run whose time is limited elsewhere."""
 LOST_S = 60
-"""Age of a claim without a run in Dagster from which on another host may claim the next attempt."""
-
+"""Age of a claim without a run in Dagster, in seconds, after which another host may claim the next attempt."""
 STOPPING_S = 30
-"""Age of a stop of `accel ui` from which on the next attempt is claimed; before that it may still be stopping."""
+"""Seconds after a stop of `accel ui` from which on the next attempt may be claimed, because its runs are gone then."""
 
 _ADVICE = "For more information about the failure, try"
 _REASON_CHARS = 400
 """Characters of Dagster's reason that are recorded."""
 
-Ended = Literal["under way", "failed", "canceled", "stopped"]
-"""End of a run; `stopped` with its `accel ui`, so that it is no try at its request."""
+RunState = Literal["under way", "failed", "canceled", "stopped"]
+"""State of a run. `stopped` means that its `accel ui` ended, which does not count as an attempt."""
 
 
 @dataclass(frozen=True)
 class AttemptRun:
-    """The run of a request's newest attempt, as far as it matters."""
+    """What decides the next step about the run of a request's newest attempt."""
 
-    ended: Ended
+    state: RunState
     reason: str
     seconds: float | None = None
-    """From start to end; None where it never began or has not ended, or its time was kept elsewhere."""
+    """Duration; None if it never started, has not ended, or has its time limited elsewhere."""
     stops: int = 0
     """Number of the request's runs that were stopped."""
 
@@ -62,32 +61,32 @@ class Step:
 
 
 def next_step(request: Request, run: AttemptRun | None, *, host: str, now: datetime) -> Step:
-    """Return the step of `host`, which has the hardware, for an open request whose newest attempt has this run."""
+    """Return a host's next step for an open request, for which it has the hardware; `run` is of the newest attempt."""
     attempt = request.attempts
     if attempt == 0:
         return Step("claim", 1)
     if run is None and request.direct:
-        return Step("wait")  # `accel bench take` goes on with it, also after a crash
+        return Step("wait")  # `accel bench take` measures it, and continues after a crash
     if run is None and request.claimed_by == host:
         return Step("start", attempt)
     if run is None:
         assert request.claimed_at is not None
         lost = (now - request.claimed_at).total_seconds() >= LOST_S
         run = AttemptRun("failed" if lost else "under way", f"{request.claimed_by} took it and never began")
-    if run.ended == "under way":
+    if run.state == "under way":
         return Step("wait")
-    return _after(request, run)
+    return _step_after(request, run)
 
 
-def _after(request: Request, run: AttemptRun) -> Step:
+def _step_after(request: Request, run: AttemptRun) -> Step:
     """Return the step after a run that ended without closing its request."""
     attempt, tries = request.attempts, request.attempts - run.stops
     limit_s = request.payload.max_runtime_s
-    if run.ended == "stopped":
+    if run.state == "stopped":
         return Step("claim", attempt + 1)
     if limit_s is not None and run.seconds is not None and run.seconds >= limit_s:
         return Step("close", reason=f"it took longer than {limit_s:g} s, its limit")
-    if run.ended == "canceled":
+    if run.state == "canceled":
         return Step("close", status="cancelled", reason=run.reason)
     if tries < MAX_ATTEMPTS:
         return Step("claim", attempt + 1)
@@ -108,7 +107,7 @@ def claim_request(
         if offered(request, hardware, host) is None:
             continue
         run = _run_of(instance, request) if request.attempts else None
-        if run is not None and run.ended != "under way":
+        if run is not None and run.state != "under way":
             # A run ends its request before it ends itself.
             requests.refresh()
             if requests[request.id] != request:
@@ -125,6 +124,7 @@ def claim_request(
 
 
 def _run_of(instance: dg.DagsterInstance, request: Request) -> AttemptRun | None:
+    """Return the run of a request's newest attempt; None if Dagster has none."""
     wanted = dg.RunsFilter(tags={REQUEST_TAG: str(request.id), ATTEMPT_TAG: str(request.attempts)})
     records = instance.get_run_records(wanted, limit=1)
     if not records:
@@ -133,8 +133,8 @@ def _run_of(instance: dg.DagsterInstance, request: Request) -> AttemptRun | None
     run = record.dagster_run
     if not run.is_finished:
         return AttemptRun("under way", "")
-    kept_here = run.tags.get(LIMIT_TAG) != NO_LIMIT
-    seconds = record.end_time - record.start_time if kept_here and record.start_time and record.end_time else None
+    limited_here = run.tags.get(LIMIT_TAG) != NO_LIMIT
+    seconds = record.end_time - record.start_time if limited_here and record.start_time and record.end_time else None
     stops = _count_stops(instance, request)
     if run.status is dg.DagsterRunStatus.CANCELED and was_stopped(instance, run):
         stopping = record.end_time is not None and time.time() - record.end_time < STOPPING_S
@@ -147,12 +147,13 @@ def _run_of(instance: dg.DagsterInstance, request: Request) -> AttemptRun | None
 
 
 def _count_stops(instance: dg.DagsterInstance, request: Request) -> int:
+    """Return how many runs of a request were stopped with their `accel ui`."""
     canceled = dg.RunsFilter(tags={REQUEST_TAG: str(request.id)}, statuses=[dg.DagsterRunStatus.CANCELED])
     return sum(was_stopped(instance, run) for run in instance.get_runs(canceled))
 
 
 def _why_failed(instance: dg.DagsterInstance, run_id: str) -> str:
-    """Return Dagster's reason: of the step, else of the run, else of the process."""
+    """Return Dagster's reason for a failure: of the step, else of the process, else of the run."""
     kinds = {
         dg.DagsterEventType.STEP_FAILURE,
         dg.DagsterEventType.RUN_FAILURE,
@@ -173,7 +174,7 @@ def _why_failed(instance: dg.DagsterInstance, run_id: str) -> str:
 
 
 def _stop_closed(requests: Requests, instance: dg.DagsterInstance) -> None:
-    """End the runs of requests that have ended: somebody took them back."""
+    """Cancel the runs of requests that somebody cancelled."""
     alive = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
     ended = {str(request.id) for request in requests.all() if request.state == "cancelled"}
     for run in instance.get_runs(dg.RunsFilter(statuses=alive)):

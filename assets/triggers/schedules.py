@@ -8,9 +8,9 @@ import dagster as dg
 from accel_platform.bench.plan.config import NIGHTLY, read_config
 from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
-from assets.data_versions import last_made_from
+from assets.data_versions import last_snapshot_id
 from assets.legacy_imports import STATE
-from assets.partitions import in_inbox, legacy_sources, state_of
+from assets.partitions import inbox_sources, legacy_sources, source_state
 from assets.resources import Installation
 from assets.triggers.jobs import history_line, report, training
 from assets.triggers.maintenance import compaction, suite
@@ -28,9 +28,9 @@ _QUIET_S = 600
 def nightly_history(context: dg.ScheduleEvaluationContext, accel: Installation) -> list[dg.RunRequest] | dg.SkipReason:
     """Request a run for each source whose last import was of another state, or failed."""
     due = []
-    for source, place in in_inbox(accel.settings).items():
+    for source, place in inbox_sources(accel.settings).items():
         try:
-            state = state_of(place)
+            state = source_state(place)
         except OSError as error:
             context.log.warning(f"{source} cannot be looked at now: {error}")
             continue
@@ -81,10 +81,10 @@ def nightly_suite(accel: Installation) -> dg.RunRequest | dg.SkipReason:
 )
 def nightly_training(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
     """Request a training, unless there is no matrix or the predictor was made of this one."""
-    tables = last_made_from(context, "compat_matrix")
+    tables = last_snapshot_id(context, "compat_matrix")
     if tables is None:
         return dg.SkipReason("There are no tables to learn from yet.")
-    if tables == last_made_from(context, "predictor"):
+    if tables == last_snapshot_id(context, "predictor"):
         return dg.SkipReason("The predictor was trained on the tables as they are.")
     return dg.RunRequest()
 

@@ -13,8 +13,8 @@ from accel_platform.errors import WarehouseEmpty
 from accel_platform.events import Snapshot
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
-from assets.data_versions import last_made_from, segments_of, snapshot_metadata
-from assets.partitions import SAMPLES, State, in_inbox, legacy_sources, state_of
+from assets.data_versions import last_snapshot_id, segments_of, snapshot_metadata
+from assets.partitions import SAMPLES, SourceState, inbox_sources, legacy_sources, source_state
 from assets.regressions import CommitConfig, commit_gate
 from assets.resources import Installation
 from assets.triggers.jobs import commit_line, history_line
@@ -62,8 +62,8 @@ def inbox(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Sensor
     measuring = any_running(accel.settings)
     requests: list[dg.RunRequest] = []
     waiting = held = 0
-    for source, place in in_inbox(accel.settings).items():
-        state = _still(context, source, place)
+    for source, place in inbox_sources(accel.settings).items():
+        state = _state_if_readable(context, source, place)
         if state is None:
             continue
         last = before.sources.get(source)
@@ -80,21 +80,22 @@ def inbox(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Sensor
     new = sorted({SAMPLES, *now.sources} - known)
     return dg.SensorResult(
         run_requests=requests,
-        skip_reason=None if requests else _nothing(accel, waiting, held),
+        skip_reason=None if requests else _skip_reason(accel, waiting, held),
         cursor=now.model_dump_json(),
         dynamic_partitions_requests=[legacy_sources.build_add_request(new)] if new else [],
     )
 
 
-def _still(context: dg.SensorEvaluationContext, source: str, place: Path) -> State | None:
+def _state_if_readable(context: dg.SensorEvaluationContext, source: str, place: Path) -> SourceState | None:
     try:
-        return state_of(place)
+        return source_state(place)
     except OSError as error:
         context.log.warning(f"{source} cannot be looked at now: {error}")
         return None
 
 
-def _nothing(accel: Installation, waiting: int, held: int) -> str:
+def _skip_reason(accel: Installation, waiting: int, held: int) -> str:
+    """Return why no run is requested: `waiting` sources may still be written, `held` wait for a measurement."""
     inbox_dir = accel.settings.inbox_dir
     if not inbox_dir.is_dir():
         return f"There is no inbox: old results put under {inbox_dir} are read from there."
@@ -103,20 +104,24 @@ def _nothing(accel: Installation, waiting: int, held: int) -> str:
     return f"{waiting} sources are new and may still be written." if waiting else "Nothing new in the inbox."
 
 
-_LONGEST_S = 300
-"""Time after which a log that never stands still is reported all the same."""
-_AGAIN_S = 60
-"""Time after which a report without a new `raw_events` is repeated; it doubles each time, up to `_AGAIN_MOST_S`."""
-_AGAIN_MOST_S = 3600
+_MAX_WAIT_S = 300
+"""Seconds after which a log that never stands still is reported nevertheless."""
+_REPEAT_S = 60
+"""Seconds after which a report is repeated if `raw_events` did not follow; doubled each time up to _MAX_REPEAT_S."""
+_MAX_REPEAT_S = 3600
 
 
 class _Watched(_Remembered):
-    """The log at the last tick, and as it was last reported; failures of the graph are no part of it. Where it is lost
-    the log counts as new; reporting it twice costs a look at it."""
+    """Cursor of `log_moved`: the log at the last tick, and as last reported, without the events of failed runs.
+
+    If it is lost the log counts as new, and the second report costs one materialization.
+    """
 
     seen: str | None = None
+    """Id of the snapshot at the last tick."""
     reported: str | None = None
-    again_after_s: float = _AGAIN_S
+    """Id of the snapshot that was last reported."""
+    again_after_s: float = _REPEAT_S
     again_at_s: float = 0.0
     moving_since_s: float | None = None
     """Time at which it was first seen to hold unreported events."""
@@ -136,18 +141,18 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     log, before = accel.log, _Watched.of(context.cursor)
     snapshot = log.snapshot()
     now = Snapshot(snapshot.segments - snapshot.beginning(FAILURE_SEGMENTS).segments)
-    new = now.segments - segments_of(log, last_made_from(context, "raw_events"))
+    new = now.segments - segments_of(log, last_snapshot_id(context, "raw_events"))
     if not new:
         why = "The log is as it was taken in." if snapshot.segments else "The log is empty."
         return _quiet(why, _Watched(seen=now.id, reported=now.id))
-    again = now.id == before.reported
-    if again and time.time() < before.again_at_s:
+    is_repeat = now.id == before.reported
+    if is_repeat and time.time() < before.again_at_s:
         return _quiet("It was said already; `raw_events` will follow, or its run tells why not.", before)
     since_s = before.moving_since_s or time.time()
     watched = before.model_copy(update={"seen": now.id, "moving_since_s": since_s})
     if any_running(accel.settings):
         return _quiet("Something is being measured on this host: nothing is computed beside it.", watched)
-    if not again and now.id != before.seen and time.time() - since_s < _LONGEST_S:
+    if not is_repeat and now.id != before.seen and time.time() - since_s < _MAX_WAIT_S:
         return _quiet(f"{len(new)} segments are new, and more may be coming.", watched)
     moved = dg.AssetMaterialization(
         "event_log",
@@ -162,15 +167,19 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     return dg.SensorResult(
         asset_events=[moved],
         skip_reason=f"{len(new)} new segments.",
-        cursor=_watched(now.id, min(2 * before.again_after_s, _AGAIN_MOST_S) if again else _AGAIN_S).model_dump_json(),
+        cursor=_watched(
+            now.id, min(2 * before.again_after_s, _MAX_REPEAT_S) if is_repeat else _REPEAT_S
+        ).model_dump_json(),
     )
 
 
 def _watched(snapshot_id: str, wait_s: float) -> _Watched:
+    """Return the cursor after a report, which is repeated after `wait_s` seconds."""
     return _Watched(seen=snapshot_id, reported=snapshot_id, again_after_s=wait_s, again_at_s=time.time() + wait_s)
 
 
 def _quiet(why: str, watched: _Watched) -> dg.SensorResult:
+    """Return the result of a tick without a report."""
     return dg.SensorResult(skip_reason=why, cursor=watched.model_dump_json())
 
 

@@ -228,7 +228,7 @@ def recommend(state: ServingState, query: RecommendQuery) -> Answer:
 
     Raises NotFound for the model, InvalidInput for hardware, a config or sizes that cannot be.
     """
-    resolved = resolve_query(state, query, query.hardware, priced=query.where == "anywhere")
+    resolved = resolve_query(state, query, query.hardware, add_unmeasured_gpus=query.where == "anywhere")
     results = candidate_results(state, resolved)
     if query.where != "anywhere":
         allowed = {"here"} if query.where == "here" else {"here", "mine"}

@@ -1,6 +1,6 @@
 """Caches of answers: results of single candidates, and whole answers as JSON.
 
-Another objective, limit or choice of hardware changes the ranking and no figure, so single results are worth keeping.
+Another objective, limit or choice of hardware changes only the ranking, so results of single candidates are reused.
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ from dataclasses import replace
 from accel_platform.backends.registry import RUNTIMES
 from predictor.advisor.answer_cache import CandidateResult
 from predictor.advisor.bound import generation_bound, roofline_bound
-from predictor.advisor.candidates import Candidate
+from predictor.advisor.candidates import AbsentDevice, Candidate
 from predictor.advisor.device_labels import place_label, shared_devices
 from predictor.advisor.estimation import (
     estimate_all,
-    exceeds_memory,
     in_answering_precision,
     lacks_units,
     matrix_verdict,
+    memory_abstention,
 )
 from predictor.advisor.model_estimates import queried_sample
 from predictor.advisor.objectives import (
@@ -88,7 +88,7 @@ def candidate_result(
 
 
 def _lacked_elsewhere(evidence: Evidence, target: Target) -> bool:
-    """Return whether only another host lacks the hardware: no news where some host has it."""
+    """Return whether it is only another host that lacks the hardware, while some host has it."""
     device = evidence.by_device.get(target)
     if device is None or device.available or device.host_id == evidence.this_host:
         return False
@@ -102,46 +102,22 @@ def build_answer(
     objective: Objective = "latency",
     constraints: Constraints | None = None,
 ) -> Answer:
+    """Rank the results of the candidates by the objective, and exclude those that violate a constraint."""
     evidence, warnings = state.evidence, list(query.warnings)
     spread = batch_spread(evidence)
-    excluded = [
-        Excluded(
-            hardware=absent.hardware,
-            device=absent.device,
-            cause=absent.cause,
-            reason=absent.reason,
-            suggestion=_DRIVEN_DEVICES
-            if absent.cause == "no_runtime"
-            else suggest_measurement(query, absent.hardware, here=False),
-        )
-        for absent in query.absent
-    ]
-    limits = None if constraints == _NO_CONSTRAINTS else constraints
-    remaining: list[Figures] = []
-    cautions: list[tuple[Figures | None, str]] = []
-    for candidate, result in zip(query.candidates, results, strict=True):
-        if result.figures is None:
-            excluded += filter(None, [result.excluded])
-            continue
-        violated = violations(limits, result.figures, candidate.spec, spread) if limits else None
-        if violated is None:
-            for caution in result.cautions:
-                text = caution.removeprefix(f"{candidate.target.label}: ")
-                cautions.append((None if text == caution else result.figures, text))
-            remaining.append(result.figures)
-        else:
-            excluded.append(_excluded(evidence, query, candidate, Abstention("constraint", violated)))
+    remaining, cautions, excluded = _apply_constraints(evidence, query, results, constraints, spread)
+    excluded = [*(_exclude_absent(query, absent) for absent in query.absent), *excluded]
     shared = shared_devices(remaining)
-    warnings += _said_once(cautions, shared)
+    warnings += _join_cautions(cautions, shared)
     key = ranking(objective, spread)
-    # The faster goes first where the objective tells none apart, as where no price is known.
+    # Ties, such as those of unknown prices, are broken by latency.
     latency_key = key if objective == "latency" else ranking("latency", spread)
     merits = [((key(figures), latency_key(figures), figures.latency_ms.p50), figures) for figures in remaining]
     merits.sort(key=lambda pair: (*pair[0], pair[1].hardware, pair[1].device_id or pair[1].device or ""))
     ranked = [figures for _, figures in merits]
     if len(ranked) > 1:
         missing = ((figures, missing_figure(objective, merit[0])) for merit, figures in merits)
-        warnings += _said_once([(of, why) for of, why in missing if why is not None], shared)
+        warnings += _join_cautions([(of, why) for of, why in missing if why is not None], shared)
         warnings += filter(None, [level_mismatch(objective, ranked), assumed_spread(ranked, spread)])
     if query.open_precision:
         warnings += filter(None, [_usual_precision(query, results)])
@@ -165,8 +141,53 @@ def build_answer(
     )
 
 
+def _apply_constraints(
+    evidence: Evidence,
+    query: ResolvedQuery,
+    results: Sequence[CandidateResult],
+    constraints: Constraints | None,
+    spread: float | None,
+) -> tuple[list[Figures], list[tuple[Figures | None, str]], list[Excluded]]:
+    """Return the figures to rank, their cautions, and the candidates that are excluded.
+
+    A caution stands beside the figures whose place its text leaves out, or beside None if it names its place itself or
+    none. `spread` is that of `batch_spread`.
+    """
+    limits = None if constraints == _NO_CONSTRAINTS else constraints
+    remaining: list[Figures] = []
+    cautions: list[tuple[Figures | None, str]] = []
+    excluded: list[Excluded] = []
+    for candidate, result in zip(query.candidates, results, strict=True):
+        if result.figures is None:
+            excluded += filter(None, [result.excluded])
+            continue
+        violated = violations(limits, result.figures, candidate.spec, spread) if limits else None
+        if violated is not None:
+            excluded.append(_excluded(evidence, query, candidate, Abstention("constraint", violated)))
+            continue
+        for caution in result.cautions:
+            text = caution.removeprefix(f"{candidate.target.label}: ")
+            cautions.append((None if text == caution else result.figures, text))
+        remaining.append(result.figures)
+    return remaining, cautions, excluded
+
+
+def _exclude_absent(query: ResolvedQuery, absent: AbsentDevice) -> Excluded:
+    """Return the exclusion of hardware that a query names and that has no target."""
+    suggestion = _DRIVEN_DEVICES
+    if absent.cause != "no_runtime":
+        suggestion = suggest_measurement(query, absent.hardware, here=False)
+    return Excluded(
+        hardware=absent.hardware,
+        device=absent.device,
+        cause=absent.cause,
+        reason=absent.reason,
+        suggestion=suggestion,
+    )
+
+
 def _shared_ranks(ordered: Sequence[tuple[float, ...]]) -> list[int]:
-    """Return the rank of each sorted key from 1; equal keys share one, and the next is as if they had not."""
+    """Return the rank of each sorted key, from 1. Equal keys share a rank, and the next one counts all: 1, 1, 3."""
     ranks: list[int] = []
     for i, key in enumerate(ordered):
         ranks.append(ranks[-1] if i and key == ordered[i - 1] else i + 1)
@@ -174,7 +195,7 @@ def _shared_ranks(ordered: Sequence[tuple[float, ...]]) -> list[int]:
 
 
 def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -> str | None:
-    """Return a warning where the default precision is answered for, and a shorter one is usual or would fit."""
+    """Return a warning where the answer is in the default precision, and a shorter one is usual or would fit."""
     answered = [
         candidate
         for candidate, result in zip(query.candidates, results, strict=True)
@@ -194,7 +215,7 @@ def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -
         for candidate, result in zip(query.candidates, results, strict=True)
         if result.excluded is not None
         and result.excluded.cause == "does_not_fit"
-        and exceeds_memory(half, candidate) is None
+        and memory_abstention(half, candidate) is None
     ]
     if not too_small:
         return None
@@ -205,8 +226,8 @@ def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -
     )
 
 
-def _said_once(cautions: Sequence[tuple[Figures | None, str]], shared: Set[str]) -> list[str]:
-    """Return each caution once, with the places that it is of; None where it names none or names them itself."""
+def _join_cautions(cautions: Sequence[tuple[Figures | None, str]], shared: Set[str]) -> list[str]:
+    """Return each text once, with the places that it holds for; figures are None where the text needs no place."""
     labels: dict[str, list[str]] = {}
     for figures, text in cautions:
         labels.setdefault(text, []).extend([] if figures is None else [place_label(figures, shared)])
@@ -214,7 +235,7 @@ def _said_once(cautions: Sequence[tuple[Figures | None, str]], shared: Set[str])
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names in words, and how many more there are."""
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return ", ".join(names[:_MAX_NAMED]) + more
 
@@ -265,7 +286,7 @@ def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, est
 
 
 def _rate(items: int, latency_ms: Interval) -> Interval:
-    """Return how many items a second so many in this time are."""
+    """Return the throughput in items per second of so many items in this latency."""
     return Interval(
         p50=items * 1e3 / latency_ms.p50,
         low=items * 1e3 / latency_ms.high if latency_ms.high else None,

@@ -1,4 +1,4 @@
-"""Roofline bound of a query on a device: computing or memory traffic, and the time each takes."""
+"""Roofline bound of a query on a device: the least times of computing and of memory traffic, and which is longer."""
 
 from __future__ import annotations
 

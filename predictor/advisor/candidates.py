@@ -28,8 +28,8 @@ _HARDWARE_BY_VENDOR = {
     ("Qualcomm", "npu"): "qnn",
 }
 """Hardware name under which a vendor's accelerators are measured; every processor is `cpu`."""
-PRICED_HARDWARE = ("cuda", "rocm")
-"""Hardware names whose runtime, PyTorch, computes the kernels that were learned from: operators are priced there."""
+OPERATOR_HARDWARE = ("cuda", "rocm")
+"""Hardware names that the operator predictor covers: its kernels were measured under their runtime, PyTorch."""
 _KINDS = ("gpu", "npu")
 """Kinds of devices that a query may name; `cpu` is a hardware name."""
 _CUSTOM_PREFIX = "own:"
@@ -40,15 +40,15 @@ _CUSTOM_HARDWARE: dict[str, Hardware] = {"gpu": "cuda", "cpu": "cpu", "npu": "qn
 
 @dataclass(frozen=True)
 class Candidate:
-    """A target the model might run on, and the spec of its device."""
+    """Target that the model might run on, and the spec of its device."""
 
     target: Target
-    """A target of its own where no host has the device, so no measurement is of it."""
+    """Target of the evidence; one made up for the query where no host has the device."""
     spec: DeviceSpec
     here: bool = True
-    """Whether the evidence knows the target: a host has it or looked for it, or figures of it were imported."""
+    """True if the evidence knows the target: a host has it or looked for it, or figures of it were imported."""
     own: bool = False
-    """Whether the query describes the device: its name means nothing in other queries."""
+    """True if the query describes the device itself, so that its name means nothing in other queries."""
 
     @property
     def device_id(self) -> str | None:
@@ -57,12 +57,12 @@ class Candidate:
 
     @cached_property
     def used_spec(self) -> DeviceSpec:
-        """The part of the card that one process uses; PyTorch is taken for a runtime that its files do not state."""
+        """Spec of the part of the card that one process uses. An unstated runtime is assumed to be PyTorch."""
         return self.spec.used_by("pytorch" if self.target.backend == UNSTATED else self.target.backend)
 
     @cached_property
     def rates(self) -> DeviceRates | str:
-        """Rates that bound operators there, or the reason why they cannot be priced."""
+        """Rates for the operator predictor, or the reason why it does not cover the device."""
         return device_rates(self.spec)
 
     @property
@@ -83,7 +83,7 @@ class AbsentDevice:
 
 
 def choose_candidates(
-    evidence: Evidence, hardware: Sequence[str | OwnDevice] | None, *, priced: bool = False
+    evidence: Evidence, hardware: Sequence[str | OwnDevice] | None, *, add_unmeasured_gpus: bool = False
 ) -> tuple[list[Candidate], list[AbsentDevice]]:
     """Return the candidates that names and specs stand for, and the hardware without a target.
 
@@ -92,8 +92,9 @@ def choose_candidates(
     hardware
         Hardware names, `gpu` and `npu` for all of that kind, device names or device ids, in any case, and specs of
         custom devices. A device of the catalogue goes by any of its names. None means every target of the evidence.
-    priced
-        Add this platform's runtime on each GPU that others measured with theirs alone: its operators can be priced.
+    add_unmeasured_gpus
+        Add GPUs of the evidence that were measured under other runtimes only, as candidates under this platform's
+        runtime. The operator predictor may answer for them.
 
     Raises
     ------
@@ -102,7 +103,7 @@ def choose_candidates(
     """
     if hardware is None:
         known = [_known_candidate(evidence, target) for target in evidence.targets()]
-        return [*known, *(_priced_candidates(evidence) if priced else ())], []
+        return [*known, *(_unmeasured_gpus(evidence) if add_unmeasured_gpus else ())], []
     resolve = evidence.memoize("meaning", lambda: lru_cache(maxsize=1024)(partial(_resolve_name, evidence)))
     chosen: dict[Candidate | Target, Candidate] = {}
     absent: dict[AbsentDevice, None] = {}
@@ -112,24 +113,24 @@ def choose_candidates(
                 chosen[match if match.own else match.target] = match
             else:
                 absent[match] = None
-        if priced and isinstance(device, str) and device.casefold() in (*PRICED_HARDWARE, "gpu"):
-            named = [one for one in _priced_candidates(evidence) if device.casefold() in (one.target.hardware, "gpu")]
+        if add_unmeasured_gpus and isinstance(device, str) and device.casefold() in (*OPERATOR_HARDWARE, "gpu"):
+            named = [one for one in _unmeasured_gpus(evidence) if device.casefold() in (one.target.hardware, "gpu")]
             chosen.update((one.target, one) for one in named)
     return list(chosen.values()), list(absent)
 
 
-def _priced_candidates(evidence: Evidence) -> list[Candidate]:
-    """Return this platform's runtime on each GPU that is in the evidence with other runtimes alone."""
-    return evidence.memoize("priced", lambda: _unmeasured_gpus(evidence))
-
-
 def _unmeasured_gpus(evidence: Evidence) -> list[Candidate]:
+    """Return this platform's runtime on each GPU that is in the evidence under other runtimes only."""
+    return evidence.memoize("unmeasured GPUs", lambda: _find_unmeasured_gpus(evidence))
+
+
+def _find_unmeasured_gpus(evidence: Evidence) -> list[Candidate]:
     specs = {spec.name: spec for target in evidence.targets() if (spec := find_spec(target.device)) is not None}
     backends = _targets_by_spec(evidence)
     found = []
     for name, spec in sorted(specs.items()):
         hardware = _hardware_of(spec)
-        if hardware not in PRICED_HARDWARE:
+        if hardware not in OPERATOR_HARDWARE:
             continue
         own = (runtime_for(hardware).backend, UNSTATED)
         if not any(target.backend in own for target in backends[name]):

@@ -12,7 +12,7 @@ from accel_platform.precisions import PRECISIONS
 from accel_platform.table_io.values import rounded
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.model_estimates import Cell, predict_all, queried_sample
-from predictor.advisor.operator_estimates import operator_estimate, price_all
+from predictor.advisor.operator_estimates import operator_estimate, predict_by_operators
 from predictor.advisor.resolved_query import DEFAULT_PRECISION, ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate, measured_estimate, scaled_estimate
 from predictor.advisor.serving_state import ServingState
@@ -25,33 +25,34 @@ from predictor.operators.predictor import OperatorPrediction
 from predictor.schemas.responses import Compatibility
 
 _WHOLE_TENSORS = ("gpu", "cpu")
-"""Kinds of silicon whose runtimes compute one operator after the other; compilers for others stream through several."""
+"""Kinds of silicon whose runtimes hold each operator's whole output; NPU compilers stream through several operators."""
 _SINCE_AMPERE = ("bfloat16", "tf32")
 """Precisions for which NVIDIA's GPUs have units since Ampere."""
 _NOTABLE_SPEED_LIMIT_RATIO = 1.05
-"""Excess over the published rates from which a prediction is warned of; less is within how exact those are."""
+"""Speed-limit ratio above which a prediction gets a warning. Published rates are less exact than smaller excesses."""
 _UNKNOWN = Compatibility(state="unknown"), None
 
 
 def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | Abstention]:
-    """Return an estimate or the reason for none for each query and candidate, in their order.
+    """Return for each query and candidate, in order, an estimate or the reason for none.
 
-    Each predictor is called once for all cells that measurements do not settle.
+    Each predictor is called once, for all cells that have no estimate from measurements.
     """
     found: list[Estimate | Abstention | None] = [_estimate_from_evidence(state.evidence, *cell) for cell in cells]
     unsettled = [i for i, estimate in enumerate(found) if estimate is None]
     open_cells = [cells[i] for i in unsettled]
-    for i, estimate, priced in zip(unsettled, predict_all(state, open_cells), price_all(open_cells), strict=True):
+    predictions = zip(unsettled, predict_all(state, open_cells), predict_by_operators(open_cells), strict=True)
+    for i, estimate, by_operators in predictions:
         query, candidate = cells[i]
         if lacks_units(query, candidate):
             reason = f"{candidate.spec.name} has no {query.precision}: its runtime would only emulate it"
             found[i] = Abstention("no_runtime", reason)
         elif isinstance(estimate, Estimate):
             learned = _check_precision(state.evidence, query, candidate, estimate)
-            found[i] = _surer(learned, priced, state.evidence, cells[i])
+            found[i] = _choose_prediction(learned, by_operators, state.evidence, cells[i])
         else:
-            found[i] = _unsupported_runtime(state.evidence, query, candidate) or _by_operators(
-                estimate, priced, state.evidence, cells[i]
+            found[i] = _unsupported_runtime(state.evidence, query, candidate) or _fall_back_to_operators(
+                estimate, by_operators, state.evidence, cells[i]
             )
     return [
         _check_plausible(state.evidence, cell, estimate)
@@ -60,48 +61,52 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
     ]
 
 
-def _surer(
-    learned: Estimate | Abstention, priced: OperatorPrediction | Abstention, evidence: Evidence, cell: Cell
+def _choose_prediction(
+    learned: Estimate | Abstention, by_operators: OperatorPrediction | Abstention, evidence: Evidence, cell: Cell
 ) -> Estimate | Abstention:
-    """Return the learned estimate or that of the operators.
+    """Return the learned estimate or that of the operator predictor, whichever is better supported.
 
-    The learned one goes first where the target was measured in this precision by models that read tokens, or do not, as
-    the model does, and its interval is narrower at a level that is no lower; else a figure of few devices, of another
-    precision, or of images for a model of text, would stand before one of many kernels. It knows no host, so it never
-    answers where the device waits for one.
+    The learned one is chosen if all of these hold:
+
+    * the target was measured in this precision, by models with the same kind of input (tokens or not);
+    * its interval is no wider, at a level that is no lower;
+    * the operator predictor does not find that the device waits for its host, of which the learned one knows nothing.
     """
-    if isinstance(learned, Abstention) or isinstance(priced, Abstention):
+    if isinstance(learned, Abstention) or isinstance(by_operators, Abstention):
         return learned
     query, candidate = cell
-    here = evidence.by_target.get(candidate.target)
-    kinds = (
-        evidence.memoize(
-            ("here", candidate.target), lambda: {(s.cell.precision, s.cell.sequence_length is None) for s in here}
-        )
-        if here
-        else ()
-    )
-    ours, theirs = learned.latency_ms, priced.latency_ms
-    at_least = (ours.level or 0.0) >= (theirs.level or 0.0)
-    narrower = at_least and ours.high_over_low <= theirs.high_over_low
-    if (query.precision, query.sequence_length is None) in kinds and narrower and not priced.host_bound:
+    measured_like_this = (query.precision, query.sequence_length is None) in _measured_kinds(evidence, candidate.target)
+    ours, theirs = learned.latency_ms, by_operators.latency_ms
+    no_lower_level = (ours.level or 0.0) >= (theirs.level or 0.0)
+    no_wider = ours.high_over_low <= theirs.high_over_low
+    if measured_like_this and no_lower_level and no_wider and not by_operators.host_bound:
         return learned
-    return replace(operator_estimate(evidence, *cell, priced), memory_peak_mib=learned.memory_peak_mib)
+    return replace(operator_estimate(evidence, *cell, by_operators), memory_peak_mib=learned.memory_peak_mib)
 
 
-def _by_operators(
-    abstention: Abstention, priced: OperatorPrediction | Abstention, evidence: Evidence, cell: Cell
+def _measured_kinds(evidence: Evidence, target: Target) -> set[tuple[str | None, bool]]:
+    """Return precision, and whether inputs have no sequence length, of all cells that were measured on a target."""
+    summaries = evidence.by_target.get(target)
+    if not summaries:
+        return set()
+    return evidence.memoize(
+        ("measured kinds", target), lambda: {(s.cell.precision, s.cell.sequence_length is None) for s in summaries}
+    )
+
+
+def _fall_back_to_operators(
+    abstention: Abstention, by_operators: OperatorPrediction | Abstention, evidence: Evidence, cell: Cell
 ) -> Estimate | Abstention:
-    """Return what the operators say where the learned predictor supports nothing; both reasons where they do not."""
+    """Return the operator predictor's estimate where the learned predictor has none, else both reasons."""
     if abstention.cause != "unsupported":
         return abstention
-    if isinstance(priced, Abstention):
-        return replace(abstention, reason=f"{abstention.reason}; {priced.reason}")
-    return operator_estimate(evidence, *cell, priced)
+    if isinstance(by_operators, Abstention):
+        return replace(abstention, reason=f"{abstention.reason}; {by_operators.reason}")
+    return operator_estimate(evidence, *cell, by_operators)
 
 
 def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Abstention) -> Estimate | Abstention:
-    """Abstain where a figure is faster than its device can be, and warn where a prediction is close to that.
+    """Return the estimate, or an abstention if it is faster than its device can be; warn of a prediction close to that.
 
     The platform's own measurements pass, because their clocks are trusted.
     """
@@ -139,9 +144,9 @@ def matrix_verdict(evidence: Evidence, query: ResolvedQuery, target: Target) -> 
 def _estimate_from_evidence(
     evidence: Evidence, query: ResolvedQuery, candidate: Candidate
 ) -> Estimate | Abstention | None:
-    """Return what measurements say; None where it takes the predictor."""
+    """Return the estimate from measurements, or why there can be none; None if only a predictor can tell."""
     if candidate.target not in evidence.by_target and not candidate.here:
-        return exceeds_memory(query, candidate)
+        return memory_abstention(query, candidate)
     verdict, reason = matrix_verdict(evidence, query, candidate.target)
     if verdict.state == "failed":
         return Abstention("measured_failure", f"does not run there: {reason}")
@@ -160,7 +165,7 @@ def _estimate_from_evidence(
     )
     if best is None or best.latency_ms.high_over_low > MAX_INTERVAL_RATIO:
         return None
-    # Batches of other models that waited for their host say nothing of one that computes.
+    # Ratios of models that waited for their host do not hold for a model that keeps the device busy.
     sample = queried_sample(evidence, in_answering_precision(query, best), candidate)
     impossible = not isinstance(sample, str) and speed_limit_ratio(sample, best.latency_ms.p50) > 1
     return None if impossible else best
@@ -169,7 +174,7 @@ def _estimate_from_evidence(
 def _rule_out(
     evidence: Evidence, query: ResolvedQuery, candidate: Candidate, cells: Sequence[CellKey]
 ) -> Abstention | None:
-    """Return the reason why nothing can be estimated without a measurement, or None."""
+    """Return why nothing can be estimated without a measurement; None if something can."""
     target = candidate.target
     failure = next((evidence.failures[cell] for cell in cells if cell in evidence.failures), None)
     if failure is not None:
@@ -183,11 +188,11 @@ def _rule_out(
         return Abstention("unavailable", "an emulated device: its speed tells nothing of the real one")
     if target.device_id is None:
         return Abstention("unsupported", "not measured, and the device is not named")
-    return exceeds_memory(query, candidate)
+    return memory_abstention(query, candidate)
 
 
 def _unsupported_runtime(evidence: Evidence, query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
-    """Return why the cell cannot be measured there at all, which says more than that it was not; None where it can."""
+    """Return why the cell cannot be measured there at all; None if it can."""
     hardware = candidate.target.hardware
     if hardware not in RUNTIMES:
         # Imported files may name hardware that no runtime of the platform drives.
@@ -200,7 +205,7 @@ def _unsupported_runtime(evidence: Evidence, query: ResolvedQuery, candidate: Ca
 
 
 def lacks_units(query: ResolvedQuery, candidate: Candidate) -> bool:
-    """Return whether the platform's runtime would refuse the precision there, because the device computes in others."""
+    """Return whether the platform's runtime refuses the precision there, because the device has no units for it."""
     runtime = RUNTIMES.get(candidate.target.hardware)
     own = runtime is not None and runtime.backend == candidate.target.backend
     return own and query.precision in _SINCE_AMPERE and candidate.spec.before_ampere
@@ -215,7 +220,7 @@ def _unsupported_precision(query: ResolvedQuery, target: Target) -> str | None:
 
 
 def _measured_in(evidence: Evidence, query: ResolvedQuery, target: Target) -> bool:
-    """Return whether anybody measured in this precision with the target's backend, as others did in amp."""
+    """Return whether results in this precision with the target's backend exist, even if the platform lacks it (amp)."""
     measured = evidence.memoize(
         "precisions", lambda: {(c.target.backend, c.precision or DEFAULT_PRECISION) for c in evidence.summaries}
     )
@@ -225,7 +230,10 @@ def _measured_in(evidence: Evidence, query: ResolvedQuery, target: Target) -> bo
 def _check_precision(
     evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate
 ) -> Estimate | Abstention:
-    """Warn of a prediction in a precision never measured with its backend; abstain where the runtime lacks it."""
+    """Return the estimate, with a warning if its precision was never measured with the backend.
+
+    Return an abstention if the platform's runtime lacks the precision.
+    """
     target = candidate.target
     if _measured_in(evidence, query, target):
         return estimate
@@ -236,8 +244,11 @@ def _check_precision(
     return replace(estimate, cautions=(*estimate.cautions, caution))
 
 
-def exceeds_memory(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
-    """Abstain where the weights, with their gradients for training, and what one operator holds exceed the memory."""
+def memory_abstention(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
+    """Return an abstention if the model certainly exceeds the device's memory; None if it may fit.
+
+    Certain are its weights (in training with their gradients) and the inputs and outputs of its largest operator.
+    """
     weights_mib = query.weights_mib
     spec = candidate.used_spec
     if weights_mib is None or spec.memory_gib is None:
@@ -278,6 +289,6 @@ def _least_activations_gib(query: ResolvedQuery, candidate: Candidate, free_gib:
 
 @lru_cache(maxsize=256)
 def _least_numbers_per_item(model: ResolvedModel, sequence_length: int | None, sizes: InputSizes) -> float:
-    """Return the numbers that its largest operator holds per item; 0 where its operators are unknown."""
+    """Return the numbers per item that the model's largest operator holds; 0 if its operators are unknown."""
     profile = resolve_operators(model, sequence_length, sizes)
     return 0.0 if isinstance(profile, str) else profile.least_numbers_per_item()

@@ -70,7 +70,7 @@ def _samples(state: ServingState, predictor: Predictor, cells: Sequence[Cell]) -
     for query, candidate in cells:
         sample: Sample | str | None = None
         if query is not last_query:
-            # The first candidate stands for all, because what a query lacks for one device it lacks for every device.
+            # Only the first candidate is tried, because a query without a sample has none on any device.
             last_query = query
             sample = first = queried_sample(state.evidence, query, candidate)
         if isinstance(first, str):
@@ -92,7 +92,7 @@ def _samples(state: ServingState, predictor: Predictor, cells: Sequence[Cell]) -
 
 
 def warm_up(state: ServingState) -> None:
-    """Compute what the first queries would wait for; it takes seconds and changes no answer."""
+    """Compute in advance what first queries would wait for. It takes seconds and changes no answer."""
     evidence, predictor = state.evidence, state.predictor
     shipped_predictor()
     if predictor is None:
@@ -125,7 +125,7 @@ def queried_sample(evidence: Evidence, query: ResolvedQuery, candidate: Candidat
 
 
 def _decoder(evidence: Evidence, query: ResolvedQuery) -> Decoder | None:
-    """Return the model's decoder, as the training files have it where they do, because it is compared with theirs."""
+    """Return the shape of the model's decoder, as in the training files if they have it, because it is compared."""
     subject = query.subject
     if subject.config is not None:
         return subject.decoder

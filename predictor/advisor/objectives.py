@@ -1,8 +1,8 @@
 """Objectives and constraints of a recommendation: cost and energy per item, ranking, and limits.
 
-All look at the unfavorable end of a figure, so that a wide prediction does not outrank a measurement. For latency and
-what follows from it, that is the time of a single batch: measured cells state how their batches scatter, and for the
-others the scatter of measured cells stands in (`batch_spread`).
+All use the unfavorable limit of a figure, so that an uncertain prediction does not outrank a measurement. For latency,
+throughput, cost and energy that is the limit of a single batch. Measured cells have the scatter of their own batches;
+for other figures that of all measured cells is taken (`batch_spread`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MISSING: dict[Objective, str] = {
     "energy": "no counted energy and no TDP",
     "memory": "no peak memory",
 }
-"""Figures that an objective ranks by, and that may be unknown; the latency always is known."""
+"""Text for the unknown figure of each objective; the latency is always known."""
 
 
 def cost_per_items(throughput: Interval, spec: DeviceSpec) -> Cost | None:
@@ -63,10 +63,10 @@ def energy_per_item(metered: Interval | None, latency_ms: Interval, batch_size: 
 
 
 def batch_spread(evidence: Evidence) -> float | None:
-    """Return the natural log of upper limit over median that INTERVAL_LEVEL of this platform's own cells stay within.
+    """Return the typical scatter of single batches: log(upper limit / median) of a cell, in natural logs.
 
-    Noisy cells do not count: what else ran on a host tells nothing of other devices. None where no other own cell
-    states limits, so that nothing is known of how single batches scatter.
+    It is the quantile INTERVAL_LEVEL over this platform's own measured cells. Noisy cells do not count, because the
+    disturbance of one host says nothing of other devices. None if no other own cell has limits.
     """
     return evidence.memoize("batch spread", lambda: _batch_spread(evidence))
 
@@ -79,7 +79,7 @@ def _batch_spread(evidence: Evidence) -> float | None:
 
 
 def unfavorable_latency_ms(figures: Figures, spread: float | None) -> float:
-    """Return the time that a single batch may take; infinite where nothing is known of its scatter.
+    """Return the time in ms that a single batch may take; infinite if its scatter is unknown.
 
     A measured cell with limits states it. A predicted or scaled median may be as long as its limit says, and its
     batches scatter besides: both add in quadrature, on the log scale. `spread` is that of `batch_spread`.
@@ -119,14 +119,14 @@ def ranking(objective: Objective, spread: float | None) -> Callable[[Figures], f
 
 
 def _upper_limit(interval: Interval | None) -> float:
-    """Return the upper limit of a figure that repeats, p50 where one run is all there is, infinity where unknown."""
+    """Return the upper limit of a figure; p50 if it has no limits, infinity if it is unknown."""
     if interval is None:
         return math.inf
     return interval.p50 if interval.high is None else interval.high
 
 
 def gain_elsewhere(objective: Objective, ranked: Sequence[Recommendation]) -> str | None:
-    """Return in one sentence what the best hardware elsewhere gains over the best of one's own; None without both."""
+    """Return a sentence on the gain of the best hardware elsewhere over the best of one's own; None without both."""
     own = next((r for r in ranked if r.where != "elsewhere"), None)
     other = next((r for r in ranked if r.where == "elsewhere"), None)
     if own is None or other is None:
@@ -173,7 +173,7 @@ def missing_figure(objective: Objective, ranked_by: float) -> str | None:
 
 
 def violations(constraints: Constraints, figures: Figures, spec: DeviceSpec, spread: float | None) -> str | None:
-    """Return every violated limit in words, None where there is none; an unknown figure violates its limit.
+    """Return all violated limits in words, None if there is none. An unknown figure violates its limit.
 
     `spread` is that of `batch_spread`.
     """

@@ -1,4 +1,4 @@
-"""Estimates of the operator predictor, for models and devices that the learned predictor does not support."""
+"""Estimates by the operator predictor (`predictor.operators`), from the sum of a model's operators on a GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import groupby
 
 from accel_platform.backends.registry import runtime_for
-from predictor.advisor.candidates import PRICED_HARDWARE, Candidate
+from predictor.advisor.candidates import OPERATOR_HARDWARE, Candidate
 from predictor.advisor.model_estimates import Cell, nearest_neighbors
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate
@@ -21,13 +21,15 @@ from predictor.operators.kernels import BITS
 from predictor.operators.predictor import OperatorPrediction, shipped_predictor
 from predictor.operators.tables import ProfileTables, training_tables
 
-_MAX_FAST_PRICES = 8_192
-"""Operators times devices that the fast path prices: more take tens of milliseconds."""
+_MAX_FAST_OPERATORS = 8_192
+"""Most operators times devices on the fast path: more take tens of milliseconds."""
 _MIXED = "amp"
-_PRICED = {**BITS, _MIXED: 16}
-"""Bits of the products in each precision whose operators are priced. Those of amp are computed in 16."""
+_PRODUCT_BITS = {**BITS, _MIXED: 16}
+"""Width of matrix products in each supported precision; amp computes them in 16 bits."""
 _MAX_REASONS = 4
+"""Most kinds of operators that the reasons name."""
 _MIN_SHARE = 0.02
+"""Least share of the time of a kind that the reasons name."""
 _WORDS = {
     "linear": "matrix products",
     "batched_matmul": "batched products",
@@ -40,30 +42,30 @@ _WORDS = {
 }
 
 
-def price_all(cells: Sequence[Cell]) -> list[OperatorPrediction | Abstention]:
-    """Return the latency of each cell as the sum of its operators, or the reason why it cannot be told.
+def predict_by_operators(cells: Sequence[Cell]) -> list[OperatorPrediction | Abstention]:
+    """Return the operator predictor's prediction for each cell, or the reason for none, in their order.
 
-    All devices of a query are priced at once.
+    Cells of one query stand side by side; all of its devices are predicted in one call.
     """
-    priced: list[OperatorPrediction | Abstention] = []
+    results: list[OperatorPrediction | Abstention] = []
     for _, of_query in groupby(cells, key=lambda cell: id(cell[0])):
         queries, candidates = zip(*of_query, strict=True)
         query = queries[0]
         rates = [_rates(query, candidate) for candidate in candidates]
         devices = [device for device in rates if isinstance(device, DeviceRates)]
-        found = _price(query, devices) if devices else []
+        found = _predict_on_devices(query, devices) if devices else []
         if isinstance(found, str):
-            priced += [_unsupported(found if isinstance(device, DeviceRates) else device) for device in rates]
+            results += [_unsupported(found if isinstance(device, DeviceRates) else device) for device in rates]
             continue
         predictions = iter(found)
-        priced += [next(predictions) if isinstance(device, DeviceRates) else _unsupported(device) for device in rates]
-    return priced
+        results += [next(predictions) if isinstance(device, DeviceRates) else _unsupported(device) for device in rates]
+    return results
 
 
 def operator_estimate(
     evidence: Evidence, query: ResolvedQuery, candidate: Candidate, prediction: OperatorPrediction
 ) -> Estimate:
-    """Return the estimate of a priced cell, with its reasons."""
+    """Return a prediction as an estimate, with warnings and reasons."""
     target, cautions = candidate.target, []
     if not prediction.measured_device:
         cautions.append(
@@ -80,7 +82,7 @@ def operator_estimate(
         cautions.append(f"{target.label}: its files state no runtime, PyTorch is taken for it.")
     if prediction.host_bound:
         cautions.append(f"{target.label}: so little work that it waits for the host, whose processor is unknown.")
-    elif prediction.host_limit:
+    elif prediction.host_sets_upper_limit:
         cautions.append(f"{target.label}: its upper limit is what a slow host takes to issue its operators.")
     return Estimate(
         provenance="predicted",
@@ -99,23 +101,23 @@ def _unsupported(reason: str) -> Abstention:
 
 
 def _rates(query: ResolvedQuery, candidate: Candidate) -> DeviceRates | str:
-    """Return the rates of a candidate's device, or the reason why the query cannot be priced there."""
+    """Return the rates of a candidate's device, or the reason why the operator predictor does not cover the query."""
     target = candidate.target
     if query.mode == "generation":
         return "operators of generation are not priced yet"
-    if target.hardware not in PRICED_HARDWARE:
-        return f"operators are priced on {' and '.join(PRICED_HARDWARE)} only"
+    if target.hardware not in OPERATOR_HARDWARE:
+        return f"operators are priced on {' and '.join(OPERATOR_HARDWARE)} only"
     if target.backend not in (runtime_for(target.hardware).backend, UNSTATED):
         return f"operators are priced under PyTorch only, not under {target.backend}"
     if not query.subject.traceable:
         return f"the operators of {query.subject.model_id} are unknown, only its cost is"
-    if query.precision not in _PRICED:
-        return f"operators are priced in {', '.join(_PRICED)}, not in {query.precision}"
+    if query.precision not in _PRODUCT_BITS:
+        return f"operators are priced in {', '.join(_PRODUCT_BITS)}, not in {query.precision}"
     return candidate.rates
 
 
-def _price(query: ResolvedQuery, devices: Sequence[DeviceRates]) -> list[OperatorPrediction] | str:
-    """Return the query's prediction on each device, or the reason why its operators cannot be told."""
+def _predict_on_devices(query: ResolvedQuery, devices: Sequence[DeviceRates]) -> list[OperatorPrediction] | str:
+    """Return the query's prediction on each device, or the reason why its operators are unknown."""
     training = query.mode == "training"
     profile = _profile_tables(query.subject, query.sequence_length, query.sizes, training=training)
     if isinstance(profile, str):
@@ -123,9 +125,9 @@ def _price(query: ResolvedQuery, devices: Sequence[DeviceRates]) -> list[Operato
     tables = profile.at(query.batch_size)
     if training:
         tables = training_tables(tables, profile.parameters)
-    if sum(len(table.counts) for table in tables) * len(devices) > _MAX_FAST_PRICES:
+    if sum(len(table.counts) for table in tables) * len(devices) > _MAX_FAST_OPERATORS:
         require_slow_path()
-    return shipped_predictor().predict(tables, devices, _PRICED[query.precision], training=training)
+    return shipped_predictor().predict(tables, devices, _PRODUCT_BITS[query.precision], training=training)
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""A query made definite: one model, its sizes and cost, the candidates, and the cells that answer it on each."""
+"""Resolved query: one model with its sizes and cost, the candidate hardware, and the cells that answer on each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accel_platform.events.types import Mode
 from accel_platform.hardware.catalog import form_factor_caution
 from accel_platform.precisions import PRECISIONS, canonical_precision, unknown_precision
 from predictor.advisor.candidates import AbsentDevice, Candidate, choose_candidates
-from predictor.advisor.serving_state import ServingState
+from predictor.advisor.serving_state import KnownDecoder, KnownModel, ServingState
 from predictor.data.evidence import CellKey, Evidence, Target
 from predictor.data.model_resolution import (
     ResolvedModel,
@@ -28,52 +28,52 @@ DEFAULT_PRECISION = "float32"
 
 @dataclass(frozen=True)
 class ResolvedQuery:
-    """A query with every default filled in; equal for queries that have the same figures on every target."""
+    """Query with every default filled in. It is equal for queries with the same figures on every target."""
 
     subject: ResolvedModel
     mode: Mode
     precisions: tuple[str | None, ...]
-    """Precisions that answer it, the best first; None stands for figures that state none."""
+    """Precisions that answer it, the preferred one first; None stands for results that state no precision."""
     batch_size: int
     sequence_length: int | None
     sizes: InputSizes
     cost: ItemCost | None
     """Cost of one item; None where it is unknown."""
     model: str
-    """The model's name in the training set, where it has one."""
+    """Name of the model in the training set, else its id."""
     family: str
     size: float | None
-    """Input tokens; None where inputs have one size (that of images is in `cost`)."""
+    """Input tokens per item; None for inputs without a length (the size of images is in `cost`)."""
     image_size: float | None
     """Pixels along an edge of the model's own images, where known."""
     output_tokens: int | None = None
     """Generated tokens per item."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    """How the query was understood, where it left something open."""
+    """Warnings about what the query left open, and how it was resolved."""
     candidates: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
     absent: tuple[AbsentDevice, ...] = field(default=(), compare=False, repr=False)
-    """Hardware that was named and that no target stands for."""
+    """Named hardware that has no target."""
 
     @property
     def open_precision(self) -> bool:
-        """True if none was given, so that the default or an unstated one answers."""
+        """True if the query gave no precision, so that results of the default or of an unstated one answer."""
         return None in self.precisions
 
     @property
     def precision(self) -> str:
-        """Precision that a measurement would need."""
+        """Precision in which a measurement would answer the query."""
         return self.precisions[0] or DEFAULT_PRECISION
 
     @property
     def weights_mib(self) -> float | None:
-        """Size of the weights in this precision; None where their number or width is unknown."""
+        """Size of the weights in MiB; None if their number or width is unknown."""
         precision = PRECISIONS.get(self.precision)
         if self.cost is None or precision is None:
             return None
         return self.cost.parameters * precision.weight_bytes / 2**20
 
     def cells(self, target: Target) -> list[CellKey]:
-        """Return the cells on a target that answer the query, the best first."""
+        """Return the keys of the cells on a target that answer the query, the preferred one first."""
         model_id, batch_size, length = self.subject.model_id, self.batch_size, self.sequence_length
         return [
             CellKey(model_id, target, self.mode, precision, batch_size, length, image_size, self.output_tokens)
@@ -82,7 +82,7 @@ class ResolvedQuery:
         ]
 
     def _image_sizes(self) -> list[float | None]:
-        """Return the image sizes that results state: None for the platform's own, files may state the model's."""
+        """Return the image sizes of answering results: None of the platform's own, the model's if a file states it."""
         if self.sizes.audio_seconds is not None:
             return []
         own: list[float | None] = [] if self.sizes.image_size else [None]
@@ -113,14 +113,14 @@ def _resolve_subject(model: str | ModelConfig | ModelFigures, evidence: Evidence
 
 
 def resolve_query(
-    state: ServingState, query: Query, hardware: Sequence[str | OwnDevice] | None, *, priced: bool = False
+    state: ServingState, query: Query, hardware: Sequence[str | OwnDevice] | None, *, add_unmeasured_gpus: bool = False
 ) -> ResolvedQuery:
-    """Return the query with one model, its sizes, its cost and its candidates.
+    """Resolve a query to one model, its sizes, its cost and its candidates.
 
     Parameters
     ----------
-    hardware, priced
-        As for `choose_candidates`. Operators of generation have no price yet.
+    hardware, add_unmeasured_gpus
+        As for `choose_candidates`. In generation no GPU is added, because the operator predictor does not cover it.
 
     Raises
     ------
@@ -143,34 +143,21 @@ def resolve_query(
         if subject.text_alone
         else None
     )
-    warnings = [*filter(None, [length_warning, tokens_warning, precision_warning, cost_warning, text_warning])]
-    names_of_devices = [name for name in hardware or () if isinstance(name, str)]
-    warnings += filter(None, map(form_factor_caution, names_of_devices))
-    pixels = None if cost is None else cost.image_size
+    device_warnings = map(form_factor_caution, (name for name in hardware or () if isinstance(name, str)))
+    pixels, image_warning = None if cost is None else cost.image_size, None
     if subject.named_only:
-        stated = sorted(evidence.image_sizes.get(subject.model_id, ()))
-        if query.image_size is not None and query.image_size not in stated:
-            raise InvalidInput(
-                f"{subject.model_id} is known by its results only, at image sizes "
-                f"{', '.join(f'{size:g}' for size in stated) or 'that nobody states'}: ask for one of them."
-            )
-        pixels = float(query.image_size) if query.image_size else next(iter(stated), None)
-        if query.image_size is None and len(stated) > 1:
-            warnings.append(f"No image_size given: answering for {pixels:g}, the least that {subject.model_id} was "
-                            "measured at.")  # fmt: skip
-    names = (subject.model_id, *evidence.aliases(subject.model_id), *(subject.spec.aliases if subject.spec else ()))
-    known = None
-    if query.mode != "generation" and (
-        subject.named_only or (subject.spec is not None and length is None and sizes == InputSizes())
-    ):
-        # The predictor learned the model by the cost its file states, which may be counted otherwise than ours.
-        known = state.known_model(*names)
-        known = None if known and cost and known.name == subject.model_id else known
-    trained = state.known_decoder(*names) if query.mode == "generation" else known
+        pixels, image_warning = _resolve_measured_image_size(subject, query.image_size, evidence)
+    warnings = (
+        length_warning, tokens_warning, precision_warning, cost_warning, text_warning, *device_warnings, image_warning,
+    )  # fmt: skip
+    trained = _find_trained_model(state, query, subject, length, sizes, cost)
+    learned_cost = trained if isinstance(trained, KnownModel) else None
     precisions = (
         (DEFAULT_PRECISION, None) if query.precision is None else (_resolve_precision(query.precision, evidence),)
     )
-    candidates, absent = choose_candidates(evidence, hardware, priced=priced and query.mode != "generation")
+    candidates, absent = choose_candidates(
+        evidence, hardware, add_unmeasured_gpus=add_unmeasured_gpus and query.mode != "generation"
+    )
     return ResolvedQuery(
         subject=subject,
         mode=query.mode,
@@ -178,16 +165,64 @@ def resolve_query(
         batch_size=query.batch_size,
         sequence_length=length,
         sizes=sizes,
-        cost=cost if known is None else known.cost,
+        cost=cost if learned_cost is None else learned_cost.cost,
         model=trained.name if trained else subject.model_id,
         family=trained.family if trained else subject.family or subject.model_id,
-        size=length or (None if known is None else known.size),
+        size=length or (None if learned_cost is None else learned_cost.size),
         image_size=pixels,
         output_tokens=tokens,
-        warnings=tuple(warnings),
+        warnings=tuple(filter(None, warnings)),
         candidates=tuple(candidates),
         absent=tuple(absent),
     )
+
+
+def _resolve_measured_image_size(
+    subject: ResolvedModel, image_size: int | None, evidence: Evidence
+) -> tuple[float | None, str | None]:
+    """Return the image size of a model that only results name, in pixels along an edge, and a warning.
+
+    Without a queried size it is the smallest that results state, None if they state none. Raises InvalidInput for a
+    size that no result states.
+    """
+    stated = sorted(evidence.image_sizes.get(subject.model_id, ()))
+    if image_size is not None and image_size not in stated:
+        raise InvalidInput(
+            f"{subject.model_id} is known by its results only, at image sizes "
+            f"{', '.join(f'{size:g}' for size in stated) or 'that nobody states'}: ask for one of them."
+        )
+    pixels = float(image_size) if image_size else next(iter(stated), None)
+    if image_size is not None or len(stated) <= 1:
+        return pixels, None
+    warning = f"No image_size given: answering for {pixels:g}, the least that {subject.model_id} was measured at."
+    return pixels, warning
+
+
+def _find_trained_model(
+    state: ServingState,
+    query: Query,
+    subject: ResolvedModel,
+    length: int | None,
+    sizes: InputSizes,
+    cost: ItemCost | None,
+) -> KnownModel | KnownDecoder | None:
+    """Return the model as the predictor's training set has it, where its name and cost there differ from the catalog's.
+
+    The predictor learned published models by the cost that their files state, which may be counted in another way. For
+    a model of the catalog that applies at its own input sizes only. None where the subject's own name and cost apply.
+    """
+    names = (
+        subject.model_id,
+        *state.evidence.aliases(subject.model_id),
+        *(subject.spec.aliases if subject.spec else ()),
+    )
+    if query.mode == "generation":
+        return state.known_decoder(*names)
+    at_own_sizes = subject.spec is not None and length is None and sizes == InputSizes()
+    if not subject.named_only and not at_own_sizes:
+        return None
+    known = state.known_model(*names)
+    return None if known and cost and known.name == subject.model_id else known
 
 
 def _resolve_precision(name: str, evidence: Evidence) -> str:

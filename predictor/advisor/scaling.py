@@ -1,4 +1,4 @@
-"""Estimates from measurements alone: the very cell, or a measured neighbor scaled by other models.
+"""Estimates from measurements alone: the queried cell itself, or a measured neighbor scaled by other models.
 
 A neighbor is the same model in a cell that differs in one dimension: target, batch size or sequence length. Other
 models that were measured both ways show how that dimension changes the latency.
@@ -21,7 +21,7 @@ from predictor.data.samples import Sample
 from predictor.schemas.responses import INTERVAL_LEVEL, ExclusionCause, Interval, Neighbour, Provenance, Where
 
 MIN_MODELS = 3
-"""Models that must have been measured both ways before their ratio counts for another model."""
+"""Fewest models measured in both cells of a neighbor pair, for their ratio to be applied to another model."""
 _PRIOR_STD, _PRIOR_MODELS = 0.2, 4
 """Distance of a model's ratio from that of others, in logs, and the number of models that this counts for.
 
@@ -30,7 +30,7 @@ figures, each left out in turn (`benchmarks/scaled.py`): median error 10 %, wher
 inside intervals that claim 90 %.
 """
 _MAX_NEIGHBORS = 3
-"""Neighbors that are combined, those with the narrowest intervals."""
+"""Largest number of neighbors to combine, those with the narrowest intervals."""
 
 
 @dataclass(frozen=True)
@@ -43,23 +43,23 @@ class Estimate:
     event_ids: tuple[str, ...]
     basis: str
     cautions: tuple[str, ...] = ()
-    """Warnings that a reader needs before trusting it."""
+    """Warnings that a reader needs before trusting the figures."""
     why: tuple[str, ...] = ()
-    """Reasons for the figure, in words."""
+    """Explanations of the latency, in words."""
     neighbours: tuple[Neighbour, ...] = ()
-    """Measured cells of similar work, for a prediction."""
+    """Measured cells of similar work; only of predictions."""
     energy_j_per_item: Interval | None = None
     own: bool = False
-    """Whether this platform measured it, with its clocks."""
+    """True if this platform measured it itself."""
     unstated: bool = False
-    """Whether its figures state no precision."""
+    """True if its results state no precision."""
     sample: Sample | None = None
-    """The predictor's input, for a prediction."""
+    """Input of the predictor; only of predictions."""
 
 
 @dataclass(frozen=True)
 class Abstention:
-    """The reason why no figure of a cell is supported."""
+    """Reason why no figure of a cell is supported."""
 
     cause: ExclusionCause
     reason: str
@@ -67,7 +67,7 @@ class Abstention:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ratio of latencies between two kinds of cells, over models, in natural logs."""
+    """Ratio of latencies between two cells of a model, estimated over other models. Its fields are natural logs."""
 
     mean: float
     half_width: float
@@ -76,7 +76,7 @@ class Ratio:
 
 
 def measured_estimate(evidence: Evidence, cells: Iterable[CellKey]) -> Estimate | None:
-    """Return the figures of the first of these cells that was measured, pooled over its runs."""
+    """Return the figures, pooled over runs, of the first of these cells that was measured; None if none was."""
     for cell in cells:
         summary = evidence.summaries.get(cell)
         if summary is not None:
@@ -107,7 +107,7 @@ def measured_estimate(evidence: Evidence, cells: Iterable[CellKey]) -> Estimate 
 
 
 def scaled_estimate(evidence: Evidence, cell: CellKey) -> Estimate | None:
-    """Return the scaled neighbors combined, or the batches that bound the cell where those are closer.
+    """Return the combined scaled neighbors, or an interpolation between batch sizes where its interval is narrower.
 
     None where no neighbor can be scaled.
     """
@@ -131,10 +131,10 @@ def _precision_cautions(cell: CellKey) -> tuple[str, ...]:
 
 
 def combine_intervals(intervals: Sequence[Interval]) -> Interval:
-    """Combine the narrowest of several intervals of one figure: their mean by precision, with their median width.
+    """Combine the narrowest of several intervals of one figure: the precision-weighted mean, with their median width.
 
-    The narrowest alone would hold less often than it says, and a mean is no surer than one, because the deviation of a
-    model from others is in all of them. The level is the lowest of theirs. All need limits.
+    The narrowest interval alone would hold less often than its level. The mean is no more certain than a single one,
+    because all share the model's deviation from other models. The level is the lowest of theirs. All need limits.
     """
     chosen = sorted(intervals, key=lambda interval: interval.high_over_low)[:_MAX_NEIGHBORS]
     weights = [1 / max(math.log(interval.high_over_low), 1e-6) ** 2 for interval in chosen]
@@ -150,7 +150,7 @@ def combine_intervals(intervals: Sequence[Interval]) -> Interval:
 
 
 def _combine(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the surest estimate with the combined interval and the evidence of all that it combines."""
+    """Return the estimate with the narrowest interval, with the combined interval and the evidence of all."""
     if len(estimates) == 1:
         return estimates[0]
     chosen = sorted(estimates, key=lambda e: e.latency_ms.high_over_low)[:_MAX_NEIGHBORS]
@@ -163,11 +163,11 @@ def _combine(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def pooled_ratio(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
-    """Return the ratio that pairs of model and log ratio show; each model counts once, however often it was measured.
+    """Return the ratio for a new model from pairs of model and log ratio; None for fewer than MIN_MODELS models.
 
-    None for fewer than MIN_MODELS models. The interval is a prediction interval: mean ± t · s · sqrt(1 + 1/n), with s²
-    the mean square deviation of the n models and of _PRIOR_MODELS further ones at _PRIOR_STD, and as many degrees of
-    freedom less one (conjugate prior of a variance: Gelman et al., Bayesian Data Analysis, section 3.3).
+    Each model counts once, with the mean of its log ratios. The interval is a prediction interval with Student's t:
+    mean ± t · s · sqrt(1 + 1/n). The variance s² has a conjugate prior (Gelman et al., Bayesian Data Analysis, section
+    3.3), as if _PRIOR_MODELS further models had deviated by _PRIOR_STD.
     """
     by_model: dict[str, list[float]] = defaultdict(list)
     for model_id, log_ratio in pairs:
@@ -175,7 +175,7 @@ def pooled_ratio(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
     n = len(by_model)
     if n < MIN_MODELS:
         return None
-    # Exact sums, because tables give their rows in any order and two processes should answer the same.
+    # Exact sums, because the order of rows may differ between two processes, which should give equal answers.
     logs = [math.fsum(values) / len(values) for values in by_model.values()]
     mean, freedom = math.fsum(logs) / n, _PRIOR_MODELS + n - 1
     variance = math.fsum((_PRIOR_MODELS * _PRIOR_STD**2, *((log - mean) ** 2 for log in logs))) / freedom
@@ -184,10 +184,11 @@ def pooled_ratio(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
 
 
 def _scale_by_ratio(evidence: Evidence, cell: CellKey) -> Iterable[Estimate]:
+    """Yield an estimate from each measured neighbor of the cell that other models give a ratio to."""
     for dimension in SCALABLE_FIELDS:
         for source in evidence.by_other_fields.get(cell.key_without(dimension), []):
             if source.cell.target.device_id is None:
-                continue  # because an unnamed device may be any
+                continue  # an unnamed device may be any
             ratio = _ratio_between(evidence, source.cell, cell, dimension)
             if ratio is not None:
                 yield Estimate(
@@ -202,9 +203,10 @@ def _scale_by_ratio(evidence: Evidence, cell: CellKey) -> Iterable[Estimate]:
 
 
 def _ratio_between(evidence: Evidence, source: CellKey, cell: CellKey, dimension: str) -> Ratio | None:
-    """Return the ratio of latencies between two cells that differ in one dimension, as other models show it.
+    """Return the ratio of latencies of `cell` over `source`, which differ in one dimension, over other models.
 
-    Between targets and lengths the ratio depends on the batch size: pairs at the same one are used where they suffice.
+    The ratio between targets or lengths depends on the batch size, so pairs at the source's batch size are used if they
+    are of enough models, else pairs at any. None for too few models.
     """
     measured_values = {
         "target": evidence.by_target,
@@ -231,17 +233,17 @@ def _ratio_between(evidence: Evidence, source: CellKey, cell: CellKey, dimension
 
 
 def _log_ratios(evidence: Evidence, source: CellKey, cell: CellKey, dimension: str) -> list[tuple[str, int, float]]:
-    """Return model, batch size and log ratio of every cell like `source` that was also measured at the other end."""
-    twins = _cells_like(evidence, cell if dimension == "target" else source, dimension, getattr(cell, dimension))
+    """Return model, batch size and log ratio of all cells that were measured with either value of the dimension."""
+    counterparts = _cells_like(evidence, cell if dimension == "target" else source, dimension, getattr(cell, dimension))
     return [
-        (other.cell.model_id, other.cell.batch_size, math.log(twins[key].latency_ms.p50 / other.latency_ms.p50))
+        (other.cell.model_id, other.cell.batch_size, math.log(counterparts[key].latency_ms.p50 / other.latency_ms.p50))
         for key, other in _cells_like(evidence, source, dimension, getattr(source, dimension)).items()
-        if key in twins
+        if key in counterparts
     ]
 
 
 def _cells_like(evidence: Evidence, cell: CellKey, dimension: str, value: object) -> dict[Hashable, CellSummary]:
-    """Return the measured cells of a cell's target, mode and precision with this value of a dimension, by the rest."""
+    """Return the cells of one target, mode and precision with this value of a dimension, by their other fields."""
 
     def find() -> dict[Hashable, CellSummary]:
         require_slow_path()
@@ -272,9 +274,9 @@ def _scale(interval: Interval, ratio: Ratio) -> Interval:
 
 
 def _interpolate_batches(evidence: Evidence, cell: CellKey) -> Iterable[Estimate]:
-    """Interpolate log-linearly between the next smaller and the next larger measured batch.
+    """Yield the log-linear interpolation between the next smaller and next larger measured batch, if there are both.
 
-    A larger batch takes no less time, so the two are bounds: limits without a level.
+    A larger batch takes no less time, so the two latencies are bounds, and the interval has no level.
     """
     batches = evidence.by_other_fields.get(cell.key_without("batch_size"), [])
     below = max((b for b in batches if b.cell.batch_size < cell.batch_size), key=_batch_size, default=None)

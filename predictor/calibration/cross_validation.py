@@ -1,8 +1,11 @@
 """Cross-validation errors by regime (unseen family, unseen device, few-shot), on which intervals are calibrated.
 
-A round holds out some families and one device at once. One model then gives errors for three regimes: those families on
-known devices, known families on that device, and both. Small sets have rounds of their own for families. Devices with
-few figures are in no trees, so that each round's model can be asked about all of them, with and without their others.
+To fit few models, each round holds out one fold of families and one device at once. Its model gives errors for three
+regimes: the families on other devices, other families on the device, and the families on the device. Small sets have
+separate rounds that hold out families only.
+
+Devices with few figures are never used to fit the trees. So every round's model can be tested on them, both as unseen
+devices and after a few of their figures corrected it.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class Regime(StrEnum):
 
     @property
     def label(self) -> str:
-        """Text for people: `hardware + family` and `few + family` where two things are lacking."""
+        """Text for people, such as `family` or `hardware + family`."""
         return "hardware + family" if self is Regime.UNSEEN_BOTH else self.value.replace(", ", " + ")
 
 
@@ -49,45 +52,57 @@ NEW_DEVICE_REGIMES = (
     Regime.FEW_SHOT,
     Regime.FEW_SHOT_UNSEEN_FAMILY,
 )
+"""Regimes in which the sample's device is not among the known ones."""
 _MAX_SAMPLES = 8_000
+"""Most samples to cross-validate on; larger sets are subsampled by models."""
 _MAX_DEVICES = 6
+"""Most devices to hold out, those with most samples."""
 _LARGE_SET = 2_000
-"""Samples above which five folds suffice; below, up to ten give nearly every family its own."""
+"""Number of samples above which five folds of families suffice. Smaller sets have ten, so nearly one per family."""
 ANYWHERE = ""
-"""Place of calibrations that hold where no narrower one does."""
+"""Place of the calibration that is used where a sample's own places have none."""
 _MANY_GROUPS = 10
-"""Groups that promise 90 %: families for a place's own calibration, devices from which on the worst is not needed."""
+"""Number of groups from which on `calibrate` reaches a level of 90 %.
+
+A device with fewer families has no calibration of its own, and fewer devices are calibrated by the worst of them.
+"""
 ROUNDS = 200
+"""Boosting rounds of the models that are fitted for cross-validation."""
 MIN_SAMPLES = 12
 """Least number of samples to fit a model."""
 
 
 @dataclass
 class HoldoutPredictions:
-    """Held-out samples and their log errors, predicted less true."""
+    """Held-out samples with their errors: natural logs of predicted over measured latency."""
 
     samples: list[Sample] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
 
     def add(self, samples: Sequence[Sample], predicted: Array) -> None:
-        """Add the errors of predicted log latencies."""
+        """Add samples with their predicted log latencies."""
         self.samples += samples
         self.errors += (predicted - log_latency(samples)).tolist()
 
 
 @dataclass(frozen=True)
 class _Rounds:
-    """Samples in folds of families, and the devices that rounds hold out besides."""
+    """Samples divided into folds of families, and the devices that rounds hold out in addition."""
 
     samples: list[Sample]
+    """Samples of devices with many figures."""
     folds: npt.NDArray[np.int64]
+    """Fold of families of each of these samples."""
     few_samples: list[Sample]
-    """Those of devices with few figures, which are in no trees."""
+    """Samples of devices with few figures, to which no trees are fitted."""
     few_folds: npt.NDArray[np.int64]
+    """Fold of families of each of those samples."""
     devices: list[str]
+    """Devices to hold out."""
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> _Rounds:
+        """Divide a subsample of the samples."""
         small = _devices_with_few(samples)
         few = [sample for sample in samples if sample.device in small]
         rest = subsample_models([sample for sample in samples if sample.device not in small])
@@ -98,55 +113,55 @@ class _Rounds:
         return cls(rest, folds[: len(rest)], few, folds[len(rest) :], devices)
 
     @property
-    def families(self) -> int:
-        """Rounds in which each family is held out once."""
+    def fold_count(self) -> int:
+        """Number of folds of families, each of which is held out once."""
         return int(self.folds.max()) + 1
 
     @property
-    def families_apart(self) -> bool:
-        """True if families are held out in rounds of their own, too."""
+    def has_family_rounds(self) -> bool:
+        """True if there are rounds that hold out families only."""
         return len(self.samples) <= _LARGE_SET or len(self.devices) < 2
 
     @property
     def all_own(self) -> bool:
-        """True if this platform measured all of them."""
+        """True if the log's users measured or imported all samples themselves."""
         return all(sample.own for sample in (*self.samples, *self.few_samples))
 
 
 def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
-    """Predict a subsample of the samples with models fitted without them, by regime; unsupported ones are left out."""
+    """Return the held-out errors of a subsample by regime. Samples that a model does not support are left out."""
     rounds = _Rounds.of(samples)
     holdouts: dict[Regime, HoldoutPredictions] = defaultdict(HoldoutPredictions)
-    for fold in range(rounds.families if rounds.families_apart else 0):
+    for fold in range(rounds.fold_count if rounds.has_family_rounds else 0):
         model = _fit_model(rounds.samples, rounds.folds != fold)
         if model is not None:
             _record(holdouts, Regime.UNSEEN_FAMILY, model, _select(rounds.samples, rounds.folds == fold))
-    for turn in range(max(rounds.families, len(rounds.devices)) if len(rounds.devices) > 1 else 0):
+    for turn in range(max(rounds.fold_count, len(rounds.devices)) if len(rounds.devices) > 1 else 0):
         _hold_out_device(holdouts, rounds, turn)
     _cross_validate_seen(holdouts, rounds.samples, rounds.folds)
     return dict(holdouts)
 
 
 def _hold_out_device(holdouts: dict[Regime, HoldoutPredictions], rounds: _Rounds, turn: int) -> None:
-    """Record errors of a model that was fitted without the turn's families and without its device."""
+    """Record the errors of one round: of a model that was fitted without one fold of families and one device."""
     samples, all_own = rounds.samples, rounds.all_own
     device = rounds.devices[turn % len(rounds.devices)]
-    new_family = rounds.folds == turn % rounds.families
+    new_family = rounds.folds == turn % rounds.fold_count
     new_device = np.array([sample.device == device for sample in samples])
-    few_known = _select(rounds.few_samples, rounds.few_folds != turn % rounds.families)
+    few_known = _select(rounds.few_samples, rounds.few_folds != turn % rounds.fold_count)
     model = _fit_model(samples, ~new_family & ~new_device, few_known)
     if model is None:
         return
-    if not rounds.families_apart:
+    if not rounds.has_family_rounds:
         _record(holdouts, Regime.UNSEEN_FAMILY, model, _select(samples, new_family & ~new_device))
-    asked = new_device & _asked(samples, all_own=all_own)
-    known_families, new_families = (_select(samples, mask & asked) for mask in (~new_family, new_family))
+    tested = new_device & _is_tested_on_new_device(samples, all_own=all_own)
+    known_families, new_families = (_select(samples, mask & tested) for mask in (~new_family, new_family))
     _record(holdouts, Regime.UNSEEN_DEVICE, model, known_families)
     _record(holdouts, Regime.UNSEEN_BOTH, model, new_families)
     if len(known_families) > FEW_SHOT_SAMPLES:
         _record_corrected(holdouts, model, known_families, new_families, turn)
-    if turn < rounds.families:
-        turns = (rounds.few_folds - turn) % rounds.families
+    if turn < rounds.fold_count:
+        turns = (rounds.few_folds - turn) % rounds.fold_count
         _record_few(holdouts, model, rounds.few_samples, turns, all_own=all_own)
 
 
@@ -157,7 +172,7 @@ def _record_corrected(
     new_families: list[Sample],
     seed: int,
 ) -> None:
-    """Record errors on a new device after a few figures of it, drawn by the seed, corrected the model."""
+    """Correct the model by a few random figures of a new device, and record its errors on the others."""
     order = np.random.default_rng(seed).permutation(len(known_families))
     few = set(order[:FEW_SHOT_SAMPLES].tolist())
     model.adapt([known_families[i] for i in sorted(few)])
@@ -165,12 +180,17 @@ def _record_corrected(
     _record(holdouts, Regime.FEW_SHOT_UNSEEN_FAMILY, model, new_families)
 
 
-def _asked(samples: Sequence[Sample], *, all_own: bool) -> npt.NDArray[np.bool_]:
-    """Return which samples are asked about as of a new device: own devices among others have a model of their own."""
+def _is_tested_on_new_device(samples: Sequence[Sample], *, all_own: bool) -> npt.NDArray[np.bool_]:
+    """Return a mask of the samples that test how a model errs on unseen devices.
+
+    Where others' figures are in the training set, the users' own are left out, because their devices have separate
+    models (`own_group` in `predictor.calibration.predictor`).
+    """
     return np.array([all_own or not sample.own for sample in samples], dtype=bool)
 
 
 def _devices_with_few(samples: Sequence[Sample]) -> set[str]:
+    """Return the devices with too few figures to fit trees to."""
     counts = Counter(sample.device for sample in samples)
     return {device for device, count in counts.items() if count < known_device_count(counts)}
 
@@ -183,19 +203,19 @@ def _record_few(
     *,
     all_own: bool,
 ) -> None:
-    """Record errors on devices with few figures, each sample once per family regime as `turns` passes.
+    """Record errors on devices with few figures, first as unseen devices, then corrected by some of their figures.
 
-    Turn 0 are the families that the model was fitted without; of the known families those of turn 1 are tested. The
-    others correct their device.
+    `turns` divides the families: the model was fitted without those of turn 0, those of turn 1 are tested as known
+    ones, and all others correct the model. Over all rounds each sample is tested once with its family new, once known.
     """
-    asked = _asked(samples, all_own=all_own)
-    new_families, known_families = (_select(samples, (turns == turn) & asked) for turn in (0, 1))
+    tested = _is_tested_on_new_device(samples, all_own=all_own)
+    new_families, known_families = (_select(samples, (turns == turn) & tested) for turn in (0, 1))
     model.corrections.clear()
     _record(holdouts, Regime.UNSEEN_DEVICE, model, known_families)
     _record(holdouts, Regime.UNSEEN_BOTH, model, new_families)
     model.adapt(_select(samples, turns > 1))
-    for regime, tested in ((Regime.FEW_SHOT, known_families), (Regime.FEW_SHOT_UNSEEN_FAMILY, new_families)):
-        corrected = [sample for sample in tested if sample.device in model.corrections]
+    for regime, test in ((Regime.FEW_SHOT, known_families), (Regime.FEW_SHOT_UNSEEN_FAMILY, new_families)):
+        corrected = [sample for sample in test if sample.device in model.corrections]
         _record(holdouts, regime, model, corrected)
 
 
@@ -203,15 +223,15 @@ def _record_few(
 class RegimeCalibrations:
     """Calibrations by regime and place: a device, a kind of silicon with a runtime, or ANYWHERE.
 
-    Errors differ by place more than by family. So a place with enough held-out groups of its own is calibrated on these
-    alone (Mondrian conformal prediction; Vovk, Lindsay, Nouretdinov and Gammerman, 2003), and holds its level there.
-    For a device that is new, only others of its kind of silicon with the same runtime tell anything.
+    Errors differ more between places than between families. So a place with enough held-out groups has a calibration
+    on these alone, which holds its level there (Mondrian conformal prediction; Vovk, Lindsay, Nouretdinov and
+    Gammerman, 2003). For a new device the place is its kind of silicon (GPU, CPU, NPU) with the runtime.
     """
 
     by_place: dict[Regime, dict[str, Calibration]]
 
     def find(self, regime: Regime, sample: Sample) -> Calibration | None:
-        """Return the calibration of the narrowest place of a sample that has one."""
+        """Return the calibration of the narrowest of the sample's places that has one."""
         places = self.by_place.get(regime, {})
         return next(
             (places[name] for name in (sample.device, _kind_and_runtime(sample), ANYWHERE) if name in places), None
@@ -219,7 +239,7 @@ class RegimeCalibrations:
 
 
 def calibrate_regimes(holdouts: dict[Regime, HoldoutPredictions]) -> RegimeCalibrations:
-    """Calibrate the interval of each regime, and of each place in it, with enough held-out groups."""
+    """Calibrate each regime, and each of its places, that has enough held-out groups."""
     calibrated = {
         regime: _calibrate_places(regime, holdout.samples, np.abs(holdout.errors))
         for regime, holdout in holdouts.items()
@@ -228,7 +248,7 @@ def calibrate_regimes(holdouts: dict[Regime, HoldoutPredictions]) -> RegimeCalib
 
 
 def _calibrate_places(regime: Regime, samples: Sequence[Sample], errors: Array) -> dict[str, Calibration]:
-    """Return the calibration of each place with enough groups, by absolute log errors of held-out samples."""
+    """Return the calibration of each place with enough groups; `errors` are absolute log errors of the samples."""
     groups, places = np.array(_groups(regime, samples)), np.array(_places(regime, samples))
     calibrated = {}
     for place in [ANYWHERE, *sorted(set(places.tolist()))]:
@@ -240,11 +260,11 @@ def _calibrate_places(regime: Regime, samples: Sequence[Sample], errors: Array) 
 
 
 def _calibrate_place(regime: Regime, place: str, errors: Array, groups: Sequence[str]) -> Calibration | None:
-    """Return the calibration of a place by its absolute log errors; None where they are of too few groups."""
+    """Calibrate a place on the absolute log errors of its samples; None for too few groups."""
     is_new_device, many = regime in NEW_DEVICE_REGIMES, len(set(groups)) >= _MANY_GROUPS
     if (place == ANYWHERE and is_new_device) or (place != ANYWHERE and not is_new_device and not many):
         return None
-    # Two families promise as much as two devices do: little, but more than no limits.
+    # Two families are calibrated like two devices: the level is low, but better than no interval.
     by_worst = not many if is_new_device else len(set(groups)) < MIN_GROUPS
     calibrator = calibrate_worst_group if by_worst else calibrate
     try:
@@ -254,12 +274,12 @@ def _calibrate_place(regime: Regime, place: str, errors: Array, groups: Sequence
 
 
 def _groups(regime: Regime, samples: Sequence[Sample]) -> list[str]:
-    """Return what is new of each sample and held out as one: the device, else the family."""
+    """Return the group that each sample was held out with: its device in regimes of new devices, else its family."""
     return [sample.device if regime in NEW_DEVICE_REGIMES else sample.family for sample in samples]
 
 
 def _places(regime: Regime, samples: Sequence[Sample]) -> list[str]:
-    """Return the place of each sample: its kind of silicon and runtime where the device is new, else the device."""
+    """Return the place of each sample: its kind of silicon and runtime if its device is new, else its device."""
     return [_kind_and_runtime(sample) if regime in NEW_DEVICE_REGIMES else sample.device for sample in samples]
 
 
@@ -273,11 +293,11 @@ def regime_metrics(holdouts: dict[Regime, HoldoutPredictions]) -> dict[str, dict
 
 
 def held_out_half_widths(regime: Regime, samples: Sequence[Sample], errors: Array) -> Array:
-    """Return half widths and levels, a row per sample, as calibrated without the sample's group; NaN where none is.
+    """Return the interval of each sample as calibrated without its own group: an array of shape (samples, 2).
 
-    `errors` are absolute log errors. These are the intervals that a predictor of this regime serves.
+    The columns are half width and level, NaN where the other groups are too few. `errors` are absolute log errors.
     """
-    # Numbers in place of names, because comparing text takes most of the time.
+    # Codes instead of names, because comparing text takes most of the time.
     groups = np.unique(_groups(regime, samples), return_inverse=True)[1]
     names, places = np.unique(_places(regime, samples), return_inverse=True)
     limits = np.full((len(samples), 2), np.nan)
@@ -316,8 +336,9 @@ def _metrics_for(regime: Regime, holdout: HoldoutPredictions) -> dict[str, Any]:
 def _record(
     holdouts: dict[Regime, HoldoutPredictions], regime: Regime, model: LatencyModel, samples: list[Sample]
 ) -> None:
+    """Add a model's errors on those of the samples that it supports and that are of the regime."""
     supported = [sample for sample in samples if model.unsupported_reason(sample) is None]
-    # A model that was measured nowhere else is as new as an unseen family, even if its family is known.
+    # Without figures of the same model elsewhere a sample is of no regime of known models, even if its family is known.
     if regime in (Regime.UNSEEN_DEVICE, Regime.FEW_SHOT):
         supported = [sample for sample in supported if sample.model in model.models]
     elif regime == Regime.UNSEEN_FAMILY:
@@ -331,8 +352,8 @@ def _cross_validate_seen(
 ) -> None:
     """Record errors of known models on known devices.
 
-    The model of a sample stays known by its figures in other places, or, if it was measured in one place only, by its
-    other figures there.
+    A place is a device with a runtime. A sample of a model measured in several places is held out together with the
+    model's other figures in its place; one of a model measured in one place only is held out by itself.
     """
     _, codes = np.unique([f"{sample.device} {sample.backend}" for sample in samples], return_inverse=True)
     places: dict[str, set[int]] = defaultdict(set)
@@ -362,9 +383,10 @@ def _select(samples: Sequence[Sample], mask: npt.NDArray[np.bool_]) -> list[Samp
 
 
 def subsample_models(samples: Sequence[Sample]) -> list[Sample]:
-    """Draw whole models, up to a number of samples that is quick to fit, in the order of a hash of their names.
+    """Return the samples of a random choice of models, at most `_MAX_SAMPLES` of them.
 
-    A training set that grew by some models has most of the draw in common with the one before.
+    The choice is in the order of a hash of the models' names. So a training set that grew by some models keeps most of
+    its earlier choice.
     """
     if len(samples) <= _MAX_SAMPLES:
         return list(samples)

@@ -1,8 +1,9 @@
 """Failure model: probabilities that a cell fails, by class of failure.
 
-Running out of memory follows from physics: the predicted peak against the device's memory, with the errors that peaks
-of unseen models showed. Where enough cells ran out of memory, a logistic curve through them takes over. Any other class
-is learned by LightGBM where enough cells failed that way, and kept only if it beats the plain share on unseen families.
+The probability of running out of memory is that of a peak above the device's memory: the predicted peak, with the
+distribution of the memory model's held-out errors. Once enough cells ran out of memory, a logistic curve fitted to them
+replaces it. Any other class of failure is learned by LightGBM where enough cells failed that way. It is kept only if
+its log loss on held-out families is below that of a constant probability.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from predictor.schemas.responses import Interval
 Array = npt.NDArray[np.float64]
 OUT_OF_MEMORY = "out_of_memory"
 MIN_FAILURES = 20
+"""Fewest failures of a class to learn it from."""
 _MIN_OUT_OF_MEMORY = 5
+"""Fewest cells that ran out of memory to fit the curve to."""
 _MIN_FAMILIES = 3
+"""Fewest families with failures of a class to learn it from."""
 _NAMES = ("family", "backend", "hardware", "precision", "mode", "kind", "device")
 _PARAMETERS: dict[str, Any] = {
     "objective": "binary",
@@ -51,9 +55,9 @@ class FailureModel:
     """Fitted probabilities of failure."""
 
     errors: tuple[float, ...]
-    """Log errors of held-out memory peaks, predicted less true; empty where no peak is predicted."""
+    """Natural logs of predicted over measured memory peaks, held out and ascending; empty without a memory model."""
     curve: tuple[float, float] | None
-    """Logit of running out of memory: at a peak equal to the memory, and per natural log beyond it."""
+    """Logit of running out of memory: at a predicted peak equal to the memory, and its slope per natural log."""
     encoder: Encoder
     boosters: dict[str, lgb.Booster]
     metrics: dict[str, Any]
@@ -72,9 +76,9 @@ class FailureModel:
         for kind, count in sorted(counts.items()):
             truth = np.array([0.0] * len(measured) + [float(k == kind) for _, k in failed])
             families = [sample.family for sample in samples]
-            hit = {family for family, bad in zip(families, truth, strict=True) if bad}
-            metrics[kind] = {"failed": count, "families": len(hit), "learned": False}
-            if kind == OUT_OF_MEMORY or count < MIN_FAILURES or len(hit) < _MIN_FAMILIES or not measured:
+            failed_families = {family for family, bad in zip(families, truth, strict=True) if bad}
+            metrics[kind] = {"failed": count, "families": len(failed_families), "learned": False}
+            if kind == OUT_OF_MEMORY or count < MIN_FAILURES or len(failed_families) < _MIN_FAMILIES or not measured:
                 continue
             loss, plain = _cross_validated_log_loss(encoder.transform(samples), truth, families)
             metrics[kind] |= {"log_loss": loss, "log_loss_of_share": plain, "learned": loss < plain}
@@ -97,13 +101,14 @@ class FailureModel:
         return risks
 
     def _memory_risk(self, sample: Sample, peak: Interval | None) -> dict[str, float]:
+        """Return the probability of running out of memory under its class; empty where it is unknown."""
         risks = {}
         if peak is not None and not math.isnan(sample.memory_mib):
             beyond = math.log(peak.p50 / sample.memory_mib)
             if self.curve is not None:
                 risks[OUT_OF_MEMORY] = _sigmoid(self.curve[0] + self.curve[1] * beyond)
             elif self.errors:
-                # Never 0 or 1, because one more error than were seen could be anything.
+                # Never 0 or 1, because the next error may be larger or smaller than all seen ones.
                 risks[OUT_OF_MEMORY] = (bisect_left(self.errors, beyond) + 0.5) / (len(self.errors) + 1)
         return risks
 
@@ -111,7 +116,7 @@ class FailureModel:
 def _fit_memory_curve(
     measured: Sequence[Sample], ran_out: Sequence[Sample], memory: MemoryModel | None
 ) -> tuple[float, float] | None:
-    """Fit a logistic curve with positive slope through cells that ran and that ran out of memory."""
+    """Fit a logistic curve with positive slope to cells that ran and cells that ran out of memory; None for too few."""
     if memory is None or len(ran_out) < _MIN_OUT_OF_MEMORY:
         return None
     samples = [*measured, *ran_out]
@@ -131,7 +136,7 @@ def _fit_memory_curve(
 
 
 def _cross_validated_log_loss(features: Array, truth: Array, families: Sequence[str]) -> tuple[float, float]:
-    """Return the log loss on held-out families, of the trees and of the plain share of failures."""
+    """Return the log loss on held-out families, of the trees and of a constant probability."""
     folds = group_folds(families, 5)
     predicted, plain = np.empty(len(truth)), np.empty(len(truth))
     for fold in np.unique(folds):

@@ -1,7 +1,9 @@
-"""Memory model: the peak from weights, activations and the runtime's own share.
+"""Memory model: the peak memory of a process from the bytes of weights and activations.
 
-peak = a · weight bytes + b · other bytes held + c, times a fitted factor per run group (hardware, backend, precision).
-Intervals are conformal over held-out families and devices.
+peak = (a · weight bytes + b · other bytes held + c) · factor of the run group
+
+The coefficients a, b and c are fitted per mode; c is the runtime's own memory. A run group is a hardware name, a
+backend and a precision. Intervals are conformal over held-out families and devices.
 """
 
 from __future__ import annotations
@@ -25,23 +27,29 @@ from predictor.schemas.responses import Interval
 Array = npt.NDArray[np.float64]
 _MIB = 2.0**20
 _INITIAL_LOG_FACTORS = (0.0, -2.0, 4.0)
-"""Natural logs of the factors (the last in MiB): the start of the fit and the center of its prior."""
+"""Natural logs of a, b and c (in MiB): the start of the fit, and the center of its prior."""
 _PRIOR_WEIGHT = 0.03
+"""Weight of the prior beside each sample."""
 _SHRINKAGE = 2.0
-"""Figures at which a run group gets half of its own factor."""
+"""Number of figures at which a run group's log factor is shrunk to half of its own median."""
 _MAX_ERRORS = 400
-"""Held-out errors to store, evenly spaced in order, for the risk of running out of memory."""
+"""Most held-out errors to store, evenly spaced in ascending order: the failure model needs their distribution."""
 _MAX_SAMPLES = 4_000
+"""Most samples to fit to."""
 
 
 class _ModeFit(BaseModel):
+    """Fitted coefficients of one mode."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
     factors: tuple[float, ...]
+    """Natural logs of a, b and c."""
     ways: dict[str, float]
-    """Log factor by run group."""
+    """Natural log of the factor of each run group. Artifacts store it under this name."""
 
     @classmethod
     def fit(cls, samples: Sequence[Sample]) -> _ModeFit:
+        """Fit a, b and c robustly (soft L1), then the median factor of each run group."""
         terms, targets = _memory_terms(samples), np.log([sample.memory_peak_mib for sample in samples])
         pull = _PRIOR_WEIGHT * math.sqrt(len(targets))
 
@@ -73,7 +81,7 @@ class MemoryModel(BaseModel):
     known_device: Calibration
     new_device: Calibration | None
     errors: tuple[float, ...]
-    """Log errors of held-out families in order, predicted less true."""
+    """Natural logs of predicted over measured peaks of held-out families, in ascending order."""
     metrics: dict[str, float | int | None]
 
     @classmethod
@@ -143,7 +151,7 @@ def _fit_modes(samples: Sequence[Sample]) -> dict[str, _ModeFit]:
 
 
 def _out_of_fold_errors(samples: Sequence[Sample], groups: Sequence[str]) -> tuple[Array, list[int]]:
-    """Return log errors, predicted less true, with each group held out, and the indices of their samples."""
+    """Return the log errors on held-out groups, and the indices of their samples."""
     folds = group_folds(groups, 10)
     errors, rows = [], []
     for fold in np.unique(folds):
@@ -161,14 +169,15 @@ def _out_of_fold_errors(samples: Sequence[Sample], groups: Sequence[str]) -> tup
 
 
 def _memory_terms(samples: Sequence[Sample]) -> Array:
-    """Return MiB of all weights, MiB held besides them, and 1 for the constant."""
+    """Return the terms of a, b and c for each sample, shape (samples, 3): MiB of weights, other MiB held, and 1."""
     rows = []
     for sample in samples:
-        # All weights, because experts that a step does not read take memory, too.
+        # All weights, because experts take memory even in steps that do not read them.
         weights = sample.work.parameters * weight_bytes(sample.precision, sample.mode)
         rows.append((max(weights, 1.0) / _MIB, sample.work.held_bytes / _MIB, 1.0))
     return np.array(rows, dtype=np.float64)
 
 
 def _run_group(sample: Sample) -> str:
+    """Return the key of hardware name, backend and precision, which artifacts store."""
     return f"{sample.hardware} {sample.backend} {sample.precision}"

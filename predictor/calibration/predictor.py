@@ -1,9 +1,9 @@
-"""The predictor in service: latency and memory predictions with intervals, risks of failure, and reasons to abstain.
+"""Learned predictor as it serves: latency and memory with intervals, probabilities of failure, reasons to abstain.
 
-It holds one latency model per mode, learned from all figures, and one more for each kind of device (GPU, CPU, NPU) of
-the log's own users, learned from their figures alone: tens of these drown among thousands from knowledge packs. On
-three hosts the median error on unseen families is 9 to 12 % so, and 33 to 65 % with one model for all. One memory and
-one failure model serve all modes.
+It has one latency model per mode, fitted to all figures. In addition, each kind of device (GPU, CPU, NPU) of the log's
+own users has a model that is fitted to their figures only, because tens of these have no weight among thousands of
+knowledge packs. On three hosts the median error on unseen families is 9 to 12 % that way, and 33 to 65 % with one model
+for all. The memory model and the failure model serve all modes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from predictor.models.latency_model import LatencyModel
 from predictor.schemas.responses import Interval
 
 MAX_EXTRAPOLATION = 10.0
-"""Extrapolation factor from which on nothing is predicted."""
+"""Extrapolation factor above which nothing is predicted."""
 MAX_INTERVAL_RATIO = 50.0
-"""High over low from which on an interval is no answer."""
+"""Upper over lower limit of an interval, above which it is no answer."""
 _MAX_FAST_SAMPLES = 16
-"""Samples that the fast path predicts and explains."""
+"""Most samples of one mode that the fast path predicts."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,24 @@ class Prediction:
     """Prediction of one sample."""
 
     latency_ms: Interval | None
-    """Latency of a whole batch. Without limits if unsupported; None if no figure can be, or was, computed."""
+    """Latency of a whole batch in ms. Without limits if unsupported; None if it was not computed."""
     memory_peak_mib: Interval | None
     supported: bool
     reason: str
-    """Why it is unsupported, else what it rests on."""
+    """Why the prediction is unsupported; if it is supported, what it is based on."""
     regime: Regime
-    """What the training set lacks."""
+    """What the training set lacks of the sample."""
     extrapolation_factor: float
     """Factor by which FLOPs, batch or size lie outside the training range; 1 inside."""
     risks: dict[str, float]
     """Probability by class of failure; a class without evidence is left out."""
     contributions: tuple[Contribution, ...] = ()
+    """Factors of the latency, if they were asked for."""
 
 
 @dataclass(frozen=True)
 class TrainingRange:
-    """Least and greatest values of the training samples."""
+    """Smallest and largest values of the training samples."""
 
     flops: tuple[float, float]
     batch: tuple[float, float]
@@ -81,7 +82,7 @@ class ModeModel:
     calibrations: RegimeCalibrations
     range: TrainingRange
     median_log_ms: float
-    """Median of the natural logs of the training latencies: the typical latency of explanations."""
+    """Median of the natural logs of the training latencies, the typical latency that explanations start from."""
 
     def find_regime(self, sample: Sample) -> Regime:
         """Return what the training set lacks of a sample."""
@@ -94,7 +95,7 @@ class ModeModel:
 
 
 def own_group(mode: str, kind: str) -> str:
-    """Return the name of a mode's model for devices of one kind of the log's own users."""
+    """Return the key of a mode's model for one kind of device of the log's own users: `inference, own GPUs`."""
     return f"{mode}, own {kind.upper()}s"
 
 
@@ -107,21 +108,21 @@ class Predictor:
     rows: int
     families: tuple[str, ...]
     modes: dict[str, ModeModel]
-    """By mode, and by `own_group` where there are own figures besides others'."""
+    """Models by mode, and by `own_group` where the users' own figures stand beside those of others."""
     memory: MemoryModel | None
     risks: FailureModel
 
     def unsupported_reason(self, sample: Sample) -> str | None:
-        """Return why no figure and no risk of any work run like this sample is known; None where one may be."""
+        """Return why nothing can be predicted for samples run like this one, whatever their work; None if it can."""
         if self.risks.boosters or (self.memory is not None and self.memory.supports(sample)):
             return None
         mode = self.modes.get(sample.mode)
         return _unknown_mode_reason(sample.mode) if mode is None else mode.latency_model.unsupported_reason(sample)
 
     def _find_group(self, sample: Sample) -> tuple[str, _Support | None]:
-        """Return the name of the model to ask, that of own devices where it supports the sample, and its support.
+        """Return the key of the model that predicts a sample, and its support; None if there is no such model.
 
-        None where no model is of that name.
+        It is the model of the users' own devices if that supports the sample, else the model of the mode.
         """
         name = own_group(sample.mode, sample.kind)
         own = self.modes.get(name)
@@ -135,7 +136,7 @@ class Predictor:
     def predict(self, samples: Sequence[Sample], *, explain: bool = False) -> list[Prediction]:
         """Return one prediction per sample, in order.
 
-        `explain` adds the contributions, which takes longer, and leaves out unsupported figures. Raises
+        With `explain` predictions have contributions, which takes longer, and unsupported ones have no latency. Raises
         SlowPathRequired for many samples of a mode on the fast path.
         """
         predictions: dict[int, Prediction] = {}
@@ -179,15 +180,16 @@ def _unknown_mode_reason(mode: str) -> str:
 
 @dataclass(frozen=True)
 class _Support:
-    """Support for a figure, and its uncertainty; both are known before the figure is."""
+    """Whether a model supports a sample, and the width of its interval; both are known before the latency is."""
 
     regime: Regime
     extrapolation_factor: float
     doubt: str | None
     """Why the figure is unsupported; None where it is supported."""
     half_width: float
-    """Of the interval, in logs."""
+    """Half width of the interval as a natural log; NaN without a calibration."""
     level: float
+    """Share of figures in the interval; NaN without a calibration."""
 
 
 def _assess_support(mode: ModeModel, sample: Sample) -> _Support:
@@ -199,7 +201,8 @@ def _assess_support(mode: ModeModel, sample: Sample) -> _Support:
     if doubt is not None or calibration is None:
         few = f"too little was measured to tell how far a figure would be off where {_REGIME_TEXT[regime]}"
         return _Support(regime, factor, doubt or few, math.nan, math.nan)
-    # Wider by the factor, because outside a doubling may cost between nothing and twice what the model says.
+    # Outside the training range a doubling of the work may change the latency by any factor from 1 to 4, while the
+    # model says about 2. So the interval is widened by the extrapolation factor.
     half_width = calibration.half_width + math.log(factor)
     if math.exp(2 * half_width) > MAX_INTERVAL_RATIO:
         doubt = f"a prediction would be uncertain by a factor of {math.exp(2 * half_width):.0f}"
@@ -228,7 +231,7 @@ def _make_prediction(
 
 
 def _interval(p50: float, support: _Support) -> Interval:
-    """Return the interval, without limits if unsupported."""
+    """Return the interval around a latency in ms, without limits if it is unsupported."""
     if support.doubt is not None:
         return Interval(p50=p50)
     spread = math.exp(support.half_width)

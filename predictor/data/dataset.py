@@ -1,4 +1,4 @@
-"""Training set: every usable figure of the warehouse, and every cell that failed.
+"""Training set: all usable results of the warehouse as samples, and all cells that failed.
 
 The cost of a model comes from the result's own file if it states one, as timm's do. Otherwise it comes from the
 warehouse's table of models or the model's config.
@@ -54,17 +54,17 @@ ORDER BY ALL
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Measured samples and failed cells in a fixed order, so that equal evidence gives equal training sets."""
+    """Measured samples and failed cells, in an order that depends only on the evidence."""
 
     measured: list[Sample]
     failed: list[tuple[Sample, str]]
-    """Cells that never ran, each once, with their newest class of failure."""
+    """Cells that never ran, each once, with the class of its newest failure."""
     skipped: dict[str, int]
     """Figures left out, by reason."""
 
 
 def load_training_set(reader: Reader) -> TrainingSet:
-    """Load every usable figure of known work and device: one sample per configuration, the median of its runs."""
+    """Load the usable results of known cost and device: one sample per configuration, with the median of its runs."""
     models = {row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")}
     # Also those that are gone, because what was measured on a processor stays true after the host got another.
     devices = {device.target: device for device in observed_devices(reader, gone=True)}
@@ -100,7 +100,7 @@ def load_training_set(reader: Reader) -> TrainingSet:
 
 
 def _failed_cell(sample: Sample) -> Sample:
-    """Return the cell of a failed run, whoever ran it."""
+    """Return the sample without figures and owner, so that all failed runs of a cell are equal."""
     return replace(sample, own=False, latency_ms=math.nan, memory_peak_mib=math.nan)
 
 
@@ -194,6 +194,6 @@ def _stated_costs(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, Any], ItemC
 
 
 def _version_number(text: Any) -> float:
-    """Return 204 for version 2.4 and 113 for 1.13, in the order of release; NaN for other text."""
+    """Return a version as a number in the order of release, 204 for 2.4 and 113 for 1.13; NaN for other text."""
     parts = re.match(r"(\d+)\.(\d+)", str(text))
     return math.nan if parts is None else int(parts[1]) * 100 + int(parts[2])

@@ -1,7 +1,7 @@
 """Evidence at one snapshot: summaries of usable results per cell, failures, compatibility and devices.
 
-Results are usable if they ran, no verification found their outputs wrong, and they were measured or are imported and
-unsuspected.
+A result is usable if it ran, no verification found its outputs wrong, and it was measured, or imported without a
+suspicion.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ REFERENCE_HOSTS = frozenset({"host-40bb15d51d61", "host-f00cb1b79e00"})
 """Hosts of the reference campaigns, whose measurements come with the package."""
 
 _MAX_EVENT_IDS = 20
-"""Event ids kept per cell, newest first."""
+"""Largest number of event ids per cell, newest first."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Target:
-    """Place where a model can run: a runtime on a device."""
+    """Place where a model can run: a hardware name, its backend, and a device."""
 
     hardware: str
     backend: str
     device_id: str | None
-    """None for imported figures without a device, which may be of different ones."""
+    """None for imported results that name no device, and so may be of different ones."""
     device: str | None = field(default=None, compare=False)
     """Display name. Different devices may share one."""
 
@@ -44,7 +44,7 @@ class Target:
 
     @cached_property
     def _hash(self) -> int:
-        """Kept, because one answer looks up targets some 200 times."""
+        """Hash, cached because one answer looks up targets some 200 times."""
         return hash((self.hardware, self.backend, self.device_id))
 
     @cached_property
@@ -73,7 +73,7 @@ class CellKey:
     """Generated tokens per item; None in other modes, and where a file does not state them."""
 
     def key_without(self, name: str) -> Hashable:
-        """Return a key that is equal for cells that differ in this field only."""
+        """Return a key that is equal for cells that differ only in the named field, one of SCALABLE_FIELDS."""
         return (
             name,
             self.model_id,
@@ -86,7 +86,7 @@ class CellKey:
 
 
 SCALABLE_FIELDS = ("target", "batch_size", "sequence_length")
-"""Fields in which a cell may differ from the one that it is scaled from."""
+"""Fields in which a cell may differ from the cell that its estimate is scaled from."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,12 @@ class CellSummary:
     measured: bool
     """False if all figures are imported."""
     noisy: bool
-    """Whether the samples of every run scatter too much for an exact median."""
+    """True if all runs were noisy."""
     latency_ms: Interval
     memory_peak_mib: Interval | None
     event_ids: tuple[str, ...]
     energy_j_per_item: Interval | None = None
-    """Energy by a counter; None without one."""
+    """Energy in joules as counted by the device; None without a counter."""
     from_rate: bool = False
     """True if only rates are published, so that the latency is batch size over rate."""
     hosts: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ class CellSummary:
 
 @dataclass(frozen=True)
 class KnownDevice:
-    """A device as a host last saw it."""
+    """Device, or absence of one, as a host last detected it."""
 
     target: Target
     available: bool
@@ -136,7 +136,7 @@ class FailedCell:
 
 @dataclass
 class Evidence:
-    """Results, failures and devices of one snapshot; `models` holds the rows of that table by id."""
+    """Results, failures and devices of one snapshot, with indexes for look-ups."""
 
     snapshot_id: str
     summaries: dict[CellKey, CellSummary]
@@ -145,6 +145,7 @@ class Evidence:
     """Compatibility and reason, by model, hardware, device and mode."""
     devices: list[KnownDevice]
     models: dict[str, dict[str, Any]]
+    """Rows of the table `models`, by model id."""
     this_host: str
     """Id of the host that answers."""
     this_processor: str
@@ -152,13 +153,14 @@ class Evidence:
     by_model: dict[str, list[CellSummary]] = field(default_factory=dict)
     by_target: dict[Target, list[CellSummary]] = field(default_factory=dict)
     by_other_fields: dict[Hashable, list[CellSummary]] = field(default_factory=dict)
+    """Summaries by `CellKey.key_without` of each scalable field: the neighbors of a cell."""
     batch_sizes: set[int] = field(default_factory=set)
     sequence_lengths: set[int | None] = field(default_factory=set)
     """All measured lengths."""
     image_sizes: dict[str, set[float]] = field(default_factory=dict)
     """Image sizes that files state, by model: pixels along an edge."""
     by_device: dict[Target, KnownDevice] = field(default_factory=dict)
-    """Devices as they were seen last; where hosts differ, as one saw it that has it, and this host before others."""
+    """Devices as last detected. If hosts differ, an available one is preferred, then the one of this host."""
     available: set[Target] = field(default_factory=set)
     """Targets that some host has."""
     _derived: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -179,7 +181,7 @@ class Evidence:
         self.available.update(device.target for device in self.devices if device.available)
 
     def targets(self) -> list[Target]:
-        """Return all targets that were measured or that a host has or looked for in vain, sorted."""
+        """Return all targets, sorted: those that were measured, that a host has, or that a host lacks."""
         return self.memoize("targets", lambda: sorted({*self.by_target, *self.by_device}, key=Target.sort_key))
 
     def where(self, target: Target) -> Where:
@@ -187,7 +189,7 @@ class Evidence:
         return self.where_measured(target, self.memoize("hosts", self._hosts_by_target).get(target, ()))
 
     def where_measured(self, target: Target, hosts: Collection[str]) -> Where:
-        """Return the place of what these hosts have or measured of a target.
+        """Return where a target is that these hosts have or measured: here, on another host of the log, or elsewhere.
 
         Clones of a virtual machine share their host's id. Under a reference host's id only the devices of this machine
         are therefore here.
@@ -221,9 +223,10 @@ class Evidence:
         return self.memoize(("aliases", model_id), lambda: tuple(json.loads(row["aliases"] or "[]")))
 
     def memoize(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return a value that follows from the evidence alone, computed on first use; threads may both compute it.
+        """Return a value that depends only on the evidence, computed on first use. Two threads may both compute it.
 
-        Keys must be bounded by the evidence, so a value from a query is none.
+        Nothing is evicted, so the number of keys must be bounded by the evidence: a key must not hold free values of a
+        query.
         """
         value: T
         try:
@@ -332,7 +335,7 @@ ORDER BY observed_at
 
 
 def observed_devices(reader: Reader, *, gone: bool = False) -> list[KnownDevice]:
-    """Return every device as its host last saw it, the newest last; with `gone` all that any host ever saw."""
+    """Return every device as its host last detected it, the newest last; with `gone` also those it has no longer."""
     observations = f"({table_sql('device_observations')})" if gone else "devices"
     return [_device(row) for row in reader.rows(_DEVICES.format(observations=observations))]
 
@@ -356,7 +359,7 @@ def _cell_summaries(reader: Reader) -> Iterator[CellSummary]:
 
 
 def _latency_interval(row: dict[str, Any]) -> Interval:
-    """Return the median of the runs' figures with limits: of raw samples, else claimed ones, else the range of runs.
+    """Return the median of the runs' figures. Its limits are of raw samples, else stated ones, else the range of runs.
 
     The middle is the same as the matrix's and the predictor's.
     """

@@ -75,7 +75,7 @@ class ResolvedModel:
 def resolve_queried_model(query: str | ModelConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:
     """Resolve a queried model offline: a name by the platform's catalog first, then by the warehouse.
 
-    A config whose cost equals that of a measured model of its architecture is taken for that model. Raises NotFound
+    A config with the architecture and cost of a measured model is resolved to that model. Raises NotFound
     with the closest names, and InvalidInput for a config that describes no model.
     """
     if isinstance(query, str):

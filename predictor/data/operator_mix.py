@@ -1,4 +1,4 @@
-"""Operator mixes: FLOPs and numbers moved of published models, by which the analytical model tells them apart.
+"""Operator mixes: the FLOPs and numbers moved of published models by groups of similar operators, for the roofline.
 
 `operator_mixes.parquet` ships with the package. `python -m predictor.data.operator_mix` adds what it lacks: it traces
 the models of catalog and timm pack on the meta device, where timm is installed, in half an hour. Stopped, it goes on.
@@ -27,25 +27,28 @@ from accel_platform.workloads.operators import MOVING, Operator, OperatorProfile
 
 SHIPPED = Path(__file__).with_name("operator_mixes.parquet")
 _INTENSITIES = 2.0 ** np.arange(10)
-"""Bounds between groups of products, in FLOPs per number moved."""
+"""Bounds between the groups of products by intensity, in FLOPs per number moved."""
 _BATCH = 32
-"""Items at which operators are grouped: weights are read once for all of them."""
+"""Batch size at which operators are grouped; weights are read once per batch."""
 _SAVED_EVERY = 50
 _PACK = Path(__file__).parents[2] / "accel_platform" / "knowledge" / "packs" / "timm" / "results.parquet"
 
 
 @dataclass(frozen=True)
 class OperatorMix:
-    """Work of one item, by groups of like operators: products of one intensity, or others; and of one size."""
+    """Work of one item by groups of operators with similar intensity and size.
+
+    Products are grouped by FLOPs per number moved; all other operators are of one intensity.
+    """
 
     flops: tuple[float, ...]
     """FLOPs of each group; 0 where its operators only move numbers."""
     numbers: tuple[float, ...]
     """Numbers read and written by each group."""
     each: tuple[float, ...]
-    """Numbers read and written by one operator of each group, which a cache has to hold."""
+    """Numbers read and written by one operator of each group, which have to fit into a cache."""
     fused_share: float
-    """Share of the numbers moved between products that is moved where a compiler fuses operators."""
+    """Share of the numbers moved between products that remains if a compiler fuses operators."""
     operators: float
     """Operators of a pass, whatever its batch."""
 

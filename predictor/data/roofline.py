@@ -1,4 +1,4 @@
-"""Roofline of a sample: what its products, moved numbers and weights take at its device's published rates."""
+"""Roofline of a sample: the times of its products, moved numbers and weights at its device's published rates."""
 
 from __future__ import annotations
 
@@ -20,24 +20,31 @@ LAYER_OUTPUTS, ALL_OPERATORS = "layers", "operators"
 of all operators, where only these are known. The latter are two to three times more and hardly predict the former.
 """
 _USUAL_MOVED, _USUAL_FUSED, _USUAL_OPERATORS = 4.5, 0.4, 300.0
-"""Numbers moved between products per number that layers put out, the share of them that fused operators move, and
-operators of a pass: medians of the published mixes, for models without one (quartiles 2.9 to 5.5, 0.33 to 0.51)."""
+"""Operator mix of models without a published one: medians of the published mixes.
+
+They are the numbers moved between products per number in layer outputs (quartiles 2.9 and 5.5), the share of these that
+fused operators move (quartiles 0.33 and 0.51), and the operators of a pass.
+"""
+_MOVES_PER_OUTPUT = 2.0
+"""Numbers moved per number that operators write: each is written once and read once."""
 _CACHE_SAVING = 0.75
-"""Share of the time that moving a number takes which a hit in a GPU's shared cache saves, since that is some four times
-as fast as its memory. Of what an operator moves as much hits as the cache holds. Processors are left out: theirs belong
-to single cores in part, and figures of them are no nearer with it."""
+"""Share of the time of moving a number that is saved if a GPU's cache holds it, as it is some four times as fast.
 
-
+The cached share of an operator is the cache's size over the bytes that the operator moves, at most 1. Processors have
+no such saving, because part of their caches is private to a core, and predictions for them are no better with it.
+"""
 HOST_MS_PER_OPERATOR = 0.0274
-"""Time in which PyTorch issues one operator to a GPU: the median of 25 models of transformers on an H100 beside a Xeon,
-each at its fastest batch size (22 to 36 µs for 21 of them), by the campaign of `benchmarks/gpu_campaign.py`. A model
-whose operators are shorter waits for that."""
+"""Time in ms in which PyTorch issues one operator to a GPU. A model whose operators are shorter waits for its host.
+
+It is the median of 25 transformers models on an H100 with a Xeon host, each at its fastest batch size (22 to 36 µs for
+21 of them), by `benchmarks/gpu_campaign.py`.
+"""
 SLOW_HOST = 2.4
-"""Factor by which a slow host takes longer to issue operators: assumed."""
+"""Factor by which a slow host takes longer to issue an operator; assumed."""
 
 
 def waits_for_host(sample: Sample) -> bool:
-    """Return whether an eager pass on a GPU was so short that its host may have set the time."""
+    """Return whether an eager pass on a GPU was so short that the time to issue its operators may have limited it."""
     if sample.kind != "gpu" or sample.backend != "pytorch" or sample.mode != "inference":
         return False
     mix = published_mix(sample.model, sample.size)
@@ -51,14 +58,14 @@ def has_known_rates(sample: Sample) -> bool:
 
 
 def roofline_terms(sample: Sample) -> tuple[float, float, float, float]:
-    """Return ms of products, ms of moving numbers and weights, and the launches of a sample.
+    """Return four terms of a sample: ms of products, ms of moving numbers, ms of reading weights, and launches.
 
-    Products take the longer of computing and moving their numbers, which goes at full bandwidth, or faster out of a
-    GPU's cache.
+    The products take the longer of computing and of moving their numbers, per group of operators. Numbers are moved at
+    full bandwidth, or faster out of a GPU's cache. A launch is that of a pass of `_USUAL_OPERATORS` operators, or in
+    generation that of one layer for one token.
 
-    Launches count passes of a usual number of operators; those of generation count layers of tokens. An unknown rate is
-    replaced by the median of its kind in the spec sheet. Figures of such a device tell how far it is from that; a
-    device without figures is not supported (`has_known_rates`).
+    An unknown rate is replaced by the median over its kind of device in the spec sheet. The figures of such a device
+    correct that; without figures it is not supported (`has_known_rates`).
     """
     work, peak, bandwidth = sample.work, sample.peak_flops, sample.bandwidth
     if math.isnan(peak) or math.isnan(bandwidth):
@@ -70,7 +77,7 @@ def roofline_terms(sample: Sample) -> tuple[float, float, float, float]:
         return 1e3 * work.flops / peak, 1e3 * work.activation_bytes / bandwidth, reading, work.steps
     mix = published_mix(sample.model, sample.size)
     if mix is None:
-        moved = work.activation_bytes * (_USUAL_MOVED if sample.counted == LAYER_OUTPUTS else 2.0)
+        moved = work.activation_bytes * (_USUAL_MOVED if sample.counted == LAYER_OUTPUTS else _MOVES_PER_OUTPUT)
         moved *= _USUAL_FUSED if sample.compiler else 1.0
         return 1e3 * work.flops / peak, 1e3 * moved / bandwidth, reading, work.steps
     cache = 0.0 if sample.kind != "gpu" or math.isnan(sample.cache_bytes) else sample.cache_bytes

@@ -39,9 +39,9 @@ class WorkloadCost:
     weight_bytes: float
     """Weights read: once, or once per generated token."""
     steps: float
-    """Passes through the network, each with its launches."""
+    """Number of passes, each of which launches all kernels; in generation layers times output tokens."""
     held_bytes: float
-    """Memory besides the weights: all activations of a pass, or the final key-value cache."""
+    """Memory besides the weights in bytes: all activations of a pass, or the key-value cache at the end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Sample:
     vendor: str = ""
     """Maker of the device, whose devices share their software. Empty where unknown."""
     own: bool = False
-    """True if the log's users measured or imported it; others come from knowledge packs."""
+    """True if the log's users measured or imported it, False if it comes from a knowledge pack."""
     latency_ms: float = math.nan
     memory_peak_mib: float = math.nan
 
@@ -101,12 +101,12 @@ class Sample:
 
     @cached_property
     def roofline(self) -> tuple[float, float, float, float]:
-        """Return its `roofline_terms`; kept, because each of many models that are fitted to it asks."""
+        """`roofline_terms`, cached because every model that is fitted to the sample needs them."""
         return roofline_terms(self)
 
     @cached_property
     def costs(self) -> tuple[float, ...]:
-        """Return parameters, FLOPs, activation bytes, size, batch, steps and devices; kept as `roofline` is."""
+        """Parameters, FLOPs, activation bytes, size, batch, steps and devices; cached like `roofline`."""
         work = self.work
         flops = max(work.flops, 1.0)
         return work.parameters, flops, work.activation_bytes, self.size, self.batch_size, work.steps, self.devices
@@ -267,7 +267,7 @@ def _forward_cost(cost: ItemCost | None, batch: int, precision: str) -> Workload
 def _generation_cost(
     model: Decoder | None, input_tokens: float | None, output_tokens: int | None, batch: int, precision: str
 ) -> WorkloadCost | str:
-    """Return the cost of one pass over the prompt and one pass per token, which reads weights, keys and values."""
+    """Return the cost of a generation: one pass over the prompt, then one per token that reads weights and cache."""
     if model is None:
         return "it was not made to generate, or the shape of its decoder is unknown"
     if input_tokens is None or output_tokens is None:
@@ -304,8 +304,8 @@ def _scale_or_nan(value: float | None, factor: float = 1.0) -> float:
 
 
 MAX_SPEED_LIMIT_RATIO = 4.0
-"""Speed-limit ratio above which a figure is impossible. It is 4, because an unstated precision may mean weights of 4
-bits, a quarter of what is assumed."""
+"""Speed-limit ratio above which a figure is impossible: 4, because an unstated precision may mean weights of 4 bits, a
+quarter of the assumed width."""
 
 
 def speed_limit_ratio(sample: Sample, latency_ms: float) -> float:

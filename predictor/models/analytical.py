@@ -1,11 +1,12 @@
 """Analytical latency model: a roofline whose terms add up instead of overlapping.
 
-t = a · products + b · f · bytes moved between products / bandwidth + c · weight bytes / bandwidth + d · launches
+latency = a · products + b · f · bytes moved between products / bandwidth + c · weight bytes / bandwidth + d · launches
 
-Products take the longer of FLOPs / peak and bytes / bandwidth, by groups of like operators, and what fits into a GPU's
-cache moves faster (`predictor.data.roofline`). Five factors are fitted once for all devices. They say how far real
-kernels stay from the peaks, and how much less compiled code moves than its fused operators should (f; 1 for other
-code). Devices differ in peak, bandwidth and cache alone, so that the model extrapolates to one that was never measured.
+The terms are those of `predictor.data.roofline`: matrix products take the longer of FLOPs / peak and bytes / bandwidth,
+per group of similar operators, and data that fits into a GPU's cache moves faster. The five factors are fitted once for
+all devices. The factors a to d tell by how much real kernels miss the published rates. The factor f is for compiled
+code, whose fusion moves less than the traced operators; it is 1 for other code. Devices differ only in their published
+peak, bandwidth and cache, so the model extrapolates to devices that were never measured.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from predictor.data.samples import Sample
 
 Array = npt.NDArray[np.float64]
 _INITIAL_LOG_FACTORS = (0.3, 0.3, 0.5, -3.0, 0.0)
-"""Natural logs of a, b, c, d (in ms) and f: the start of the fit and the center of its prior."""
+"""Natural logs of a, b, c, d (in ms per launch) and f: the start of the fit, and the center of its prior."""
 _GENERATION_LOG_FACTORS = (0.9, 1.2, 0.5, -3.0, 0.0)
 """The same for generation, whose steps are layers of tokens."""
 _UNFITTED = 1e3
-"""Weight of the prior of f where no device ran compiled and other code."""
+"""Weight of the prior of f if no device ran both compiled and other code, so that f keeps its initial value."""
 _PRIOR_WEIGHT = 0.03
 _MAX_FIT_SAMPLES = 4_000
 
 
 @dataclass(frozen=True)
 class AdditiveRoofline:
-    """Additive roofline with five fitted factors (natural logs)."""
+    """Additive roofline with its five fitted factors as natural logs."""
 
     factors: tuple[float, ...]
 
@@ -65,7 +66,7 @@ class AdditiveRoofline:
 
 
 def roofline_terms_ms(samples: Sequence[Sample]) -> Array:
-    """Return the roofline terms of each sample, a row per sample."""
+    """Return the roofline terms in ms, shape (samples, 4); the last one counts launches."""
     return np.array([sample.roofline for sample in samples], dtype=np.float64).reshape(-1, 4)
 
 

@@ -22,7 +22,7 @@ class Contribution(NamedTuple):
     value: str
     """The sample's value, in words."""
     factor: float
-    """On the latency: 2 doubles it."""
+    """Factor on the latency: 2 doubles it."""
 
 
 def rank_contributions(

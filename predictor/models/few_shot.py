@@ -1,4 +1,4 @@
-"""Few-shot correction of predictions for a device with a few figures."""
+"""Few-shot correction: Bayesian linear regression of the latency model's residuals on a device with a few figures."""
 
 from __future__ import annotations
 
@@ -13,29 +13,40 @@ from predictor.models.analytical import roofline_terms_ms
 
 Array = npt.NDArray[np.float64]
 _NOISE_STD = 0.1
+"""Standard deviation of a figure around the prediction, as a natural log."""
 _LEVEL_STD, _LEVEL_SHARES = (1.0, 0.4), (1 / 16, 1 / 4, 1.0)
-"""Prior standard deviations, in logs, of the device and of compiled code there, and shares of them to choose from."""
+"""Prior standard deviations (natural logs) of the device's level and of compiled code there.
+
+The shares are factors on both, one of which is chosen by the likelihood of the device's figures.
+"""
 _SHAPE_STD, _STRETCH_STD, _SHAPE_SHARES = (0.03, 0.03, 0.03), 0.1, (1 / 4, 1.0, 4.0)
-"""The same of intensity, work and batch, and of what sets models apart beyond the analytical model."""
+"""Likewise for the slopes over intensity, work and batch, and for that over the prediction beyond the roofline."""
 _ROUNDS = 6
+"""Iterations that reweight outliers."""
 
 
 @dataclass(frozen=True)
-class Correction:
-    """Bayesian regression of a device's residuals, made for about ten figures.
+class FewShotCorrection:
+    """Fitted correction of one device, designed for about ten figures.
 
-    How far a device may be from others, in level and in shape, is as likely as its own figures make it (empirical
-    Bayes; MacKay, 1992): of a GPU like those that were learned from ten figures teach little, of a processor much.
-    Figures scatter by 0.1 with the tails of Student's t (4 degrees), so that one odd figure of ten does not decide.
+    The prior widths are chosen by the likelihood of the device's own figures (empirical Bayes; MacKay, 1992). So a GPU
+    like the known ones is corrected little, and a processor much. Noise has the heavy tails of Student's t with 4
+    degrees of freedom, so that one outlier of ten figures does not decide.
     """
 
     center: Array
+    """Mean of each feature over the device's figures."""
     scale: Array
+    """Standard deviation of each feature over the device's figures."""
     coefficients: Array
+    """Intercept, then one coefficient per standardized feature."""
 
     @classmethod
-    def fit(cls, samples: Sequence[Sample], beyond: Array, residuals: Array) -> Correction:
-        """Fit to the residuals of samples, in logs; `beyond` is the prediction less the analytical model's."""
+    def fit(cls, samples: Sequence[Sample], beyond: Array, residuals: Array) -> FewShotCorrection:
+        """Fit to the log residuals of a device's samples.
+
+        `beyond` holds the log predictions less those of the analytical model.
+        """
         raw = _features(samples, beyond)
         center, scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-6)
         design = _with_intercept((raw - center) / scale)
@@ -49,27 +60,29 @@ class Correction:
         return cls(center, scale, _fit(design, shares @ np.array([level_stds, shape_stds]), noise, residuals))
 
     def predict(self, samples: Sequence[Sample], beyond: Array) -> Array:
-        """Return the correction of each sample, in logs."""
-        # Clipped, because a correction holds no further than the few figures reach.
+        """Return the correction of each sample, to be added to its log prediction."""
+        # Clipped, because the few figures support no correction far outside their range.
         raw = _features(samples, beyond)
         return _with_intercept(np.clip((raw - self.center) / self.scale, -3, 3)) @ self.coefficients
 
 
 def _fit(design: Array, priors: Array, noise: Array, residuals: Array) -> Array:
-    """Return the likeliest coefficients under the one of the priors that makes the residuals likeliest.
+    """Return the posterior mean of the coefficients under the prior with the largest marginal likelihood.
 
-    Each row of `priors` has a standard deviation per column of the design; `noise` is the variance of each residual.
+    Each row of `priors` is a candidate: the standard deviation of each coefficient. `noise` is the variance of each
+    residual.
     """
-    loads = design * priors[:, None] ** 2
-    covariances = loads @ design.T + np.diag(noise)
+    covariances_with_coefficients = design * priors[:, None] ** 2
+    covariances = covariances_with_coefficients @ design.T + np.diag(noise)
     explained = np.linalg.solve(covariances, residuals[:, None])[..., 0]
-    # Logs of likelihoods, less a constant.
-    likelihoods = -0.5 * (explained @ residuals + np.linalg.slogdet(covariances)[1])
-    best = int(np.argmax(likelihoods))
-    return np.asarray(loads[best].T @ explained[best])
+    # Up to a constant.
+    log_likelihoods = -0.5 * (explained @ residuals + np.linalg.slogdet(covariances)[1])
+    best = int(np.argmax(log_likelihoods))
+    return np.asarray(covariances_with_coefficients[best].T @ explained[best])
 
 
 def _features(samples: Sequence[Sample], beyond: Array) -> Array:
+    """Return compiled (0 or 1), log intensity, log work per item, log batch size and `beyond`, one row per sample."""
     terms = np.log(np.maximum(roofline_terms_ms(samples), 1e-12))
     compiled = np.array([bool(sample.compiler) for sample in samples], dtype=np.float64)
     batch = np.log([sample.batch_size for sample in samples])

@@ -1,8 +1,8 @@
 """Gaussian process over the analytical model's residuals, for unmeasured models.
 
 One process is fitted per run group (device, runtime and precision), over a model's cost and architecture features.
-Trees are piecewise constant and a Gaussian process is smooth. Their errors differ, so the mean of the two errs less
-than either.
+Trees are piecewise constant and a Gaussian process is smooth, so their errors differ, and their mean errs less than
+either.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from predictor.models.analytical import AdditiveRoofline
 Array = npt.NDArray[np.float64]
 _MIN_SAMPLES = 50
 _MAX_SAMPLES = 1_500
-"""Bounds on the figures of one run group: fewer say too little, and fitting time grows with the cube."""
+"""Least and most figures of a run group to fit a process to. The fitting time grows with their cube."""
 _LENGTH_SCALE, _BLOCK_SCALE = 3.0, 0.5
-"""Length scale of costs, in standard deviations, and the distance that one architecture feature adds."""
+"""Length scale of the standardized costs, and the distance that a difference in one architecture feature adds."""
 _NOISE, _LINEAR_WEIGHT = 0.1, 0.01
-"""Weights of the noise and of the linear kernel."""
+"""Variance of the noise, and weight of the linear kernel beside the Matérn kernel of weight 1."""
 
 
 class ArchitectureGP:

@@ -7,7 +7,7 @@ Each component answers for what it can support:
 * transfer: a model measured elsewhere takes a share of the trees' residuals there;
 * for a model measured nowhere, a Gaussian process over architectures (`ArchitectureGP`), on a known device.
 
-A few figures of a new device correct it as a whole (`Correction`).
+A few figures of a new device correct it as a whole (`FewShotCorrection`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from predictor.data.number_widths import weight_bytes
 from predictor.data.roofline import has_known_rates
 from predictor.data.samples import Sample
 from predictor.models.analytical import AdditiveRoofline
-from predictor.models.few_shot import Correction
+from predictor.models.few_shot import FewShotCorrection
 from predictor.models.gaussian_process import ArchitectureGP
 from predictor.models.residual_trees import ROUNDS, ResidualTrees
 
@@ -59,19 +59,22 @@ class LatencyPrediction:
 
 @dataclass(frozen=True)
 class FittedEnsembles:
-    """Parts that take long to fit. An artifact stores them beside the samples."""
+    """Fitted parts of a latency model that take long to fit. An artifact stores them beside the samples."""
 
     specialist: ResidualTrees
     generalists: dict[str, ResidualTrees]
-    """By kind of silicon, where it has enough samples."""
+    """Generalist by kind of silicon (gpu, cpu, npu), where that has enough samples."""
     known_device_residuals: Array
-    """Log residuals of the specialist, per known sample: transferred to known devices."""
+    """Log residual of the specialist on each known sample, for transfer to known devices."""
     new_device_residuals: Array
-    """Log residuals of the generalists, else of the analytical model: transferred to unmeasured devices."""
+    """Log residual of the generalist, else of the roofline, on each known sample, for transfer to new devices."""
 
 
 class LatencyModel:
-    """Latency model of at least one sample. It is deterministic, and its parts are fitted on first use."""
+    """Latency model fitted to one sample at least. It is deterministic, and its parts are fitted on first use.
+
+    A *known* device has enough figures for trees (`known_device_count`), and known samples are those of known devices.
+    """
 
     def __init__(
         self, samples: Sequence[Sample], *, rounds: int = ROUNDS, ensembles: FittedEnsembles | None = None
@@ -98,11 +101,11 @@ class LatencyModel:
         self._weight_widths = {(sample.kind, weight_bytes(sample.precision, sample.mode)) for sample in samples}
         self._counting_methods = {(sample.kind, sample.counted) for sample in samples}
         self._input_kinds = {(sample.kind, sample.backend, sample.reads) for sample in samples}
-        self.corrections: dict[str, Correction] = {}
+        self.corrections: dict[str, FewShotCorrection] = {}
         self.adapt([sample for sample in samples if sample.device not in self.known_devices])
 
     def predict(self, samples: Sequence[Sample]) -> LatencyPrediction:
-        """Return one figure per sample, and whether figures of its kind of silicon and run mode support it."""
+        """Return the log latency of each sample, and whether figures of its kind of silicon and run mode support it."""
         logs = self._predict_uncorrected(samples)
         logs += self._predict_corrections(samples, logs)
         return LatencyPrediction(
@@ -110,7 +113,10 @@ class LatencyModel:
         )
 
     def explain(self, samples: Sequence[Sample]) -> tuple[Array, list[dict[str, float]]]:
-        """Return the same logs as `predict`, and the terms of each by name; the trees have one per feature group."""
+        """Return the same logs as `predict`, and for each its terms by name, which add up to it.
+
+        The trees have one term per group of features.
+        """
         terms: list[dict[str, float]] = [{} for _ in samples]
         rows_by_kind: dict[str | None, list[int]] = defaultdict(list)
         for i, sample in enumerate(samples):
@@ -133,7 +139,7 @@ class LatencyModel:
         return uncorrected + corrections, terms
 
     def unsupported_reason(self, sample: Sample) -> str | None:
-        """Return why the model does not support a figure; None where it does."""
+        """Return why the model does not support a sample; None if it does."""
         if (sample.kind, sample.backend, sample.compiler) not in self._run_modes:
             compiled = f", compiled by {sample.compiler}" if sample.compiler else ""
             return f"nothing was learned from {sample.backend} on any {sample.kind}{compiled}"
@@ -148,7 +154,7 @@ class LatencyModel:
         return None
 
     def adapt(self, samples: Sequence[Sample]) -> None:
-        """Correct unknown devices by a few samples of each."""
+        """Fit a correction for each device that is not known to its few samples."""
         by_device: dict[str, list[Sample]] = defaultdict(list)
         for sample in samples:
             by_device[sample.device].append(sample)
@@ -160,7 +166,7 @@ class LatencyModel:
         first = 0
         for device, few in sorted(by_device.items()):
             here = slice(first, first := first + len(few))
-            self.corrections[device] = Correction.fit(few, beyond[here], residuals[here])
+            self.corrections[device] = FewShotCorrection.fit(few, beyond[here], residuals[here])
 
     def fit(self) -> FittedEnsembles:
         """Fit the specialist and the generalists in parallel, unless they are fitted already."""
@@ -185,11 +191,11 @@ class LatencyModel:
             trees.warm_up()
 
     def count_same_workload(self, sample: Sample) -> int:
-        """Return the number of figures of the same workload that transfer to the sample."""
+        """Return the number of known samples of the same workload, whose residuals transfer to the sample."""
         return len(self._rows_by_workload.get(sample.workload_key, ()))
 
     def _beyond_analytical(self, samples: Sequence[Sample], logs: Array) -> Array:
-        """Return these logs less the analytical model's: what sets models of equal cost apart."""
+        """Return log predictions less the analytical model's: how models of equal cost differ."""
         return logs - self._analytical.predict_log(samples)
 
     def _predict_corrections(self, samples: Sequence[Sample], uncorrected: Array) -> Array:
@@ -215,26 +221,14 @@ class LatencyModel:
         return logs
 
     def _predict_group(self, samples: Sequence[Sample], by_trees: Array | None, *, known: bool) -> Array:
-        """Return log latencies on devices that are all known or all unknown.
+        """Return log latencies of samples whose devices are all known, or all not.
 
-        The trees' logs (`by_trees`, if computed already) are shifted by their residuals on the same workload elsewhere.
-        The shift shrinks with the distance between the settings. For an unmeasured model on a known device the result
-        is the mean of trees and Gaussian process.
+        They are the trees' logs (`by_trees`, if computed already) plus the transfer from the same workload elsewhere.
+        For an unmeasured model on a known device they are the mean of trees and Gaussian process.
         """
         logs = self._predict_trees(samples, known=known) if by_trees is None else by_trees.copy()
         sources = [self._rows_by_workload.get(sample.workload_key, []) for sample in samples]
-        all_sources = sorted({row for rows in sources for row in rows})
-        if all_sources:
-            residuals = self._residuals(all_sources, known=known)
-            by_workload: dict[Any, list[int]] = defaultdict(list)
-            for i, sample in enumerate(samples):
-                by_workload[sample.workload_key].append(i)
-            settings = self._distance.encode(samples)
-            for here in by_workload.values():
-                if rows := sources[here[0]]:
-                    weights = np.exp(-self._distance.distances(settings.of(here), np.array(rows)))
-                    total = weights.sum(axis=1)
-                    logs[here] += total / (total + _PRIOR_WEIGHT) * _weighted_medians(residuals[rows], weights)
+        self._add_transfer(logs, samples, sources, known=known)
         # Generation is left out, because a decoder's name does not tell its architecture.
         new = [i for i, rows in enumerate(sources) if known and not rows and samples[i].mode != "generation"]
         if new:
@@ -242,8 +236,29 @@ class LatencyModel:
             logs[new] = np.where(np.isnan(by_gp), logs[new], (logs[new] + by_gp) / 2)
         return logs
 
+    def _add_transfer(
+        self, logs: Array, samples: Sequence[Sample], sources: Sequence[list[int]], *, known: bool
+    ) -> None:
+        """Add to each log the trees' median residual on the sources, weighted by their distance and shrunk towards 0.
+
+        `sources` holds for each sample the known samples of the same workload, which may be none.
+        """
+        all_sources = sorted({row for rows in sources for row in rows})
+        if not all_sources:
+            return
+        residuals = self._residuals(all_sources, known=known)
+        by_workload: dict[Any, list[int]] = defaultdict(list)
+        for i, sample in enumerate(samples):
+            by_workload[sample.workload_key].append(i)
+        settings = self._distance.encode(samples)
+        for here in by_workload.values():
+            if rows := sources[here[0]]:
+                weights = np.exp(-self._distance.distances(settings.of(here), np.array(rows)))
+                total = weights.sum(axis=1)
+                logs[here] += total / (total + _PRIOR_WEIGHT) * _weighted_medians(residuals[rows], weights)
+
     def _residuals(self, rows: list[int], *, known: bool) -> Array:
-        """Return the trees' residuals per known sample: of these rows at least, NaN for rows not computed yet."""
+        """Return the trees' residual on each known sample; it is computed for `rows`, and may be NaN for others."""
         if self._ensembles is not None:
             return self._ensembles.known_device_residuals if known else self._ensembles.new_device_residuals
         residuals = np.full(len(self.known_samples), np.nan)
@@ -258,9 +273,9 @@ class LatencyModel:
         return residuals
 
     def _known_samples_logs(self, kind: str, rows: list[int]) -> Array:
-        """Return the logs of known samples of one kind of silicon as if their devices were new.
+        """Return predicted logs of known samples (`rows`, of one kind of silicon) as if their devices were new.
 
-        Those that the generalist was fitted to need not be predicted again.
+        LightGBM keeps the predictions of samples that the generalist was fitted to, so only others are computed.
         """
         logs = np.full(len(self.known_samples), np.nan)
         trees = self._generalist(kind)
@@ -307,22 +322,22 @@ class LatencyModel:
 
 
 _MISMATCH_PENALTIES = {"compiler": 6.0, "kind": 3.0, "layout": 3.0, "backend": 3.0, "hardware": 2.0, "device": 2.0}
-"""Penalties on the log weight of a figure of the same workload where one of these differs."""
+"""Distance that a difference in each of these attributes adds; a figure's weight is exp(-distance)."""
 _PENALTIES = np.array(list(_MISMATCH_PENALTIES.values()))
 _PRIOR_WEIGHT = math.exp(-4.0)
-"""Weight of no transfer: that of one figure of another device with another driver."""
+"""Weight of "no transfer" beside the figures' weights: that of one figure at distance 4."""
 
 
 @dataclass(frozen=True)
 class _Settings:
-    """Settings of samples, a row each."""
+    """Encoded settings of samples, one row each."""
 
     names: npt.NDArray[np.int64]
-    """Codes of the names of `_MISMATCH_PENALTIES`, a column each; -1 for those of no known sample."""
+    """Codes of the attributes in `_MISMATCH_PENALTIES`, one column each; -1 for values that no known sample has."""
     devices: Array
-    """Binary logs of their numbers."""
+    """Binary logarithm of the number of devices."""
     version: Array
-    """NaN where unknown."""
+    """Version number of the runtime; NaN where unknown."""
 
     def of(self, rows: list[int]) -> _Settings:
         """Return the settings of these rows."""
@@ -331,7 +346,7 @@ class _Settings:
 
 @dataclass(frozen=True)
 class _SettingDistance:
-    """Distances between the settings (device, runtime, version) of known samples and others."""
+    """Distance between the settings (device, runtime, version) of known samples and of others."""
 
     codes: Mapping[str, dict[str, int]]
     known: _Settings
@@ -349,7 +364,7 @@ class _SettingDistance:
         return _encode(samples, self.codes)
 
     def distances(self, settings: _Settings, rows: npt.NDArray[np.int64]) -> Array:
-        """Return a distance per setting and row of a known sample: 0 for equal settings."""
+        """Return the distances of shape (settings, rows) to these rows of known samples; 0 for equal settings."""
         known = self.known
         differ = (known.names[rows] != settings.names[:, None]) @ _PENALTIES
         differ += 2.0 * np.abs(known.devices[rows] - settings.devices[:, None])

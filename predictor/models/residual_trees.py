@@ -1,4 +1,4 @@
-"""Feature encoding, and boosted trees with a ridge regression on the analytical model's residuals."""
+"""Boosted trees and ridge regression on the analytical model's residuals, and the encoding of their features."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ Array = npt.NDArray[np.float64]
 FEATURE_SCHEMA = 8
 """Version of the features: raise it when one changes its meaning. Artifacts of another version are rejected."""
 ROUNDS = 600
+"""Boosting rounds."""
 _GENERALIST_RIDGE, _SPECIALIST_RIDGE = 3.0, 10.0
+"""Penalties of the ridge regressions."""
 _MIN_DEVICES, _DEVICE_SHARE = 3, 0.05
-"""Devices with this share of the samples each, from which on a generalist has roofline terms as features."""
+"""A generalist has roofline terms as features if so many devices have this share of the samples each."""
 _LEAF_SHARE = 40
-"""A leaf of a generalist holds one in so many samples at least, because a smaller one would learn a single model."""
+"""A leaf of a generalist has at least 1 / 40 of all samples, because a smaller one would fit a single model."""
 _COSTS = (
     "parameters",
     "FLOPs",
@@ -45,7 +47,7 @@ _COSTS = (
 )
 _TERMS = ("computing", "activations moved", "weights read", "launches")
 _TERM_FEATURES = len(_TERMS) + 4
-"""The terms, the first three of them per item, and their sum."""
+"""Number of roofline features: the terms, the first three of them per item, and the sum of these."""
 _GROUP_OF = {
     "batch": "batch",
     "batch activations": "batch",
@@ -63,7 +65,7 @@ _GROUP_OF = {
     "mode": "mode",
     **dict.fromkeys((*_TERMS, "roofline", "intensity"), "roofline"),
 }
-"""Groups of features in explanations; features that are not named here are `model cost`."""
+"""Group of each feature in explanations. Features without an entry are in `model cost`."""
 GROUPS = ("model cost", *dict.fromkeys(_GROUP_OF.values()))
 _PARAMETERS: dict[str, Any] = {
     "objective": "l1",
@@ -84,11 +86,12 @@ _PARAMETERS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Encoder:
-    """Encoder of samples as feature rows; an unknown name is NaN."""
+    """Encoder of samples as rows of features. Names are encoded as numbers; a name that was not fitted is NaN."""
 
     codes: dict[str, dict[str, int]]
+    """Code of each value, by attribute of a sample."""
     terms: bool = True
-    """Whether roofline terms are features, too."""
+    """True if roofline terms are features."""
 
     @classmethod
     def fit(cls, samples: Sequence[Sample], names: Sequence[str], *, terms: bool = True) -> Encoder:
@@ -96,9 +99,9 @@ class Encoder:
         return cls(codes, terms)
 
     def transform(self, samples: Sequence[Sample]) -> Array:
-        """Return a row per sample: log costs, intensities, setting, names and architecture.
+        """Return the features, one row per sample, in the order of `feature_names`.
 
-        The roofline terms follow, if they are features.
+        They are log costs and ratios of them, codes of names, architecture, and roofline terms if they are features.
         """
         p, flops, written, size, batch, steps, devices = np.log(np.array([s.costs for s in samples]).reshape(-1, 7)).T
         f, a = flops - batch, written - batch

@@ -1,9 +1,14 @@
 """Exact SHAP values of boosted trees by table lookup.
 
-The values equal those of TreeSHAP in LightGBM (Lundberg et al., 2020: path-dependent, weighted by the rows that trained
-each leaf). A leaf's share of them depends only on which features on its path send the row towards it. These are few, so
-outcomes are tabulated (as in Fast TreeSHAP v2, Yang, 2021) and each row needs one lookup per leaf. An outcome is
-computed when a row first meets it, because all of them take seconds. Rows that meet the same conditions share the sums.
+The values equal those of TreeSHAP in LightGBM (Lundberg et al., 2020: path-dependent, weighted by the training rows of
+each leaf). The method is that of Fast TreeSHAP v2 (Yang, 2021):
+
+* A *condition* is a feature with the interval in which a row's value sends it towards a leaf. The conditions on the way
+  from the root to a leaf are the leaf's *path*; a feature has one condition on it, however often it splits.
+* What a leaf contributes depends only on which conditions of its path hold for the row. With m conditions there are 2^m
+  such *outcomes*, so their contributions are tabulated, and a row needs one look-up per path.
+* An outcome is computed when a row first has it, because computing all takes seconds. Leaves of equal paths share a
+  table, and sums over all paths are cached by the conditions that hold.
 """
 
 from __future__ import annotations
@@ -22,21 +27,19 @@ from predictor.data.fast_path import require_slow_path
 
 Array = npt.NDArray[np.float64]
 _NAN_GOES_LEFT = {"0": None, "2": None, "8": False, "10": True}
-"""By LightGBM's `decision_type`; None where NaN counts as 0."""
+"""True if NaN goes to the left child, by LightGBM's `decision_type`; None if NaN counts as 0."""
 _MAX_BATCH_NUMBERS = 1 << 20
-"""Numbers in one batch while outcomes are computed: bounds the memory."""
+"""Most numbers of one batch of outcomes that are computed together, to bound the memory."""
 _MAX_FAST_OUTCOMES = 4_000
-"""Outcomes that the fast path computes, in milliseconds."""
+"""Most outcomes that the fast path computes, in milliseconds."""
 _PATHS_AT_ONCE = 256
-"""Paths whose outcomes are computed without a pause for other threads."""
+"""Paths whose outcomes `complete` computes between pauses for other threads."""
 _MAX_CACHED = 4_096
-"""Cached sums; each takes some KiB where there are many conditions."""
-
-
+"""Most cached sums; each takes some KiB if there are many conditions."""
 _Condition = tuple[int, float, float, bool]
-"""Feature, low, high, nan: a row goes towards a leaf if its value is over low and at most high, or NaN.
+"""Feature, low, high and nan: it holds if low < value <= high, or for NaN if `nan` is True.
 
-A plain tuple, because the garbage collector would look at each named one again and again.
+A plain tuple, because the garbage collector would traverse each of many objects of a class again and again.
 """
 
 
@@ -44,44 +47,50 @@ A plain tuple, because the garbage collector would look at each named one again 
 class _Leaf:
     value: float
     share: dict[_Condition, float]
-    """Product of child/parent row counts over this feature's splits."""
+    """Conditions of the path, each with the share of training rows that it sends towards the leaf.
+
+    The share is the product of child over parent row counts over this feature's splits.
+    """
 
 
 @dataclass(frozen=True)
 class TreeShapTable:
-    """SHAP values of all leaves of some boosted models, summed by groups of features."""
+    """Table of the SHAP contributions of all leaves of some boosted models, summed by groups of features.
+
+    The number of conditions is C, of paths P, of leaves L, of outcomes over all paths R.
+    """
 
     base: float
-    """Prediction for a row without any known feature."""
+    """Expected prediction over the training rows, to which contributions are added."""
     features: npt.NDArray[np.int64]
-    """Feature of each condition; `low`, `high` and `nan` are its bounds."""
+    """Feature of each condition (C); `low`, `high` and `nan` are its bounds."""
     low: Array
     high: Array
     nan: npt.NDArray[np.bool_]
     places: csr_array
-    """Leaves by conditions: what a condition that holds adds to the position in the leaf's table."""
+    """Number that each condition, if it holds, adds to the outcome of a path: a power of 2 (P, C)."""
     starts: npt.NDArray[np.int32]
-    """Start of the rows of each path (leaves with equal conditions) in `table`, and the number of all rows."""
+    """First row of each path in `table`, and at the end the number of rows (P + 1)."""
     lengths: npt.NDArray[np.int64]
-    """Number of conditions of each path; ascending."""
+    """Number of conditions of each path, ascending (P)."""
     groups: npt.NDArray[np.int64]
-    """Group of the feature of each condition."""
+    """Group of each condition's feature (C)."""
     first_leaf: npt.NDArray[np.int64]
-    """First leaf of each path, and the number of leaves."""
+    """First leaf of each path, and at the end the number of leaves (P + 1)."""
     values: Array
-    """Value of each leaf."""
+    """Value of each leaf (L)."""
     shares: Array
-    """Leaves by conditions on their path: the product of child/parent row counts; 1 beyond the path's length."""
+    """Share of training rows that each condition of its path sends towards a leaf; 1 beyond the path's end (L, m)."""
     table: Array
-    """Contribution of each group of features, a row per outcome. The system gives memory to rows that are written."""
+    """Contribution of each group of features by outcome (R, groups). Memory is taken only by rows that are written."""
     known: npt.NDArray[np.bool_]
-    """Flags of the rows of `table` that are computed. Threads may compute a row at once, and write the same."""
+    """True for rows of `table` that are computed (R). Two threads may compute the same row, with the same result."""
     _cache: dict[bytes, Array] = field(default_factory=dict, compare=False, repr=False)
-    """Sums by the packed bits of the conditions that hold; emptied when it is full."""
+    """Contributions by the packed bits of the conditions that hold; emptied when full."""
 
     @classmethod
     def build(cls, boosters: Sequence[lgb.Booster], groups: Sequence[int]) -> TreeShapTable:
-        """Return a table without outcomes; `groups` holds the group index of each feature."""
+        """Return a table with no outcome computed yet; `groups` holds the group index of each feature."""
         texts: list[str] = [booster.model_to_string(num_iteration=-1) for booster in boosters]
         leaves = [leaf for text in texts for tree in parse_trees(text) for leaf in _iter_leaves(tree)]
         base = math.fsum(leaf.value * math.prod(leaf.share.values()) for leaf in leaves)
@@ -124,7 +133,7 @@ class TreeShapTable:
         )
 
     def contributions(self, rows: Array) -> Array:
-        """Return the contribution of each group of features per row; with `base` they sum to the prediction."""
+        """Return the contributions, shape (rows, groups); a row's sum plus `base` is its prediction."""
         values = rows[:, self.features]
         holds = (values > self.low) & (values <= self.high)
         holds |= np.isnan(values) & self.nan
@@ -139,13 +148,13 @@ class TreeShapTable:
         return np.array([found[outcome] for outcome in outcomes]).reshape(len(rows), self.table.shape[1])
 
     def complete(self) -> None:
-        """Compute all outcomes, in seconds, for rows to come; it changes no contribution."""
+        """Compute all outcomes in advance, which takes seconds and changes no result."""
         for path in range(0, len(self.lengths), _PATHS_AT_ONCE):
             last = min(path + _PATHS_AT_ONCE, len(self.lengths))
             self._compute(np.arange(self.starts[path], self.starts[last]))
 
     def _sum_tables(self, holds: npt.NDArray[np.bool_]) -> Array:
-        """Return the sums over all tables per row, given the conditions that hold."""
+        """Return the contributions summed over all paths; `holds` tells which conditions hold, shape (rows, C)."""
         at = (self.places @ holds.T.astype(np.int32, order="C") + self.starts[:-1, None]).T
         if not (known := self.known[at]).all():
             self._compute(np.unique(at[~known]))
@@ -154,7 +163,7 @@ class TreeShapTable:
         return np.asarray(indicators @ self.table)
 
     def _compute(self, rows: npt.NDArray[np.int64]) -> None:
-        """Compute rows of the table, given in ascending order."""
+        """Compute these rows of the table, given in ascending order, unless they are computed already."""
         rows = rows[~self.known[rows]]
         if len(rows) > _MAX_FAST_OUTCOMES:
             require_slow_path()
@@ -167,7 +176,9 @@ class TreeShapTable:
         self.known[rows] = True
 
     def _outcomes(self, m: int, paths: npt.NDArray[np.int64], outcomes: npt.NDArray[np.int64]) -> Array:
-        """Return the contributions of paths with m conditions, of which those hold whose bits are set.
+        """Return the contributions, shape (outcomes, groups), of outcomes of paths with m conditions.
+
+        The k-th bit of an outcome is set if the k-th condition of its path holds.
 
         Let o be 1 where a feature sends the row towards the leaf, else 0, and z the share of training rows that it
         sends there. A feature adds value · (o - z) · ∫ Π over the others of (t · o + (1 - t) · z) dt, t from 0 to 1.
@@ -197,7 +208,7 @@ class TreeShapTable:
 
 
 def parse_trees(text: str) -> Iterator[dict[str, str]]:
-    """Yield the arrays of each tree from LightGBM's text format, by name."""
+    """Yield each tree of LightGBM's text format as its lines by name."""
     for tree in text.partition("\nend of trees")[0].split("\nTree=")[1:]:
         yield {name: values for name, _, values in (line.partition("=") for line in tree.split("\n"))}
 
@@ -209,6 +220,7 @@ def nan_goes_left(tree: dict[str, str], thresholds: Sequence[float]) -> list[boo
 
 
 def _iter_leaves(tree: dict[str, str]) -> Iterator[_Leaf]:
+    """Yield the leaves of a tree with the conditions of their paths."""
     values = [float(value) for value in tree["leaf_value"].split()]
     if len(values) == 1:
         yield _Leaf(values[0], {})

@@ -1,4 +1,4 @@
-"""Rates of a device that bound its operators: compute by precision, bandwidth, cache, units, sustained power."""
+"""Rates of a GPU that limit its operators: sustained FLOPs by precision, bandwidth, compute units and cache."""
 
 from __future__ import annotations
 
@@ -15,30 +15,39 @@ from accel_platform.hardware.catalog import DeviceSpec, catalog
 from accel_platform.hardware.peaks import peak_ops_per_s
 
 _DVFS_EXPONENT = 0.5
-"""Sustained clock by power: dynamic power grows with f · V², and V with f, so that f grows with the square to the cube
-root of the power."""
+"""Exponent of the sustained clock f over the available power P.
+
+Dynamic power grows with f · V². Where the voltage V grows with f, f is proportional to P^(1/3); where V grows with the
+square root of f, to P^(1/2). The latter is assumed.
+"""
 _NEARBY_YEARS = 1
+"""GPUs released at most this many years apart are of one generation of chips."""
 
 
 @dataclass(frozen=True)
 class DeviceRates:
-    """What bounds operators on one device; NaN where unknown."""
+    """Rates of one device; NaN where unknown."""
 
     name: str
     vendor: str
     architecture: str | None
-    """What its code is compiled for, as the spec sheet has it."""
+    """Target that its code is compiled for, as in the spec sheet, such as `sm_80`."""
     flops: dict[int, float]
-    """Sustained FLOPs per second of products and convolutions, by bits of a number; no float32 in TF32."""
+    """Sustained FLOPs per second of matrix products and convolutions, by the width of a number in bits (32 or 16).
+
+    Those of 32 bits are in float32 throughout, not in TF32.
+    """
     bandwidth: float
-    """Bytes per second."""
+    """Bytes per second of the device's memory."""
     compute_units: float
+    """Streaming multiprocessors (NVIDIA) or compute units (AMD)."""
     cache_bytes: float
+    """Last-level cache."""
 
 
 @dataclass(frozen=True)
 class RateColumns:
-    """The same of several devices: columns with a row for each."""
+    """Rates of several devices as arrays of shape (devices, 1), which broadcast against (operators,)."""
 
     flops: dict[int, npt.NDArray[np.float64]]
     bandwidth: npt.NDArray[np.float64]
@@ -47,15 +56,17 @@ class RateColumns:
 
     @classmethod
     def of(cls, devices: Sequence[DeviceRates]) -> RateColumns:
-        """Return the rates of these devices."""
-
+        """Stack the rates of these devices."""
         rows = [(d.flops[32], d.flops[16], d.bandwidth, d.compute_units, d.cache_bytes) for d in devices]
         single, half, bandwidth, compute_units, cache_bytes = np.array(rows).T[..., None]
         return cls({32: single, 16: half}, bandwidth, compute_units, cache_bytes)
 
 
 def device_rates(spec: DeviceSpec) -> DeviceRates | str:
-    """Return the rates of a GPU, of one die of a card with several, or the reason why operators cannot be priced."""
+    """Return the rates of a GPU, or the reason why its operators' times cannot be predicted.
+
+    Of a card with several dies they are the rates of one die, because a process uses one.
+    """
     spec = spec.one_die()
     if spec.kind != "gpu":
         return f"operators are priced on GPUs only, and {spec.name} is a {spec.kind}"
@@ -79,9 +90,10 @@ def device_rates(spec: DeviceSpec) -> DeviceRates | str:
 
 @cache
 def power_headroom(spec: DeviceSpec) -> float:
-    """Return the power per peak FLOP of a GPU over the median of its maker's GPUs of these years; 1 where unknown.
+    """Return a GPU's watts per peak TFLOPS over the median of its vendor's GPUs of the same years; 1 where unknown.
 
-    A card of 70 W with the chip of a card of 215 W cannot hold the same clock: it has a headroom of a third.
+    Below 1 the card lacks the power to hold its peak clock. The NVIDIA T4, for example, has nearly the chip of the
+    RTX 2080 and 70 W instead of 215 W: 0.45.
     """
     own = _watts_per_tflop(spec)
     if own is None or spec.release_year is None:

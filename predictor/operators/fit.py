@@ -1,4 +1,4 @@
-"""Fitting and judging the operator predictor: from shipped kernel tables and models measured on nine GPUs.
+"""Fit and evaluation of the operator predictor, on shipped kernel tables and models measured on nine GPUs.
 
 `python -m predictor.operators.fit` writes the predictor that ships with the package; do so when the tables, the
 features or the spec sheet change.
@@ -6,6 +6,7 @@ features or the spec sheet change.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import sys
@@ -28,12 +29,12 @@ from predictor.operators.kernels import BITS, KernelTable, load_kernels
 from predictor.operators.predictor import SHIPPED, OperatorPredictor, save
 from predictor.operators.tables import OperatorTable, ProfileTables, training_tables
 from predictor.operators.utilization import Utilization, fit_utilization
-from predictor.operators.whole_models import Correction, MeasuredModel, fit_correction, operator_sums_ms
+from predictor.operators.whole_models import OperatorTotals, fit_correction, operator_sums_ms
 
 
 @dataclass(frozen=True)
-class WholeModel:
-    """A model that others measured as a whole, with its operators."""
+class MeasuredModel:
+    """A model that others measured as a whole, with its traced operators."""
 
     model: str
     mode: str
@@ -43,41 +44,36 @@ class WholeModel:
     latency_ms: float
     tables: list[OperatorTable]
 
-    def measured(self, utilization: Utilization) -> MeasuredModel:
-        """Return its latency beside the sums of its operators."""
+    def operator_totals(self, utilization: Utilization) -> OperatorTotals:
+        """Return the measured latency beside the sums of the operators' predicted times."""
         [sums_ms] = operator_sums_ms(utilization, self.tables, [self.device], self.bits)
-        moving = sum(of_kind for kind, of_kind in sums_ms.items() if kind in MOVING)
-        products = sum(sums_ms.values()) - moving
-        return MeasuredModel(
+        moving_ms = sum(sum_ms for kind, sum_ms in sums_ms.items() if kind in MOVING)
+        compute_ms = sum(sums_ms.values()) - moving_ms
+        return OperatorTotals(
             self.model,
             self.device.name,
             self.device.vendor,
             self.bits,
             self.latency_ms,
-            products,
-            moving,
+            compute_ms,
+            moving_ms,
             training=self.mode == "training",
         )
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A measured model, predicted by what was fitted without it."""
+class HeldOutError:
+    """Error on a measured model of a predictor that was fitted without it."""
 
-    whole: WholeModel
+    measured: MeasuredModel
     log_error: float
     """Natural log of the predicted over the measured latency."""
 
-    @classmethod
-    def by(cls, correction: Correction, whole: WholeModel, measured: MeasuredModel) -> Judged:
-        """Return the error of a model under a correction."""
-        return cls(whole, correction.log_error(measured))
 
-
-def load_whole_models() -> list[WholeModel]:
-    """Return the measured models of `whole_models.csv`. Tracing takes half a minute."""
+def load_whole_models() -> list[MeasuredModel]:
+    """Return the measured models of `whole_models.csv`. Tracing them takes half a minute."""
     text = files(__package__).joinpath("whole_models.csv").read_text(encoding="utf-8")
-    found = []
+    models = []
     for row in csv.DictReader(text.splitlines()):
         spec = find_spec(row["device"])
         rates = None if spec is None else device_rates(spec)
@@ -88,8 +84,8 @@ def load_whole_models() -> list[WholeModel]:
         tables = profile.at(batch_size)
         if row["mode"] == "training":
             tables = training_tables(tables)
-        found.append(
-            WholeModel(
+        models.append(
+            MeasuredModel(
                 row["model"],
                 row["mode"],
                 rates,
@@ -99,7 +95,7 @@ def load_whole_models() -> list[WholeModel]:
                 tables,
             )
         )
-    return found
+    return models
 
 
 @cache
@@ -111,78 +107,87 @@ def _profile(model: str, architecture: str, modality: Modality, head: Head, conf
 
 def leave_one_device_out(
     kernels: Mapping[OperatorKind, KernelTable],
-    models: Sequence[WholeModel],
+    models: Sequence[MeasuredModel],
     *,
     hide: Callable[[str], bool] | None = None,
-) -> list[Judged]:
-    """Return each model predicted without any kernel or model of its device.
+) -> list[HeldOutError]:
+    """Return the error on each model of a predictor without any kernel or model of its device.
 
-    `hide` chooses devices that are hidden from all others as well, such as newer ones.
+    `hide` tells by name which devices are hidden from all other devices as well, such as newer ones.
     """
-    judged: list[Judged] = []
-    everything: Utilization | None = None
+    errors: list[HeldOutError] = []
+    from_all_kernels: Utilization | None = None
     for device in sorted({model.device.name for model in models}):
         hidden = {device} | {model.device.name for model in models if hide is not None and hide(model.device.name)}
         if _has_kernels(kernels, hidden):
             utilization = fit_utilization(_without(kernels, hidden))
         else:
-            utilization = everything = everything or fit_utilization(kernels)
+            utilization = from_all_kernels = from_all_kernels or fit_utilization(kernels)
         known = [model for model in models if model.device.name not in hidden]
-        correction = fit_correction([model.measured(utilization) for model in known])
-        mine = (model for model in models if model.device.name == device)
-        judged += [Judged.by(correction, model, model.measured(utilization)) for model in mine]
-    return judged
+        correction = fit_correction([model.operator_totals(utilization) for model in known])
+        held_out = [model for model in models if model.device.name == device]
+        errors += [HeldOutError(model, correction.log_error(model.operator_totals(utilization))) for model in held_out]
+    return errors
 
 
-def leave_one_model_out(utilization: Utilization, models: Sequence[WholeModel]) -> list[Judged]:
-    """Return each model predicted from all kernels, and the measurements of all other models."""
-    judged = []
-    measured = [model.measured(utilization) for model in models]
-    for model, own in zip(models, measured, strict=True):
-        others = [other for other in measured if other.model != model.model]
-        judged.append(Judged.by(fit_correction(others), model, own))
-    return judged
+def leave_one_model_out(utilization: Utilization, models: Sequence[MeasuredModel]) -> list[HeldOutError]:
+    """Return the error on each model of a predictor from all kernels and the measurements of all other models."""
+    errors = []
+    totals = [model.operator_totals(utilization) for model in models]
+    for model, own in zip(models, totals, strict=True):
+        others = [other for other in totals if other.model != model.model]
+        errors.append(HeldOutError(model, fit_correction(others).log_error(own)))
+    return errors
 
 
 def fit() -> OperatorPredictor:
-    """Return the predictor from everything that ships; it takes some minutes, mostly for its intervals."""
+    """Fit the predictor to all shipped data. It takes some minutes, mostly for the errors behind its intervals."""
     kernels = load_kernels(kernel_tables())
     models = load_whole_models()
     utilization = fit_utilization(kernels)
-    new = leave_one_device_out(kernels, models)
-    known = leave_one_model_out(utilization, models)
-    passes_known, passes_new = (
-        [judged for judged in errors if judged.whole.mode == "inference"] for errors in (known, new)
-    )
-    correction = fit_correction([model.measured(utilization) for model in models])
+    device_errors = leave_one_device_out(kernels, models)
+    model_errors = leave_one_model_out(utilization, models)
+    correction = fit_correction([model.operator_totals(utilization) for model in models])
     return OperatorPredictor(
         utilization,
         correction,
-        measured_device=_calibrate(passes_known),
-        new_device=_calibrate(passes_new),
-        training=_calibrate(new),
+        measured_device=_calibrate(_passes(model_errors)),
+        new_device=_calibrate(_passes(device_errors)),
+        training=_calibrate(device_errors),
     )
 
 
-def _calibrate(errors: Sequence[Judged]) -> Calibration:
+def _passes(errors: Sequence[HeldOutError]) -> list[HeldOutError]:
+    """Return the errors on forward passes, without those on training steps."""
+    return [error for error in errors if error.measured.mode == "inference"]
+
+
+def _calibrate(errors: Sequence[HeldOutError]) -> Calibration:
     return calibrate_worst_group(
-        np.abs([judged.log_error for judged in errors]), [judged.whole.device.name for judged in errors]
+        np.abs([error.log_error for error in errors]), [error.measured.device.name for error in errors]
     )
 
 
 def _has_kernels(kernels: Mapping[OperatorKind, KernelTable], devices: set[str]) -> bool:
-    return any(bool(_of(table, devices).any()) for table in kernels.values())
+    return any(bool(_is_of(table, devices).any()) for table in kernels.values())
 
 
 def _without(kernels: Mapping[OperatorKind, KernelTable], devices: set[str]) -> dict[OperatorKind, KernelTable]:
-    return {kind: table.where(~_of(table, devices)) for kind, table in kernels.items()}
+    return {kind: table.select(~_is_of(table, devices)) for kind, table in kernels.items()}
 
 
-def _of(table: KernelTable, devices: set[str]) -> np.typing.NDArray[np.bool_]:
+def _is_of(table: KernelTable, devices: set[str]) -> np.typing.NDArray[np.bool_]:
+    """Return a mask of the kernels that were measured on one of these devices."""
     return np.isin(table.groups, [f"{device} {bits}" for device in devices for bits in (32, 16)])
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Fit the predictor and write it over the shipped one."""
+    argparse.ArgumentParser(prog="python -m predictor.operators.fit", description=__doc__).parse_args(arguments)
     print("Fitting takes some minutes ...", file=sys.stderr)
     save(fit(), SHIPPED)
     print(f"{SHIPPED}: {SHIPPED.stat().st_size / 1e6:.1f} MB", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,8 @@
-"""Kernel measurements as training data: operators with shapes, the device, and how long one took."""
+"""Kernel measurements as training data for utilization: one operator of one shape on one device, and its time.
+
+A kernel *class* is a kind of operator for which one utilization model is fitted. Most kinds are a class of their own;
+`kernel_class` says which are learned together with another.
+"""
 
 from __future__ import annotations
 
@@ -15,44 +19,47 @@ import pyarrow.parquet as pq
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.workloads.operators import SLOW_FUNCTIONS, OperatorKind
 from predictor.operators.device_rates import DeviceRates, device_rates
-from predictor.operators.features import Array, price
+from predictor.operators.features import Array, roofline_features
 
 BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
-"""Precisions whose operators are priced, by the width of a number."""
+"""Width of a number in each precision whose operators the predictor covers."""
 _SCALAR = re.compile("_scalar$")
 _TWO_TENSORS = frozenset(("add", "mul", "div", "pow"))
+"""Element-wise operators that read two tensors."""
 
 
 @dataclass(frozen=True)
 class KernelTable:
-    """Kernels of one class of operator, ready to learn from: one row each."""
+    """Measured kernels of one class as training data, one row each."""
 
-    log_time_over_light: Array
-    """Natural log of the measured time over the speed of light: minus the log of the utilization."""
+    log_time_over_roofline: Array
+    """Natural log of the measured time over the roofline time: minus the log of the utilization."""
     features: Array
-    light_ms: Array
+    roofline_ms: Array
     groups: npt.NDArray[np.str_]
-    """Device and bits, as `effect_group` names them."""
+    """Device and width of numbers, as `device_key` writes them."""
 
     @classmethod
     def join(cls, tables: Sequence[KernelTable]) -> KernelTable:
+        """Concatenate the rows of several tables."""
         return cls(*(np.concatenate([getattr(t, name) for t in tables]) for name in cls.__dataclass_fields__))
 
-    def where(self, chosen: npt.NDArray[np.bool_]) -> KernelTable:
-        """Return the rows that a mask chooses."""
-        return KernelTable(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+    def select(self, mask: npt.NDArray[np.bool_]) -> KernelTable:
+        """Return the rows where the mask is True."""
+        return KernelTable(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
 
 
-def effect_group(device: str, bits: int) -> str:
-    """Return the name under which what is particular to a device is learned, for one width of numbers."""
+def device_key(device: str, bits: int) -> str:
+    """Return the key of a device, or of an architecture, at one width of numbers: `NVIDIA T4 16`."""
     return f"{device} {bits}"
 
 
-def learned_as(kind: OperatorKind, device: DeviceRates, bits: int) -> OperatorKind:
-    """Return the class whose kernels tell about an operator.
+def kernel_class(kind: OperatorKind, device: DeviceRates, bits: int) -> OperatorKind:
+    """Return the class whose measured kernels stand for an operator of this kind on this device.
 
-    Vector units compute convolutions by algorithms of their own, of which Winograd's saves products. On matrix units
-    they are computed as products are. Attention in 32 bits is priced as its two products (`priced_parts`).
+    On matrix units (tensor cores) convolutions are computed as matrix products, so they count as `linear`. Vector units
+    use algorithms of their own, such as Winograd's, which needs fewer multiplications. Attention in 32 bits is the
+    class of its two products (see `kernel_parts`), and an embedding is a copy.
     """
     if kind == "attention" and bits == 32:
         return "batched_matmul"
@@ -62,22 +69,27 @@ def learned_as(kind: OperatorKind, device: DeviceRates, bits: int) -> OperatorKi
 
 
 MAX_ROWS = 3_000
-"""Kernels of one class, device and operator that are learned from: more fit a device no better."""
+"""Most kernels of one device, precision and operator to learn from. More fit a device no better."""
 
 EAGER_BITS = 32
-"""Width of the kernels that were timed one by one from Python; those in 16 bits ran in graphs."""
+"""Width of the kernels that were timed one by one from Python. Those in 16 bits ran in CUDA graphs."""
 LAUNCHING_SHARE = 0.6
-"""Share of the shortest time of a device and operator that went into launching it. In a model that passes while the
-operator before still runs. Of 0, 0.6, 0.8 and 0.9 the best whichever device is left out: 13.3, 9.8, 11.1 and 15.0 % in
-the median of 83 models."""
-_SHORTEST = 0.001
-_LEAST_MS = 0.002
+"""Share of a device's shortest kernel time that is the launch, and is subtracted from all its eager kernel times.
+
+In a model the launch of an operator overlaps with the operator before it. The share was chosen among 0, 0.6, 0.8 and
+0.9 by leaving out each device: the median errors of 83 models were 13.3, 9.8, 11.1 and 15.0 %.
+"""
+_SHORTEST_QUANTILE = 0.001
+"""Quantile of the kernel times that counts as the shortest, so that one odd figure does not decide."""
+_MIN_MS = 0.002
+"""Least kernel time after the launch is subtracted."""
 
 
 def load_kernels(paths: Iterable[Path]) -> dict[OperatorKind, KernelTable]:
-    """Return the kernels of these files by class.
+    """Return the measured kernels of these Parquet files by class.
 
-    Those of unknown devices and precisions are left out, and those that tell of no operator as it is priced.
+    Kernels of unknown devices and precisions are left out. So are those of operators that `kernel_class` assigns to
+    another class on their device.
     """
     tables: dict[OperatorKind, list[KernelTable]] = {}
     for path in paths:
@@ -86,21 +98,29 @@ def load_kernels(paths: Iterable[Path]) -> dict[OperatorKind, KernelTable]:
         for (device, precision, operator), measurements in frame.groupby(keys, observed=True):
             spec, bits = find_spec(str(device)), BITS.get(str(precision))
             rates = None if spec is None else device_rates(spec)
-            shape = _SHAPES.get(_SCALAR.sub("", str(operator)))
-            if bits is None or shape is None or not isinstance(rates, DeviceRates):
+            read_dimensions = _DIMENSION_READERS.get(_SCALAR.sub("", str(operator)))
+            if bits is None or read_dimensions is None or not isinstance(rates, DeviceRates):
                 continue
             rows = measurements.sample(min(MAX_ROWS, len(measurements)), random_state=1)
-            kind, dimensions = shape(rows, str(operator))
-            if learned_as(kind, rates, bits) != kind:
+            kind, dimensions = read_dimensions(rows, str(operator))
+            if kernel_class(kind, rates, bits) != kind:
                 continue
-            light, features = price(kind, dimensions, rates, bits)
-            measured = rows["latency_ms"].to_numpy(float)
-            if bits == EAGER_BITS:
-                shortest = np.quantile(measurements["latency_ms"].to_numpy(float), _SHORTEST)
-                measured = np.maximum(measured - LAUNCHING_SHARE * shortest, _LEAST_MS)
-            groups = np.full(len(rows), effect_group(rates.name, bits))
-            tables.setdefault(kind, []).append(KernelTable(np.log(measured / light), features, light, groups))
+            roofline_ms, features = roofline_features(kind, dimensions, rates, bits)
+            measured_ms = _without_launch(rows, measurements) if bits == EAGER_BITS else _latency_ms(rows)
+            groups = np.full(len(rows), device_key(rates.name, bits))
+            table = KernelTable(np.log(measured_ms / roofline_ms), features, roofline_ms, groups)
+            tables.setdefault(kind, []).append(table)
     return {kind: KernelTable.join(found) for kind, found in tables.items()}
+
+
+def _without_launch(rows: Any, measurements: Any) -> Array:
+    """Return the times of rows in ms without their launch, which the shortest of all measurements tells."""
+    shortest_ms = np.quantile(_latency_ms(measurements), _SHORTEST_QUANTILE)
+    return np.maximum(_latency_ms(rows) - LAUNCHING_SHARE * shortest_ms, _MIN_MS)
+
+
+def _latency_ms(rows: Any) -> Array:
+    return np.asarray(rows["latency_ms"].to_numpy(float))
 
 
 def _columns(rows: Any, *names: str) -> list[Array]:
@@ -108,6 +128,7 @@ def _columns(rows: Any, *names: str) -> list[Array]:
 
 
 def _product(rows: Any, operator: str) -> tuple[OperatorKind, Array]:
+    """Return kind and dimensions (one row per kernel, columns as in DIMENSIONS) of matrix products."""
     if operator == "linear":
         return "linear", np.stack(_columns(rows, "m", "n", "k"), 1)
     return "batched_matmul", np.stack(_columns(rows, "b", "m", "n", "k"), 1)
@@ -116,20 +137,21 @@ def _product(rows: Any, operator: str) -> tuple[OperatorKind, Array]:
 def _convolution(rows: Any, _operator: str) -> tuple[OperatorKind, Array]:
     names = ("b", "input_channel", "output_channel", "kernel_size", "input_size", "stride", "padding")
     b, channels, outputs, kernel, size, stride, padding = _columns(rows, *names)
-    # Tables of others tell of convolutions over images alone, and of none in groups.
-    groups, edges = (
-        np.nan_to_num(rows[name].to_numpy(float), nan=usual) if name in rows else np.full_like(b, usual)
-        for name, usual in (("groups", 1.0), ("edges", 2.0))
+    # Tables of other tools lack these columns, because all their convolutions are over images (2 axes), in one group.
+    groups, axes = (
+        np.nan_to_num(rows[name].to_numpy(float), nan=default) if name in rows else np.full_like(b, default)
+        for name, default in (("groups", 1.0), ("edges", 2.0))
     )
-    pixels = ((size + 2 * padding - kernel) // stride + 1) ** edges
-    taps, n, k = kernel**edges, outputs / groups, channels / groups
-    read = b * channels * size**edges + k * outputs * taps
+    pixels = ((size + 2 * padding - kernel) // stride + 1) ** axes
+    taps, n, k = kernel**axes, outputs / groups, channels / groups
+    read = b * channels * size**axes + k * outputs * taps
     columns = (b, pixels, n, k * taps, groups, taps, read, b * outputs * pixels)
     return "convolution", np.stack(columns, 1)
 
 
 def _attention(rows: Any, operator: str) -> tuple[OperatorKind, Array]:
     b, heads, kv, m, n, k = _columns(rows, "b", "h", "kv", "m", "n", "k")
+    # "context_attention" is causal: a query meets the keys up to its own position.
     pairs = m * (m + 1) / 2 if operator == "context_attention" else m * n
     return "attention", np.stack((b, heads, kv, m, n, k, k, pairs), 1)
 
@@ -146,7 +168,7 @@ def _elementwise(rows: Any, operator: str) -> tuple[OperatorKind, Array]:
     return "elementwise", np.stack((written * (2 if operator in _TWO_TENSORS else 1), written, slow), 1)
 
 
-_SHAPES = {
+_DIMENSION_READERS = {
     "linear": _product,
     "batched_matmul": _product,
     "convolution": _convolution,
@@ -156,3 +178,4 @@ _SHAPES = {
     "layer_norm": _rowwise,
     **dict.fromkeys(("add", "mul", "div", "pow", "gelu", "relu", "tanh"), _elementwise),
 }
+"""Function that returns kind and dimensions of the rows of an operator, by its name in the kernel tables."""

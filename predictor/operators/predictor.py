@@ -1,6 +1,6 @@
-"""The operator predictor: latency of any model on any GPU of the catalogue, from its operators.
+"""Operator predictor: the latency of a model on a GPU of the spec sheet, with its interval.
 
-It is fitted from the shipped kernel tables and measured models (`fit`), and ships fitted, because that takes a minute.
+It ships fitted (`fitted.json.xz`), because fitting takes minutes; `fit` makes that file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from predictor.data.fast_path import require_slow_path
 from predictor.operators.device_rates import DeviceRates
 from predictor.operators.tables import OperatorTable
 from predictor.operators.utilization import ClassUtilization, Utilization
-from predictor.operators.whole_models import HOST_RANGE, Correction, host_ms, operator_sums_ms
+from predictor.operators.whole_models import HOST_RANGE, WholeModelCorrection, host_ms, operator_sums_ms
 from predictor.schemas.responses import Interval
 
 SHIPPED = Path(__file__).with_name("fitted.json.xz")
@@ -27,11 +27,12 @@ SHIPPED = Path(__file__).with_name("fitted.json.xz")
 
 @dataclass(frozen=True)
 class OperatorShare:
-    """All operators of one kind in a model, on a device."""
+    """Time of all operators of one kind in a model, on a device."""
 
     kind: OperatorKind
     milliseconds: float
     count: int
+    """Number of operators of this kind in the model."""
 
 
 @dataclass(frozen=True)
@@ -40,84 +41,95 @@ class OperatorPrediction:
 
     latency_ms: Interval
     shares: tuple[OperatorShare, ...]
-    """Time by kind of operator, corrected as the latency is, the longest first."""
+    """Time by kind of operator, with the correction for whole models, the longest first."""
     host_bound: bool
-    """Whether the device waits for the host to issue operators."""
-    host_limit: bool
-    """Whether the upper limit is what a slow host takes to issue them, and so the same on faster devices."""
+    """True if the host takes longer to issue the operators than the device to compute them."""
+    host_sets_upper_limit: bool
+    """True if the interval's upper limit is the time of a slow host, and so the same on faster devices."""
     measured_device: bool
-    """Whether whole models were measured on the device in this width."""
+    """True if whole models were measured on the device at this width of numbers."""
 
 
 @dataclass(frozen=True)
 class OperatorPredictor:
-    """Utilization by operator, the correction for whole models, and how far both err."""
+    """Fitted utilization and correction, with the calibrated errors of the two together.
+
+    Calibrations are of absolute log errors, grouped by device.
+    """
 
     utilization: Utilization
-    correction: Correction
+    correction: WholeModelCorrection
     measured_device: Calibration
-    """Errors for other models on a device with measured models."""
+    """Errors on an unmeasured model, on devices with other measured models (leave one model out)."""
     new_device: Calibration
-    """Errors on devices left out in turn."""
+    """Errors on an unmeasured device (leave one device out)."""
     training: Calibration
-    """The same of passes and training steps together: three devices with steps would promise less."""
+    """Errors on an unmeasured device over passes and training steps together.
+
+    Steps were measured on three devices only, and the errors of so few allow only a low level.
+    """
 
     def predict(
         self, tables: Sequence[OperatorTable], devices: Sequence[DeviceRates], bits: int, *, training: bool = False
     ) -> list[OperatorPrediction]:
-        """Return the latency of a model with these operators on each device; `bits` is 32 or 16.
+        """Return the latency of a model on each device.
 
-        `training` says that they are `training_tables`.
+        Parameters
+        ----------
+        tables
+            The model's operators at the batch size: of a pass, or with `training` those of `training_tables`.
+        bits
+            Width of weights and activations: 32 or 16.
         """
-        issued_ms, counts = host_ms(tables), {table.kind: table.count for table in tables}
+        issue_ms, counts = host_ms(tables), {table.kind: table.count for table in tables}
         predictions = []
         for device, sums_ms in zip(devices, operator_sums_ms(self.utilization, tables, devices, bits), strict=True):
             logs = self.correction.log_factors(device.name, device.vendor, bits, training=training)
-            products, moving = map(math.exp, logs)
-            # As whole models take them.
+            compute_factor, moving_factor = map(math.exp, logs)
             shares = [
-                OperatorShare(kind, of_kind * (moving if kind in MOVING else products), counts[kind])
-                for kind, of_kind in sums_ms.items()
+                OperatorShare(kind, sum_ms * (moving_factor if kind in MOVING else compute_factor), counts[kind])
+                for kind, sum_ms in sums_ms.items()
             ]
             shares.sort(key=lambda share: -share.milliseconds)
-            predictions.append(self._predict(tuple(shares), device, bits, issued_ms, training))
+            predictions.append(self._with_interval(tuple(shares), device, bits, issue_ms, training=training))
         return predictions
 
-    def _predict(
-        self, corrected: tuple[OperatorShare, ...], device: DeviceRates, bits: int, issued_ms: float, training: bool
+    def _with_interval(
+        self, shares: tuple[OperatorShare, ...], device: DeviceRates, bits: int, issue_ms: float, *, training: bool
     ) -> OperatorPrediction:
-        busy_ms = sum(share.milliseconds for share in corrected)
-        known = self.correction.knows(device, bits)
+        """Return the prediction: the longer of the device's and the host's time, each with its own range."""
+        device_ms = sum(share.milliseconds for share in shares)
+        known = self.correction.has_device(device, bits)
         calibration = self.training if training else self.measured_device if known else self.new_device
         width = math.exp(calibration.half_width)
         latency = Interval(
-            p50=max(busy_ms, issued_ms),
-            low=max(busy_ms / width, issued_ms * HOST_RANGE[0]),
-            high=max(busy_ms * width, issued_ms * HOST_RANGE[1]),
+            p50=max(device_ms, issue_ms),
+            low=max(device_ms / width, issue_ms * HOST_RANGE[0]),
+            high=max(device_ms * width, issue_ms * HOST_RANGE[1]),
             level=round(calibration.level, 3),
         )
         return OperatorPrediction(
             latency,
-            corrected,
-            host_bound=issued_ms > busy_ms,
-            host_limit=issued_ms * HOST_RANGE[1] > busy_ms * width,
+            shares,
+            host_bound=issue_ms > device_ms,
+            host_sets_upper_limit=issue_ms * HOST_RANGE[1] > device_ms * width,
             measured_device=known,
         )
 
 
 @cache
 def shipped_predictor() -> OperatorPredictor:
-    """Return the predictor that comes with the package."""
+    """Load the predictor that ships with the package. Raises SlowPathRequired on the fast path."""
     require_slow_path()
     return load(SHIPPED)
 
 
 def save(predictor: OperatorPredictor, path: Path) -> None:
-    """Write a predictor; equal ones give equal bytes."""
+    """Write a predictor as compressed JSON; equal predictors give equal bytes."""
     content = {
         "classes": {
-            kind: {"trees": learned.trees, "effects": learned.effects}
-            for kind, learned in predictor.utilization.classes.items()
+            kind: {"trees": fitted.trees, "effects": fitted.effects}
+            for kind, fitted in predictor.utilization.classes.items()
         },
         "correction": asdict(predictor.correction),
         "measured_device": predictor.measured_device.model_dump(),
@@ -128,16 +140,16 @@ def save(predictor: OperatorPredictor, path: Path) -> None:
 
 
 def load(path: Path) -> OperatorPredictor:
-    """Return a predictor that `save` wrote."""
+    """Read a predictor that `save` wrote."""
     content = json.loads(lzma.decompress(path.read_bytes()))
     correction = content["correction"]
-    for place in ("devices", "vendors"):
-        correction[place] = {key: tuple(both) for key, both in correction[place].items()}
+    for name in ("devices", "vendors"):
+        correction[name] = {key: tuple(factors) for key, factors in correction[name].items()}
     return OperatorPredictor(
         utilization=Utilization.of(
             {kind: ClassUtilization(entry["trees"], entry["effects"]) for kind, entry in content["classes"].items()}
         ),
-        correction=Correction(**correction),
+        correction=WholeModelCorrection(**correction),
         measured_device=Calibration(**content["measured_device"]),
         new_device=Calibration(**content["new_device"]),
         training=Calibration(**content["training"]),

@@ -1,7 +1,7 @@
-"""Operators of a model as tables, one for each kind: what is computed for one is computed for all, at any batch.
+"""Operators of a model as tables, one array per kind, so that NumPy computes all operators of a kind at once.
 
-They are the operators of a pass (`ProfileTables`), of a training step (`training_tables`), and those of which kernels
-were measured (`priced_parts`).
+`ProfileTables` gives the operators of a forward pass at any batch size, and `training_tables` those of a training step.
+`kernel_parts` replaces operators by those whose kernels were measured.
 """
 
 from __future__ import annotations
@@ -25,128 +25,137 @@ class OperatorTable:
 
     kind: OperatorKind
     columns: Array
-    """A row for each dimension, in the order of `DIMENSIONS[kind]`; a column for each operator."""
+    """Array of shape (dimensions, operators), with dimensions in the order of `DIMENSIONS[kind]`."""
     counts: Array
-    """Times that the model computes each."""
-    places: Array
-    """Place of each in the order of the model."""
+    """How often the model computes each operator."""
+    positions: Array
+    """Position of each operator in the model's order of execution."""
     count: int
     """Sum of the counts."""
 
 
 @dataclass(frozen=True)
-class PricedPart:
-    """Operators of one kind, as kernels were measured that tell about them."""
+class KernelPart:
+    """Operators of one kind, described by the dimensions of the kernels that compute them."""
 
     kind: OperatorKind
-    """Kind in the model."""
-    priced_as: OperatorKind
+    """Kind of operator in the model."""
+    kernel_kind: OperatorKind
+    """Kind whose kernels compute it, such as `linear` for a 1x1 convolution."""
     columns: Array
+    """Array of shape (dimensions, operators), with dimensions in the order of `DIMENSIONS[kernel_kind]`."""
     counts: Array
 
 
 @dataclass(frozen=True)
 class ProfileTables:
-    """Tables of an `OperatorProfile`, for any batch size."""
+    """Tables of an `OperatorProfile`, for any batch size.
 
-    of_two: list[OperatorTable]
+    All dimensions grow linearly with the batch, so they follow from traces at two and at three items.
+    """
+
+    at_two: list[OperatorTable]
+    """Tables of a batch of two items."""
     growth: list[Array]
-    """Growth of each table's columns by one more item."""
-    least: list[Array]
-    """Bounds of the columns from below."""
+    """Increase of each table's columns per further item."""
+    minimum: list[Array]
+    """Least values of the columns: 1, or 0 for a dimension that is 0."""
     parameters: float
 
     @classmethod
     def of(cls, profile: OperatorProfile) -> ProfileTables:
         """Return the tables of a profile."""
         two, three = operator_tables(profile.of_two), operator_tables(profile.of_three)
-        growth = [more.columns - less.columns for less, more in zip(two, three, strict=True)]
+        growth = [after.columns - before.columns for before, after in zip(two, three, strict=True)]
         return cls(two, growth, [np.minimum(table.columns, 1.0) for table in two], profile.parameters)
 
     def at(self, batch_size: int) -> list[OperatorTable]:
-        """Return the tables of a batch, whose operators are those of `OperatorProfile.at`."""
-        found = []
-        for table, growth, least in zip(self.of_two, self.growth, self.least, strict=True):
-            columns = np.maximum(least, table.columns + growth * (batch_size - 2))
-            found.append(OperatorTable(table.kind, columns, table.counts, table.places, table.count))
-        return found
+        """Return the tables of a batch, with the same operators as `OperatorProfile.at`."""
+        tables = []
+        for table, growth, minimum in zip(self.at_two, self.growth, self.minimum, strict=True):
+            columns = np.maximum(minimum, table.columns + growth * (batch_size - 2))
+            tables.append(OperatorTable(table.kind, columns, table.counts, table.positions, table.count))
+        return tables
 
 
 def operator_tables(operators: Sequence[Operator]) -> list[OperatorTable]:
     """Return the tables of a model's operators, the kinds in the order in which they appear."""
-    found = []
+    tables = []
     for kind in dict.fromkeys(operator.kind for operator in operators):
-        places = [place for place, operator in enumerate(operators) if operator.kind == kind]
-        columns = np.array([operators[place].dimensions for place in places], dtype=float).T
-        counts = np.array([operators[place].count for place in places], dtype=float)
-        found.append(_table(kind, columns, counts, np.array(places, dtype=float)))
-    return found
+        positions = [i for i, operator in enumerate(operators) if operator.kind == kind]
+        columns = np.array([operators[i].dimensions for i in positions], dtype=float).T
+        counts = np.array([operators[i].count for i in positions], dtype=float)
+        tables.append(_table(kind, columns, counts, np.array(positions, dtype=float)))
+    return tables
 
 
-def _table(kind: OperatorKind, columns: Array | Sequence[Array], counts: Array, places: Array) -> OperatorTable:
-    return OperatorTable(kind, np.array(columns, order="C"), counts, places, int(counts.sum()))
+def _table(kind: OperatorKind, columns: Array | Sequence[Array], counts: Array, positions: Array) -> OperatorTable:
+    return OperatorTable(kind, np.array(columns, order="C"), counts, positions, int(counts.sum()))
 
 
 def training_tables(forward: Sequence[OperatorTable], parameters: float = 0.0) -> list[OperatorTable]:
-    """Return the tables of a step: forward and backward, and Adam's update of so many parameters."""
-    after = sum(len(table.counts) for table in forward)
+    """Return the tables of a training step: forward, backward, and Adam's update of so many parameters."""
+    forward_count = sum(len(table.counts) for table in forward)
     step = {table.kind: [table] for table in forward}
     for table in forward:
-        for gradient in _gradients(table, after):
+        for gradient in _backward_tables(table, forward_count):
             step.setdefault(gradient.kind, []).append(gradient)
     if parameters:
         columns = np.array([[_ADAM_READS * parameters], [_ADAM_WRITES * parameters], [1.0]])
         step.setdefault("elementwise", []).append(_table("elementwise", columns, np.ones(1), np.array([math.inf])))
-    return [_joined(kind, tables) for kind, tables in step.items()]
+    return [_join(kind, tables) for kind, tables in step.items()]
 
 
-def _joined(kind: OperatorKind, tables: Sequence[OperatorTable]) -> OperatorTable:
-    """Return tables of one kind as one, in the order of the model."""
-    places = np.concatenate([table.places for table in tables])
-    order = np.argsort(places, kind="stable")
+def _join(kind: OperatorKind, tables: Sequence[OperatorTable]) -> OperatorTable:
+    """Return tables of one kind as one, in the order of execution."""
+    positions = np.concatenate([table.positions for table in tables])
+    order = np.argsort(positions, kind="stable")
     columns = np.concatenate([table.columns for table in tables], axis=1)[:, order]
-    return _table(kind, columns, np.concatenate([table.counts for table in tables])[order], places[order])
+    return _table(kind, columns, np.concatenate([table.counts for table in tables])[order], positions[order])
 
 
-def _gradients(table: OperatorTable, after: int) -> Iterator[OperatorTable]:
-    """Yield the operators that compute gradients: of a product two products, of others what they touch.
+def _backward_tables(table: OperatorTable, forward_count: int) -> Iterator[OperatorTable]:
+    """Yield the operators that compute the gradients of a table's operators.
 
-    Their places follow those of the `after` operators of the pass.
+    A matrix product has two, one for each operand; a convolution and fused attention count twice. Others move numbers
+    as in the forward pass. Positions follow those of the `forward_count` operators of the pass, two for each.
     """
-    columns, counts, places = table.columns, table.counts, after + 2 * table.places
+    columns, counts, positions = table.columns, table.counts, forward_count + 2 * table.positions
     if table.kind in ("linear", "batched_matmul"):
-        *copies, m, n, k = columns
-        yield _table(table.kind, [*copies, m, k, n], counts, places)
-        yield _table(table.kind, [*copies, k, n, m], counts, places + 1)
+        *batch, m, n, k = columns
+        yield _table(table.kind, [*batch, m, k, n], counts, positions)
+        yield _table(table.kind, [*batch, k, n, m], counts, positions + 1)
     elif table.kind in ("convolution", "attention"):
-        yield _table(table.kind, columns, 2 * counts, places)
+        yield _table(table.kind, columns, 2 * counts, positions)
     elif table.kind == "elementwise":
         read, written, slow = columns
-        yield _table("elementwise", [read + written, read, slow], counts, places)
+        yield _table("elementwise", [read + written, read, slow], counts, positions)
     else:
         rows, width = columns
         numbers = rows * width
         reads = numbers if table.kind == "embedding" else 2 * numbers
-        yield _table("elementwise", [reads, numbers, np.zeros_like(numbers)], counts, places)
+        yield _table("elementwise", [reads, numbers, np.zeros_like(numbers)], counts, positions)
 
 
-def priced_parts(table: OperatorTable, bits: int) -> Iterator[PricedPart]:
-    """Yield the operators of which the time of a table's operators is made up, as kernels of these were measured."""
+def kernel_parts(table: OperatorTable, bits: int) -> Iterator[KernelPart]:
+    """Yield a table's operators as the kernels that compute them; each kernel kind was measured at this width."""
     if table.kind == "convolution":
         yield from _convolution_parts(table)
     elif table.kind == "attention" and bits == 32:
-        # Fused kernels were measured in 16 bits alone. In 32 they write no scores either, so the products remain.
+        # Fused attention kernels were measured in 16 bits only. In 32 bits their time is taken for that of the two
+        # products (queries by keys, scores by values), without the softmax, because they write no scores either.
         b, heads, _, m, n, k, v, _ = table.columns
-        copies = b * heads
-        both = np.stack([[copies, m, n, k], [copies, m, v, n]], axis=2).reshape(4, -1)
-        yield PricedPart("attention", "batched_matmul", both, np.repeat(table.counts, 2))
+        products = b * heads
+        both = np.stack([[products, m, n, k], [products, m, v, n]], axis=2).reshape(4, -1)
+        yield KernelPart("attention", "batched_matmul", both, np.repeat(table.counts, 2))
     else:
-        yield PricedPart(table.kind, table.kind, table.columns, table.counts)
+        yield KernelPart(table.kind, table.kind, table.columns, table.counts)
 
 
-def _convolution_parts(table: OperatorTable) -> Iterator[PricedPart]:
+def _convolution_parts(table: OperatorTable) -> Iterator[KernelPart]:
+    """Yield depthwise, pointwise (1x1) and other convolutions apart, those of the first operator first."""
     b, pixels, n, k, groups, taps, read, written = table.columns
-    # A depthwise convolution computes little for what it moves.
+    # A depthwise convolution is as slow as an element-wise operator, because it computes little per number moved.
     depthwise = (groups > 1) & (n <= 1)
     pointwise = (groups == 1) & (taps == 1)
     parts: list[tuple[OperatorKind, np.typing.NDArray[np.bool_], list[Array]]] = [
@@ -154,7 +163,7 @@ def _convolution_parts(table: OperatorTable) -> Iterator[PricedPart]:
         ("linear", pointwise, [b * pixels, n, k]),
         ("convolution", ~(depthwise | pointwise), list(table.columns)),
     ]
-    # In the order of the model, because sums depend on it.
-    for priced_as, here, columns in sorted(parts, key=lambda part: int(part[1].argmax())):
+    # In the order of the model, because the last digit of sums depends on it.
+    for kernel_kind, here, columns in sorted(parts, key=lambda part: int(part[1].argmax())):
         if here.any():
-            yield PricedPart("convolution", priced_as, np.array(columns)[:, here], table.counts[here])
+            yield KernelPart("convolution", kernel_kind, np.array(columns)[:, here], table.counts[here])

@@ -1,8 +1,11 @@
-"""Utilization of a device by operators: boosted trees over relative features, and what is particular to a device.
+"""Utilization of a device by operators: boosted trees over relative features, plus a fixed effect per device.
 
-log(time / speed of light) = f(features) + effect of the device. The effects are taken out before the trees are fitted,
-so that a device that throttles or lacks tuned kernels does not teach them its own failing. A device without kernel
-measurements stands between those of its architecture and the typical one, whose effect is 0.
+log(time / roofline time) = trees(features) + device effect
+
+Utilization is the share of the roofline that a kernel reaches: roofline time over time. The device effect is the median
+log time by which a device differs from the typical one. It is subtracted before the trees are fitted, so that a device
+that throttles or lacks tuned kernels does not distort the trees. A device without kernel measurements gets the effect
+of the measured devices of its architecture, shrunk towards 0, the effect of the typical device.
 """
 
 from __future__ import annotations
@@ -15,24 +18,30 @@ from functools import cached_property
 
 import lightgbm as lgb
 import numpy as np
+import numpy.typing as npt
 
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.workloads.operators import OperatorKind
 from predictor.models.tree_masks import TreeMasks
 from predictor.operators.device_rates import DeviceRates, RateColumns
-from predictor.operators.features import Array, price
-from predictor.operators.kernels import KernelTable, effect_group, learned_as
+from predictor.operators.features import Array, RooflineFeatures, roofline_features
+from predictor.operators.kernels import KernelTable, device_key, kernel_class
 
 ROUNDS = 120
-"""More rounds fit the kernels better and whole models no better."""
+"""Boosting rounds. More of them fit the kernels better and predict whole models no better."""
 _ITERATIONS = 4
-"""Times that effects and trees are fitted in turn."""
+"""Number of alternations between fitting the effects and fitting the trees."""
 _EFFECT_RANGE = (0.4, 0.8)
-"""Quantiles of a device's kernels, by their speed of light, from which its effect is read: shorter ones are launches,
-and on longer ones a card of little power throttles more than in a model."""
+"""Range of a device's kernels, as quantiles of their roofline time, whose median gives the device's effect.
+
+Shorter kernels are mostly launch. On longer ones a card of little power throttles more than it does in a model.
+"""
 _TYPICAL_WEIGHT = 1.0
-"""Measured devices of an architecture that the typical device weighs as much as, for one of it that nobody measured.
-With 0 the H100 and H200 tell more of each other, but a card that lacks power, as the P4 does, too much of others."""
+"""Weight of the typical device (effect 0), in devices, beside the measured devices of an unmeasured one's architecture.
+
+With 0 the H100 and H200 would predict each other better, but a card short of power, such as the P4, would pass its own
+large effect on to others.
+"""
 _PARAMETERS = {
     "objective": "l1",
     "learning_rate": 0.08,
@@ -47,110 +56,131 @@ _PARAMETERS = {
 
 @dataclass(frozen=True)
 class ClassUtilization:
-    """Utilization of one class of operators."""
+    """Utilization model of one class of operators."""
 
     trees: str
-    """In LightGBM's text format."""
+    """LightGBM's text format."""
     effects: dict[str, float]
-    """Log time over that of the typical device, by `effect_group`."""
+    """Natural log of a device's time over that of the typical device, by `device_key`."""
 
-    def effect(self, own: str, alike: str) -> float:
-        """Return the log time over that of the typical device: its own, else what those of its architecture tell.
-
-        The device is given by its `effect_groups`.
-        """
-        effect = self.effects.get(own)
-        return self._by_architecture.get(alike, 0.0) if effect is None else effect
+    def effect(self, device: str, architecture: str) -> float:
+        """Return the effect of a device, else that of its architecture, else 0; both are given by `effect_keys`."""
+        effect = self.effects.get(device)
+        return self._architecture_effects.get(architecture, 0.0) if effect is None else effect
 
     @cached_property
-    def _by_architecture(self) -> dict[str, float]:
-        alike: dict[str, list[float]] = defaultdict(list)
-        for group, effect in self.effects.items():
-            name, bits = group.rsplit(" ", 1)
+    def _architecture_effects(self) -> dict[str, float]:
+        """Mean effect of the measured devices of each architecture, shrunk towards 0."""
+        effects: dict[str, list[float]] = defaultdict(list)
+        for key, effect in self.effects.items():
+            name, bits = key.rsplit(" ", 1)
             spec = find_spec(name)
             if spec is not None and spec.architecture is not None:
-                alike[effect_group(spec.architecture, int(bits))].append(effect)
-        return {group: sum(found) / (len(found) + _TYPICAL_WEIGHT) for group, found in alike.items()}
+                effects[device_key(spec.architecture, int(bits))].append(effect)
+        return {key: sum(found) / (len(found) + _TYPICAL_WEIGHT) for key, found in effects.items()}
 
 
 @dataclass(frozen=True)
 class Utilization:
-    """Utilization by class of operator."""
+    """Utilization models of all classes of operators."""
 
     classes: dict[OperatorKind, ClassUtilization]
     trees: TreeMasks
-    """Those of the classes, in their order."""
+    """Trees of all classes for fast prediction; a class is known there by its position in `classes`."""
 
     @classmethod
     def of(cls, classes: dict[OperatorKind, ClassUtilization]) -> Utilization:
-        """Return the utilization that these classes make up."""
+        """Compile the trees of these classes."""
         return cls(classes, TreeMasks.build([learned.trees for learned in classes.values()]))
 
     def times_ms(
         self, tables: Sequence[tuple[OperatorKind, Array]], devices: Sequence[DeviceRates], bits: int
     ) -> list[Array]:
-        """Return a table of times for each table of operators of one kind: a row per device, a column per operator.
+        """Return the times of operators in ms: for each table an array of shape (devices, operators).
 
-        The other arguments are those of `price`.
+        A table is a kind with its dimensions, one row per operator, as in `roofline_features`. All operators on all
+        devices are predicted in one call of the trees, because a call costs more than a row.
         """
         columns = RateColumns.of(devices)
-        priced = [price(kind, dimensions, columns, bits) for kind, dimensions in tables]
-        width = max(of_table.shape[-1] for _, of_table in priced)
-        features = np.full((sum(light.size for light, _ in priced), width), -math.inf)
-        classes, effects = np.empty(len(features), dtype=np.int64), np.empty(len(features))
-        order = {name: number for number, name in enumerate(self.classes)}
-        groups = [effect_groups(device, bits) for device in devices]
-        of_classes: dict[OperatorKind, Array] = {}
-        rows: list[slice] = []
-        first = 0
-        for (kind, _), (light, of_table) in zip(tables, priced, strict=True):
-            here = slice(first, first := first + light.size)
-            features[here, : of_table.shape[-1]] = of_table.reshape(light.size, -1)
-            names = [learned_as(kind, device, bits) for device in devices]
-            different = set(names)
-            for name in different:
-                if name not in of_classes:
-                    of_classes[name] = np.array([[self.classes[name].effect(*group)] for group in groups])
-                on = slice(None) if len(different) == 1 else [other == name for other in names]
-                classes[here].reshape(light.shape)[on] = order[name]
-                effects[here].reshape(light.shape)[on] = of_classes[name][on]
-            rows.append(here)
-        factors = np.exp(self.trees.predict(features, classes) + effects)
-        return [light * factors[here].reshape(light.shape) for (light, _), here in zip(priced, rows, strict=True)]
+        rooflines = [roofline_features(kind, dimensions, columns, bits) for kind, dimensions in tables]
+        features, rows_of = _stack_features(rooflines)
+        class_of_row = np.empty(len(features), dtype=np.int64)
+        effect_of_row = np.empty(len(features))
+        number_of = {name: number for number, name in enumerate(self.classes)}
+        keys = [effect_keys(device, bits) for device in devices]
+        effects: dict[OperatorKind, Array] = {}
+        for (kind, _), (roofline_ms, _), rows in zip(tables, rooflines, rows_of, strict=True):
+            class_of_device = [kernel_class(kind, device, bits) for device in devices]
+            classes = set(class_of_device)
+            for name in classes:
+                if name not in effects:
+                    effects[name] = np.array([[self.classes[name].effect(*key)] for key in keys])
+                on = slice(None) if len(classes) == 1 else [other == name for other in class_of_device]
+                class_of_row[rows].reshape(roofline_ms.shape)[on] = number_of[name]
+                effect_of_row[rows].reshape(roofline_ms.shape)[on] = effects[name][on]
+        factors = np.exp(self.trees.predict(features, class_of_row) + effect_of_row)
+        return [
+            roofline_ms * factors[rows].reshape(roofline_ms.shape)
+            for (roofline_ms, _), rows in zip(rooflines, rows_of, strict=True)
+        ]
+
+
+def _stack_features(rooflines: Sequence[RooflineFeatures]) -> tuple[Array, list[slice]]:
+    """Return the features of all tables on all devices, a row each, and the rows of each table.
+
+    Tables of fewer features than others are filled up with minus infinity, as `TreeMasks` takes them.
+    """
+    width = max(features.shape[-1] for _, features in rooflines)
+    stacked = np.full((sum(roofline_ms.size for roofline_ms, _ in rooflines), width), -math.inf)
+    rows_of: list[slice] = []
+    first = 0
+    for roofline_ms, features in rooflines:
+        rows = slice(first, first + roofline_ms.size)
+        stacked[rows, : features.shape[-1]] = features.reshape(roofline_ms.size, -1)
+        rows_of.append(rows)
+        first = rows.stop
+    return stacked, rows_of
 
 
 def fit_utilization(kernels: Mapping[OperatorKind, KernelTable]) -> Utilization:
-    """Learn utilization from kernel measurements; equal ones give an equal result."""
+    """Fit the utilization model of each class to its measured kernels. It is deterministic."""
     return Utilization.of({kind: _fit_class(table) for kind, table in sorted(kernels.items())})
 
 
-def effect_groups(device: DeviceRates, bits: int) -> tuple[str, str]:
-    """Return the groups of kernels of a device and of its architecture."""
-    return effect_group(device.name, bits), effect_group(str(device.architecture), bits)
+def effect_keys(device: DeviceRates, bits: int) -> tuple[str, str]:
+    """Return the keys of a device and of its architecture, as `ClassUtilization.effect` takes them."""
+    return device_key(device.name, bits), device_key(str(device.architecture), bits)
 
 
 def _fit_class(table: KernelTable) -> ClassUtilization:
-    groups, member = np.unique(table.groups, return_inverse=True)
-    counts = np.bincount(member)
-    weights = (len(member) / len(groups)) / counts[member]
-    telling = np.zeros(len(member), dtype=bool)
-    for i in range(len(groups)):
-        light = table.light_ms[member == i]
-        least, most = np.quantile(light, _EFFECT_RANGE)
-        telling[member == i] = (light >= least) & (light <= most)
-    target = table.log_time_over_light
+    """Fit effects and trees in turn (backfitting); each device has the same total weight in the trees."""
+    groups, group_of_row = np.unique(table.groups, return_inverse=True)
+    counts = np.bincount(group_of_row)
+    weights = (len(group_of_row) / len(groups)) / counts[group_of_row]
+    for_effect = _rows_for_effects(table, group_of_row)
+    target = table.log_time_over_roofline
     effects = np.zeros(len(groups))
-    # The effects go first, because trees that see the devices' levels tell devices apart by their features.
+    # Effects are fitted before the first trees, because features would let the trees identify the devices.
     residuals = target
     for _ in range(_ITERATIONS):
-        effects = np.array([np.median(residuals[telling & (member == i)]) for i in range(len(groups))])
+        effects = np.array([np.median(residuals[for_effect & (group_of_row == i)]) for i in range(len(groups))])
         effects -= np.median(effects)
-        trees = _boost(table.features, target - effects[member], weights)
+        trees = _boost(table.features, target - effects[group_of_row], weights)
         residuals = target - np.asarray(trees.predict(table.features))
     return ClassUtilization(
         trees.model_to_string(num_iteration=-1),
         {str(group): float(effect) for group, effect in zip(groups, effects, strict=True)},
     )
+
+
+def _rows_for_effects(table: KernelTable, group_of_row: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    """Return a mask of the rows within `_EFFECT_RANGE` of their own device."""
+    chosen = np.zeros(len(group_of_row), dtype=bool)
+    for i in range(group_of_row.max() + 1):
+        roofline_ms = table.roofline_ms[group_of_row == i]
+        low, high = np.quantile(roofline_ms, _EFFECT_RANGE)
+        chosen[group_of_row == i] = (roofline_ms >= low) & (roofline_ms <= high)
+    return chosen
 
 
 def _boost(features: Array, target: Array, weights: Array) -> lgb.Booster:

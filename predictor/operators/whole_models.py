@@ -1,4 +1,9 @@
-"""Latency of whole models: the sum of their operators, corrected by what measured models take, with an interval."""
+"""From the sum of a model's operator times to its latency: corrections fitted to models that were measured whole.
+
+Operators take other times inside a model than alone, for caches are warm and kernels overlap. Two factors per device
+correct that: one for compute operators (matrix products, convolutions, attention) and one for operators that only move
+numbers (`MOVING`). A device without measured models gets its vendor's factors.
+"""
 
 from __future__ import annotations
 
@@ -15,121 +20,130 @@ from accel_platform.workloads.operators import OperatorKind
 from predictor.data.roofline import HOST_MS_PER_OPERATOR, SLOW_HOST
 from predictor.operators.device_rates import DeviceRates
 from predictor.operators.features import Array
-from predictor.operators.tables import OperatorTable, priced_parts
+from predictor.operators.tables import OperatorTable, kernel_parts
 from predictor.operators.utilization import Utilization
 
 HOST_RANGE = (0.4, SLOW_HOST)
-"""Factors between which other processors move the time to issue an operator: assumed. Without a GPU to launch on a Xeon
-takes 0.27 of it, 7.3 µs by `benchmarks/operators.py`."""
+"""Range of the time in which hosts issue an operator, as factors of HOST_MS_PER_OPERATOR; assumed.
+
+For comparison, a Xeon without a GPU runs an empty operator in 0.27 of that time, 7.3 µs (`benchmarks/operators.py`).
+"""
 _RIDGE = 1.0
-"""Weight of a device's prior against each of its measured models. From 0.3 to 3 no error changes by a percent point."""
+"""Weight of a device's prior, in measured models. No error changes by a percentage point from 0.3 to 3."""
 _VENDOR_SHRINKAGE = 4.0
-"""Devices without any correction that a maker's devices are averaged with, for a device nobody measured."""
+"""Weight of "no correction", in devices, in the mean over a vendor's devices that an unmeasured device gets."""
 
 
 @dataclass(frozen=True)
-class MeasuredModel:
-    """A pass or a training step of a whole model that was measured, and what its operators sum up to there."""
+class OperatorTotals:
+    """Measured latency of a model's pass or training step, beside the predicted sums of its operators' times."""
 
     model: str
     device: str
     vendor: str
     bits: int
     latency_ms: float
-    products_ms: float
+    compute_ms: float
+    """Sum over matrix products, convolutions and attention."""
     moving_ms: float
+    """Sum over all other operators (`MOVING`)."""
     training: bool = False
+    """True for a training step, False for a forward pass."""
 
 
 @dataclass(frozen=True)
-class Correction:
-    """What products, and operators that move numbers, take in whole models over their sums, in natural logs."""
+class WholeModelCorrection:
+    """Natural logs of factors on the operator sums: pairs of the one for compute and the one for moving operators."""
 
     devices: dict[str, tuple[float, float]]
-    """Both factors by device and bits."""
+    """Factors of measured devices, by device and bits (`NVIDIA T4 16`)."""
     vendors: dict[str, tuple[float, float]]
-    """Both factors for a maker's other devices, by vendor and bits."""
+    """Factors for other devices of a vendor, by vendor and bits (`NVIDIA 16`)."""
     training: float = 0.0
-    """What training steps take over the corrected sums of their operators: some, such as dropout, are in no pass."""
+    """Log of a further factor on training steps, which run operators, such as dropout, that a traced pass lacks."""
 
     def log_factors(self, device: str, vendor: str, bits: int, *, training: bool = False) -> tuple[float, float]:
-        """Return the logs of the factors on a device: its own, else its maker's, else none."""
-        products, moving = self.devices.get(f"{device} {bits}") or self.vendors.get(f"{vendor} {bits}") or (0.0, 0.0)
+        """Return the logs of both factors on a device: its own, else its vendor's, else 0."""
+        compute, moving = self.devices.get(f"{device} {bits}") or self.vendors.get(f"{vendor} {bits}") or (0.0, 0.0)
         step = self.training if training else 0.0
-        return products + step, moving + step
+        return compute + step, moving + step
 
-    def log_error(self, measured: MeasuredModel) -> float:
+    def log_error(self, totals: OperatorTotals) -> float:
         """Return the natural log of the predicted over the measured latency."""
-        of = measured
-        products, moving = self.log_factors(of.device, of.vendor, of.bits, training=of.training)
-        return math.log((of.products_ms * math.exp(products) + of.moving_ms * math.exp(moving)) / of.latency_ms)
+        compute, moving = self.log_factors(totals.device, totals.vendor, totals.bits, training=totals.training)
+        predicted_ms = totals.compute_ms * math.exp(compute) + totals.moving_ms * math.exp(moving)
+        return math.log(predicted_ms / totals.latency_ms)
 
-    def knows(self, device: DeviceRates, bits: int) -> bool:
-        """Return whether a model was measured on the device in this width."""
+    def has_device(self, device: DeviceRates, bits: int) -> bool:
+        """Return whether a whole model was measured on the device at this width of numbers."""
         return f"{device.name} {bits}" in self.devices
 
 
-def fit_correction(measured: Sequence[MeasuredModel]) -> Correction:
-    """Return what these models teach; nothing where there are none. Training steps teach what they take over passes."""
-    models: dict[tuple[str, str, int], list[MeasuredModel]] = defaultdict(list)
-    for model in measured:
-        if not model.training:
-            models[model.device, model.vendor, model.bits].append(model)
-    alone: dict[str, list[Array]] = defaultdict(list)
-    for (_, vendor, bits), found in models.items():
-        alone[f"{vendor} {bits}"].append(_log_factors(found, np.zeros(2)))
-    priors = {key: np.sum(each, axis=0) / (len(each) + _VENDOR_SHRINKAGE) for key, each in alone.items()}
-    own = {
-        f"{device} {bits}": _log_factors(found, priors[f"{vendor} {bits}"])
-        for (device, vendor, bits), found in models.items()
+def fit_correction(measured: Sequence[OperatorTotals]) -> WholeModelCorrection:
+    """Fit the correction to measured models; without any it corrects nothing.
+
+    First each device is fitted alone. The mean over a vendor's devices, shrunk towards 0, is the vendor's correction,
+    and the prior of a second fit of each device. The factor of training steps is fitted last.
+    """
+    passes: dict[tuple[str, str, int], list[OperatorTotals]] = defaultdict(list)
+    for totals in measured:
+        if not totals.training:
+            passes[totals.device, totals.vendor, totals.bits].append(totals)
+    fitted_alone: dict[str, list[Array]] = defaultdict(list)
+    for (_, vendor, bits), of_device in passes.items():
+        fitted_alone[f"{vendor} {bits}"].append(_fit_log_factors(of_device, np.zeros(2)))
+    vendors = {key: np.sum(each, axis=0) / (len(each) + _VENDOR_SHRINKAGE) for key, each in fitted_alone.items()}
+    devices = {
+        f"{device} {bits}": _fit_log_factors(of_device, vendors[f"{vendor} {bits}"])
+        for (device, vendor, bits), of_device in passes.items()
     }
-    passes = Correction(
-        devices={key: (float(both[0]), float(both[1])) for key, both in own.items()},
-        vendors={key: (float(both[0]), float(both[1])) for key, both in priors.items()},
+    correction = WholeModelCorrection(
+        devices={key: (float(compute), float(moving)) for key, (compute, moving) in devices.items()},
+        vendors={key: (float(compute), float(moving)) for key, (compute, moving) in vendors.items()},
     )
-    return replace(passes, training=_log_training(passes, [model for model in measured if model.training]))
+    steps = [totals for totals in measured if totals.training]
+    return replace(correction, training=_fit_log_training_factor(correction, steps))
 
 
-def _log_training(passes: Correction, steps: Sequence[MeasuredModel]) -> float:
-    """Return the log of what training steps take over their corrected sums: the median of the devices' medians."""
+def _fit_log_training_factor(passes: WholeModelCorrection, steps: Sequence[OperatorTotals]) -> float:
+    """Return the median log of measured training steps over their corrected sums: the median of devices' medians."""
     devices: dict[str, list[float]] = defaultdict(list)
     for step in steps:
         devices[step.device].append(-passes.log_error(step))
     return statistics.median(map(statistics.median, devices.values())) if devices else 0.0
 
 
-def _log_factors(models: Sequence[MeasuredModel], prior: Array) -> Array:
-    """Return the logs of both factors that fit the models of one device best, by ridge regression towards a prior."""
-    products = np.array([model.products_ms for model in models])
+def _fit_log_factors(models: Sequence[OperatorTotals], prior: Array) -> Array:
+    """Return the logs of both factors that fit one device's models best: least squares of logs, shrunk to a prior."""
+    compute = np.array([model.compute_ms for model in models])
     moving = np.array([model.moving_ms for model in models])
     latency = np.array([model.latency_ms for model in models])
 
     def residuals(logs: Array) -> Array:
-        corrected = products * np.exp(logs[0]) + moving * np.exp(logs[1])
+        corrected = compute * np.exp(logs[0]) + moving * np.exp(logs[1])
         return np.concatenate([np.log(corrected / latency), np.sqrt(_RIDGE) * (logs - prior)])
 
-    found: Array = least_squares(residuals, prior).x
-    return found
+    factors: Array = least_squares(residuals, prior).x
+    return factors
 
 
 def operator_sums_ms(
     utilization: Utilization, tables: Sequence[OperatorTable], devices: Sequence[DeviceRates], bits: int
 ) -> list[dict[OperatorKind, float]]:
-    """Return the time of a model's operators by kind on each device, the longest first."""
-    parts = [part for table in tables for part in priced_parts(table, bits)]
-    times = utilization.times_ms([(part.priced_as, part.columns.T) for part in parts], devices, bits)
-    # By device and part.
-    # No product of matrices: its last digit depends on where in memory the numbers lie.
-    sums = np.array([(table * part.counts).sum(axis=-1) for table, part in zip(times, parts, strict=True)]).T
-    found = []
-    for of_device in sums.reshape(len(devices), len(parts)).tolist():
-        milliseconds = dict.fromkeys((part.kind for part in parts), 0.0)
-        for part, of_part in zip(parts, of_device, strict=True):
-            milliseconds[part.kind] += of_part
-        found.append(dict(sorted(milliseconds.items(), key=lambda item: -item[1])))
-    return found
+    """Return for each device the summed time of a model's operators by kind, the longest first."""
+    parts = [part for table in tables for part in kernel_parts(table, bits)]
+    times_ms = utilization.times_ms([(part.kernel_kind, part.columns.T) for part in parts], devices, bits)
+    # Multiplied and summed instead of a matrix product, whose last digit depends on the arrays' places in memory.
+    part_sums = np.array([(times * part.counts).sum(axis=-1) for times, part in zip(times_ms, parts, strict=True)]).T
+    by_device = []
+    for sums_ms in part_sums.reshape(len(devices), len(parts)).tolist():
+        by_kind = dict.fromkeys((part.kind for part in parts), 0.0)
+        for part, part_ms in zip(parts, sums_ms, strict=True):
+            by_kind[part.kind] += part_ms
+        by_device.append(dict(sorted(by_kind.items(), key=lambda item: -item[1])))
+    return by_device
 
 
 def host_ms(tables: Sequence[OperatorTable]) -> float:
-    """Return the time in which the host issues a model's operators one by one."""
+    """Return the time in ms that a typical host takes to issue a model's operators one by one."""
     return HOST_MS_PER_OPERATOR * sum(table.count for table in tables)

@@ -1,7 +1,8 @@
-"""Times of disaggregated serving: the formula of steps and prompts apart, corrected by trees on measured deployments.
+"""Times of disaggregated serving, in which some workers compute prompts and others generate.
 
-Steps of the copies that generate wait for no prompt. A first token waits for its prompt and for those before it at the
-workers that compute prompts, which are fewer than the users.
+The formula of `step_times` is applied to both kinds of workers apart, and boosted trees correct it on measured
+deployments. Decoding steps wait for no prompt. A first token takes its own prompt, and waits for the prompts queued
+before it at the prompt workers, which are fewer than the users.
 """
 
 from __future__ import annotations
@@ -27,41 +28,44 @@ from predictor.serving.work import Array, Work, work_of
 SHIPPED = Path(__file__).with_name("disaggregated.json.xz")
 _TREES = TREES | {"n_estimators": 200, "learning_rate": 0.05, "num_leaves": 8, "min_child_samples": 10}
 _QUEUED_SHARE = 0.1
-"""Share of all users' prompts that a first token waits for: clients send ten requests a user, the first all at once."""
+"""Share of all users' prompts that an average first token waits for.
+
+Load generators send ten requests per user, of which only the first arrive all at once.
+"""
 _TOGETHER = 64.0
-"""Prompts computed together from which one more costs as much as the next."""
-
-
+"""Number of prompts computed together at which their time grows by the same amount with each further prompt."""
 _LEAST_S = 1e-6
-"""Least time of one more prompt: its tokens may be too few to take longer than reading the weights does anyway."""
+"""Least time of one further prompt, which is 0 by the formula where reading the weights takes longer than computing."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of the times of disaggregated loads, in seconds; columns with a row per deployment and load."""
+    """Parts of the formula for disaggregated loads, in seconds: arrays with one entry per deployment and load."""
 
     decode_s: Array
-    """One step of the running users of a copy."""
+    """One decoding step of the users of a generating copy."""
     prompt_s: Array
-    """The first token of a prompt that waits for no other."""
+    """Time to the first token of a prompt that waits for no other prompt."""
     service_s: Array
-    """Time of one more prompt at a worker, over the workers of a copy."""
+    """Time of one further prompt at a prompt worker, over the number of prompt workers per copy."""
     decoding: Work
+    """Work of the generating copies."""
     prompting: Work
+    """Work of the prompt workers, one prompt each."""
 
     @property
     def queue_s(self) -> Array:
-        """Computing the prompts of all users of a copy."""
+        """Time in which the prompt workers compute one prompt of each user of a copy."""
         return self.service_s * self.decoding.users
 
     @property
     def first_s(self) -> Array:
-        """To the first token, as far as the formula goes."""
+        """Time to the first token by the formula."""
         return self.prompt_s + _QUEUED_SHARE * self.queue_s
 
 
 def parts_of(cells: Sequence[tuple[Deployment, Load]], coefficients: Coefficients) -> Parts:
-    """Return the parts of deployments with workers for prompts under their loads."""
+    """Return the parts of the formula for deployments that have `prompts`, under their loads."""
     decoding = work_of(cells)
     prompting = work_of([(prompt_deployment(deployment), replace(load, users=1.0)) for deployment, load in cells])
     alone = step_parts(prompting, coefficients)
@@ -77,7 +81,7 @@ def parts_of(cells: Sequence[tuple[Deployment, Load]], coefficients: Coefficient
 
 
 def prompt_deployment(deployment: Deployment) -> Deployment:
-    """Return one of the workers that compute prompts, as a deployment of its own."""
+    """Return one prompt worker as a deployment of its own."""
     assert deployment.prompts is not None
     return replace(
         deployment,
@@ -89,10 +93,13 @@ def prompt_deployment(deployment: Deployment) -> Deployment:
 
 @dataclass(frozen=True)
 class DisaggregatedModel:
-    """Trees on what the formula leaves, and how far both err on unseen campaigns."""
+    """Trees on the formula's log residuals, with the calibrated errors of both on unseen campaigns."""
 
     service_factor: float
-    """Ratio of the time of one more prompt to the formula's, which is fitted to prompts that come one by one."""
+    """Factor on the formula's time of one further prompt; at most 1.
+
+    The formula is fitted to prompts that arrive one by one, and too slow for many at once.
+    """
     token_trees: lgb.Booster
     first_trees: lgb.Booster
     token_error: Calibration
@@ -101,8 +108,10 @@ class DisaggregatedModel:
     def predict(
         self, cells: Sequence[tuple[Deployment, Load]], coefficients: Coefficients
     ) -> tuple[Array, Array, Array]:
-        """Return milliseconds per output token after the first, and to the first token, and the share of the time for
-        which the workers for prompts are busy, per row. Above a share of 1 they cannot keep up.
+        """Return three arrays with one entry per deployment and load.
+
+        They are milliseconds per output token after the first, milliseconds to the first token, and the share of the
+        time for which the prompt workers are busy. Above a share of 1 they cannot keep up.
         """
         parts = parts_of(cells, coefficients)
         token_ms, first_ms = corrected(self.token_trees, self.first_trees, parts)
@@ -111,7 +120,7 @@ class DisaggregatedModel:
 
 
 def corrected(token_trees: lgb.Booster, first_trees: lgb.Booster, parts: Parts) -> tuple[Array, Array]:
-    """Return the formula's times in milliseconds, times what the trees say."""
+    """Return the formula's times per output token and to the first token in milliseconds, corrected by the trees."""
     token, first = (
         1e3 * base * np.exp(predict_trees(trees, x))
         for trees, base, x in (
@@ -123,7 +132,7 @@ def corrected(token_trees: lgb.Booster, first_trees: lgb.Booster, parts: Parts) 
 
 
 def fit_trees(rows: Sequence[MeasuredLoad], parts: Parts) -> tuple[lgb.Booster, lgb.Booster]:
-    """Return trees on what the formula leaves of the times per output token, and to the first."""
+    """Fit trees to the log residuals of the formula: of the times per output token, and to the first token."""
     token_ms, first_ms = (np.array([getattr(row, name) for row in rows]) for name in ("token_ms", "first_ms"))
     token, first = (
         lgb.LGBMRegressor(**_TREES).fit(x, np.log(measured / 1e3 / base)).booster_
@@ -136,7 +145,7 @@ def fit_trees(rows: Sequence[MeasuredLoad], parts: Parts) -> tuple[lgb.Booster, 
 
 
 def token_features(parts: Parts) -> Array:
-    """Return ratios and logs that the correction of steps goes by, a row per load."""
+    """Return the features of the trees for the time per output token, one row per load: ratios and logs."""
     work = parts.decoding
     return np.column_stack(
         [
@@ -156,7 +165,7 @@ def token_features(parts: Parts) -> Array:
 
 
 def first_features(parts: Parts) -> Array:
-    """Return ratios and logs that the correction of first tokens goes by, a row per load."""
+    """Return the features of the trees for the time to the first token, one row per load: ratios and logs."""
     work, decoding = parts.prompting, parts.decoding
     whole_s = parts.prompt_s + decoding.output_tokens * parts.decode_s
     return np.column_stack(
@@ -177,7 +186,7 @@ def first_features(parts: Parts) -> Array:
 
 @cache
 def shipped_model() -> DisaggregatedModel:
-    """Return the model that comes with the package."""
+    """Load the model that ships with the package. Raises SlowPathRequired on the fast path."""
     require_slow_path()
     content = json.loads(lzma.decompress(SHIPPED.read_bytes()))
     return DisaggregatedModel(
@@ -190,7 +199,7 @@ def shipped_model() -> DisaggregatedModel:
 
 
 def save(model: DisaggregatedModel, path: Path) -> None:
-    """Write a model; equal ones give equal bytes."""
+    """Write a model as compressed JSON; equal models give equal bytes."""
     content = {
         "service_factor": model.service_factor,
         "token_trees": model.token_trees.model_to_string(num_iteration=-1),

@@ -1,7 +1,7 @@
 """Measured loads of disaggregated serving: prompts on some devices, tokens on others.
 
-`python -m predictor.serving.disaggregated_loads TABLE.csv` takes them from aiconfigurator's table of measurements
-(Apache-2.0) into `disaggregated.csv`. Rows that do not say how many workers there are, or how many users, are left out.
+`python -m predictor.serving.disaggregated_loads TABLE.csv` converts aiconfigurator's table of measurements (Apache-2.0)
+to `disaggregated.csv`, which ships with the package. Rows that lack the number of workers or of users are left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COLUMNS = (
 
 
 def load_disaggregated() -> list[MeasuredLoad]:
-    """Return the shipped rows; each deployment is one of the workers that generate, with its share of the users."""
+    """Return the shipped rows, each as one generating worker with its share of the users."""
     with SHIPPED.open(encoding="utf-8", newline="") as file:
         return [_measured(row) for row in csv.DictReader(file)]
 
@@ -65,11 +65,12 @@ def _measured(row: Mapping[str, str]) -> MeasuredLoad:
 
 
 def convert(table: Iterable[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """Return the rows of aiconfigurator's table that say all of a disaggregated load."""
+    """Return the complete disaggregated loads of aiconfigurator's table, with the columns of `_COLUMNS`."""
     return [row for row in map(_converted, table) if row is not None]
 
 
 def _converted(row: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return a row of aiconfigurator's table converted; None if it is of another kind or incomplete."""
     users = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
     device = find_spec(re.sub(r"^(.*)_sxm$", r"\1 SXM", row["system"]))
     known = find_served_model(row["model_path"]) is not None and device is not None

@@ -1,4 +1,9 @@
-"""Trees over what the formula leaves, each learned without some campaigns, to know how far they hold on others."""
+"""Cross-fitted boosted trees on the log residuals of the serving formula.
+
+A campaign is all measured loads of one model, device and engine. The campaigns are divided into folds, and each fold
+has trees that were fitted without it. So the trees' errors on unseen campaigns are known, and a prediction may use
+either the trees that saw its campaign or those that did not.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +29,27 @@ TREES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class FoldTrees:
-    """Trees of each fold of campaigns, learned from the other folds."""
+    """Trees for each fold of campaigns, fitted to the other folds."""
 
     boosters: tuple[tuple[lgb.Booster, ...], ...]
-    """By fold, one for each column of residuals."""
+    """By fold, then by column of the residuals (time per output token, time to the first token)."""
     folds: Mapping[str, int]
-    """Fold of each campaign, whose trees did not see it."""
+    """Fold of each campaign: the one whose trees were fitted without it."""
 
     @classmethod
     def fit(cls, x: Array, residuals: Array, weights: Array, campaigns: Sequence[str]) -> tuple[FoldTrees, Array]:
-        """Return the trees, and what those say of each row that did not see its campaign.
+        """Fit the trees, and return them with the out-of-fold prediction of each row.
 
-        Residuals have a column for each time; NaN where nobody measured it.
+        Parameters
+        ----------
+        x
+            Features, one row per load.
+        residuals
+            Log of measured over formula, one column for each of the two times; NaN where a time was not measured.
+        weights
+            Weight of each load.
+        campaigns
+            Name of each load's campaign.
         """
         unseen = np.full_like(residuals, np.nan)
         boosters: list[tuple[lgb.Booster, ...]] = []
@@ -52,10 +66,10 @@ class FoldTrees:
         return cls(tuple(boosters), folds), unseen
 
     def predict(self, x: Array, campaigns: Sequence[str], *, unseen: npt.NDArray[np.bool_]) -> Array:
-        """Return the residuals expected, a column for each time.
+        """Return the expected log residuals, one row per load and one column for each of the two times.
 
-        Trees that saw a row's campaign answer for it, or where `unseen` those that did not; all of them for a campaign
-        that none saw.
+        They are the mean over the trees that were fitted to the row's campaign, or where `unseen` is True the
+        prediction of those fitted without it. For a campaign that is in no fold it is the mean over all trees.
         """
         by_fold = np.stack([np.column_stack([predict_trees(trees, x) for trees in fold]) for fold in self.boosters])
         fold = np.array([self.folds.get(campaign, -1) for campaign in campaigns])
@@ -64,22 +78,22 @@ class FoldTrees:
         return np.asarray(np.sum(by_fold * used[..., None], axis=0) / used.sum(axis=0)[:, None])
 
     def to_document(self) -> dict[str, Any]:
-        """Return what `from_document` reads back, in JSON's types."""
+        """Return the trees as JSON values, which `from_document` reads."""
         texts = [[trees.model_to_string(num_iteration=-1) for trees in fold] for fold in self.boosters]
         return {"boosters": texts, "folds": dict(self.folds)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> FoldTrees:
-        """Return the trees of `to_document`."""
+        """Return the trees that `to_document` wrote."""
         boosters = tuple(tuple(lgb.Booster(model_str=text) for text in fold) for fold in document["boosters"])
         return cls(boosters, dict(document["folds"]))
 
 
 def share_that_holds(said: Array, residuals: Array, weights: Array) -> float:
-    """Return the share of what trees say that is nearest to the residuals of campaigns which they did not see, 0 to 1.
+    """Return the factor, 0 to 1, by which out-of-fold predictions are to be multiplied to fit the residuals best.
 
-    It has the least weighted sum of absolute errors: the median of residual over said, each as often as the weight
-    times the size of what is said.
+    It minimizes the weighted sum of absolute errors |residual - factor · said|. The minimum is the weighted median of
+    residual / said, with weights · |said| as weights. `said` holds the predictions of trees for unseen campaigns.
     """
     ratios, counts = residuals / said, weights * np.abs(said)
     order = np.argsort(ratios)
@@ -88,5 +102,5 @@ def share_that_holds(said: Array, residuals: Array, weights: Array) -> float:
 
 
 def predict_trees(trees: lgb.Booster, x: Array) -> Array:
-    """Return the predictions of one booster, in one thread, because several take longer than so few rows do."""
+    """Return the predictions of one booster. One thread computes them, because starting more takes longer."""
     return np.asarray(trees.predict(x, num_threads=1))

@@ -1,4 +1,4 @@
-"""Loads and deployments: what users ask of a served model, and the devices, engine and precision that serve it."""
+"""Loads (what users ask of a served model) and deployments (the devices, engine and quantization that serve it)."""
 
 from __future__ import annotations
 
@@ -18,33 +18,36 @@ from predictor.schemas.serving import CacheType
 
 Engine = Literal["vllm", "sglang", "trtllm", "llama.cpp", "deepspeed-mii", "deepspeed", "tgis"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
-"""Engines of which measured loads are at hand."""
-LOADED: dict[str | None, tuple[Engine, ...]] = {"NVIDIA": ("vllm", "sglang", "trtllm")}
-"""Engines whose loads were measured request by request, by the maker of the device."""
-BATCHED: dict[str | None, tuple[Engine, ...]] = {
+"""Engines with measured loads."""
+MEASURED_BY_REQUESTS: dict[str | None, tuple[Engine, ...]] = {"NVIDIA": ("vllm", "sglang", "trtllm")}
+"""Engines whose loads were measured with the times of each request, by the device's vendor."""
+MEASURED_IN_BATCHES: dict[str | None, tuple[Engine, ...]] = {
     "NVIDIA": ("llama.cpp",),
     "AMD": ("vllm", "llama.cpp"),
     "Intel": ("vllm", "llama.cpp"),
 }
-"""Engines of which only whole batches were measured, by the maker of the GPU."""
-ONE_MEASURED: dict[str | None, str] = {"Intel": "Intel Data Center GPU Max 1550"}
-"""The one GPU of a maker that was measured, ten times slower than its figures say: that tells nothing of its others."""
-
-
+"""Engines of which only whole batches were measured, by the GPU's vendor."""
+ONLY_MEASURED_GPU: dict[str | None, str] = {"Intel": "Intel Data Center GPU Max 1550"}
+"""The only measured GPU of a vendor. It is ten times slower than its rates say, so it tells nothing of the others."""
 _ADA = 89
-"""Compute capability, times ten, from which NVIDIA's GPUs compute in 8-bit floating point."""
+"""Compute capability of NVIDIA's Ada GPUs, times ten: the first that compute in 8-bit floating point."""
 _FP8_WIDENED_FROM = {"vllm": 75, "sglang": 80}
-"""Compute capability, times ten, from which engines keep such weights and widen them for 16-bit products (Marlin): vLLM
-on Ampere since July 2024 (its pull request 5975) and Turing since 0.14 (29901), SGLang on Ampere, without experts."""
+"""Compute capability, times ten, from which engines store weights in fp8 and widen them to 16 bits for each product.
+
+The kernels are Marlin's. vLLM does so on Ampere since July 2024 (its pull request 5975) and on Turing since 0.14
+(29901), SGLang on Ampere and only for models without experts.
+"""
 _AMD_WITHOUT_FP8 = ("gfx9", "gfx10", "gfx11")
+"""Prefixes of AMD architectures without 8-bit floating point, apart from `_AMD_WITH_FP8`."""
 _AMD_WITH_FP8 = ("gfx94", "gfx95")
-"""AMD's architectures whose GPUs compute in 8-bit floating point, among those whose names begin with the above."""
+"""Prefixes of AMD architectures with 8-bit floating point among those of `_AMD_WITHOUT_FP8`."""
 
 
 def fp8_computed_in(engine: str, spec: DeviceSpec, decoder: Decoder) -> Literal["float8", "float16"] | None:
-    """Return what an engine computes in with fp8 weights on a device: 16 bits where it widens them for each product.
+    """Return the precision in which an engine computes with fp8 weights on a device; None if it cannot serve them.
 
-    None where it serves no such model there. llama.cpp widens on any device: its weights are in formats of its own.
+    It is float16 where the engine widens the weights for each product. llama.cpp does so on any device, because its
+    weights are in formats of its own.
     """
     if engine == "llama.cpp":
         return "float16"
@@ -58,13 +61,14 @@ def fp8_computed_in(engine: str, spec: DeviceSpec, decoder: Decoder) -> Literal[
 
 @dataclass(frozen=True)
 class Quantization:
-    """How weights and cache are kept, and what products are computed in."""
+    """Sizes in which weights and key-value cache are stored, and the precision of products."""
 
     weight_bytes: float
-    """Bytes of a weight, with the scales of its block where blocks have some."""
+    """Bytes of a weight, with its share of the scales of its block."""
     cache_bytes: float
+    """Bytes of one number of keys and values."""
     computed_in: str
-    """Name under which `peak_ops_per_s` knows the rate."""
+    """Precision of the matrix products, as `peak_ops_per_s` names it."""
 
 
 QUANTIZATIONS = {
@@ -84,93 +88,101 @@ _QUANTIZATION_NAMES = {
 
 
 CACHE_BYTES: dict[CacheType, float] = {"bfloat16": 2.0, "fp8": 1.0}
-"""Bytes of a number of keys and values, by the type asked for."""
+"""Bytes of one number of keys and values, by the type that a query asks for."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What users ask: so many at once, each with a prompt, and the next request when the answer is there."""
+    """Closed-loop load: concurrent users, each of whom sends the next request when the last one is answered."""
 
     users: float
     input_tokens: float
+    """Mean tokens of a prompt."""
     output_tokens: float
+    """Mean tokens of an answer."""
     batch: bool = False
-    """They come all at once and none follows: no prompt arrives while others generate."""
+    """True if all requests come at once and none follows, so that no prompt is computed while others generate."""
     cached_share: float = 0.0
-    """Share of a prompt's tokens whose keys and values the engine holds from earlier prompts (prefix cache)."""
+    """Share of a prompt's tokens whose keys and values the prefix cache holds, so that they are not computed."""
 
 
 @dataclass(frozen=True)
 class PromptWorkers:
-    """Engines that compute prompts for others, which then generate (disaggregated serving)."""
+    """Workers that compute prompts for the copies that generate (prefill workers in disaggregated serving)."""
 
     per_copy: Fraction
-    """Workers for each copy that generates: a half where two copies share one."""
+    """Number of workers per generating copy: 1/2 where two copies share one."""
     devices: int = 1
     """Devices of one worker."""
     attention_copies: int = 1
+    """As of a `Deployment`."""
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """One copy of a model: an engine on devices of one kind, in one host or in several that each hold some layers."""
+    """One copy of a model: an engine on devices of one kind, in one host or as a pipeline over several."""
 
     decoder: Decoder
     device: DeviceSpec
     engine: Engine
     quantization: str
     devices: int = 1
+    """Devices of all stages together."""
     attention_copies: int = 1
-    """Devices, or groups of them, that each hold the cache of their own requests (data-parallel attention)."""
+    """Number of groups of devices that each hold the cache of their own requests (data-parallel attention)."""
     cache_type: CacheType = "auto"
-    """How keys and values are kept; `auto` is what the quantization keeps them in."""
+    """Type of keys and values; `auto` is that of the quantization."""
     stages: int = 1
-    """Hosts that each hold some of the layers (pipeline parallelism); each has its share of the devices."""
+    """Pipeline stages: hosts that each hold some of the layers, on their share of the devices."""
     prompts: PromptWorkers | None = None
-    """Those that compute its prompts on devices of their own; None where it computes them itself."""
+    """Workers that compute its prompts; None if it computes them itself (aggregated serving)."""
     engine_version: str | None = None
-    """None for one that is not known: it is taken for the newest that was measured with the model on the device."""
+    """None if unknown: predicted as the newest version that was measured with the model on the device."""
 
     @property
     def campaign(self) -> str:
-        """Model's shape, device and engine: loads that share them were mostly measured by one person in one way."""
+        """Key of the loads with the same model shape, device and engine, mostly measured together by one person.
+
+        Held out together, because they share what is particular to how they were measured.
+        """
         return f"{self.model_shape}, {self.device.name}, {self.engine}"
 
     @property
     def model_shape(self) -> str:
-        """Sizes by which models are told apart, whatever they are called."""
+        """Text of the sizes that identify a model whatever its name: parameters, active ones, layers, width."""
         d = self.decoder
         return f"{d.parameters:.5g} {d.active_parameters:.5g} {d.layers:g} {d.width:g}"
 
     @property
     def weights_widened(self) -> bool:
-        """True if only the weights are in fp8: products, keys and values are in 16 bits."""
+        """True if weights in fp8 are widened for each product, so that products, keys and values are in 16 bits."""
         return self.quantization == "fp8" and fp8_computed_in(self.engine, self.device, self.decoder) == "float16"
 
     @property
-    def kept(self) -> Quantization:
-        kept = QUANTIZATIONS[self.quantization]
-        return replace(kept, cache_bytes=2.0, computed_in="float16") if self.weights_widened else kept
+    def storage(self) -> Quantization:
+        """Sizes and precision in use: those of the quantization, in 16 bits but for the weights if they are widened."""
+        nominal = QUANTIZATIONS[self.quantization]
+        return replace(nominal, cache_bytes=2.0, computed_in="float16") if self.weights_widened else nominal
 
     @property
     def cache_bytes(self) -> float:
-        """Bytes of a number of keys and values."""
-        return self.kept.cache_bytes if self.cache_type == "auto" else CACHE_BYTES[self.cache_type]
+        """Bytes of one number of keys and values."""
+        return self.storage.cache_bytes if self.cache_type == "auto" else CACHE_BYTES[self.cache_type]
 
     @property
     def side_by_side(self) -> int:
-        """Devices that work on a layer at the same time; llama.cpp gives each some of the layers."""
+        """Devices that work on a layer together; 1 for llama.cpp, which gives each device some of the layers."""
         return 1 if self.engine == "llama.cpp" else self.devices // self.stages
 
     @property
     def loaded(self) -> bool:
-        """Whether loads of this engine on this maker's devices were measured request by request."""
-        return self.engine in LOADED.get(self.device.vendor, ())
+        """True if loads of this engine on devices of this vendor were measured with the times of each request."""
+        return self.engine in MEASURED_BY_REQUESTS.get(self.device.vendor, ())
 
     @property
     def flops(self) -> float:
         """FLOPs per second of one device in matrix products; NaN where no rate is published."""
-        return peak_ops_per_s(self.device, self.kept.computed_in) or float("nan")
+        return peak_ops_per_s(self.device, self.storage.computed_in) or float("nan")
 
 
 def resolve_quantization(name: str) -> str:
@@ -186,8 +198,8 @@ def resolve_quantization(name: str) -> str:
 def find_served_model(name: str) -> Decoder | None:
     """Return the shape of a published model by its hub id or name; None if `models.csv` does not hold it.
 
-    What follows the name may be a version or a way of keeping it (`-Instruct`, `-FP8`), but no other model:
-    `DeepSeek-R1-Distill-Qwen-7B` is none.
+    The name may have a suffix for a variant of the same shape (`-Instruct`, `-FP8`). A distilled model has another
+    shape, so `DeepSeek-R1-Distill-Qwen-7B` is not found as DeepSeek-R1.
     """
     slug = re.sub(r"[^a-z0-9.]+", "-", name.casefold().rpartition("/")[2]).removeprefix("meta-")
     for stem, decoder in _models():
@@ -198,7 +210,7 @@ def find_served_model(name: str) -> Decoder | None:
 
 
 def hub_id_of(name: str) -> str:
-    """Return the hub id of a published model that is called by its short name; any other name as it is."""
+    """Return the hub id of a published model that is given by its short name; any other name unchanged."""
     if "/" in name:
         return name
     return next((row["source"].split()[0] for row in _model_rows() if row["name"] == name.casefold()), name)

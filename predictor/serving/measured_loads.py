@@ -1,4 +1,7 @@
-"""Measured loads: rows of others who served a model, as deployments and loads with their times."""
+"""Measured loads: published and imported results of serving a model, as deployments and loads with their times.
+
+Each tool states a load in its own fields; a reader per tool (`_read_...`) turns them into `_StatedLoadLoad`.
+"""
 
 from __future__ import annotations
 
@@ -25,34 +28,37 @@ FROM usable_results JOIN events USING (event_id)
 WHERE mode = 'generation' AND backend IN {ENGINES}
 """
 _IN_ONE_HOST = (1, 2, 4, 8, 16)
-"""Devices over which attention heads divide. Rows of others (20, 28, 72, ...) are of disaggregated serving, though they
-do not say so."""
+"""Numbers of devices over which attention heads can be divided.
+
+Rows with other numbers (20, 28, 72, ...) are of disaggregated serving, though they do not state it.
+"""
 
 
 @dataclass(frozen=True)
 class MeasuredLoad:
-    """One measured row."""
+    """One measured load of one deployment, with its times."""
 
     deployment: Deployment
     load: Load
     model: str
+    """Architecture and size, as `model_family` gives them."""
     token_ms: float
-    """Milliseconds per output token after the first; of a batch those of the whole per output token of a request."""
+    """Milliseconds per output token after the first; for a batch its whole time over the output tokens of a request."""
     first_ms: float
     """Milliseconds to the first token; NaN where nobody timed it."""
     event_id: str
     from_pack: bool = True
-    """False for a load that was measured or imported here."""
+    """True for a row of a shipped knowledge pack, False for one that was measured or imported here."""
 
 
 def load_measured_loads() -> list[MeasuredLoad]:
-    """Return the shipped rows of aggregated serving, each once, however many exports of it there are."""
+    """Return the shipped rows of aggregated serving. A row that several exports hold is returned once."""
     tables = (pq.read_table(PACKS / source / "results.parquet", columns=["event_id", "payload"]) for source in _SOURCES)
     return _distinct(row for table in tables for row in table.to_pylist())
 
 
 def measured_loads_in(reader: Reader) -> list[MeasuredLoad]:
-    """Return the usable rows of the tables, those of shipped packs and of files that were imported."""
+    """Return the usable rows of the tables: those of knowledge packs and of imported files."""
     return _distinct(reader.rows(_IN_TABLES))
 
 
@@ -61,20 +67,20 @@ def _distinct(rows: Iterable[Mapping[str, Any]]) -> list[MeasuredLoad]:
         measured_load(str(row["event_id"]), json.loads(row["payload"]), from_pack=row.get("from_pack", True))
         for row in rows
     )
-    # Those that name the engine's version go first, because the others are copies of them.
+    # Of several copies of a row the one that names the engine's version is kept.
     known = sorted(filter(None, found), key=lambda row: row.deployment.engine_version is None)
     return list({_identity(row): row for row in reversed(known)}.values())[::-1]
 
 
 def measured_load(event_id: str, payload: Mapping[str, Any], *, from_pack: bool = True) -> MeasuredLoad | None:
-    """Return the row of an imported result; None where it is of another kind, or says too little."""
+    """Return the measured load of an imported result; None if it is no such result, or states too little."""
     original = payload.get("original") or {}
     decoder = find_served_model(str(original.get("model")))
     engine = canonical_backend(str(payload.get("backend")))
     length, out = payload.get("sequence_length"), payload.get("output_tokens")
     if decoder is None or engine not in ENGINES or not length or not out:
         return None
-    readers = (_planned, _whole_batch, _load_test, _client_report)
+    readers = (_read_aiconfigurator, _read_inference_bench, _read_llm_pilot, _read_client_report)
     found = next(filter(None, (read(payload, original) for read in readers)), None)
     if found is None or found.device is None or found.devices not in _IN_ONE_HOST:
         return None
@@ -101,8 +107,8 @@ def measured_load(event_id: str, payload: Mapping[str, Any], *, from_pack: bool 
 
 
 @dataclass(frozen=True)
-class _Stated:
-    """What a row says in the way of its tool."""
+class _StatedLoad:
+    """Deployment and times as a tool states them, in common fields."""
 
     device: DeviceSpec | None
     devices: int
@@ -114,14 +120,14 @@ class _Stated:
     version: str | None = None
 
 
-def _planned(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _Stated | None:
-    """Return what aiconfigurator's rows say."""
+def _read_aiconfigurator(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _StatedLoad | None:
+    """Read a row of aiconfigurator's measurements; None for any other."""
     stated: dict[str, Any] = original.get("configuration") or {}
     first, token = payload.get("time_to_first_token_ms"), payload.get("time_per_output_token_ms")
     if stated.get("mode") != "agg" or not first or not token:
         return None
     devices, copies = _devices(stated)
-    return _Stated(
+    return _StatedLoad(
         find_spec(re.sub(r"^(.*)_sxm$", r"\1 SXM", str(stated.get("system")))),
         devices,
         original.get("concurrency") or payload["batch_size"],
@@ -132,12 +138,12 @@ def _planned(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _Stated
     )
 
 
-def _whole_batch(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _Stated | None:
-    """Return what rows of LLM-Inference-Bench say: seconds of a whole batch."""
+def _read_inference_bench(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _StatedLoad | None:
+    """Read a row of LLM-Inference-Bench, which states seconds of a whole batch; None for any other."""
     latency = payload.get("latency_mean_ms")
     if (original.get("units") or {}).get("Latency") != "s per batch" or not latency or not payload.get("batch_size"):
         return None
-    return _Stated(
+    return _StatedLoad(
         find_spec(str(original.get("hardware"))),
         original.get("devices") or 1,
         payload["batch_size"],
@@ -146,16 +152,16 @@ def _whole_batch(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _St
     )
 
 
-def _load_test(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _Stated | None:
-    """Return what load tests of LLM-Pilot say. Their time to the first token leaves the prompt out."""
+def _read_llm_pilot(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _StatedLoad | None:
+    """Read a load test of LLM-Pilot; None for any other. Its time to the first token leaves out the prompt: unused."""
     token, users = payload.get("time_per_output_token_ms"), original.get("concurrency")
     if payload.get("backend") != "tgis" or not token or not users:
         return None
-    return _Stated(find_spec(str(original.get("hardware"))), original.get("devices") or 1, users, token)
+    return _StatedLoad(find_spec(str(original.get("hardware"))), original.get("devices") or 1, users, token)
 
 
-def _client_report(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _Stated | None:
-    """Return what a load generator says of so many requests under way at once, where it names the device."""
+def _read_client_report(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _StatedLoad | None:
+    """Read the report of a load generator at one concurrency; None for any other, or where it names no device."""
     first, token = payload.get("time_to_first_token_ms"), payload.get("time_per_output_token_ms")
     users, hardware = original.get("concurrency"), payload.get("device_name") or original.get("hardware")
     if original.get("configuration") or not first or not token or not users:
@@ -165,7 +171,7 @@ def _client_report(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _
     copies = max(1, int(settings.get("data_parallel_size") or settings.get("dp_size") or 1))
     split = settings.get("tensor_parallel_size") or settings.get("tp_size")
     devices = int(settings.get("devices") or copies * int(split or 1))
-    return _Stated(
+    return _StatedLoad(
         find_spec(re.sub(r"^\d+ x ", "", str(hardware))),
         devices,
         users,
@@ -177,10 +183,10 @@ def _client_report(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _
 
 
 def _devices(stated: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the devices of one copy and how many of them attend apart.
+    """Return the devices of one copy, and its number of data-parallel attention groups.
 
-    Exports count differently. The newest put the number of devices into the row's id (`tp4_ep4`); older ones multiply
-    the sizes of attention and experts into `tp_size`, so that TP 8 with EP 8 reads 64.
+    The exports of aiconfigurator count differently. The newest state the number of devices in the row's id
+    (`tp4_ep4`). Older ones multiply the sizes of attention and experts into `tp_size`, so that TP 8 with EP 8 is 64.
     """
     tensor, copies, experts, shards = (
         max(1, int(float(stated.get(name) or 1)))
@@ -202,13 +208,14 @@ def _devices(stated: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def model_family(model: str) -> str:
-    """Return the model's architecture and size, so that two ways of keeping it are one model."""
+    """Return a model's architecture and size from its name, equal for all its quantizations and fine-tunings."""
     slug = model.casefold().rpartition("/")[2]
     slug = re.sub(r"[-_](instruct|fp8|nvfp4|hf)\b", "", slug).removeprefix("meta-")
     return re.sub(r"deepseek-(r1|v3(\.1)?)", "deepseek-v3", slug)
 
 
 def _identity(row: MeasuredLoad) -> tuple[object, ...]:
+    """Return a key that is equal for the copies of one measurement."""
     where = row.deployment.device.name, row.deployment.engine, row.model
     # Exports of the same request-by-request load count its devices differently.
     devices = row.deployment.devices if row.load.batch else None
@@ -216,18 +223,18 @@ def _identity(row: MeasuredLoad) -> tuple[object, ...]:
 
 
 def versions_of(engine: Engine, rows: Iterable[MeasuredLoad]) -> set[str]:
-    """Return the versions of an engine that the rows name."""
+    """Return the versions of an engine that the rows state."""
     versions = {row.deployment.engine_version for row in rows if row.deployment.engine == engine}
     return {version for version in versions if version}
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, by which it is older or newer: `0.19.0rc1` is 0, 19, 0, 1."""
+    """Return the numbers of a version as a sort key, the oldest first: `0.19.0rc1` is (0, 19, 0, 1)."""
     return tuple(int(number) for number in re.findall(r"\d+", version))
 
 
 def groups_of(rows: Iterable[MeasuredLoad]) -> dict[str, list[str]]:
-    """Return what each row shares with those to leave out along with it: device, model, engine version, layout."""
+    """Return the group of each row by name of the grouping. A cross-validation leaves out a group as a whole."""
     rows = list(rows)
     return {
         "device": [row.deployment.device.name for row in rows],

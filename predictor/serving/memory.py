@@ -1,4 +1,4 @@
-"""Memory of a served model: weights, cache, what the engine keeps free, and how many users or tokens fit."""
+"""Memory of a served model: weights, key-value cache and working memory, and how many users or tokens fit."""
 
 from __future__ import annotations
 
@@ -7,40 +7,44 @@ from dataclasses import dataclass
 from predictor.serving.loads import Deployment, Load
 
 ENGINE_SHARE = 0.9
-"""Share of memory that engines take by default: vLLM's `gpu_memory_utilization` is 0.9 and SGLang's
-`mem_fraction_static` 0.83 to 0.9 of all, TensorRT-LLM's `kv_cache_free_gpu_mem_fraction` 0.9 of what weights leave."""
+"""Share of a device's memory that engines use by default.
+
+vLLM's `gpu_memory_utilization` is 0.9 and SGLang's `mem_fraction_static` 0.83 to 0.9, both of all memory.
+TensorRT-LLM's `kv_cache_free_gpu_mem_fraction` is 0.9 of the memory that the weights leave.
+"""
 WORKING_SHARE = 0.03
-"""Share of a device's memory that activations, buffers of collectives and graphs take within that."""
+"""Share of a device's memory, within that, for activations, communication buffers and CUDA graphs."""
 
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """What one copy of a model takes on all of its devices together, in GiB, and what is left for users."""
+    """Memory of one copy of a model over all of its devices, in GiB, and the users that fit."""
 
     weights_gib: float
     cache_per_user_gib: float
     """Keys and values of one request at its full length."""
     working_gib: float
+    """Activations, communication buffers and CUDA graphs."""
     limit_gib: float
-    """What the engine may take of the devices' memory."""
+    """Memory that the engine may use."""
     max_users: int
-    """Requests at their full length that fit at once; 0 where the weights or one request do not fit."""
+    """Requests of full length whose cache fits at once; 0 where the weights or one request do not fit."""
     max_tokens: int
-    """Tokens that one request alone may have, by memory; 0 where the weights do not fit."""
+    """Tokens of the longest single request whose cache fits; 0 where the weights do not fit."""
 
     @property
     def fits(self) -> bool:
-        """Whether the weights and one request at its full length fit."""
+        """True if the weights and one request of full length fit."""
         return self.max_users >= 1
 
 
 def memory_fit(deployment: Deployment, load: Load) -> MemoryFit | None:
-    """Return what the deployment takes under the load; None where the device's memory is not published."""
+    """Return the memory of the deployment under the load; None if the device's memory is not published."""
     memory = deployment.device.memory_gib
     if memory is None:
         return None
-    decoder, kept = deployment.decoder, deployment.kept
-    weights = decoder.parameters * kept.weight_bytes / 2**30
+    decoder = deployment.decoder
+    weights = decoder.parameters * deployment.storage.weight_bytes / 2**30
     working = deployment.devices * memory * WORKING_SHARE
     copies = cache_copies(deployment)
     per_user = copies * deployment.cache_bytes * decoder.held(load.input_tokens + load.output_tokens) / 2**30
@@ -56,13 +60,13 @@ def memory_fit(deployment: Deployment, load: Load) -> MemoryFit | None:
 
 
 def cache_room(deployment: Deployment) -> float:
-    """Return the bytes that the engine leaves for keys and values; negative where the weights do not fit.
+    """Return the bytes for keys and values on all devices: negative if the weights do not fit, NaN if unknown.
 
-    No load was measured whose weights leave less than an engine's usual share to work in, so none of these fits, on
-    TensorRT-LLM either. NaN where the device's memory is not published.
+    TensorRT-LLM takes its share of what the weights leave. Even there weights beyond the other engines' limit count as
+    not fitting, because no such load was measured.
     """
     memory = deployment.devices * (deployment.device.memory_gib or float("nan")) * 2**30
-    weights = deployment.decoder.parameters * deployment.kept.weight_bytes
+    weights = deployment.decoder.parameters * deployment.storage.weight_bytes
     usual = memory * (ENGINE_SHARE - WORKING_SHARE) - weights
     if deployment.engine == "trtllm" and usual > 0:
         return (memory - weights) * ENGINE_SHARE - memory * WORKING_SHARE
@@ -70,17 +74,18 @@ def cache_room(deployment: Deployment) -> float:
 
 
 def cache_copies(deployment: Deployment) -> float:
-    """Return how often the devices together keep one request's cache.
+    """Return how many copies of one request's keys and values the devices hold together.
 
-    Tensor parallelism splits it by key-value heads. Devices beyond their number keep another copy, and a latent vector
-    cannot be split at all; with data-parallel attention a request is kept by its own group alone.
+    Tensor parallelism splits them by key-value heads, so devices beyond the number of heads hold further copies. A
+    latent vector (multi-head latent attention) cannot be split. With data-parallel attention a request's cache lies
+    within one group of devices.
     """
     group = deployment.side_by_side / deployment.attention_copies
     return max(1.0, group / deployment.decoder.cache_parts)
 
 
 def _tokens_in(numbers: float, deployment: Deployment) -> float:
-    """Return the tokens of a sequence whose cache has so many numbers."""
+    """Return the length of a sequence whose cache has so many numbers; 1e12 if the cache does not grow with it."""
     decoder = deployment.decoder
     left = numbers - decoder.state - decoder.kept_in_window * decoder.window
     if left <= 0:

@@ -1,9 +1,11 @@
-"""Times of serving from work: one decoding step and the first token, by a formula whose coefficients are fitted.
+"""Formula for the time per output token and to the first token, from the roofline times of `work`.
 
-A step reads weights and cache, computes, exchanges activations and pays a fixed time per layer; beside it run parts of
-the prompts that arrive meanwhile (chunked prefill). A first token waits for its prompt, for prompts before it, for the
-step under way, and for room in the cache. A formula, and not trees alone, because it holds for devices and models that
-nobody measured.
+* A decoding step takes max(weights, compute) + cache + exchange + a fixed time per layer and per user. It is
+  delayed by parts of the prompts that are computed beside it (chunked prefill).
+* A first token takes its own prompt, and waits for other prompts, the step under way, and room in the cache.
+
+Each term has a coefficient that is fitted to measured loads. A formula holds for devices and models that nobody
+measured, which trees alone would not; trees correct it afterwards.
 """
 
 from __future__ import annotations
@@ -18,67 +20,73 @@ from predictor.serving.loads import ENGINES
 from predictor.serving.work import VENDORS, Array, Work
 
 PRIORS = {
-    "weights": 0.4,  # reading weights, over the published bandwidth
-    "cache": 0.7,
-    "compute": 0.9,  # products of a step, over the published rate
+    "weights": 0.4,  # factor on reading weights at the published bandwidth
+    "cache": 0.7,  # factor on reading keys and values
+    "compute": 0.9,  # factor on the FLOPs of a step at the published rate
     "layer_s": np.log(10e-6),
     "expert_layer_s": np.log(5e-6),
-    "exchange_layer_s": np.log(10e-6),
-    "exchange_doubling_s": np.log(2e-6),
-    "exchange": 0.0,  # over half of the link's rate of both directions
+    "exchange_layer_s": np.log(10e-6),  # per layer, with several devices
+    "exchange_doubling_s": np.log(2e-6),  # per layer and doubling of their number
+    "exchange": 0.0,  # factor on the exchange at half of the published link rate
     "user_s": np.log(5e-6),
-    "prompt": 0.7,
-    "prompt_weights": 0.3,
+    "prompt": 0.7,  # factor on the FLOPs of a prompt
+    "prompt_weights": 0.3,  # factor on reading weights for a prompt
     "prompt_layer_s": np.log(20e-6),
-    "prompt_below_8_bits": 0.0,
-    "beside": 0.0,  # share of prompts' time that steps beside them wait
-    "queue": -2.0,  # share of the other running users' prompts that a first token waits for
+    "prompt_below_8_bits": 0.0,  # further factor on its FLOPs with weights of fewer than 8 bits
+    "beside": 0.0,  # share of a prompt's time by which it delays the steps beside it
+    "queue": -2.0,  # prompts that a first token waits for: queue · (other running users) ^ queue_power
     "queue_power": 0.7,
-    "steps_waited": 0.0,
-    "first_token_s": np.log(0.015),
+    "steps_waited": 0.0,  # steps that a first token waits for
+    "first_token_s": np.log(0.015),  # fixed time of a first token
     **{f"{what}_{engine}": 0.0 for what in ("step", "prompt", "queue") for engine in ENGINES[1:]},
     **{f"{what}_{vendor}": 0.0 for what in ("step", "prompt") for vendor in VENDORS[1:]},
 }
-"""Coefficients before anything is learned; natural logs, but for `queue_power`. Those of an engine are over vLLM's,
-those of a vendor over NVIDIA's."""
+"""Prior means of the coefficients, as natural logs, except for `queue_power`, which is no log.
+
+Coefficients of an engine are factors relative to vLLM, those of a vendor relative to NVIDIA.
+"""
 _PRIOR_WEIGHT = 0.45
+"""Weight of a coefficient's deviation from its prior; a log error of a load of mean weight counts 1."""
 _FIRST_TOKEN_WEIGHT = 0.5
-"""Weight of errors of first tokens beside those of steps: they scatter more."""
+"""Weight of the errors of first tokens beside those of steps, because they scatter more."""
 _SOFT_ERROR = 0.15
-"""Log error from which one row counts less than its square: some rows are of other deployments than they say."""
+"""Log error from which the loss grows linearly (soft L1): some rows are of other deployments than they state."""
 _LEAST_GAIN = 1e-6
-"""Share of the loss below which a step ends the search: it crept on for 3,000 steps, for 0.03 %, without some GPUs."""
+"""Relative decrease of the loss below which the search ends. Without it some fits ran 3,000 steps for 0.03 %."""
 _EIGHT_BITS = 1.0
+"""Bytes of a weight of 8 bits."""
 Coefficients = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class StepParts:
-    """What the times of a load are made of; columns with a row per deployment and load, in seconds."""
+    """Parts of the formula in seconds: arrays with one entry per deployment and load."""
 
     decode_s: Array
-    """One step of all running users, without prompts beside it."""
+    """One decoding step of all running users, without prompts beside it."""
     prompt_s: Array
-    """One prompt."""
+    """Computing one prompt."""
     alone_s: Array
-    """The first token of a request whose prompt waits for no other: it waits for the step under way."""
+    """Time to the first token of a request whose prompt waits for no other prompt."""
     stall_s: Array
-    """What one prompt holds up the steps beside it."""
+    """Time by which one prompt delays the decoding steps beside it."""
     queue_s: Array
-    """What a first token waits for the prompts of other running users."""
+    """Time for which a first token waits for the prompts of other running users."""
     batch_prompts_s: Array
-    """The prompts of a whole batch."""
+    """Computing the prompts of a whole batch together."""
 
 
 def step_parts(work: Work, coefficients: Coefficients) -> StepParts:
-    """Return the parts from which `step_times` makes up its times."""
+    """Return the parts that `step_times` adds up."""
     value = _values(coefficients)
 
     def by_engine(what: str) -> Array:
+        """Return the factor of each row's engine on a step, prompt or queue."""
         factors = [1.0, *(value[f"{what}_{engine}"] for engine in ENGINES[1:])]
         return np.asarray(sum(f * here for f, here in zip(factors, work.engine, strict=True)))
 
-    def by_both(what: str) -> Array:
+    def by_engine_and_vendor(what: str) -> Array:
+        """Return the factor of each row's engine and vendor on a step or prompt."""
         others = sum((value[f"{what}_{v}"] - 1) * here for v, here in zip(VENDORS[1:], work.vendor[1:], strict=True))
         return np.asarray(by_engine(what) * (1 + others))
 
@@ -89,19 +97,20 @@ def step_parts(work: Work, coefficients: Coefficients) -> StepParts:
         + work.layers * several * (value["exchange_layer_s"] + value["exchange_doubling_s"] * np.log2(work.devices))
     )
     exchange = value["exchange"] * work.exchange_s
-    decode = by_both("step") * (
+    decode = by_engine_and_vendor("step") * (
         np.maximum(value["weights"] * work.weights_s, value["compute"] * work.step_compute_s)
         + value["cache"] * work.cache_s
         + layers_s
         + exchange * running
         + value["user_s"] * running
     )
-    slower = np.where(work.weight_bytes < _EIGHT_BITS, value["prompt_below_8_bits"], 1.0)
+    few_bits_factor = np.where(work.weight_bytes < _EIGHT_BITS, value["prompt_below_8_bits"], 1.0)
 
     def prompts(together: Array) -> Array:
-        return by_both("prompt") * (
+        """Return the time of computing so many prompts together, for which the weights are read once."""
+        return by_engine_and_vendor("prompt") * (
             np.maximum(
-                value["prompt"] * slower * work.prompt_compute_s * together,
+                value["prompt"] * few_bits_factor * work.prompt_compute_s * together,
                 value["prompt_weights"] * work.prompt_weights_s,
             )
             + exchange * work.computed_tokens * together
@@ -109,17 +118,17 @@ def step_parts(work: Work, coefficients: Coefficients) -> StepParts:
         )
 
     prompt = prompts(np.ones_like(running))
-    others = value["queue"] * by_engine("queue") * np.maximum(running - 1, 0) ** value["queue_power"]
+    prompts_waited = value["queue"] * by_engine("queue") * np.maximum(running - 1, 0) ** value["queue_power"]
     stall = value["beside"] * prompt
     step = decode + stall * running / work.output_tokens
     alone = prompt + value["steps_waited"] * step + value["first_token_s"]
-    return StepParts(decode, prompt, alone, stall, prompt * others, prompts(running))
+    return StepParts(decode, prompt, alone, stall, prompt * prompts_waited, prompts(running))
 
 
 def step_times(work: Work, coefficients: Coefficients) -> tuple[Array, Array]:
-    """Return milliseconds per output token after the first, and to the first token, per row.
+    """Return two arrays: milliseconds per output token after the first, and milliseconds to the first token.
 
-    Of a batch the first are milliseconds of the whole batch per output token of a request.
+    For a single batch the first array holds the time of the whole batch over the output tokens of a request.
     """
     parts = step_parts(work, coefficients)
     step = parts.decode_s + parts.stall_s * work.running / work.output_tokens
@@ -130,13 +139,14 @@ def step_times(work: Work, coefficients: Coefficients) -> tuple[Array, Array]:
 
 
 def _values(coefficients: Coefficients) -> dict[str, float]:
+    """Return the coefficients without their logs."""
     return {name: coefficients[name] if name == "queue_power" else float(np.exp(coefficients[name])) for name in PRIORS}
 
 
 def fit_step_times(work: Work, token_ms: Array, first_ms: Array, weights: Array) -> dict[str, float]:
-    """Return the coefficients that these measured loads teach; each row counts by its weight.
+    """Return the coefficients that fit measured loads best, with weights per load.
 
-    A first token that nobody timed is NaN.
+    `first_ms` is NaN where nobody timed the first token.
     """
     known = np.isfinite(first_ms)
     names = list(PRIORS)

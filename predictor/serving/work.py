@@ -1,4 +1,8 @@
-"""Work of a served model under a load: times at full speed of one decoding step, one prompt and what surrounds them."""
+"""Work of a served model under a load: roofline times of one decoding step and of one prompt, in seconds.
+
+A roofline time is that at the device's published rates: bytes over bandwidth, or FLOPs over the peak rate. The formula
+of `step_times` scales these times to what engines take.
+"""
 
 from __future__ import annotations
 
@@ -14,118 +18,149 @@ from predictor.serving.memory import cache_copies, cache_room
 
 Array = npt.NDArray[np.float64]
 VENDORS = ("NVIDIA", "AMD", "Intel", "Habana")
-"""Whose libraries run the devices on which loads were measured: some get nearer to the peaks than others."""
+"""Vendors of the devices on which loads were measured. The libraries of some get nearer to the peaks than others."""
 _BYTES_EXCHANGED = 2.0
-"""Of a number that devices exchange: activations stay in 16 bits whatever weights are kept in."""
+"""Bytes of a number that devices exchange: activations stay in 16 bits whatever the weights are stored in."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Columns with a row per deployment and load; times in seconds, at published rates."""
+    """Work of several loads: arrays with one entry per deployment and load. Times (`_s`) are roofline times in seconds.
+
+    In a pipeline all of it is of one stage, because a token passes the stages one after the other while each of them
+    works for other users.
+    """
 
     users: Array
-    """Users who ask at once; in a pipeline the share of one stage."""
+    """Concurrent users of one copy of the model."""
     running: Array
-    """Users whose cache fits at once; the others wait. In a pipeline those that one stage works for: a token passes all
-    stages, and each of them works for other users meanwhile."""
+    """Users whose keys and values fit into memory together; the others wait."""
     waiting: Array
-    """Users over running ones."""
+    """Ratio of users to the number that fits: above 1 some of them wait."""
     input_tokens: Array
     computed_tokens: Array
-    """Those of a prompt that no earlier prompt began with, whose keys and values the engine therefore lacks."""
+    """Tokens of a prompt that are computed: all but the share that the prefix cache holds."""
     output_tokens: Array
     weights_s: Array
-    """Reading the weights that one decoding step meets: with experts more for more users."""
+    """Reading the weights in one decoding step. In a mixture of experts more of them are read for more users."""
     cache_s: Array
-    """Reading keys and values of all running users at their mean length."""
+    """Reading keys and values of all running users in one step, at their mean length."""
     step_compute_s: Array
+    """FLOPs of one decoding step of all running users."""
     prompt_compute_s: Array
-    """Products and attention of one prompt."""
+    """FLOPs of one prompt, attention included."""
     prompt_weights_s: Array
+    """Reading the weights for one prompt."""
     exchange_s: Array
-    """Exchanging one token's activations, twice per layer, between devices; 0 where their link is not published."""
+    """Exchanging one token's activations between devices, twice per layer; 0 where the link rate is not published."""
     layers: Array
     expert_layers: Array
+    """Layers, if they have experts, else 0."""
     devices: Array
+    """Devices that work on a layer together (tensor parallelism)."""
     copies: Array
+    """Groups of devices that each hold the cache of their own requests (data-parallel attention), else 1."""
     sparsity: Array
-    """Parameters that text meets over those that a token meets: 1 without experts."""
+    """All parameters of the layers over those that one token uses: 1 without experts."""
     weight_bytes: Array
+    """Bytes of one weight."""
     batch: Array
-    """1 where all requests come at once, 0 where each user goes on asking."""
+    """1 for a single batch of requests, 0 for users who go on asking."""
     engine: tuple[Array, ...]
-    """1 or 0 for each of `ENGINES`."""
+    """One-hot encoding of the engine, in the order of `ENGINES`."""
     vendor: tuple[Array, ...]
-    """1 or 0 for each of `VENDORS`."""
+    """One-hot encoding of the vendor, in the order of `VENDORS`."""
 
     @property
     def step_light_s(self) -> Array:
-        """Seconds of one decoding step at full speed: reading weights and cache or computing, whichever is longer."""
+        """Roofline time of one decoding step: the longer of reading weights and cache, and of computing."""
         return np.maximum(self.weights_s + self.cache_s, self.step_compute_s)
 
 
 def work_of(cells: Sequence[tuple[Deployment, Load]]) -> Work:
     """Return the work of each deployment under its load."""
-    columns = np.array([_row(deployment, load) for deployment, load in cells], dtype=float)
+    rows = [_row(deployment, load) for deployment, load in cells]
     names = [name for name in Work.__dataclass_fields__ if name not in ("engine", "vendor")]
+    columns = np.array([[row[name] for name in names] for row in rows], dtype=float)
     engines = tuple(np.array([float(cell[0].engine == engine) for cell in cells]) for engine in ENGINES)
-    vendors = tuple(np.array([float(_libraries(cell[0].device) == vendor) for cell in cells]) for vendor in VENDORS)
+    vendors = tuple(
+        np.array([float(_library_vendor(cell[0].device) == vendor) for cell in cells]) for vendor in VENDORS
+    )
     return Work(**dict(zip(names, columns.T, strict=True)), engine=engines, vendor=vendors)
 
 
-def _libraries(spec: DeviceSpec) -> str | None:
+def _library_vendor(spec: DeviceSpec) -> str | None:
+    """Return the entry of VENDORS for a device; Intel's Gaudi has the libraries of Habana."""
     return "Habana" if spec.vendor == "Intel" and spec.kind == "npu" else spec.vendor
 
 
-def _row(deployment: Deployment, load: Load) -> list[float]:
-    decoder, kept, spec = deployment.decoder, deployment.kept, deployment.device
-    n = float(deployment.side_by_side)
+def _row(deployment: Deployment, load: Load) -> dict[str, float]:
+    """Return the fields of `Work`, but engine and vendor, for one deployment under one load."""
+    decoder, storage, spec = deployment.decoder, deployment.storage, deployment.device
+    devices = float(deployment.side_by_side)
     bandwidth, flops = (spec.bandwidth_gb_s or float("nan")) * 1e9, deployment.flops
     into, out = load.input_tokens, load.output_tokens
-    half_way, computed = into + out / 2, into * (1 - load.cached_share)
-    per_user = cache_copies(deployment) * deployment.cache_bytes * decoder.held(half_way)
+    mean_length, computed = into + out / 2, into * (1 - load.cached_share)
+    cache_bytes_per_user = cache_copies(deployment) * deployment.cache_bytes * decoder.held(mean_length)
     users = load.users / deployment.stages
-    # Where the weights hardly fit, an engine still runs one request.
-    room = max(cache_room(deployment) / per_user, 1.0) / deployment.stages if per_user else users
-    running = min(users, room)
-    group = n / deployment.attention_copies
-    link = (spec.link_gb_s or float("inf")) * 1e9 / 2
-    exchanged = 2 * decoder.layers * decoder.width * _BYTES_EXCHANGED * 2 * (group - 1) / group if n > 1 else 0.0
-    return [
-        users,
-        running,
-        users / room,
-        into,
-        computed,
-        out,
-        _met_parameters(deployment, running) * kept.weight_bytes / n / bandwidth,
-        cache_copies(deployment) * deployment.cache_bytes * decoder.held(half_way) * running / n / bandwidth,
-        running * _token_flops(deployment, half_way) / n / flops,
-        computed * _token_flops(deployment, into - computed / 2) / n / flops,
-        _met_parameters(deployment, computed) * kept.weight_bytes / n / bandwidth,
-        exchanged / link if n > 1 else 0.0,
-        decoder.layers,
-        decoder.layers if decoder.expert_share < 1 else 0.0,
-        n,
-        float(deployment.attention_copies),
-        (decoder.parameters - decoder.unread_parameters) / decoder.active_parameters,
-        kept.weight_bytes,
-        float(load.batch),
-    ]
+    # At least 1, because an engine runs one request even where the weights hardly fit.
+    fitting_users = (
+        max(cache_room(deployment) / cache_bytes_per_user, 1.0) / deployment.stages if cache_bytes_per_user else users
+    )
+    running = min(users, fitting_users)
+    return {
+        "users": users,
+        "running": running,
+        "waiting": users / fitting_users,
+        "input_tokens": into,
+        "computed_tokens": computed,
+        "output_tokens": out,
+        "weights_s": _read_parameters(deployment, running) * storage.weight_bytes / devices / bandwidth,
+        "cache_s": cache_bytes_per_user * running / devices / bandwidth,
+        "step_compute_s": running * _token_flops(deployment, mean_length) / devices / flops,
+        "prompt_compute_s": computed * _token_flops(deployment, into - computed / 2) / devices / flops,
+        "prompt_weights_s": _read_parameters(deployment, computed) * storage.weight_bytes / devices / bandwidth,
+        "exchange_s": _exchange_s(deployment, devices),
+        "layers": decoder.layers,
+        "expert_layers": decoder.layers if decoder.expert_share < 1 else 0.0,
+        "devices": devices,
+        "copies": float(deployment.attention_copies),
+        "sparsity": (decoder.parameters - decoder.unread_parameters) / decoder.active_parameters,
+        "weight_bytes": storage.weight_bytes,
+        "batch": float(load.batch),
+    }
 
 
-def _met_parameters(deployment: Deployment, tokens: float) -> float:
-    """Return the parameters that so many tokens meet together, with experts chosen evenly."""
+def _exchange_s(deployment: Deployment, devices: float) -> float:
+    """Return the seconds in which devices exchange one token's activations; 0 for one device or an unknown link.
+
+    Two all-reduces per layer over a ring of g devices send 2 (g - 1) / g of the numbers each. The published link rate
+    is that of both directions.
+    """
+    if devices <= 1:
+        return 0.0
+    decoder, group = deployment.decoder, devices / deployment.attention_copies
+    link_bytes_per_s = (deployment.device.link_gb_s or float("inf")) * 1e9 / 2
+    exchanged_bytes = 2 * decoder.layers * decoder.width * _BYTES_EXCHANGED * 2 * (group - 1) / group
+    return exchanged_bytes / link_bytes_per_s
+
+
+def _read_parameters(deployment: Deployment, tokens: float) -> float:
+    """Return the parameters that are read for so many tokens together.
+
+    Each token chooses a share of the experts. With even choices an expert is missed by all tokens with probability
+    (1 - share) ** tokens.
+    """
     decoder = deployment.decoder
-    read, share = decoder.parameters - decoder.unread_parameters, decoder.expert_share
+    all_parameters, share = decoder.parameters - decoder.unread_parameters, decoder.expert_share
     if share >= 1:
-        return read
-    experts = (read - decoder.active_parameters) / (1 - share)
-    met: float = experts * (1 - (1 - share) ** tokens)
-    return read - experts + met
+        return all_parameters
+    experts = (all_parameters - decoder.active_parameters) / (1 - share)
+    chosen: float = experts * (1 - (1 - share) ** tokens)
+    return all_parameters - experts + chosen
 
 
-def _token_flops(deployment: Deployment, seen: float) -> float:
-    """Return the FLOPs of one token that looks back over so many."""
+def _token_flops(deployment: Deployment, context: float) -> float:
+    """Return the FLOPs of one token that attends to so many earlier tokens."""
     decoder = deployment.decoder
-    return 2 * (decoder.active_parameters + decoder.attended * seen)
+    return 2 * (decoder.active_parameters + decoder.attended * context)

@@ -70,17 +70,7 @@ def serialize(
             mode_model.latency_model.samples, mode_model.latency_model.known_devices, ensembles
         )
         files[f"{mode}_held_out.parquet"] = write_holdout(mode_model.latency_model.samples, holdouts[mode])
-        modes[mode] = StoredMode(
-            specialist=_pack_trees(f"{mode}_specialist", ensembles.specialist, files),
-            generalists={k: _pack_trees(f"{mode}_{k}", trees, files) for k, trees in ensembles.generalists.items()},
-            calibrations=mode_model.calibrations.by_place,
-            flops_range=mode_model.range.flops,
-            batch_range=mode_model.range.batch,
-            size_range=mode_model.range.size,
-            typical=mode_model.median_log_ms,
-            cases=f"{mode}_cases.parquet",
-            held_out=f"{mode}_held_out.parquet",
-        )
+        modes[mode] = _pack_mode(mode, mode_model, ensembles, files)
     risks = predictor.risks
     for kind, booster in risks.boosters.items():
         files[f"risk_{kind}.txt"] = _text(booster)
@@ -113,8 +103,25 @@ def serialize(
     return manifest, files
 
 
+def _pack_mode(mode: str, model: ModeModel, ensembles: FittedEnsembles, files: Files) -> StoredMode:
+    """Add the trees of a mode to the files, and return its entry of the manifest."""
+    return StoredMode(
+        specialist=_pack_trees(f"{mode}_specialist", ensembles.specialist, files),
+        generalists={
+            kind: _pack_trees(f"{mode}_{kind}", trees, files) for kind, trees in ensembles.generalists.items()
+        },
+        calibrations=model.calibrations.by_place,
+        flops_range=model.range.flops,
+        batch_range=model.range.batch,
+        size_range=model.range.size,
+        typical=model.median_log_ms,
+        cases=f"{mode}_cases.parquet",
+        held_out=f"{mode}_held_out.parquet",
+    )
+
+
 def store(settings: Settings, manifest: Manifest, files: Files) -> str:
-    """Store an artifact and return its id. Storing one again does nothing, or repairs it."""
+    """Store an artifact and return its id. Storing one that exists does nothing, or repairs it."""
     content = _encode(manifest)
     predictor_id = _predictor_id(content)
     try:
@@ -145,7 +152,7 @@ def store(settings: Settings, manifest: Manifest, files: Files) -> str:
 def store_checked(settings: Settings, predictor_id: str, files: Files) -> None:
     """Store the files of an artifact, the manifest among them, that came from elsewhere.
 
-    Raises ArtifactRejected unless every byte is what the id stands for.
+    Raises ArtifactRejected unless every byte matches the id.
     """
     manifest = _parse_manifest(predictor_id, files.get(_MANIFEST, b""))
     for name in manifest.files:

@@ -1,8 +1,9 @@
 """Promotion of predictors: comparison with the one in service, rollback, and removal of old artifacts.
 
-A comparison is of training sets, not of fitted models, since a predictor answers well for its own samples. So models
-count that were fitted on both sets with families held out, and tested on these: those of both cross-validations, or,
-where these share too few samples or other code made them, models that are fitted for the comparison.
+A predictor is accurate on the samples that it was fitted to. So two predictors are compared by models that were
+fitted to their training sets without some families, on exactly these families. These are the models of their
+cross-validations. If both share too few held-out samples, or other code fitted one of them, models are fitted for the
+comparison.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from predictor.training.manifest import Manifest
 
 _FOLDS = 3
 _LEAST_ERROR = 0.001
-"""Added to relative errors before their ratio, because an error may be nothing."""
+"""Added to relative errors before their ratio is taken, because an error may be 0."""
 MAX_RELATIVE_INCREASE = 0.10
-"""Share of the other's median error by which a candidate may err more and still be promoted."""
+"""Largest relative increase of the median error with which a candidate is promoted."""
 MAX_ABSOLUTE_INCREASE = 0.01
-"""Added to it, because two fits to nearly equal samples differ by about as much."""
+"""Further absolute increase that is allowed: two fits to nearly equal samples differ by about as much."""
 MAX_CHANCE = 0.1
-"""Probability of so many families with a larger error, of equally good predictors, from which on it is chance. With
+"""P-value of the sign test over families above which a larger error counts as chance. With
 three families it is 0.125 even if all are worse, so that a handful cannot refuse what thousands of figures taught."""
 KEEP_NEWEST = 5
 """Artifacts to keep beside the one in service and those it replaced."""
@@ -64,7 +65,7 @@ class PairedErrors:
     families: list[str]
 
     def chance(self) -> float:
-        """Return the probability that so many families come off worse, if neither predictor is better."""
+        """Return the p-value of the sign test: of so many families with a larger error, if the predictors are equal."""
         worse_by = np.log((self.values[:, 0] + _LEAST_ERROR) / (self.values[:, 1] + _LEAST_ERROR))
         names = np.array(self.families)
         medians = [float(np.median(worse_by[names == name])) for name in sorted(set(self.families))]
@@ -79,11 +80,11 @@ class PromotionDecision:
     reason: str
     report: dict[str, Any]
     best: bool = True
-    """True if it errs no more than the best so far, so that later ones are compared with it."""
+    """True if its error is at most that of the best so far. Later candidates are then compared with it."""
 
 
 class TrainedPredictor(NamedTuple):
-    """Predictor with the held-out errors of its cross-validation by mode; none where other code made them."""
+    """Predictor with the held-out errors of its cross-validation, by mode; empty if other code computed them."""
 
     predictor: Predictor
     holdouts: Mapping[str, dict[Regime, HoldoutPredictions]]
@@ -304,7 +305,7 @@ def rolled_back_ids(log: EventLog) -> set[str]:
 
 
 def _previous_id(changes: Sequence[PredictorPromoted], serving: str | None) -> str | None:
-    """Return what the serving predictor replaced when it was trained, so that two rollbacks go back two."""
+    """Return the predictor that the serving one replaced when trained, so that two rollbacks go back two steps."""
     own = [change for change in changes if change.predictor_id == serving]
     trained = [change for change in own if change.cause == "trained"]
     return (trained or own)[-1].replaced if own else None

@@ -26,15 +26,15 @@ PROMOTIONS = "promoted-"
 """Name prefix of segments with promotions and rollbacks, so that they are found without reading the log."""
 _FOLDER, _SUFFIX = "models", ".zip"
 _MOST_BYTES = 2**30
-"""Size up to which an archive is unpacked: that of all that ships takes 16 MiB."""
+"""Largest unpacked size of an archive. A predictor of all shipped figures takes 16 MiB."""
 _UNSEEN_S = 3_600
-"""Time within which an archive that no promotion names stays."""
+"""Seconds for which an archive stays that no promotion names."""
 _WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
 """Time of an archive's files: the earliest that the format has, so that equal artifacts give equal archives."""
 
 
 def record(log: EventLog, promotion: PredictorPromoted, source: str) -> None:
-    """Append a promotion or rollback, as later than all before it, whatever the clocks of the machines say."""
+    """Append a promotion or rollback with a time after all earlier ones, even if the machines' clocks differ."""
     event, newest = Event.of(promotion, source=source), _newest(log)
     if newest is not None and newest.recorded_at >= event.recorded_at:
         event = event.model_copy(update={"recorded_at": newest.recorded_at + timedelta(microseconds=1)})
@@ -108,7 +108,7 @@ def follow_promotions(settings: Settings) -> str | None:
 
 
 def remove_shared(settings: Settings, log: EventLog, kept: Collection[str]) -> None:
-    """Delete the artifacts next to a shared log but these, and the newest, which may not be promoted yet."""
+    """Delete the artifacts next to a shared log, except those to keep and new ones, which may not be promoted yet."""
     if settings.log_uri is None:
         return
     names = {_key(predictor_id).removeprefix(f"{_FOLDER}/") for predictor_id in kept}

@@ -62,7 +62,7 @@ class NotEnoughEvidence(AccelError):
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """Result of a training. `new` is False where a predictor of exactly these data serves, or was refused."""
+    """Result of a training."""
 
     predictor_id: str
     snapshot_id: str
@@ -74,6 +74,7 @@ class TrainingReport:
     reason: str
     """Why it was promoted, or not."""
     new: bool
+    """False if a predictor of exactly these data serves already, or was refused before."""
 
 
 def train(settings: Settings, log: EventLog, *, progress: Progress | None = None) -> TrainingReport:
@@ -83,7 +84,7 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     WarehouseEmpty before the first publish.
     """
     notify = progress or (lambda _: None)
-    # Before all else, because the predictor in service is loaded while figures are read.
+    # First, because it may change the predictor in service, which is loaded beside the training set.
     _follow(settings, log, notify)
     with ThreadPoolExecutor(max_workers=1) as pool:
         loading = pool.submit(_serving, settings)
@@ -110,15 +111,16 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
         before = None if serving is None else attach_holdouts(settings, serving)
         fitted = fitted_groups(before, manifest) if before and manifest else {}
         candidate, holdouts, metrics = fit_predictor(samples, training_set.failed, notify, fitted)
-        if _follow(settings, log, notify):  # promoted by another machine meanwhile
+        if _follow(settings, log, notify):
+            # Another machine promoted a predictor meanwhile.
             serving = _serving(settings)
             before = None if serving is None else attach_holdouts(settings, serving)
         decision = compare(TrainedPredictor(candidate, holdouts), before, _reference(settings, log, serving))
         metrics["compared"] = decision.report
-        about = {"snapshot_id": snapshot_id, "dataset_sha256": dataset_sha256}
-        manifest, files = artifact.serialize(candidate, holdouts, **about, metrics=metrics)
+        origin = {"snapshot_id": snapshot_id, "dataset_sha256": dataset_sha256}
+        manifest, files = artifact.serialize(candidate, holdouts, **origin, metrics=metrics)
         predictor_id, new = artifact.store(settings, manifest, files), True
-    # Logged also if nothing is new, because an earlier training may have died before; the keys make it once.
+    # Also if nothing is new, because an earlier training may have died before this line. The key makes it one event.
     log.append([_event(predictor_id, manifest, decision)], key=f"trained-{predictor_id}")
     if decision.promoted and new:
         promote(settings, log, predictor_id, decision)

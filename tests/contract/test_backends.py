@@ -173,7 +173,7 @@ class BackendContract:
         if not isinstance(backend, Profiled):
             pytest.skip(f"{backend.name} keeps no operator times")
         trace = tmp_path / "trace.json"
-        if self.hardware == "qnn" or self.runtime.ways.get(self.runtime.choice or "") is not None:
+        if self.hardware == "qnn" or self.runtime.choice_backends.get(self.runtime.choice or "") is not None:
             with pytest.raises(Unsupported, match="operator times"):
                 backend.operators(runs=3, trace=trace)
             return

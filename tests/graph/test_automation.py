@@ -156,7 +156,7 @@ def test_the_log_is_told_once_it_stands_still_and_not_beside_a_measurement(
         monkeypatch.setattr(time, "time", lambda now=now: now)
         assert home.look()
     # One that never stands still is told from time to time.
-    monkeypatch.setattr(sensors, "_LONGEST_S", 0)
+    monkeypatch.setattr(sensors, "_MAX_WAIT_S", 0)
     home.ci.run(OLD)
     assert home.look()
 

@@ -251,4 +251,4 @@ def test_runs_that_ended_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         launcher.check_run_worker_health(run)
         found = launcher.check_run_worker_health(silent)
     assert found.status is WorkerStatus.NOT_FOUND, "one that is under way is remembered among many that are not"
-    assert len(launcher._heard) < 3
+    assert len(launcher._last_beats) < 3

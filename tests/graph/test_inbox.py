@@ -16,7 +16,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from assets.definitions import build_defs, defs
 from assets.legacy_imports import legacy_history
-from assets.partitions import SAMPLES, in_inbox, legacy_sources, state_of
+from assets.partitions import SAMPLES, inbox_sources, legacy_sources, source_state
 from assets.resources import Installation
 from assets.run_in_process import dagster_home
 from assets.triggers import schedules
@@ -148,7 +148,7 @@ def test_the_state_of_a_source_tells_every_change(home: Home) -> None:
     states = []
 
     def note() -> None:
-        state = state_of(path.parent)
+        state = source_state(path.parent)
         assert state is not None
         states.append(state.digest)
 
@@ -182,8 +182,8 @@ def test_a_source_says_what_became_of_its_files_and_how_its_results_are_judged(h
     (home.inbox / "cluster" / "copy.json").write_bytes((home.inbox / "cluster" / "card.json").read_bytes())
     (home.inbox / "cluster" / "unknown.json").write_text('{"experiment": "x", "timings": [1]}')
     home.put("lab.json", 9.5)
-    assert sorted(in_inbox(home.settings)) == ["inbox/cluster", "inbox/lab.json"]
-    home.instance.add_dynamic_partitions(str(legacy_sources.name), list(in_inbox(home.settings)))
+    assert sorted(inbox_sources(home.settings)) == ["inbox/cluster", "inbox/lab.json"]
+    home.instance.add_dynamic_partitions(str(legacy_sources.name), list(inbox_sources(home.settings)))
     for new_events in (6, 0):  # the last of the six is the record of the check across documents
         said = home.read("inbox/cluster")
         assert said["outcomes"] == {"imported": 1, "duplicate": 1, "quarantined": 1}

@@ -18,16 +18,18 @@ Row = Mapping[str, Any]
 EVIDENCE_LIMIT = 20
 """Largest number of result ids per cell, newest first."""
 SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "output_tokens", "processes")
-"""Fields that say what a model was asked to do; figures are comparable where all of them agree."""
+"""Fields that describe the work of a cell. Figures are comparable only if all of them are equal."""
 WORK = tuple(name for name in SHAPE if name != "precision")
-"""The same in whatever precision."""
+"""Fields of `SHAPE` but the precision."""
 WORK_OF_ANY_BATCH = tuple(name for name in WORK if name != "batch_size")
 PLACE = ("hardware", "choice", "device_id")
-"""Fields that say which hardware did it."""
+"""Fields that identify the hardware."""
 SETUP = ("backend", "setup", "threads")
-"""Fields that say which software did it: the runtime or engine, then the software, settings and threads that an import
-states. `setup` is the fingerprint of an import. Of own measurements it and `threads` are None, because their versions
-follow one another in time; `fingerprints` counts them."""
+"""Fields that identify the software: the runtime or engine, then the setup and threads that an import states.
+
+`setup` is the fingerprint of an import. Own measurements have neither, because their versions follow one another in
+time; `fingerprints` counts these.
+"""
 CELL = ("model_id", *PLACE, *SETUP, *SHAPE, "provenance", "verified")
 """Fields that identify a cell."""
 # A cell's figure is the median over its results; low and high are the extremes over them. Results that other processes

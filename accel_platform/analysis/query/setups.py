@@ -1,4 +1,7 @@
-"""Software and settings behind imported figures in words, and names that tell the runtimes of one device apart."""
+"""Software setups behind imported figures in words, and names that distinguish the runtimes of one device.
+
+A *setup* is what an import states about its software: versions, settings and threads. A *statement* is one of these.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,13 @@ WHERE e.event_id IN (SELECT event_id FROM one)
 """
 _UNKNOWN_VERSION = "unknown version"
 _SELF_EXPLAINING = ("layout", "compiler", "runtime")
-"""Settings whose value says what it is of."""
+"""Settings whose value is clear without their name."""
 _ELSEWHERE = ("devices",)
-"""Settings that stand in the device's name."""
+"""Settings that are not repeated, because the device's name states them."""
 
 
 def read_setups(reader: Reader, setups: Collection[str]) -> dict[str, list[str]]:
-    """Return versions and settings by setup, the fingerprint of imports; setups that state neither are left out."""
+    """Return the statements of each setup, by its fingerprint; setups without any are left out."""
     if not setups:
         return {}
     rows = reader.rows(_SETUPS, {"setups": sorted(setups)})
@@ -38,7 +41,7 @@ def read_setups(reader: Reader, setups: Collection[str]) -> dict[str, list[str]]
 
 
 def _statements(environment: Mapping[str, Any], backend: str | None) -> list[str]:
-    """Return an environment's versions, then its settings."""
+    """Return the statements of an environment: its versions, then its settings."""
     software = [
         f"{name} {version}" if version != _UNKNOWN_VERSION else name
         for name, version in environment.items()
@@ -64,9 +67,9 @@ def with_distinct_runtimes(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, 
     for row in rows:
         engines.setdefault(row.get("hardware"), set()).add(row.get("backend"))
         setups.setdefault((*_place(row), row.get("backend")), set()).add(_setup(row))
-    several = [row for row in rows if len(setups[*_place(row), row.get("backend")]) > 1]
-    common = _common_statements(several)
-    texts = {(*_place(row), row.get("backend"), _setup(row)): _settings(row, common) for row in several}
+    in_several_setups = [row for row in rows if len(setups[*_place(row), row.get("backend")]) > 1]
+    common = _common_statements(in_several_setups)
+    texts = {(*_place(row), row.get("backend"), _setup(row)): _settings(row, common) for row in in_several_setups}
     shared = _shared_texts(texts)
     named = []
     for row in rows:
@@ -81,6 +84,7 @@ def with_distinct_runtimes(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the fields that identify the device of a row."""
     return row.get("hardware"), row.get("choice"), row.get("device_id"), row.get("device_name")
 
 
@@ -95,7 +99,7 @@ def _all_statements(row: Mapping[str, Any]) -> list[str]:
 
 
 def _common_statements(rows: Iterable[Mapping[str, Any]]) -> dict[Any, set[str]]:
-    """Return what all setups of a backend state, which tells none of them apart."""
+    """Return by backend the statements that all its setups share, which distinguish none of them."""
     common: dict[Any, set[str]] = {}
     for row in rows:
         stated = set(_all_statements(row))
@@ -105,13 +109,14 @@ def _common_statements(rows: Iterable[Mapping[str, Any]]) -> dict[Any, set[str]]
 
 
 def _settings(row: Mapping[str, Any], common: Mapping[Any, set[str]]) -> str | None:
-    telling = [text for text in _all_statements(row) if text not in common.get(row.get("backend"), ())]
+    """Return a row's statements beyond the common ones in words; None if there are none to name."""
+    distinguishing = [text for text in _all_statements(row) if text not in common.get(row.get("backend"), ())]
     own = row.get("provenance") in ("measured", "emulated")
-    return ", ".join(telling) or (None if own or row.get("software") else "software not stated")
+    return ", ".join(distinguishing) or (None if own or row.get("software") else "software not stated")
 
 
 def _shared_texts(texts: Mapping[tuple[Any, ...], str | None]) -> set[tuple[Any, ...]]:
-    """Return the texts, with place and backend, that more than one setup has."""
+    """Return the keys (place, backend, text) that several setups have."""
     seen: set[tuple[Any, ...]] = set()
     shared: set[tuple[Any, ...]] = set()
     for (*engine, _), text in texts.items():

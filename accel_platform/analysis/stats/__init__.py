@@ -1,1 +1,1 @@
-"""Statistics of latency samples: change points, significance and regression tests."""
+"""Statistics of latency samples: medians with their intervals, and the significance of differences."""

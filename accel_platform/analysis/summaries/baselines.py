@@ -1,4 +1,4 @@
-"""Baselines: which of several cells another one is compared with, for ratios and speedups alike."""
+"""Choice of the baseline that a cell is compared with, for ratios and speedups alike."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ _CLOSENESS = (
     ("backend",),
     (),
 )
-"""Fields in which a baseline agrees with a cell, the closest first."""
+"""Sets of fields in which a baseline may agree with a cell, the closest agreement first."""
 
 
 class Baselines(Generic[C]):
-    """Cells that others are compared with.
+    """Candidates for baselines, to be looked up for cells.
 
-    The closest of them is of the same device and backend, else of the same device, else of the same backend, else any.
-    Of several it is the fastest whose outputs are right and that no other process disturbed, as in the matrix.
+    The closest baseline has the same device and software setup, else the same device and backend, else the same device,
+    else the same backend, else any. Among equally close ones it is the fastest that has right outputs and was not
+    disturbed by other processes, as in the matrix.
     """
 
     def __init__(self, cells: Iterable[C], same: Sequence[str]) -> None:
-        """Take the cells; `same` are the fields in which a cell and its baseline must be equal."""
+        """Index the candidates; `same` are the fields in which a cell and its baseline must be equal."""
         self._same = tuple(same)
         self._best: list[dict[tuple[Any, ...], C]] = [{} for _ in _CLOSENESS]
         for cell in cells:
@@ -35,9 +36,9 @@ class Baselines(Generic[C]):
                 best[key] = min(best.get(key, cell), cell, key=_preference)
 
     def closest(self, cell: Cell) -> list[C]:
-        """Return the cells that a cell may be compared with, the closest first.
+        """Return the best baseline of each closeness, the closest first.
 
-        One without a device is on none of theirs.
+        A cell without a device id agrees with no baseline on the device.
         """
         return [
             best[key]
@@ -50,5 +51,6 @@ class Baselines(Generic[C]):
 
 
 def _preference(cell: Cell) -> tuple[bool, float]:
+    """Return the sort key that puts the preferred baseline first."""
     doubtful = cell["verified"] is False or bool(cell["disturbed"])
     return doubtful, cell["latency_ms"] or math.inf

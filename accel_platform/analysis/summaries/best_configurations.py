@@ -51,7 +51,7 @@ def _row(group: Sequence[Cell]) -> dict[str, Any]:
             for choice in CHOICES
             if not _agree(plain, best, choice)
         ],
-        "alone": {choice: found for choice in CHOICES if (found := _alone(group, plain, choice)) is not None},
+        "alone": {choice: found for choice in CHOICES if (found := _gain_of_choice(group, plain, choice)) is not None},
         "share": best["share"],
         "bound": best["bound"],
         "roofline_ms": best["roofline_ms"],
@@ -59,26 +59,29 @@ def _row(group: Sequence[Cell]) -> dict[str, Any]:
     }
 
 
-def _alone(group: Sequence[Cell], plain: Cell, choice: str) -> dict[str, Any] | None:
+def _gain_of_choice(group: Sequence[Cell], plain: Cell, choice: str) -> dict[str, Any] | None:
+    """Return the best value of one choice, all others as in the plainest cell, with its gain; None if not measured."""
     others = [name for name in CHOICES if name != choice]
-    alike = [c for c in group if c is not plain and all(_agree(c, plain, name) for name in others)]
-    if not alike:
+    comparable = [c for c in group if c is not plain and all(_agree(c, plain, name) for name in others)]
+    if not comparable:
         return None
-    best = max(alike, key=_rate)
+    best = max(comparable, key=_rate)
     return {"to": _chosen(best, choice), "gain": _rate(best) / _rate(plain)}
 
 
 def _agree(one: Cell, other: Cell, choice: str) -> bool:
+    """Return whether two cells have the same value of a choice."""
     return all(one[field] == other[field] for field in CHOICES[choice])
 
 
 def _chosen(cell: Cell, choice: str) -> Any:
-    """Return a choice's value: of a backend the hardware name, with the runtime where that does not tell it."""
+    """Return a cell's value of a choice. That of a backend is the hardware name, and the runtime if it has several."""
     value = cell[CHOICES[choice][0]]
     return f"{value} ({cell['runtime']})" if choice == "backend" and cell.get("runtime") else value
 
 
 def _plainness(cell: Cell) -> tuple[Any, ...]:
+    """Return the sort key that puts the plainest cell first: by hardware name, backend, precision and batch."""
     hardware, precision = str(cell["hardware"]), cell["precision"]
     order = _PLAIN.index(hardware) if hardware in _PLAIN else len(_PLAIN)
     other = cell["backend"] != "pytorch"

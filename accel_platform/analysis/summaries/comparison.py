@@ -28,18 +28,17 @@ WHERE r.result_id IN (SELECT unnest($ids))
 
 @dataclass(frozen=True)
 class Comparison:
-    """Cells as rows of `read_cells`, ordered by shape, with the fields that `_compared` adds. `baseline` is True for
-    a cell that ratios of its shape and provenance are to; `baseline_device_id` is the device of a cell's own."""
+    """Cells of equal shapes side by side, as rows of `read_cells` with the fields that `_compared` adds."""
 
     snapshot_id: str
     by: By
     names: tuple[str, ...]
-    """Names compared, the first with each of the others: recorded ids of models, or names of hardware or devices."""
+    """Compared names, of which the first is the baseline of the others: ids of models, or hardware or device names."""
     rows: list[dict[str, Any]]
     unpaired: list[dict[str, Any]]
     """Cells of shapes that only one name was measured at."""
     lacking: dict[str, str]
-    """Command that would measure a figure, by name without any."""
+    """For each name without any figure, the command that measures one."""
 
 
 def compare_side_by_side(
@@ -59,18 +58,18 @@ def compare_side_by_side(
     for cell in sorted(cells, key=lambda cell: _order(cell, by, names)):
         shapes.setdefault(_shape(cell, by), []).append(cell)
     pairs: list[list[dict[str, Any]]] = []
-    alone: list[list[dict[str, Any]]] = []
+    unpaired: list[list[dict[str, Any]]] = []
     for group in shapes.values():
-        (pairs if len({_called(cell, by, names) for cell in group}) > 1 else alone).append(group)
+        (pairs if len({_name_of(cell, by, names) for cell in group}) > 1 else unpaired).append(group)
     details = _Details.of(reader, [cell for group in pairs for cell in group])
-    measured = {_called(cell, by, names) for cell in cells}
+    measured = {_name_of(cell, by, names) for cell in cells}
     part = "model" if by == "model_id" else "hardware"
     return Comparison(
         snapshot_id=reader.snapshot_id,
         by=by,
         names=names,
         rows=[row for group in pairs for row in _compared(group, by, names, details)],
-        unpaired=[cell for group in alone for cell in group],
+        unpaired=[cell for group in unpaired for cell in group],
         lacking={
             name: measure_command(selection.model_copy(update={part: (name,)}))
             for name in names
@@ -85,7 +84,7 @@ def _columns(selection: Selection) -> list[str]:
 
 
 def _names(cells: Sequence[Mapping[str, Any]], requested: Sequence[str], by: By) -> tuple[str, ...]:
-    """Return the requested names, a family replaced by its measured models; all measured names if none is requested."""
+    """Return the requested names, with families replaced by their measured models; all measured names by default."""
     measured = sorted({cell[by] for cell in cells}, key=lambda name: (name != "cpu", name))
     if not requested or by == "hardware":
         return tuple(dict.fromkeys(requested)) or tuple(measured)
@@ -94,8 +93,8 @@ def _names(cells: Sequence[Mapping[str, Any]], requested: Sequence[str], by: By)
     return tuple(dict.fromkeys(model for found in members for model in found))
 
 
-def _called(cell: Mapping[str, Any], by: By, names: Sequence[str]) -> str:
-    """Return the name that a cell belongs to: its device or, with its choice, its hardware, if that was requested."""
+def _name_of(cell: Mapping[str, Any], by: By, names: Sequence[str]) -> str:
+    """Return the compared name that a cell belongs to: model or hardware name, or device or choice if requested."""
     named = (f"{cell['hardware']}:{cell['choice']}", cell["device_name"]) if by == "hardware" else ()
     return next((name for name in named if name in names), str(cell[by]))
 
@@ -111,6 +110,7 @@ class _Details:
 
     @classmethod
     def of(cls, reader: Reader, cells: Sequence[Mapping[str, Any]]) -> _Details:
+        """Read the details of these cells."""
         shared = shared_names((cell["device_name"], cell["device_id"]) for cell in cells)
         ids = [result_id for cell in cells for result_id in cell["evidence"]]
         rows = {row["result_id"]: row for row in reader.rows(_DETAILS, {"ids": ids})} if ids else {}
@@ -118,10 +118,11 @@ class _Details:
         return cls(rows, observed_devices(reader, runs) if runs else {}, shared)
 
     def samples(self, cell: Mapping[str, Any]) -> list[Sequence[int]]:
+        """Return the raw samples in ns of each of a cell's results."""
         return [self.results[result_id]["samples_ns"] or () for result_id in cell["evidence"]]
 
     def environment(self, cell: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """Return device, threads and versions behind a cell's figures, several values where its results differ."""
+        """Return device, threads and versions of a cell by name, each with several values if its results differ."""
         device = distinct_name(cell["device_name"], cell["device_id"], self.shared)
         found: dict[str, set[str]] = {"device": {device or "unknown"}}
         if cell["software"]:
@@ -138,7 +139,7 @@ class _Details:
 def _compared(
     group: Sequence[dict[str, Any]], by: By, names: Sequence[str], details: _Details
 ) -> Iterable[dict[str, Any]]:
-    """Yield the cells of one shape, each with its ratio to the first name's cell, the interval, and differences."""
+    """Yield the cells of one shape, each with its ratio to a cell of the first name, the interval, and differences."""
     firsts = _find_baselines(group, by, names)
     for cell, first in zip(group, firsts, strict=True):
         note = _no_ratio(cell, first, names[0])
@@ -161,17 +162,17 @@ def _compared(
 
 
 def _find_baselines(group: Sequence[dict[str, Any]], by: By, names: Sequence[str]) -> list[dict[str, Any] | None]:
-    """Return for each cell the one of the first name that it is compared with; None without one of its provenance.
+    """Return the baseline of each cell: a cell of the first name with its provenance; None if there is none.
 
     A cell of the first name is its own baseline if others are compared with it.
     """
-    firsts = Baselines([cell for cell in group if _called(cell, by, names) == names[0]], ("provenance",))
-    others = [next(iter(firsts.closest(cell)), None) for cell in group if _called(cell, by, names) != names[0]]
+    firsts = Baselines([cell for cell in group if _name_of(cell, by, names) == names[0]], ("provenance",))
+    others = [next(iter(firsts.closest(cell)), None) for cell in group if _name_of(cell, by, names) != names[0]]
     compared = {id(first) for first in others if first is not None}
 
     def baseline(cell: dict[str, Any]) -> dict[str, Any] | None:
         candidates = firsts.closest(cell)
-        if _called(cell, by, names) != names[0]:
+        if _name_of(cell, by, names) != names[0]:
             return next(iter(candidates), None)
         used = [first for first in (cell, *candidates) if id(first) in compared]
         return (used or candidates[-1:])[0]
@@ -180,6 +181,7 @@ def _find_baselines(group: Sequence[dict[str, Any]], by: By, names: Sequence[str
 
 
 def _no_ratio(cell: Mapping[str, Any], first: Mapping[str, Any] | None, called: str) -> str | None:
+    """Return why a cell has no ratio to its baseline, which is of the name `called`; None if it has one."""
     if first is None:
         return f"{cell['provenance']}, and nothing {cell['provenance']} of {called} stands at this shape"
     if cell["verified"] is False:
@@ -195,13 +197,17 @@ def _no_ratio(cell: Mapping[str, Any], first: Mapping[str, Any] | None, called: 
 
 
 def _doubt(cell: Mapping[str, Any]) -> str | None:
+    """Return why a cell's figure is uncertain; None if it is not."""
     if cell["provenance"] == "measured" and cell["verified"] is None:
         return "its outputs were never compared with the reference"
     return "noisy" if cell["noisy"] else None
 
 
 def _differs(cell: Mapping[str, tuple[str, ...]], first: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Return differences in what both cells have; runtimes that only one uses are the subject of the comparison."""
+    """Return in words what differs between two environments, and what varies within the first.
+
+    Versions that only one of them has are left out, because comparing such runtimes is the purpose.
+    """
     both = {*cell} & {*first}
     return [
         f"{name} {' and '.join(cell[name])} against {' and '.join(first[name])}"
@@ -210,12 +216,13 @@ def _differs(cell: Mapping[str, tuple[str, ...]], first: Mapping[str, tuple[str,
 
 
 def _shape(cell: Mapping[str, Any], by: By) -> tuple[Any, ...]:
+    """Return the fields in which compared cells have to be equal."""
     same = (*PLACE, "backend") if by == "model_id" else ("model_id",)
     return tuple(cell[name] for name in (*same, *SHAPE))
 
 
 def _order(cell: Mapping[str, Any], by: By, names: Sequence[str]) -> tuple[Any, ...]:
-    place = names.index(_called(cell, by, names))
+    place = names.index(_name_of(cell, by, names))
     shape = tuple((value is not None, value or 0, "") if not isinstance(value, str) else (True, 0, value)
                   for value in _shape(cell, by))  # fmt: skip
     setup = tuple(str(cell[name]) for name in SETUP)

@@ -161,7 +161,7 @@ def _column(row: dict[str, Any], *, by_device: bool) -> str:
 
 
 def shape_of(cell: Mapping[str, Any]) -> CellShape:
-    """Return what a cell's latency is of."""
+    """Return the shape that a cell's latency was measured at."""
     return CellShape(
         precision=cell["precision"],
         batch_size=cell["batch_size"],
@@ -173,16 +173,16 @@ def shape_of(cell: Mapping[str, Any]) -> CellShape:
 
 
 def _best_by_place(devices: list[dict[str, Any]]) -> tuple[dict[str, CellShape | None], list[dict[str, Any]]]:
-    """Return the commonest shape of each model, and of each model's devices the best one of each place.
+    """Return the most common shape of each model, and for each model the best device of each place (matrix column).
 
-    A device that works beats one that failed. Of those with a figure of the commonest shape the fastest is the best;
-    where there is none, the one with the highest relative speed.
+    A device that works is better than one that failed. The fastest at the most common shape comes first, then the
+    others by relative speed.
     """
     shapes: dict[str, CellShape | None] = {}
     best: list[dict[str, Any]] = []
     for model, rows in groupby(devices, key=itemgetter("model_id")):
         of_model = list(rows)
-        shapes[model] = shape = _commonest_shape(of_model)
+        shapes[model] = shape = _most_common_shape(of_model)
         found: dict[Any, dict[str, Any]] = {}
         for row in sorted(of_model, key=lambda row: _order(row, shape)):
             found.setdefault(row["place"], row)
@@ -198,7 +198,7 @@ def _order(row: Mapping[str, Any], shape: CellShape | None) -> tuple[Any, ...]:
     return (row["state"], True, math.inf if speed is None else -speed, *slowness)
 
 
-def _commonest_shape(rows: list[dict[str, Any]]) -> CellShape | None:
+def _most_common_shape(rows: list[dict[str, Any]]) -> CellShape | None:
     """Return the shape that most hardware names, then most devices, have a figure of; then in float32, the smallest."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:

@@ -108,7 +108,7 @@ class Rooflines:
         self._specs: dict[tuple[Any, ...], DeviceSpec] = {}
 
     def spec_of(self, cell: Mapping[str, Any]) -> DeviceSpec:
-        """Return the known rates of the cell's device, or of the part of it that the cell's runtime uses."""
+        """Return the spec of the cell's device, or of the part of it that the cell's runtime uses."""
         key = (cell["device_id"], cell["hardware"], cell["device_name"], cell["backend"])
         if key not in self._specs:
             seen = self._devices.get(key[:2], {})
@@ -141,9 +141,10 @@ class Rooflines:
         `share` is the least time by the roofline over the measured one; `achieved_flops_per_s` and
         `intensity_flops_per_byte` place it in a roofline plot.
         """
-        return [{**cell, **self._held_against(cell)} for cell in cells]
+        return [{**cell, **self._roofline_fields(cell)} for cell in cells]
 
-    def _held_against(self, cell: Mapping[str, Any]) -> dict[str, Any]:
+    def _roofline_fields(self, cell: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that `rows` adds to a cell."""
         fields: dict[str, Any] = dict.fromkeys(
             (
                 "achieved_flops_per_s",

@@ -17,15 +17,24 @@ from urllib.parse import unquote
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm"}
 _BYTES = "application/octet-stream"
 _PATIENCE_S = 5.0
-"""How long a page that asks for its next call is kept waiting before it has to ask again."""
+"""Seconds after which a page that polls for its next call gets an empty answer and polls again."""
 
 
 class Loopback:
-    """`folders` are served under their names; `given` holds what the page may fetch, `taken` what it has sent.
+    """Web server of one page, on the loopback interface.
 
-    A page that nobody drives asks for the next of `calls` and posts to `answers`.
+    All paths begin with a secret that only the page is told, so that no other user of this machine can read or write.
 
-    Everything lies below a path that only the page is told, so that no other user of this machine can read or write.
+    Attributes
+    ----------
+    folders
+        Folders that are served, by name.
+    given
+        Arrays that the page may fetch, by name, as bytes.
+    taken
+        Arrays that the page has sent, by name.
+    calls, answers
+        Queues of calls and their answers, for a page without a driver, which polls.
     """
 
     def __init__(self, folders: dict[str, Path]) -> None:
@@ -41,12 +50,15 @@ class Loopback:
         self._thread.start()
 
     def close(self) -> None:
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 def _handler(loopback: Loopback, secret: str) -> type[BaseHTTPRequestHandler]:
+    """Return the request handler of a server whose paths begin with the secret."""
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 

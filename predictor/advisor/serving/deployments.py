@@ -1,4 +1,4 @@
-"""Deployments to choose among: a model on devices of the spec sheet that fit and can be priced, under their load."""
+"""Deployment plans to choose among: the ways in which a model fits on devices of the spec sheet, under a load."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from predictor.data.traced_models import traced_decoder
 from predictor.schemas.requests import ModelConfig
 from predictor.schemas.serving import MAX_USERS, NotServed, ServingQuery
 from predictor.serving.loads import (
-    BATCHED,
-    LOADED,
-    ONE_MEASURED,
+    MEASURED_BY_REQUESTS,
+    MEASURED_IN_BATCHES,
+    ONLY_MEASURED_GPU,
     Deployment,
     Engine,
     Load,
@@ -38,39 +38,43 @@ from predictor.serving.predictor import ServingPredictor, ServingTimes
 
 _PER_HOST = 8
 _LAYOUTS = ((1, 1), (1, 2), (1, 4), (1, _PER_HOST), (2, 2 * _PER_HOST), (4, 4 * _PER_HOST))
-"""Hosts and devices of one copy: a pipeline over full hosts where one is too small."""
+"""Pairs of hosts and devices that one copy may take. Copies over several hosts are pipelines over full hosts."""
 _SIZES = tuple(devices for hosts, devices in _LAYOUTS if hosts == 1)
-_POOL = (*range(1, 9), 12, 16, 24)
-"""Workers of a kind to try, where prompts are computed apart."""
+"""Numbers of devices in one host."""
+_POOL_SIZES = (*range(1, 9), 12, 16, 24)
+"""Numbers of workers of either kind to try in disaggregated serving."""
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Copies of a deployment that fits, and the load of each copy."""
+class DeploymentPlan:
+    """Number of copies of a deployment that fits into memory, and the load on each copy."""
 
     deployment: Deployment
     copies: int
     load: Load
     fit: MemoryFit
     arriving_per_s: float | None = None
-    """Requests that arrive at each copy; None where users ask again when their answer is there."""
+    """Arrival rate at each copy (open loop); None for a closed loop of users."""
 
     @property
     def prompt_workers(self) -> int:
-        """Engines that compute prompts for all copies; 0 where the copies compute them."""
+        """Number of workers that only compute prompts, for all copies; 0 where the copies compute their own."""
         prompts = self.deployment.prompts
         return 0 if prompts is None else int(prompts.per_copy * self.copies)
 
     @property
     def devices(self) -> int:
-        """Devices of all copies, and of workers for prompts."""
+        """Number of devices of all copies and workers for prompts."""
         prompts = self.deployment.prompts
-        more = 0 if prompts is None else prompts.devices * self.prompt_workers
-        return self.deployment.devices * self.copies + more
+        for_prompts = 0 if prompts is None else prompts.devices * self.prompt_workers
+        return self.deployment.devices * self.copies + for_prompts
 
     @property
     def most_running(self) -> int:
-        """Requests that a copy may run at once: where they arrive at random, more than are under way in the mean."""
+        """Largest number of requests that run at once in the simulation of a copy.
+
+        Random arrivals pile up at times, so in an open loop it is well above the mean number under way.
+        """
         users = max(1, round(self.load.users))
         return max(1, min(self.fit.max_users, users if self.arriving_per_s is None else 4 * users + 64))
 
@@ -120,11 +124,11 @@ def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list
     return found, [*filter(None, map(form_factor_caution, names))]
 
 
-def place(
+def plan_aggregated(
     decoder: Decoder, devices: Sequence[DeviceSpec], quantization: str, query: ServingQuery, load: Load,
-) -> tuple[list[Placed], list[NotServed]]:  # fmt: skip
-    """Return the deployments that fit and can be priced, with each number of copies, and what was left out."""
-    found: list[Placed] = []
+) -> tuple[list[DeploymentPlan], list[NotServed]]:  # fmt: skip
+    """Return the plans in which every copy computes its own prompts, and the devices that were left out."""
+    found: list[DeploymentPlan] = []
     excluded: list[NotServed] = []
     for device in devices:
         engines = _engines_for(decoder, device, quantization, query.engine)
@@ -143,12 +147,12 @@ def place(
         fitting, too_small = _sizes_that_fit(one, query.goals.max_devices, load)
         excluded += too_small
         found += [
-            Placed(way, copies, load, fit)
+            DeploymentPlan(split, copies, load, fit)
             for size in fitting
             for engine in engines
-            for way in _ways(replace(size, engine=engine))
-            if (fit := memory_fit(way, load)) is not None and fit.fits
-            for copies in _copies(size.devices, query, load)
+            for split in _parallelism_variants(replace(size, engine=engine))
+            if (fit := memory_fit(split, load)) is not None and fit.fits
+            for copies in _copy_counts(size.devices, query, load)
         ]
     if query.requests_per_s is not None:
         return found, excluded
@@ -161,29 +165,29 @@ def place(
             reason=f"of {each.deployment.engine} single requests alone were measured: a copy answers for one user",
         )
         for each in found
-        if not _was_measured(each)
+        if not _covers_load(each)
     ]
-    return [each for each in found if _was_measured(each)], excluded
+    return [each for each in found if _covers_load(each)], excluded
 
 
-def _was_measured(placed: Placed) -> bool:
-    """Return whether loads like this were measured with the engine: of llama.cpp no user has others beside him."""
-    return placed.deployment.engine != "llama.cpp" or placed.load.users <= 1
+def _covers_load(plan: DeploymentPlan) -> bool:
+    """Return whether loads like this were measured with the engine: with llama.cpp only one request at a time was."""
+    return plan.deployment.engine != "llama.cpp" or plan.load.users <= 1
 
 
 def _unsupported_reason(
     device: DeviceSpec, engine: Engine | None, quantization: str, engines: tuple[Engine, ...]
 ) -> str | None:
-    """Return why a device serves no model with the engine, or with any where None is asked for; None where it may.
+    """Return why a device cannot serve with the engine, or with any engine if it is None; None if it can.
 
-    `engines` are those to choose among there, as `_engines_for` has them.
+    `engines` is the result of `_engines_for`.
     """
     if engine == "trtllm" and device.before_ampere:
         return "trtllm supports no GPU older than Ampere"
     if not _engines_on(device, engine):
         measured = f"{engine} was not measured" if engine else "none of these engines was measured"
         return f"{measured} on a {device.kind.upper()} of {device.vendor}"
-    known = ONE_MEASURED.get(device.vendor, device.name)
+    known = ONLY_MEASURED_GPU.get(device.vendor, device.name)
     if known != device.name:
         return f"of {device.vendor}'s GPUs only the {known} was measured, which tells nothing of others"
     if not engines:
@@ -195,9 +199,9 @@ def _unsupported_reason(
 
 
 def _sizes_that_fit(one: Deployment, most_devices: int, load: Load) -> tuple[list[Deployment], list[NotServed]]:
-    """Return the copy on as many devices as it fits into, and why it fits into no fewer.
+    """Return the copy on each number of devices that holds it, and why it does not fit on the others.
 
-    Of a model that fits into one host there is no pipeline over several.
+    Pipelines over several hosts are left out where the model fits into one.
     """
     fitting: list[Deployment] = []
     too_small: list[NotServed] = []
@@ -225,56 +229,66 @@ def _sizes_that_fit(one: Deployment, most_devices: int, load: Load) -> tuple[lis
     return fitting, too_small
 
 
-def place_disaggregated(
+def plan_disaggregated(
     decoder: Decoder, devices: Sequence[DeviceSpec], quantization: str, query: ServingQuery, load: Load
-) -> list[Placed]:
-    """Return deployments whose prompts are computed on devices of their own, where loads of the engine were measured.
+) -> list[DeploymentPlan]:
+    """Return plans in which workers of their own compute the prompts (disaggregated serving).
 
-    Both kinds of workers are of one device, and split in the same way.
+    Only engines whose loads were measured request by request are planned with. Both kinds of workers run on the same
+    device, with the same way of splitting the model.
     """
-    most = query.goals.max_devices
-    return [
-        Placed(whole, copies, shared, fit)
-        for device in devices
-        if device.link_gb_s and device.bandwidth_gb_s and device.peak_fp16_tensor_tflops
-        for engine in _engines_for(decoder, device, quantization, query.engine)
-        for size in _SIZES
-        for way in _ways(Deployment(decoder, device, engine, quantization, size, cache_type=query.kv_cache))
-        if way.loaded and (fit := memory_fit(way, load)) is not None and fit.fits
-        for prompts in _prompt_workers(way, load)
-        for copies, workers in itertools.product(_POOL, _POOL)
-        if size * copies + prompts.devices * workers <= most
-        and (query.requests_per_s is not None or copies <= load.users)
-        for whole in [replace(way, prompts=replace(prompts, per_copy=Fraction(workers, copies)))]
-        for shared in [load if query.requests_per_s is not None else replace(load, users=load.users / copies)]
-    ]
+    plans: list[DeploymentPlan] = []
+    for device in devices:
+        if not (device.link_gb_s and device.bandwidth_gb_s and device.peak_fp16_tensor_tflops):
+            continue
+        for engine, size in itertools.product(_engines_for(decoder, device, quantization, query.engine), _SIZES):
+            one = Deployment(decoder, device, engine, quantization, size, cache_type=query.kv_cache)
+            for split in _parallelism_variants(one):
+                plans += _disaggregated_plans(split, query, load)
+    return plans
 
 
-def _prompt_workers(way: Deployment, load: Load) -> Iterator[PromptWorkers]:
-    """Yield the workers of one host that hold the weights and a prompt."""
+def _disaggregated_plans(split: Deployment, query: ServingQuery, load: Load) -> Iterator[DeploymentPlan]:
+    """Yield the plans of one split of the generating copies: each split and number of workers for prompts."""
+    fit = memory_fit(split, load) if split.loaded else None
+    if fit is None or not fit.fits:
+        return
+    closed_loop = query.requests_per_s is None
+    for prompts in _prompt_workers(split, load):
+        for copies, workers in itertools.product(_POOL_SIZES, _POOL_SIZES):
+            too_many = split.devices * copies + prompts.devices * workers > query.goals.max_devices
+            if too_many or (closed_loop and copies > load.users):
+                continue
+            deployment = replace(split, prompts=replace(prompts, per_copy=Fraction(workers, copies)))
+            share = replace(load, users=load.users / copies) if closed_loop else load
+            yield DeploymentPlan(deployment, copies, share, fit)
+
+
+def _prompt_workers(copy: Deployment, load: Load) -> Iterator[PromptWorkers]:
+    """Yield the workers, each within one host, that have memory for the weights and one prompt."""
     for size in _SIZES:
-        split = replace(way, devices=size, attention_copies=size if way.attention_copies > 1 else 1)
+        split = replace(copy, devices=size, attention_copies=size if copy.attention_copies > 1 else 1)
         fit = memory_fit(split, replace(load, output_tokens=1.0))
         if fit is not None and fit.fits:
             yield PromptWorkers(Fraction(1), size, split.attention_copies)
 
 
-def _ways(deployment: Deployment) -> Iterator[Deployment]:
-    """Yield the ways of splitting a copy: by tensors, and for experts with attention on each device for itself."""
+def _parallelism_variants(deployment: Deployment) -> Iterator[Deployment]:
+    """Yield a copy with tensor parallelism and, for models with experts, with data-parallel attention."""
     yield deployment
     several = deployment.devices > 1 and deployment.stages == 1
     if several and deployment.decoder.expert_share < 1 and deployment.loaded:
         yield replace(deployment, attention_copies=deployment.devices)
 
 
-def _copies(count: int, query: ServingQuery, load: Load) -> range:
-    """Return the numbers of copies to try: none of them without a user."""
-    most = query.goals.max_devices // count
+def _copy_counts(devices_per_copy: int, query: ServingQuery, load: Load) -> range:
+    """Return the numbers of copies to try. In a closed loop each copy has a user at least."""
+    most = query.goals.max_devices // devices_per_copy
     return range(1, 1 + (most if query.requests_per_s is not None else min(most, int(load.users))))
 
 
 def _engines_for(decoder: Decoder, device: DeviceSpec, quantization: str, engine: Engine | None) -> tuple[Engine, ...]:
-    """Return the engines of `_engines_on` that serve the model's weights so."""
+    """Return the engines of `_engines_on` that can serve the model with this quantization."""
     return tuple(
         each
         for each in _engines_on(device, engine)
@@ -283,10 +297,10 @@ def _engines_for(decoder: Decoder, device: DeviceSpec, quantization: str, engine
 
 
 def _engines_on(device: DeviceSpec, engine: Engine | None) -> tuple[Engine, ...]:
-    """Return the engines to choose among: the one asked for, else those measured request by request, else vLLM."""
+    """Return the requested engine if it was measured. Without one: those measured by requests, else by batches."""
     if device.kind != "gpu":
         return ()
-    loaded, batched = LOADED.get(device.vendor, ()), BATCHED.get(device.vendor, ())
+    loaded, batched = MEASURED_BY_REQUESTS.get(device.vendor, ()), MEASURED_IN_BATCHES.get(device.vendor, ())
     # The support matrix of TensorRT-LLM begins with Ampere.
     if device.before_ampere:
         loaded = tuple(each for each in loaded if each != "trtllm")
@@ -295,23 +309,18 @@ def _engines_on(device: DeviceSpec, engine: Engine | None) -> tuple[Engine, ...]
     return (engine,) if engine in (*loaded, *batched) else ()
 
 
-def at_rate(
-    predictor: ServingPredictor, placed: Sequence[Placed], requests_per_s: float
-) -> tuple[list[Placed], list[NotServed]]:
-    """Return the deployments that keep up with a request rate, with the users under way, and those that do not.
+def split_by_rate(
+    predictor: ServingPredictor, plans: Sequence[DeploymentPlan], requests_per_s: float
+) -> tuple[list[DeploymentPlan], list[NotServed]]:
+    """Return the plans that keep up with a request rate, with the requests under way as their users, and the others.
 
-    By Little's law, users under way = requests per second times seconds of a request, which grow with the users.
+    By Little's law the requests under way are the request rate times the seconds of a request. The latter grow with
+    the former, so the equation is solved on a curve of predicted times over 1, 2, 4, ... users.
     """
-    loads = {each.deployment: each.load for each in placed}
-    most = {each.deployment: min(MAX_USERS, each.fit.max_users) for each in placed}
-    points = [(way, float(n)) for way in loads for n in np.unique([*2 ** np.arange(math.log2(most[way])), most[way]])]
-    times = predictor.predict([(way, replace(loads[way], users=n)) for way, n in points]) if points else []
-    curves: dict[Deployment, list[tuple[float, float]]] = {way: [] for way in loads}
-    for (way, n), of_n in zip(points, times, strict=True):
-        curves[way].append((n, end_to_end_ms(of_n, loads[way]) / 1e3))
+    curves = _seconds_by_users(predictor, plans)
     kept, excluded = [], []
-    for each in placed:
-        users = _users_under_way(curves[each.deployment], requests_per_s / each.copies)
+    for each in plans:
+        users = _solve_littles_law(curves[each.deployment], requests_per_s / each.copies)
         if users is not None:
             load = replace(each.load, users=float(max(round(users), 1)))
             kept.append(replace(each, load=load, arriving_per_s=requests_per_s / each.copies))
@@ -325,10 +334,29 @@ def at_rate(
     return kept, excluded
 
 
-def _users_under_way(curve: Sequence[tuple[float, float]], requests_per_s: float) -> float | None:
-    """Return the fewest users whose requests end as fast as others arrive; None where none of the curve's do.
+def _seconds_by_users(
+    predictor: ServingPredictor, plans: Sequence[DeploymentPlan]
+) -> dict[Deployment, list[tuple[float, float]]]:
+    """Return for each deployment pairs of users and the seconds of a request, from 1 user to as many as fit."""
+    loads = {each.deployment: each.load for each in plans}
+    most_users = {each.deployment: min(MAX_USERS, each.fit.max_users) for each in plans}
+    points = [
+        (deployment, float(users))
+        for deployment, most in ((deployment, most_users[deployment]) for deployment in loads)
+        for users in np.unique([*2 ** np.arange(math.log2(most)), most])
+    ]
+    cells = [(deployment, replace(loads[deployment], users=users)) for deployment, users in points]
+    times = predictor.predict(cells) if cells else []
+    curves: dict[Deployment, list[tuple[float, float]]] = {deployment: [] for deployment in loads}
+    for (deployment, users), of_point in zip(points, times, strict=True):
+        curves[deployment].append((users, end_to_end_ms(of_point, loads[deployment]) / 1e3))
+    return curves
 
-    `curve` holds numbers of users and the seconds of a request, which are interpolated on logarithmic scales.
+
+def _solve_littles_law(curve: Sequence[tuple[float, float]], requests_per_s: float) -> float | None:
+    """Return the fewest users whose requests end as fast as new ones arrive; None if the curve has no such point.
+
+    `curve` holds pairs of users and the seconds of a request, and is interpolated linearly on logarithmic scales.
     """
     fewer, shorter_s = curve[0]
     for users, seconds in curve:
@@ -341,12 +369,12 @@ def _users_under_way(curve: Sequence[tuple[float, float]], requests_per_s: float
     return None
 
 
-def keeping_up(
-    placed: Sequence[Placed], times: Sequence[ServingTimes]
-) -> tuple[list[tuple[Placed, ServingTimes]], list[NotServed]]:
-    """Return the deployments with their times, but for those whose workers cannot compute all prompts in time."""
+def split_by_prompt_capacity(
+    plans: Sequence[DeploymentPlan], times: Sequence[ServingTimes]
+) -> tuple[list[tuple[DeploymentPlan, ServingTimes]], list[NotServed]]:
+    """Return the plans with their times, and those whose workers for prompts cannot keep up."""
     in_time, excluded = [], []
-    for each, of_each in zip(placed, times, strict=True):
+    for each, of_each in zip(plans, times, strict=True):
         busy = of_each.prompts_busy
         if busy is None or busy <= 1:
             in_time.append((each, of_each))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from predictor.advisor.serving.deployments import Placed
+from predictor.advisor.serving.deployments import DeploymentPlan
 from predictor.serving.disaggregated import prompt_deployment
 
 _VLLM = "vllm serve {model}{split} --max-num-seqs {users} --max-model-len {length}"
@@ -41,35 +41,35 @@ _PORTS = {"vllm": 8000, "sglang": 30000, "trtllm": 8000}
 """Each engine's default."""
 
 
-def launch_command(placed: Placed, model: str, longest: int) -> str:
+def launch_command(plan: DeploymentPlan, model: str, longest: int) -> str:
     """Return the command that starts one copy, for requests of up to so many tokens in and out.
 
     TensorRT-LLM reads some of its options from a file, which the command writes first. Where prompts are computed apart
     there is a line for a worker for prompts, one for a copy, and one for the router.
     """
-    deployment = placed.deployment
+    deployment = plan.deployment
     if deployment.prompts is None:
-        return _one_engine(placed, model, longest)
+        return _one_engine(plan, model, longest)
     engines = (prompt_deployment(deployment), replace(deployment, prompts=None))
     in_command = _PARTS[deployment.engine]
     # vLLM's workers fetch keys and values from the host that this names.
     before = [f"VLLM_NIXL_SIDE_CHANNEL_HOST={host}_1 " if deployment.engine == "vllm" else "" for host in _HOSTS]
     in_file = _TRTLLM_PARTS if deployment.engine == "trtllm" else ((), ())
     lines = [
-        first + _one_engine(replace(placed, deployment=engine), model, longest, options, file) + more
+        first + _one_engine(replace(plan, deployment=engine), model, longest, options, file) + more
         for first, engine, more, options, file in zip(
             before, engines, in_command, in_file, ("prompts.yaml", "copies.yaml"), strict=True
         )
     ]
-    return "\n".join([*lines, _router(placed)])
+    return "\n".join([*lines, _router(plan)])
 
 
-def _router(placed: Placed) -> str:
+def _router(plan: DeploymentPlan) -> str:
     """Return the command that sends prompts to the one kind of workers, and what follows to the other."""
-    engine = placed.deployment.engine
+    engine = plan.deployment.engine
     prompts, copies = (
         [f"{kind}_{number}:{_PORTS[engine]}" for number in range(1, count + 1)]
-        for kind, count in zip(_HOSTS, (placed.prompt_workers, placed.copies), strict=True)
+        for kind, count in zip(_HOSTS, (plan.prompt_workers, plan.copies), strict=True)
     )
     if engine != "trtllm":
         urls = [*(f"--prefill http://{each}" for each in prompts), *(f"--decode http://{each}" for each in copies)]
@@ -83,15 +83,15 @@ def _router(placed: Placed) -> str:
 
 
 def _one_engine(
-    placed: Placed, model: str, longest: int, in_file: tuple[str, ...] = (), file: str = "options.yaml"
+    plan: DeploymentPlan, model: str, longest: int, in_file: tuple[str, ...] = (), file: str = "options.yaml"
 ) -> str:
-    deployment = placed.deployment
+    deployment = plan.deployment
     apart, stages = deployment.attention_copies > 1, deployment.stages
     devices = deployment.devices // stages
     small_cache = deployment.cache_type == "fp8"
-    users = placed.most_running
+    users = plan.most_running
     fields = {"model": model, "devices": devices, "users": users, "length": longest, "context": longest * users}
-    half = " --dtype half" if lacks_bfloat16(placed) else ""
+    half = " --dtype half" if lacks_bfloat16(plan) else ""
     if deployment.engine == "vllm":
         split = (
             f" --data-parallel-size {devices} --enable-expert-parallel"
@@ -117,6 +117,6 @@ def _one_engine(
     return _LLAMA_CPP.format(file=model.rpartition("/")[2], **fields)
 
 
-def lacks_bfloat16(placed: Placed) -> bool:
+def lacks_bfloat16(plan: DeploymentPlan) -> bool:
     """Return True where a deployment has to compute in float16, because its GPUs have no bfloat16."""
-    return placed.deployment.device.before_ampere and placed.deployment.quantization != "float16"
+    return plan.deployment.device.before_ampere and plan.deployment.quantization != "float16"

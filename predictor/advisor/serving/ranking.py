@@ -1,4 +1,9 @@
-"""Answers about serving: deployments of a model on devices of the spec sheet, ranked under a load and its goals."""
+"""Ranking of deployments of a language model under a load and its goals.
+
+`recommend_serving` goes through these steps: resolve the query, plan deployments (`deployments`), predict their times
+(`predictor.serving.predictor`), choose per device and number of devices the best one that meets the goals by a
+simulation of its queue (`predictor.serving.queueing`), describe it as an option (`options`), and rank the options.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +18,29 @@ import numpy as np
 from accel_platform.errors import InvalidInput
 from accel_platform.table_io.values import rounded
 from predictor.advisor.serving.deployments import (
-    at_rate,
-    keeping_up,
-    place,
-    place_disaggregated,
+    plan_aggregated,
+    plan_disaggregated,
     resolve_decoder,
     resolve_devices,
+    split_by_prompt_capacity,
+    split_by_rate,
 )
-from predictor.advisor.serving.options import Candidate, missed_goal, missed_limit, option
+from predictor.advisor.serving.options import ServingCandidate, make_option, missed_goal, missed_limit
 from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
 from predictor.serving.loads import Engine, Load, hub_id_of, resolve_quantization
 from predictor.serving.measured_loads import MeasuredLoad, version_key, versions_of
 from predictor.serving.predictor import ServingPredictor, shipped_predictor
 from predictor.serving.queueing import (
-    MOST_SPREAD,
-    NEARLY,
-    Played,
+    LENGTH_JITTER,
+    MAX_P99_OVER_MEAN,
+    RequestTimes,
     Traffic,
-    alike,
     draw_traffic,
-    play,
-    spread,
-    traced_traffic,
+    lognormal_sigma,
+    replay_trace,
+    rescale_to_typical,
+    simulate,
 )
 
 _OWN_MODEL = "MODEL"
@@ -52,14 +57,10 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     """
     name, decoder = resolve_decoder(query.model)
     quantization = resolve_quantization(query.quantization)
-    if query.engine == "llama.cpp" and query.kv_cache == "fp8":
-        raise InvalidInput("llama.cpp keeps no fp8 cache: leave kv_cache out, or give bfloat16.")
-    if query.engine == "llama.cpp" and query.disaggregated:
-        raise InvalidInput("llama.cpp computes prompts where it generates: leave out disaggregated, or the engine.")
-    query = _with_trace(query)
-    if query.engine == "llama.cpp" and query.requests_per_s is not None:
-        raise InvalidInput("Of llama.cpp single requests alone were measured: give users, one for each device at most.")
-    longest = _longest(query, name, decoder.context)
+    query = _summarize_trace(query)
+    if query.engine == "llama.cpp":
+        _check_llama_cpp(query)
+    longest = _longest_request(query, name, decoder.context)
     devices, warnings = resolve_devices(query.hardware)
     load = Load(
         float(query.users or 1),
@@ -68,38 +69,35 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         cached_share=query.prefix_cached_share,
     )
     predictor = shipped_predictor()
-    warnings += _warnings(query)
-    if query.engine is not None and query.engine_version is not None:
-        known = versions_of(query.engine, measured) | predictor.model.neighbors.versions_of(query.engine)
-        warnings += _of_version(query.engine, query.engine_version, known)
-    started = hub_id_of(name) if isinstance(query.model, str) else _OWN_MODEL
+    command_model = hub_id_of(name) if isinstance(query.model, str) else _OWN_MODEL
+    warnings += _query_warnings(query, predictor, measured)
     if quantization not in _AS_PUBLISHED:
         warnings.append(
-            f"The command loads weights as {started} stores them: where these are not in {quantization}, name a "
+            f"The command loads weights as {command_model} stores them: where these are not in {quantization}, name a "
             "repository that has them so."
         )
-    placed, excluded = place(decoder, devices, quantization, query, load)
-    split = place_disaggregated(decoder, devices, quantization, query, load) if query.disaggregated else []
-    placed += split
+    plans, excluded = plan_aggregated(decoder, devices, quantization, query, load)
+    disaggregated = plan_disaggregated(decoder, devices, quantization, query, load) if query.disaggregated else []
+    plans += disaggregated
     if query.requests_per_s is not None:
-        placed, overloaded = at_rate(predictor, placed, query.requests_per_s)
+        plans, overloaded = split_by_rate(predictor, plans, query.requests_per_s)
         excluded += overloaded
-    times = predictor.predict([(each.deployment, each.load) for each in placed]) if placed else []
-    in_time, late = keeping_up(placed, times)
+    times = predictor.predict([(each.deployment, each.load) for each in plans]) if plans else []
+    in_time, late = split_by_prompt_capacity(plans, times)
     excluded += late
     loads = SimilarLoads(measured, decoder, quantization)
-    found = [
-        Candidate(each, seen or predicted, measured=seen is not None)
-        for each, predicted in in_time
-        for seen in [loads.times(each)]
-    ]
-    as_option = partial(option, model=started, longest=longest, goals=query.goals, loads=loads)
-    play_queue = partial(_played, predictor, query=query, context=decoder.context)
-    options, missed = _meeting(found, query, play_queue, as_option)
+    candidates = []
+    for plan, predicted in in_time:
+        measured_times = loads.times(plan)
+        candidates.append(ServingCandidate(plan, measured_times or predicted, measured=measured_times is not None))
+    as_option = partial(make_option, model=command_model, longest=longest, goals=query.goals, loads=loads)
+    simulate_queue = partial(_simulate_queue, predictor, query=query, context=decoder.context)
+    options, missed = _select_options(candidates, query, simulate_queue, as_option)
     served = {(each.device, each.devices) for each in options}
     excluded = [each for each in (*excluded, *missed) if (each.device, each.devices) not in served]
     if query.disaggregated and not any(each.prompt_workers for each in options):
-        warnings.append(_why_not_split(len(split), sum(each.deployment.prompts is not None for each, _ in in_time)))
+        keep_up = sum(plan.deployment.prompts is not None for plan, _ in in_time)
+        warnings.append(_no_disaggregated_warning(len(disaggregated), keep_up))
     if any(each.usd_per_hour is None for each in options) and query.objective == "cost":
         warnings.append("Deployments without a known price come last, those of the fewest devices first.")
     return ServingAnswer(
@@ -108,15 +106,15 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         kv_cache=query.kv_cache,
         input_tokens=query.input_tokens,
         output_tokens=query.output_tokens,
-        options=_numbered(options),
-        excluded=_one_of_each(excluded),
+        options=_with_ranks(options),
+        excluded=_drop_repeated(excluded),
         warnings=warnings,
         snapshot_id=snapshot_id,
     )
 
 
-def _why_not_split(placed: int, in_time: int) -> str:
-    """Return why no deployment with workers for prompts is an option, of those that fit and those that keep up."""
+def _no_disaggregated_warning(placed: int, in_time: int) -> str:
+    """Return why no disaggregated plan is an option, given how many fit and how many of these keep up."""
     if not placed:
         reason = "none fits, or none of these devices is an NVIDIA GPU with vllm, sglang or trtllm"
     elif not in_time:
@@ -126,15 +124,25 @@ def _why_not_split(placed: int, in_time: int) -> str:
     return f"No deployment with workers for prompts serves it so: {reason}."
 
 
-def _one_of_each(excluded: Sequence[NotServed]) -> list[NotServed]:
-    """Return the first of each device, number of devices and cause: the others differ in figures only."""
+def _drop_repeated(excluded: Sequence[NotServed]) -> list[NotServed]:
+    """Return the first exclusion of each device, number of devices and cause; others differ only in figures."""
     first: dict[tuple[str, int, str], NotServed] = {}
     for each in excluded:
         first.setdefault((each.device, each.devices, each.cause), each)
     return list(first.values())
 
 
-def _with_trace(query: ServingQuery) -> ServingQuery:
+def _check_llama_cpp(query: ServingQuery) -> None:
+    """Raise InvalidInput for what llama.cpp does not do, or was not measured doing."""
+    if query.kv_cache == "fp8":
+        raise InvalidInput("llama.cpp keeps no fp8 cache: leave kv_cache out, or give bfloat16.")
+    if query.disaggregated:
+        raise InvalidInput("llama.cpp computes prompts where it generates: leave out disaggregated, or the engine.")
+    if query.requests_per_s is not None:
+        raise InvalidInput("Of llama.cpp single requests alone were measured: give users, one for each device at most.")
+
+
+def _summarize_trace(query: ServingQuery) -> ServingQuery:
     """Return the query with the mean lengths of its trace, and its request rate where it has arrivals."""
     if query.trace is None:
         return query
@@ -150,12 +158,14 @@ def _with_trace(query: ServingQuery) -> ServingQuery:
     )
 
 
-def _longest(query: ServingQuery, model: str, context: float) -> int:
-    """Return the tokens of the longest request, in and out; those beyond a 99th percentile do not count."""
+def _longest_request(query: ServingQuery, model: str, context: float) -> int:
+    """Return the tokens of the longest request, input and output together, up to the 99th percentile."""
     for of in ("input_tokens", "output_tokens"):
         mean, p99 = getattr(query, of), getattr(query, f"{of}_p99")
-        if p99 is not None and math.isnan(spread(mean, p99)):
-            raise InvalidInput(f"{of}_p99 must be 1 to {rounded(MOST_SPREAD)} times {of} ({mean:,}), and is {p99:,}.")
+        if p99 is not None and math.isnan(lognormal_sigma(mean, p99)):
+            raise InvalidInput(
+                f"{of}_p99 must be 1 to {rounded(MAX_P99_OVER_MEAN)} times {of} ({mean:,}), and is {p99:,}."
+            )
     lengths = [(query.input_tokens_p99 or query.input_tokens, query.output_tokens_p99 or query.output_tokens)]
     if query.trace is not None:
         lengths = [(request.input_tokens, request.output_tokens) for request in query.trace]
@@ -168,7 +178,8 @@ def _longest(query: ServingQuery, model: str, context: float) -> int:
     return into + out
 
 
-def _warnings(query: ServingQuery) -> list[str]:
+def _query_warnings(query: ServingQuery, predictor: ServingPredictor, measured: Sequence[MeasuredLoad]) -> list[str]:
+    """Return warnings about what the query leaves open, and about an engine version that was never measured."""
     warnings = []
     if query.users is None and query.requests_per_s is None:
         warnings.append("Neither users nor requests_per_s given: answering for one user.")
@@ -179,11 +190,14 @@ def _warnings(query: ServingQuery) -> list[str]:
         )
     if query.prefix_cached_share:
         warnings.append("No load with a prefix cache was measured: its share of the prompts' work is taken out.")
+    if query.engine is not None and query.engine_version is not None:
+        known = versions_of(query.engine, measured) | predictor.model.neighbors.versions_of(query.engine)
+        warnings += _version_warnings(query.engine, query.engine_version, known)
     return warnings
 
 
-def _of_version(engine: Engine, version: str, measured: Collection[str]) -> list[str]:
-    """Return what is to be said of a version of an engine: nothing where it was `measured`."""
+def _version_warnings(engine: Engine, version: str, measured: Collection[str]) -> list[str]:
+    """Return a warning about an engine's version, empty if it is one of the `measured` ones."""
     known = sorted(measured, key=version_key)
     if not known:
         return [f"No measured load says its version of {engine}."]
@@ -202,27 +216,27 @@ def _of_version(engine: Engine, version: str, measured: Collection[str]) -> list
     ]
 
 
-def _meeting(
-    found: Sequence[Candidate],
+def _select_options(
+    candidates: Sequence[ServingCandidate],
     query: ServingQuery,
-    play_queue: Callable[[Candidate], Played],
-    as_option: Callable[[Candidate, Played], ServingOption],
+    simulate_queue: Callable[[ServingCandidate], RequestTimes],
+    as_option: Callable[[ServingCandidate, RequestTimes], ServingOption],
 ) -> tuple[list[ServingOption], list[NotServed]]:
-    """Return for each device and number of devices the first by the objective that meets all goals, and what misses.
+    """Return the best option per device and number of devices that meets all goals, and the candidates that miss one.
 
-    Where prompts may be computed apart there is one more, because limits as wide would seldom come first. Only these
-    are played through a queue, because that takes milliseconds each.
+    A disaggregated option is chosen beside the aggregated one, because its wide limits would seldom make it the best.
+    Candidates are simulated in order until one meets the goals, because a simulation takes milliseconds.
     """
     met: dict[tuple[str, int, bool], ServingOption] = {}
     missed = []
-    for each in sorted(found, key=lambda each: _first_key(each, query.objective)):
-        device, devices = each.placed.deployment.device.name, each.placed.devices
-        kind = device, devices, each.placed.deployment.prompts is not None
+    for each in sorted(candidates, key=lambda each: _candidate_key(each, query.objective)):
+        device, devices = each.plan.deployment.device.name, each.plan.devices
+        kind = device, devices, each.plan.deployment.prompts is not None
         if kind in met:
             continue
         reason = missed_limit(each, query.goals)
         if reason is None:
-            chosen = as_option(each, play_queue(each))
+            chosen = as_option(each, simulate_queue(each))
             reason = missed_goal(chosen, query.goals)
             if reason is None:
                 met[kind] = chosen
@@ -231,45 +245,53 @@ def _meeting(
     return sorted(met.values(), key=lambda chosen: _rank_key(chosen, query.objective)), missed
 
 
-def _played(predictor: ServingPredictor, found: Candidate, query: ServingQuery, context: float) -> Played:
-    """Return the times of requests in a queue; requests of mean length have the typical times in the median."""
-    placed = found.placed
-    # Copies that share workers for prompts are played together, others each by itself.
+def _simulate_queue(
+    predictor: ServingPredictor, candidate: ServingCandidate, query: ServingQuery, context: float
+) -> RequestTimes:
+    """Return the times of simulated requests, scaled so that requests of mean length take the predicted times.
+
+    Copies that share workers for prompts are simulated together, because their prompts wait for each other.
+    """
+    placed = candidate.plan
     together = 1 if placed.deployment.prompts is None else placed.copies
     rate = None if placed.arriving_per_s is None else placed.arriving_per_s * together
     users = max(1, round(placed.load.users * together))
-    pace = predictor.pace(placed.deployment, placed.load, placed.most_running, found.times, together)
-    # With room for as many as fit, also where those that come are a little longer than the mean.
-    room_tokens = (1 + NEARLY) * together * placed.fit.max_users * (query.input_tokens + query.output_tokens)
+    pace = predictor.pace(placed.deployment, placed.load, placed.most_running, candidate.times, together)
+    # The room is for as many requests as fit, even if their random lengths are a little over the mean.
+    room_tokens = (1 + LENGTH_JITTER) * together * placed.fit.max_users * (query.input_tokens + query.output_tokens)
     pace = replace(pace, room_tokens=room_tokens)
     plain = draw_traffic(users, rate, (query.input_tokens, None), (query.output_tokens, None), context)
-    typical = play(pace, plain)
+    typical = simulate(pace, plain)
     traffic: Traffic = plain
     if query.trace is not None:
         requests = [(r.arrival_s, r.input_tokens, r.output_tokens) for r in query.trace]
-        traffic = traced_traffic(users, rate, requests, placed.copies // together)
+        traffic = replay_trace(users, rate, requests, placed.copies // together)
     elif query.input_tokens_p99 or query.output_tokens_p99:
         traffic = draw_traffic(
             users, rate, (query.input_tokens, query.input_tokens_p99), (query.output_tokens, query.output_tokens_p99),
             context,
         )  # fmt: skip
-    played = typical if traffic is plain else play(pace, traffic)
-    times = found.times.first_token_ms.p50, found.times.output_token_ms.p50
-    return alike(played, typical, *times)
+    times = typical if traffic is plain else simulate(pace, traffic)
+    predicted = candidate.times
+    return rescale_to_typical(times, typical, predicted.first_token_ms.p50, predicted.output_token_ms.p50)
 
 
-def _first_key(found: Candidate, objective: ServingObjective) -> tuple[float, float]:
-    """Return what the candidates of a device and number of devices go by: the unfavorable end, the best first."""
-    end = found.end_to_end_ms.high or found.end_to_end_ms.p50
+def _candidate_key(candidate: ServingCandidate, objective: ServingObjective) -> tuple[float, float]:
+    """Return the sort key of candidates of one device and number of devices, by the unfavorable limit; best first."""
+    end = candidate.end_to_end_ms.high or candidate.end_to_end_ms.p50
     if objective == "latency":
         return end, end
-    # Of the same devices the one with most tokens costs least and draws least for each.
-    rate = found.requests_per_s
-    return -(rate.low or rate.p50), end  # the same for all where requests arrive: then the fastest goes first
+    # On the same devices the highest rate has the least cost and energy per token. In an open loop the rate is the same
+    # for all, so the fastest comes first.
+    rate = candidate.requests_per_s
+    return -(rate.low or rate.p50), end
 
 
 def _rank_key(chosen: ServingOption, objective: ServingObjective) -> tuple[float, ...]:
-    """Return what options are ranked by: the unfavorable end, the best first; without a price the fewest devices."""
+    """Return the sort key of options: the unfavorable limit of the objective, then of cost or time; best first.
+
+    Options without a price come last under the objective cost, the one of fewest devices first.
+    """
     end = chosen.end_to_end_ms.high or chosen.end_to_end_ms.p50
     cost = chosen.usd_per_million_output_tokens
     usd = math.inf if cost is None else cost.high or cost.p50
@@ -285,7 +307,7 @@ def _rank_key(chosen: ServingOption, objective: ServingObjective) -> tuple[float
     return (usd, end) if cost is not None else (usd, chosen.devices, end)
 
 
-def _numbered(ranked: Sequence[ServingOption]) -> list[ServingOption]:
+def _with_ranks(ranked: Sequence[ServingOption]) -> list[ServingOption]:
     """Return the options with their ranks, and which of them trade cost for time best (the Pareto front)."""
     cost = {id(o): o.usd_per_million_output_tokens.p50 for o in ranked if o.usd_per_million_output_tokens}
     fastest, front = math.inf, set()

@@ -1,4 +1,4 @@
-"""Measured loads like that of a deployment: the very same, or the nearest, as evidence of a serving answer."""
+"""Measured loads similar to that of a plan, as evidence of a serving answer: the same load, or the nearest ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from accel_platform.workloads.kv_cache import Decoder
-from predictor.advisor.serving.deployments import Placed
+from predictor.advisor.serving.deployments import DeploymentPlan
 from predictor.schemas.responses import Interval
 from predictor.schemas.serving import MeasuredNearby
 from predictor.serving.loads import Deployment, Load
@@ -19,27 +19,27 @@ _NEAREST = 3
 
 
 class SimilarLoads:
-    """Measured loads of one model in one quantization, to be found by what was measured."""
+    """Measured loads of one model in one quantization, indexed by deployment and load."""
 
     def __init__(self, rows: Sequence[MeasuredLoad], decoder: Decoder, quantization: str) -> None:
         self._rows = [
             row for row in rows if row.deployment.quantization == quantization and row.deployment.decoder == decoder
         ]
         self.devices = {row.deployment.device.name for row in rows}
-        """On which any load was measured, whatever the model."""
+        """Names of the devices on which any load was measured, of any model."""
         self._same: dict[tuple[object, ...], list[MeasuredLoad]] = {}
         for row in self._rows:
             if not row.load.batch and not math.isnan(row.first_ms):
                 self._same.setdefault(_identity(row.deployment, row.load), []).append(row)
 
-    def times(self, placed: Placed) -> ServingTimes | None:
+    def times(self, plan: DeploymentPlan) -> ServingTimes | None:
         """Return the medians of the very load of a deployment; None where nobody measured it.
 
         They are of the deployment's version of the engine, or else of the newest that the load was measured with, by
         others only where it was not measured here.
         """
-        rows = self._same.get(_identity(placed.deployment, placed.load), ())
-        version = placed.deployment.engine_version
+        rows = self._same.get(_identity(plan.deployment, plan.load), ())
+        version = plan.deployment.engine_version
         if version is None:
             rows = [row for row in rows if not row.from_pack] or rows
             versions = {row.deployment.engine_version for row in rows}
@@ -53,11 +53,12 @@ class SimilarLoads:
             version,
         )
 
-    def nearest(self, placed: Placed) -> list[MeasuredNearby]:
-        """Return the loads nearest to that of a deployment, the nearest first; none where prompts are computed apart,
-        because no such load is in a log.
+    def nearest(self, plan: DeploymentPlan) -> list[MeasuredNearby]:
+        """Return the measured loads nearest to that of a plan, the nearest first.
+
+        None are returned for disaggregated serving, of which no loads are in a log.
         """
-        deployment, load = placed.deployment, placed.load
+        deployment, load = plan.deployment, plan.load
         if deployment.prompts is not None:
             return []
         found = sorted(self._rows, key=lambda row: (_distance(row, deployment, load), row.event_id))
@@ -65,7 +66,7 @@ class SimilarLoads:
 
 
 def _identity(deployment: Deployment, load: Load) -> tuple[object, ...]:
-    """Return what two loads of one model share where they are the same."""
+    """Return the key in which two equal loads of one model agree."""
     return (
         deployment.device.name,
         deployment.engine,
@@ -82,7 +83,11 @@ def _identity(deployment: Deployment, load: Load) -> tuple[object, ...]:
 
 
 def _distance(row: MeasuredLoad, deployment: Deployment, load: Load) -> float:
-    """Return the sum of the ratios' logs, 1 for another engine, 1 for a version not asked for, 2 for another device."""
+    """Return how much a measured load differs from a queried one.
+
+    It is the sum of absolute logs of the ratios of users, tokens and devices, and of fixed amounts for other
+    differences: 2 for another device, 1 for another engine.
+    """
     ratios = (
         (row.load.users, load.users),
         (row.load.input_tokens, load.input_tokens),

@@ -1,6 +1,6 @@
 """Feed of changes for listeners: new snapshots in service, and benchmark requests that change.
 
-One thread polls for all listeners. It keeps the last notices, so that a listener who reconnects misses nothing.
+One thread polls for all listeners. The last notices are stored, so that a listener who reconnects misses nothing.
 """
 
 from __future__ import annotations

@@ -63,27 +63,29 @@ def raise_connection_limit() -> int:
 
 
 class _Address:
-    """The connections of one peer address; those that wait for it are in the order in which their time began."""
+    """Connections of one peer address. Those that wait for the peer are stored with the time since which they wait."""
 
     __slots__ = ("bodies", "connections", "heads")
 
     def __init__(self) -> None:
         self.connections = 0
         self.heads: OrderedDict[GuardedProtocol, float] = OrderedDict()
-        """Without a request: new, idle or with incomplete headers."""
+        """Connections without a request: new, idle, or with incomplete headers; the longest wait first."""
         self.bodies: OrderedDict[GuardedProtocol, float] = OrderedDict()
-        """With a request whose body is incomplete."""
+        """Connections with a request whose body is incomplete; the longest wait first."""
 
     def waiting(self) -> int:
+        """Return the number of connections that wait for the peer."""
         return len(self.heads) + len(self.bodies)
 
     def pop_oldest(self) -> GuardedProtocol | None:
+        """Remove and return the connection that waits longest, preferably one without a request."""
         waiting = self.heads or self.bodies
         return waiting.popitem(last=False)[0] if waiting else None
 
 
 class ConnectionTable(ServerState):
-    """The connections of one worker. Used from its event loop alone."""
+    """Connections of one worker. It is used from the worker's event loop only."""
 
     connections: set[GuardedProtocol]  # type: ignore[assignment]  # every one is ours
 
@@ -96,9 +98,10 @@ class ConnectionTable(ServerState):
         self._unread: dict[GuardedProtocol, tuple[int, float]] = {}
 
     def add(self, connection: GuardedProtocol) -> _Address:
-        """Add a new connection; where there are too many, it replaces the oldest one that waits for its client.
+        """Add a new connection. If there are too many, it replaces the one that waits longest for its client.
 
-        New ones win, because a probe of /health is new, and may come from the very address that holds the most.
+        New connections are preferred, because a probe of /health is a new one, and may come from the address with the
+        most connections.
         """
         host = connection.client[0] if connection.client else ""
         address = self._addresses.setdefault(host, _Address())

@@ -47,7 +47,7 @@ def test_a_step_has_the_host_to_itself(
     monkeypatch.setattr(work, probe)
     monkeypatch.setattr("assets.report.tables_at", lambda settings, snapshot, **_: settings)
     module, _, name = step.rpartition(".")
-    monkeypatch.setattr(f"{module}.made_from", lambda *_: snapshot_id, raising=False)
+    monkeypatch.setattr(f"{module}.require_snapshot_id", lambda *_: snapshot_id, raising=False)
     (settings.inbox_dir / "old").mkdir(parents=True)
     partition = "2026-11-01" if name == "daily_report" else "inbox/old"
     context: Any = SimpleNamespace(log=logging.getLogger(), partition_key=partition, has_partition_key=True)

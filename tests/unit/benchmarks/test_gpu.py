@@ -62,7 +62,7 @@ def test_swept_kernels_have_the_shape_that_the_predictor_reads(tmp_path: Path) -
     assert set(tables) == kinds, "attention in float32 is priced as its products"
     read = [row for row in rows if row["operator"] != "attention"]
     assert len(read) < len(rows)
-    assert sum(len(table.light_ms) for table in tables.values()) == len(read)
+    assert sum(len(table.roofline_ms) for table in tables.values()) == len(read)
 
 
 def test_swept_convolutions_are_read_as_those_of_models_are_traced() -> None:

@@ -23,7 +23,7 @@ from predictor.serving.fit import fit_disaggregated
 from predictor.serving.loads import Deployment, Load, PromptWorkers, find_served_model
 from predictor.serving.measured_loads import MeasuredLoad, load_measured_loads
 from predictor.serving.predictor import shipped_predictor
-from predictor.serving.queueing import Pace, draw_traffic, play
+from predictor.serving.queueing import Pace, draw_traffic, simulate
 
 LOAD = Load(users=32, input_tokens=4096, output_tokens=512)
 
@@ -186,7 +186,7 @@ def test_copies_beside_the_same_workers_for_prompts_wait_no_longer_for_being_mor
         way, share = deployment(Fraction(1, copies)), replace(load, users=load.users / copies)
         [times] = predictor.predict([(way, share)])
         pace = predictor.pace(way, share, 96, times, copies)
-        played = play(pace, draw_traffic(8, rate, (8192, None), (1024, None), context=0))
+        played = simulate(pace, draw_traffic(8, rate, (8192, None), (1024, None), context=0))
         spread.append(np.percentile(played.first_token_ms, 99) / np.median(played.first_token_ms))
     assert spread[1] == pytest.approx(spread[0], rel=0.1)
 
@@ -228,7 +228,7 @@ def test_commands_start_each_kind_of_worker_and_the_router(engine: str, prompts:
 def test_prompts_that_are_computed_apart_hold_up_each_other_and_no_step() -> None:
     pace = Pace([0.01] * 64, prompt_s=0.1, stall_s=0.05, room_tokens=100_000)
     traffic = draw_traffic(16, None, (100, None), (50, None), context=0)
-    together, separate = play(pace, traffic), play(replace(pace, prompts_apart=True), traffic)
+    together, separate = simulate(pace, traffic), simulate(replace(pace, prompts_apart=True), traffic)
     assert separate.output_token_ms == pytest.approx(10.0)
     assert np.median(together.output_token_ms) > 11
     assert separate.first_token_ms.min() >= 99.999

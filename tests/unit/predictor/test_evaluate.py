@@ -20,7 +20,7 @@ from predictor.calibration.cv_splits import SPLITS, group_folds
 from predictor.data.features import architecture_features
 from predictor.models.analytical import AdditiveRoofline
 from predictor.models.baselines import BASELINES
-from predictor.models.few_shot import Correction
+from predictor.models.few_shot import FewShotCorrection
 from predictor.models.latency_model import LatencyModel, log_latency
 from predictor.models.residual_trees import ResidualTrees
 from predictor.training.evaluate import evaluate_splits, evaluate_train_test, evaluation_metrics
@@ -98,7 +98,7 @@ def test_ten_measurements_scale_what_sets_models_apart() -> None:
     on_device = [c for c in synthetic_samples() if "4090" in c.device]
     beyond = np.random.default_rng(0).normal(0, 0.6, len(on_device))
     residuals = 0.5 - 0.2 * beyond
-    predicted = Correction.fit(on_device[:10], beyond[:10], residuals[:10]).predict(on_device[10:], beyond[10:])
+    predicted = FewShotCorrection.fit(on_device[:10], beyond[:10], residuals[:10]).predict(on_device[10:], beyond[10:])
     assert np.median(np.abs(predicted - residuals[10:])) < np.median(np.abs(0.5 - residuals[10:])) / 2
 
 
@@ -108,7 +108,7 @@ def test_ten_measurements_of_a_device_like_the_others_hardly_change_it() -> None
     for seed in range(20):
         drawn = np.random.default_rng(seed)
         beyond, scatter = drawn.normal(0, 0.3, len(on_device)), drawn.normal(0, 0.08, 10)
-        correction = Correction.fit(on_device[:10], beyond[:10], scatter)
+        correction = FewShotCorrection.fit(on_device[:10], beyond[:10], scatter)
         errors.append(np.sqrt(np.mean(correction.predict(on_device[10:], beyond[10:]) ** 2)))
     # The mean of ten such figures is 0.025 off, and a free level with slopes more.
     assert np.median(errors) < 0.02

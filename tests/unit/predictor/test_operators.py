@@ -1,4 +1,4 @@
-"""The operator predictor: prices, what is learned from kernels, corrections, and the predictor that ships."""
+"""The operator predictor: roofline times, what is learned from kernels, corrections, and the predictor that ships."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from accel_platform.workloads.operators import DIMENSIONS, Operator, OperatorPro
 from predictor.advisor.advisor import Advisor
 from predictor.data.roofline import HOST_MS_PER_OPERATOR
 from predictor.operators.device_rates import DeviceRates, device_rates, power_headroom
-from predictor.operators.features import price
+from predictor.operators.features import roofline_features
+from predictor.operators.fit import main as fit_main
 from predictor.operators.kernels import KernelTable
 from predictor.operators.predictor import load, save, shipped_predictor
-from predictor.operators.tables import ProfileTables, operator_tables, priced_parts, training_tables
-from predictor.operators.utilization import ClassUtilization, effect_groups, fit_utilization
-from predictor.operators.whole_models import MeasuredModel, fit_correction
+from predictor.operators.tables import ProfileTables, kernel_parts, operator_tables, training_tables
+from predictor.operators.utilization import ClassUtilization, effect_keys, fit_utilization
+from predictor.operators.whole_models import OperatorTotals, fit_correction
 from predictor.schemas.requests import RecommendQuery
 from predictor.training.train import train
 from predictor_world import MODELS, append, described, measured_grid, result, world
@@ -66,9 +67,9 @@ def test_what_has_no_published_rates_or_is_no_gpu_is_refused_with_the_reason() -
     st.lists(st.integers(1, 4096), min_size=9, max_size=9),
     st.sampled_from((16, 32)),
 )
-def test_no_operator_is_faster_than_light(kind: Any, numbers: list[int], bits: int) -> None:
+def test_roofline_times_and_features_are_finite_and_positive(kind: Any, numbers: list[int], bits: int) -> None:
     dimensions = np.array([numbers[: len(DIMENSIONS[kind])]], dtype=float)
-    light, features = price(kind, dimensions, _rates("NVIDIA L4"), bits)
+    light, features = roofline_features(kind, dimensions, _rates("NVIDIA L4"), bits)
     assert light.shape == (1,)
     assert light[0] > 0
     assert features.shape[0] == 1
@@ -77,9 +78,9 @@ def test_no_operator_is_faster_than_light(kind: Any, numbers: list[int], bits: i
 
 def test_speed_of_light_of_a_product_is_the_longer_of_computing_and_moving() -> None:
     rates = _rates("NVIDIA A100 SXM4 80GB")
-    [light], _ = price("linear", np.array([[4096.0, 4096.0, 4096.0]]), rates, 16)
+    [light], _ = roofline_features("linear", np.array([[4096.0, 4096.0, 4096.0]]), rates, 16)
     assert light == pytest.approx(2e3 * 4096**3 / rates.flops[16])
-    [thin], _ = price("linear", np.array([[1.0, 4096.0, 4096.0]]), rates, 16)
+    [thin], _ = roofline_features("linear", np.array([[1.0, 4096.0, 4096.0]]), rates, 16)
     assert thin == pytest.approx(1e3 * 2 * (4096 + 4096**2 + 4096) / rates.bandwidth)
 
 
@@ -98,11 +99,11 @@ def test_a_device_that_reaches_less_than_others_teaches_its_effect_and_not_the_t
 def test_a_device_nobody_measured_is_halfway_to_the_one_of_its_architecture() -> None:
     known, other = _rates("NVIDIA V100 PCIe 32GB"), _rates("NVIDIA V100 SXM2 16GB")
     learned = ClassUtilization(shipped_predictor().utilization.classes["linear"].trees, {f"{known.name} 32": 0.4})
-    assert learned.effect(*effect_groups(known, 32)) == 0.4
-    assert learned.effect(*effect_groups(other, 32)) == pytest.approx(0.2)
-    assert learned.effect(*effect_groups(other, 16)) == 0.0
-    assert learned.effect(*effect_groups(_rates("NVIDIA L4"), 32)) == 0.0
-    assert learned.effect(*effect_groups(replace(known, name="another", architecture=None), 32)) == 0.0
+    assert learned.effect(*effect_keys(known, 32)) == 0.4
+    assert learned.effect(*effect_keys(other, 32)) == pytest.approx(0.2)
+    assert learned.effect(*effect_keys(other, 16)) == 0.0
+    assert learned.effect(*effect_keys(_rates("NVIDIA L4"), 32)) == 0.0
+    assert learned.effect(*effect_keys(replace(known, name="another", architecture=None), 32)) == 0.0
 
 
 def test_what_is_particular_to_a_device_scales_its_times_alone() -> None:
@@ -119,7 +120,7 @@ def test_what_is_particular_to_a_device_scales_its_times_alone() -> None:
 
 def test_measured_models_correct_their_device_and_less_so_its_makers_others() -> None:
     models = [
-        MeasuredModel(f"model {i}", "A", "NVIDIA", 32, 2.0 * (products + moving), products, moving)
+        OperatorTotals(f"model {i}", "A", "NVIDIA", 32, 2.0 * (products + moving), products, moving)
         for i, (products, moving) in enumerate([(10.0, 1.0), (1.0, 10.0), (5.0, 5.0), (20.0, 3.0)] * 3)
     ]
     correction = fit_correction(models)
@@ -130,7 +131,7 @@ def test_measured_models_correct_their_device_and_less_so_its_makers_others() ->
 
 
 def test_training_steps_correct_training_steps_alone() -> None:
-    passes = [MeasuredModel(f"model {i}", "A", "NVIDIA", 32, 11.0, 10.0, 1.0) for i in range(8)]
+    passes = [OperatorTotals(f"model {i}", "A", "NVIDIA", 32, 11.0, 10.0, 1.0) for i in range(8)]
     # The device with more steps has no more say.
     steps = [replace(passes[0], device=device, latency_ms=factor * 11.0, training=True)
              for device, factor in [("A", 1.2), ("B", 1.3), *[("C", 3.0)] * 9]]  # fmt: skip
@@ -166,7 +167,7 @@ def test_tables_hold_the_operators_of_a_profile_at_any_batch(data: st.DataObject
     for table, same in zip(ProfileTables.of(profile).at(batch_size), expected, strict=True):
         assert (table.kind, table.count) == (same.kind, same.count)
         assert (table.columns == same.columns).all()
-        assert (table.places == same.places).all()
+        assert (table.positions == same.positions).all()
 
 
 def test_gradients_stand_in_the_order_of_the_pass_whatever_their_kinds() -> None:
@@ -187,7 +188,7 @@ def test_convolutions_are_priced_by_what_they_are_computed_as() -> None:
     depthwise = (2.0, 100.0, 1.0, 9.0, 8.0, 9.0, 850.0, 1600.0)
     operators = [Operator("convolution", "convolution", of, 3) for of in (pointwise, dense, depthwise, pointwise)]
     [table] = operator_tables(operators)
-    parts = [(part.priced_as, part.columns.T.tolist()) for part in priced_parts(table, 32)]
+    parts = [(part.kernel_kind, part.columns.T.tolist()) for part in kernel_parts(table, 32)]
     assert parts == [
         ("linear", [[200, 16, 8], [200, 16, 8]]),
         ("convolution", [list(dense)]),
@@ -198,11 +199,11 @@ def test_convolutions_are_priced_by_what_they_are_computed_as() -> None:
 def test_attention_in_32_bits_is_priced_as_its_two_products() -> None:
     operators = [Operator("attention", "attention", (2, heads, 4, 10, 20, 64, 32, 200), heads) for heads in (4, 8)]
     [table] = operator_tables(operators)
-    [part] = priced_parts(table, 32)
+    [part] = kernel_parts(table, 32)
     assert part.columns.T.tolist() == [[8, 10, 20, 64], [8, 10, 32, 20], [16, 10, 20, 64], [16, 10, 32, 20]]
     assert part.counts.tolist() == [4, 4, 8, 8]
-    [whole] = priced_parts(table, 16)
-    assert whole.priced_as == "attention"
+    [whole] = kernel_parts(table, 16)
+    assert whole.kernel_kind == "attention"
 
 
 def test_the_shipped_predictor_orders_devices_and_widths_and_covers_its_median(tmp_path: Path) -> None:
@@ -333,6 +334,15 @@ def test_float32_convolutions_are_never_priced_in_tf32() -> None:
     """An H100 computes TF32 seven times as fast as float32, and the platform's float32 is measured without it."""
     b, pixels, n, k = 32.0, 56.0**2, 64.0, 64.0 * 9
     convolution = np.array([[b, pixels, n, k, 1.0, 9.0, b * pixels * 64, b * pixels * n]])
-    light, _ = price("convolution", convolution, _rates("NVIDIA H100 SXM5 80GB"), 32)
+    light, _ = roofline_features("convolution", convolution, _rates("NVIDIA H100 SXM5 80GB"), 32)
     assert light[0] == pytest.approx(2e3 * b * pixels * n * k / _rates("NVIDIA H100 SXM5 80GB").flops[32])
     assert _rates("NVIDIA H100 SXM5 80GB").flops[32] <= 67e12
+
+
+def test_help_of_the_fit_says_what_it_does_and_fits_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("predictor.operators.fit.fit", lambda: pytest.fail("it was fitted"))
+    with pytest.raises(SystemExit, match=r"^0$"):
+        fit_main(["--help"])
+    assert "python -m predictor.operators.fit" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.kv_cache import Decoder, decoder_of
 from accel_platform.workloads.model_catalog import ModelSpec
-from predictor.advisor.serving.deployments import _users_under_way
+from predictor.advisor.serving.deployments import _solve_littles_law
 from predictor.advisor.serving.ranking import recommend_serving
 from predictor.schemas.requests import validate_query
 from predictor.schemas.serving import ServingAnswer, ServingOption, ServingQuery
@@ -682,7 +682,7 @@ def test_widened_weights_save_their_own_memory_and_no_products() -> None:
     wide, narrow = (deployment(device="A100", quantization=each) for each in ("bfloat16", "fp8"))
     native = deployment(device="NVIDIA L4", quantization="fp8")
     assert (wide.flops, wide.cache_bytes) == (narrow.flops, narrow.cache_bytes)
-    assert narrow.kept.weight_bytes == wide.kept.weight_bytes / 2
+    assert narrow.storage.weight_bytes == wide.storage.weight_bytes / 2
     assert native.flops == 2 * deployment(device="NVIDIA L4").flops
     refused = ask(hardware=["A100"], quantization="fp8", engine="trtllm", goals={"max_devices": 1}).excluded
     assert [each.reason for each in refused] == [
@@ -781,9 +781,9 @@ def test_what_cannot_be_answered_says_why() -> None:
 
 
 @given(st.floats(0.01, 100), st.floats(0.01, 10), st.floats(-0.5, 2.5))
-def test_users_under_way_obey_littles_law(requests_per_s: float, alone_s: float, slope: float) -> None:
+def test_solve_littles_law_obey_littles_law(requests_per_s: float, alone_s: float, slope: float) -> None:
     curve = [(float(n), alone_s * n**slope) for n in (1, 2, 4, 8, 16, 32, 50)]
-    found = _users_under_way(curve, requests_per_s)
+    found = _solve_littles_law(curve, requests_per_s)
     keeps_up = [n for n, seconds in curve if requests_per_s * seconds <= n]
     assert (found is None) == (not keeps_up)
     if found is not None and found > 1:
