@@ -10,8 +10,7 @@ from accel_platform.analysis.regressions.changepoint_history import find_shifts,
 from accel_platform.analysis.regressions.commit_gate import MeasuredCommit, check_commit, measured_commits, record_check
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.triage import read_decisions
-from accel_platform.events import EventLog, Snapshot
-from accel_platform.events.types import RunFinished, RunStarted
+from accel_platform.events import Snapshot
 from accel_platform.reports.regressions import markdown
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
@@ -45,7 +44,9 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
     """
     log, reader = accel.log, Reader(accel.settings)
     snapshot_id = reader.snapshot_id
-    runs = _new_runs(log, log.load_snapshot(snapshot_id), last_made_from(context, "regressions"))
+    made_from = segments_of(log, last_made_from(context, "regressions"))
+    # Also of runs that began long ago: one may be killed, and then no end tells of its last results.
+    runs = log.run_ids(Snapshot(log.load_snapshot(snapshot_id).segments - made_from))
     found = find_shifts(
         read_series_of_runs(reader, runs), read_decisions(reader), min_change_percent=MIN_CHANGE_PERCENT
     )
@@ -64,16 +65,6 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
             "changes": _change_chart(rows),
         },
     )
-
-
-def _new_runs(log: EventLog, now: Snapshot, before_id: str | None) -> list[str]:
-    """Return the runs that began or ended in the new part of the log.
-
-    Those that ended too, because one that is still measuring adds results after its beginning was read.
-    """
-    since = Snapshot(now.segments - segments_of(log, before_id))
-    events = log.read(since, types={RunStarted.__name__, RunFinished.__name__})
-    return sorted({event.run_id for event in events if event.run_id})
 
 
 def _change_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
