@@ -22,8 +22,8 @@ from assets.resources import Installation
 
 _SOURCE = "assets.regressions"
 _TABLE = """
-SELECT regression_id, state, direction, model_id, hardware, batch_size, before_ms, after_ms, change_percent, found_by,
-    found_at, array_to_string(commits_after, ', ') AS commits
+SELECT regression_id, state, direction, model_id, hardware, batch_size, measure, before_ms, after_ms, before_mib,
+    after_mib, change_percent, found_by, found_at, array_to_string(commits_after, ', ') AS commits
 FROM regressions ORDER BY found_at DESC, regression_id
 """
 
@@ -72,7 +72,7 @@ def _change_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
 
     shown = [{**row, "found_at": row["found_at"].isoformat()} for row in rows if row["change_percent"] is not None]
     return metadata_previews.chart(
-        alt.Chart({"values": shown}, title="Shifts: change of the median latency")
+        alt.Chart({"values": shown}, title="Shifts: change of the median latency, or of the peak memory")
         .mark_point(filled=True, size=60)
         .encode(
             x=alt.X("found_at:T", title=None),
@@ -90,7 +90,10 @@ class CommitConfig(dg.Config):
     commit: str | None = Field(default=None, description="As its runs are labelled; default: the one measured last.")
 
 
-@dg.asset_check(asset=regressions, description="The commit measured last is not slower than its baseline.")
+@dg.asset_check(
+    asset=regressions,
+    description="The commit measured last takes no more time or memory than its baseline, and fails no more often.",
+)
 @explain_failures
 def commit_gate(
     context: dg.AssetCheckExecutionContext, config: CommitConfig, accel: Installation
