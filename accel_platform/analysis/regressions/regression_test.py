@@ -372,11 +372,11 @@ def _decide_all_failing(
 ) -> Decision | None:
     """Decide a cell of which all processes of a side fail; None where the share that failed before has to tell.
 
-    One that never failed before regressed, however few they are.
+    One that hardly ever failed before regressed, however few they are.
     """
     if not _work(baseline) and not _work(candidate):
         return replace(decision, reason=f"it fails on both sides: {causes[-1]}")
-    if not _work(candidate) and not _count_failed(earlier):
+    if not _work(candidate) and _count_failed(earlier) <= ALPHA * len(earlier):
         return replace(decision, state="regressed", reason=f"it fails now: {causes[-1]}")
     if not _work(baseline) and (len(baseline) >= MIN_PROCESSES or _count_failed(earlier) == len(earlier)):
         return replace(decision, state="improved", reason=f"it works now; before: {causes[-1]}")

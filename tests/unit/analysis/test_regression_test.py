@@ -230,6 +230,12 @@ class TestFailures:
             assert (found.processes_before, found.processes_after) == (of_before, of)
             assert state == "improved" or (found.processes_needed or 0) > 1
 
+    @pytest.mark.parametrize(("fail_before", "state"), [(0, "regressed"), (1, "regressed"), (2, "suspicious")])
+    def test_one_failure_long_ago_excuses_no_commit(self, fail_before: int, state: str) -> None:
+        generator = random.Random(1)
+        old = [*(failed("b") for _ in range(fail_before)), *processes(generator, 30 - fail_before)]
+        assert decide(SERIES, old[-3:], [failed("a")], old, measure="failures").state == state
+
     def test_a_baseline_that_fails_as_often_is_no_better(self) -> None:
         generator = random.Random(1)
         baseline = [process(generator), failed("a"), failed("a")]
