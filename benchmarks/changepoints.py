@@ -6,6 +6,7 @@ Real series need their folder (default: ../shared/data/changepoints beside the r
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,6 +78,29 @@ def drawn(trials: int) -> Iterator[dict[str, object]]:
         yield row
 
 
+FAILING = ((0.02, 0.02), (0.1, 0.1), (0.3, 0.3), (0.0, 1.0), (0.02, 1.0), (0.1, 1.0), (0.02, 0.5))
+"""Shares of processes that fail, of the first 30 values and of the 70 after them."""
+
+
+def failing(trials: int) -> Iterator[dict[str, object]]:
+    """Share of the steps found, how many values after the first at the new level, and other alarms a series."""
+    for before, after in FAILING:
+        generator = np.random.default_rng(20261128)
+        delays, others = [], 0
+        for _ in range(trials):
+            failed = generator.random(100) < np.repeat([before, after], [30, 70])
+            changes = watch_changes(list(failed.astype(float)))
+            right = [change.known_at - 30 for change in changes if change.direction == "up" and change.known_at >= 30]
+            delays += right[:1] if after > before else []
+            others += len(changes) - (bool(right) if after > before else 0)
+        yield {
+            "failing": f"{before:.0%} of 30, then {after:.0%} of 70",
+            "found": round(len(delays) / trials, 3) if after > before else None,
+            "values_after": float(np.median(delays)) if delays else None,
+            "other_alarms": round(others / trials, 4),
+        }
+
+
 def labelled(folder: Path) -> dict[str, object]:
     """Alerts of a watcher over every series, against the labels: the first regressed row, 0 for none."""
     lines = (folder / "metadata" / "dataset_details.csv").read_text().splitlines()[1:]
@@ -130,7 +154,7 @@ def main() -> None:
     parser.add_argument("--permutations", type=int, default=30)
     parser.add_argument("--trials", type=int, default=200, help="drawn series of each kind")
     asked = parser.parse_args()
-    for row in drawn(asked.trials):
+    for row in itertools.chain(drawn(asked.trials), failing(asked.trials)):
         print(json.dumps(row))
     if not asked.data.is_dir():
         print(f"unavailable: no series in {asked.data}")

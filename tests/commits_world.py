@@ -27,6 +27,7 @@ class Ci:
         *,
         finished: bool = True,
         recorded_at: datetime | None = None,
+        memory_mib: float = 700.5,
         **labels: str,
     ) -> str:
         self._runs += 1
@@ -35,7 +36,7 @@ class Ci:
         samples = tuple(int(20e6 * offset * self._generator.lognormvariate(0, 0.01)) for _ in range(30))
         payloads: list[Any] = [
             RunStarted(kind="benchmark", labels={**({"commit": commit} if commit else {}), **labels}),
-            result(samples_ns=samples),
+            result(samples_ns=samples, memory_peak_mib=memory_mib),
             verification(),
             *([RunFinished(status="succeeded", duration_s=1.0)] if finished else []),
         ]

@@ -223,6 +223,16 @@ class EventLog:
         for source in self.sources((snapshot or self.snapshot()).segments):
             yield from codec.from_arrow(_batches(source, types))
 
+    def run_ids(self, snapshot: Snapshot) -> set[str]:
+        """Return the ids of the runs that have an event in a snapshot; no other column is read."""
+        found: set[str] = set()
+        for source in self.sources(snapshot.segments):
+            names, ids = _column(source, "run_id")
+            if source.segments is not None:
+                ids = ids.filter(pc.is_in(names, value_set=codec.strings(sorted(source.segments))))
+            found.update(ids.drop_null().unique().to_pylist())
+        return found
+
     def count_events(self, segments: Collection[str]) -> int:
         """Return the number of events in these segments; a pack that is wanted whole is not read for it."""
         parts = self._parts(segments)
@@ -305,17 +315,24 @@ def _readable(path: Path) -> Iterator[None]:
 
 def _recorded(source: SegmentSource) -> Iterator[tuple[str, datetime]]:
     """Yield each segment of a file, and the time at which its last event was recorded."""
-    with _readable(source.path):
-        packed = "segment" in pq.read_schema(source.path).names
-        stored = pq.read_table(
-            source.path, columns=["recorded_at", *(["segment"] if packed else [])], partitioning=None
-        )
-    names = stored["segment"] if packed else pa.array([source.path.stem] * stored.num_rows, pa.string())
-    times = stored["recorded_at"].cast(pa.int64())
-    newest = pa.table({"segment": names, "recorded_us": times}).group_by("segment").aggregate([("recorded_us", "max")])
+    names, times = _column(source, "recorded_at")
+    newest = (
+        pa.table({"segment": names, "recorded_us": times.cast(pa.int64())})
+        .group_by("segment")
+        .aggregate([("recorded_us", "max")])
+    )
     for row in newest.to_pylist():
         if source.segments is None or row["segment"] in source.segments:
             yield row["segment"], datetime.fromtimestamp(0, UTC) + timedelta(microseconds=row["recorded_us_max"])
+
+
+def _column(source: SegmentSource, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Return the segment of each row of a file, and one of its columns."""
+    with _readable(source.path):
+        packed = "segment" in pq.read_schema(source.path).names
+        stored = pq.read_table(source.path, columns=[name, *(["segment"] if packed else [])], partitioning=None)
+    names = stored["segment"] if packed else pa.chunked_array([[source.path.stem] * stored.num_rows], pa.string())
+    return names, stored[name]
 
 
 def _batches(source: SegmentSource, types: Collection[str] | None) -> Iterator[pa.RecordBatch]:

@@ -23,6 +23,9 @@ Status = Literal["ok", "failed", "timeout", "unavailable"]
 RunStatus = Literal["succeeded", "failed", "cancelled"]
 CoverageStatus = Literal["ok", "failed", "timeout"]
 Mode = Literal["inference", "generation", "training"]
+Measure = Literal["latency", "memory", "device_memory", "failures"]
+"""What of a series can shift: the median batch latency, the peak memory of the measuring process or of the device's
+allocator, or how often a process fails."""
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -415,9 +418,13 @@ class RegressionFound(MeasuredSeries, Payload):
     """Hash of the series and its first result at the new level, so finding it twice gives one id."""
     found_by: Literal["check", "history"]
     state: Literal["regressed", "improved"]
+    measure: Measure = "latency"
     before_ms: Quantity | None = None
-    """Median batch latency before and (`after_ms`) at the new level; None where the cell failed."""
+    """Median batch latency before and (`after_ms`) at the new level; None where the cell failed, and of memory."""
     after_ms: Quantity | None = None
+    before_mib: Quantity | None = None
+    """Median peak memory before and (`after_mib`) at the new level; None for other measures."""
+    after_mib: Quantity | None = None
     change_percent: Annotated[float, Field(allow_inf_nan=False)] | None = None
     p_value: Annotated[float, Field(ge=0, le=1)] | None = None
     noise_percent: Quantity | None = None
@@ -467,7 +474,7 @@ class CommitChecked(Payload):
     candidate_runs: tuple[str, ...]
     baseline_runs: tuple[str, ...] = ()
     cells: dict[str, Count] = {}
-    """Number of cells by state."""
+    """Number of decisions by state: one of each cell, and one of each other measure that moved, or may have."""
     regressions: tuple[str, ...] = ()
     """Ids of the regressions found, improvements included."""
     snapshot_id: str

@@ -8,13 +8,14 @@ from typing import Any
 
 from accel_platform.analysis.regressions.snapshot_comparison import TableChanges
 from accel_platform.hardware.device_names import with_distinct_names
-from accel_platform.reports.regressions import with_cells
+from accel_platform.reports.regressions import short_shift, with_cells
 from accel_platform.table_io.values import count_of, rounded
 from accel_platform.warehouse.reader import Reader
 
 _SHOWN = 50
 _OPEN = """
-SELECT regression_id, direction, model_id, hardware, batch_size, before_ms, after_ms, change_percent
+SELECT regression_id, direction, model_id, hardware, batch_size, measure, before_ms, after_ms, before_mib, after_mib,
+    change_percent
 FROM regressions WHERE state = 'open' ORDER BY found_at DESC, regression_id
 """
 
@@ -47,9 +48,14 @@ def day_report(day: date, found: TableChanges, after: Reader) -> str:
         *_section("Results", found.results),
         *_section("Medians that moved", medians),
         *_section("Compatibility that changed", changed),
-        *_section("Open regressions and improvements", after.rows(_OPEN)),
+        *_section("Open regressions and improvements", [_open_row(row) for row in after.rows(_OPEN)]),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _open_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("regression_id", "direction", "model_id", "hardware", "batch_size")
+    return {**{name: row[name] for name in names}, **short_shift(row)}
 
 
 def _section(heading: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from accel_platform.analysis.regressions.changepoint_history import decision_id
 from accel_platform.analysis.regressions.check import CANNOT_DECIDE, Check
-from accel_platform.analysis.regressions.regression_test import Decision, State
+from accel_platform.analysis.regressions.regression_test import MAX_PROCESSES_NEEDED, Decision, State
 from accel_platform.table_io.values import count_of, rounded
 
 Outcome = State | Literal["accepted"]
@@ -22,8 +22,6 @@ _HEADINGS: dict[Outcome, str] = {
     "accepted": "Accepted",
     "ok": "Unchanged",
 }
-MOST_PROCESSES = 20
-"""Processes a side that anybody would measure to settle a cell."""
 _SHOWN = 50
 """Rows of a Markdown table, because comments have a size limit; JSON has all."""
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -64,8 +62,8 @@ def markdown(checked: Check, *, recorded: bool) -> str:
         if not decisions:
             continue
         table = [
-            "| model | cell | before | after | change | noise | processes | why |",
-            "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+            "| model | cell | measure | before | after | change | noise | processes | why |",
+            "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
             *("| " + " | ".join(map(_in_table, _row(*one))) + " |" for one in decisions[:_SHOWN]),
         ]
         if len(decisions) > _SHOWN:
@@ -81,7 +79,7 @@ def markdown(checked: Check, *, recorded: bool) -> str:
 
 
 def junit(checked: Check, *, recorded: bool) -> str:
-    """Return a test case per cell: regressed fails, suspicious passes with a reason.
+    """Return a test case per decision: regressed fails, suspicious passes with a reason.
 
     Undecided is skipped, and an error where the whole check decides nothing, so that no CI server shows it as passed.
     """
@@ -89,7 +87,9 @@ def junit(checked: Check, *, recorded: bool) -> str:
     cases = []
     for text, decision in named_decisions(checked):
         series = decision.series
-        name, classname = quoteattr(_clean(text)), quoteattr(_clean(f"{series.model_id}.{series.hardware}"))
+        of_latency = decision.measure == "latency"
+        name = quoteattr(_clean(text if of_latency else f"{text}, {measure_name(decision.measure)}"))
+        classname = quoteattr(_clean(f"{series.model_id}.{series.hardware}"))
         message = _clean(describe_decision(decision))
         inside = {
             "regressed": f"<failure message={quoteattr(message)} type={quoteattr('regression')}>"
@@ -154,8 +154,9 @@ def describe_decision(decision: Decision) -> str:
     """Return a decision's figures and reason in a sentence."""
     figures = None
     if decision.change_percent is not None:
+        before, after = sides_in_words(vars(decision))
         figures = (
-            f"{milliseconds(decision.before_ms)} -> {milliseconds(decision.after_ms)}, {decision.change_percent:+.1f} %"
+            f"{before} -> {after}, {decision.change_percent:+.1f} %"
             f" ({'' if decision.accepted else f'noise {_percent(decision.noise_percent)}, '}"
             f"{decision.processes_before} against {count_of(decision.processes_after, 'process')})"
         )
@@ -167,7 +168,7 @@ def why(decision: Decision) -> str:
     needed, there = decision.processes_needed, min(decision.processes_before, decision.processes_after)
     more = None
     if needed and needed > there:
-        few = needed <= MOST_PROCESSES
+        few = needed <= MAX_PROCESSES_NEEDED
         more = f"{needed} processes a side would tell" if few else "more processes would hardly tell here"
     left_out = f"{decision.left_out} failed or in doubt, left out" if decision.left_out else None
     return "; ".join(part for part in (decision.reason, more, left_out) if part)
@@ -178,8 +179,8 @@ def _row(text: str, decision: Decision) -> list[str]:
     return [
         decision.series.model_id,
         text,
-        milliseconds(decision.before_ms),
-        milliseconds(decision.after_ms),
+        measure_name(decision.measure),
+        *sides_in_words(vars(decision)),
         "" if change is None else f"{change:+.1f} %",
         "" if decision.accepted else _percent(decision.noise_percent),
         f"{decision.processes_before} / {decision.processes_after}",
@@ -187,9 +188,35 @@ def _row(text: str, decision: Decision) -> list[str]:
     ]
 
 
-def milliseconds(value: float | None) -> str:
-    """Return a latency with its unit; nothing where it is unknown."""
-    return "" if value is None else f"{rounded(value, 4)} ms"
+def measure_name(measure: str) -> str:
+    """Return what a measure is called in texts."""
+    return measure.replace("_", " ")
+
+
+def sides_in_words(shift: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the figures before and after with their unit; "fails" where there is none as all failed, "" if unknown.
+
+    `shift` has the fields of a decision or a recorded shift.
+    """
+    unit = "mib" if shift["before_mib"] is not None else "ms"
+    before, after = shift[f"before_{unit}"], shift[f"after_{unit}"]
+    known = before is not None or after is not None
+    words = [
+        f"{rounded(value, 4)} {'MiB' if unit == 'mib' else 'ms'}" if value is not None else "fails" if known else ""
+        for value in (before, after)
+    ]
+    return words[0], words[1]
+
+
+def short_shift(shift: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a shift as tables on a terminal show them."""
+    before, after = sides_in_words(shift)
+    return {
+        "measure": measure_name(shift["measure"]),
+        "before": before or None,
+        "after": after or None,
+        "change_percent": shift["change_percent"],
+    }
 
 
 def _percent(value: float | None) -> str:

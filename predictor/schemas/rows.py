@@ -239,8 +239,11 @@ class Regression(BaseModel):
     sequence_length: int | None
     processes: int | None
     weights_sha256: str | None
+    measure: str = Field(description="latency, memory, device_memory or failures.")
     before_ms: float | None
     after_ms: float | None
+    before_mib: float | None
+    after_mib: float | None
     change_percent: float | None
     p_value: float | None
     noise_percent: float | None

@@ -17,8 +17,16 @@ from fastapi.testclient import TestClient
 from pages_world import BEFORE, HOSTILE, PATHS, pages_world
 
 from accel_platform.api_keys import KeyStore, Scope
-from accel_platform.events import EventLog, Snapshot
-from accel_platform.events.types import DocumentImported, HostObserved, ShiftAccepted, ShiftRejected, WriteAudited
+from accel_platform.events import Event, EventLog, Snapshot
+from accel_platform.events.types import (
+    DocumentImported,
+    HostObserved,
+    MeasuredSeries,
+    RegressionFound,
+    ShiftAccepted,
+    ShiftRejected,
+    WriteAudited,
+)
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
@@ -520,6 +528,34 @@ def test_a_shift_is_rejected_and_then_accepted_with_a_name_and_a_reason(client: 
     words = [e.payload for e in EventLog.open(settings).read() if isinstance(e.payload, ShiftAccepted | ShiftRejected)]
     assert [word.by for word in words] == ["Ada", "Bob"]
     assert "No shift matches" in page(client, "/regressions?state=open")
+
+
+def test_shifts_of_memory_and_failures_name_their_measure(settings: Settings, tmp_path: Path) -> None:
+    own = settings.model_copy(update={"home": shutil.copytree(settings.home, tmp_path / "home")})
+    [row] = Reader(settings).rows("SELECT * FROM regressions")
+    [newest] = Reader(settings).rows("SELECT max(result_id) AS first_result FROM results")  # else they were gone
+    names = (*MeasuredSeries.model_fields, "processes_before", "processes_after", "evidence")
+    known = {name: row[name] for name in names} | newest
+    log = EventLog.open(own)
+    memory = {"measure": "memory", "before_mib": 700.5, "after_mib": 1401.0, "change_percent": 100.0}
+    failing = {"measure": "failures", "before_ms": 20.0, "reason": "out of memory"}
+    log.append([
+        Event.of(RegressionFound(**{**known, **one, "regression_id": name, "found_by": "check", "state": "regressed"}),
+                 source="test")
+        for name, one in (("grown", memory), ("failing", failing))
+    ])  # fmt: skip
+    refresh(own)
+    with TestClient(create_app(own)) as client:
+        text = page(client, "/regressions/grown")
+        assert "<b>700.5 MiB</b><span>memory before" in text
+        assert "Peak of memory of each process in order of time" in text
+        text = page(client, "/regressions/failing")
+        assert "<b>fails</b><span>failures after" in text
+        assert "Median latency of each process" in text
+        listed = page(client, "/regressions")
+        assert re.search(r"<td>memory</td>.*700.5 MiB.*1,401 MiB", listed)
+        assert "<small>memory</small>" in page(client, "")
+        assert "failures regressed, cpu" in page(client, "/models/bert-base")
 
 
 def test_a_benchmark_is_asked_for_and_taken_back_on_its_page(client: TestClient, settings: Settings) -> None:

@@ -209,7 +209,8 @@ def test_from_the_log_to_matrix_and_regressions_and_to_rest(home: Home) -> None:
     assert shift == {"state": "open", "direction": "regressed", "found_by": "history"}
 
 
-def test_results_of_a_run_that_was_still_measuring_are_looked_at_once_it_ended(home: Home) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_results_of_a_run_that_was_still_measuring_are_looked_at(home: Home, killed: bool) -> None:
     def made() -> int:
         publish.publish(home.settings, publish.stage(home.settings))
         assert home.make({"regressions"}).success
@@ -220,8 +221,8 @@ def test_results_of_a_run_that_was_still_measuring_are_looked_at_once_it_ended(h
     home.log.append([event(began, run_id="run-long")])
     assert made() == 0
     slower = [result(samples_ns=(30_000_000 + n,) * 30) for n in range(3)]
-    ended = RunFinished(status="succeeded", duration_s=9.0)
-    home.log.append([event(payload, run_id="run-long") for payload in (*slower, verification(), ended)])
+    ended = [] if killed else [RunFinished(status="succeeded", duration_s=9.0)]
+    home.log.append([event(payload, run_id="run-long") for payload in (*slower, verification(), *ended)])
     assert made() == 1
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from accel_platform.analysis.stats.medians import DISAGREEMENT_PREFIX
-from accel_platform.events.types import MeasuredSeries
+from accel_platform.events.types import Measure, MeasuredSeries
 from accel_platform.warehouse.reader import Reader
 
 _IDENTITY = tuple(MeasuredSeries.model_fields)
@@ -16,6 +16,7 @@ _IDENTITY = tuple(MeasuredSeries.model_fields)
 _ROWS = f"""
 SELECT {", ".join(f"r.{name}" for name in _IDENTITY)},
     r.result_id, r.run_id, u."commit", r.threads, r.latency_p50_ms, r.noisy, r.verified, r.disturbed,
+    r.memory_peak_mib, r.memory_device_peak_mib,
     CASE WHEN r.status <> 'ok' THEN r.reason WHEN NOT r.verified THEN 'its outputs were found wrong' END AS failure
 FROM judged_results AS r
 LEFT JOIN runs AS u USING (run_id)
@@ -52,6 +53,17 @@ class ProcessResult:
     others_share: float | None = None
     """Processor time of other processes over that of all cores, 0 to 1; None if not read or not recorded."""
     samples_ns: tuple[int, ...] = ()
+    memory_mib: float | None = None
+    """Peak memory of the process, and (`device_memory_mib`) of the device's allocator; None if it failed or is unknown.
+    """
+    device_memory_mib: float | None = None
+
+    def figure(self, measure: Measure) -> float | None:
+        """Return its figure of a measure: ms, MiB, or for failures 1.0 if it failed and 0.0 if not; None if unknown."""
+        if measure == "failures":
+            return float(self.failure is not None)
+        figures = {"latency": self.median_ms, "memory": self.memory_mib, "device_memory": self.device_memory_mib}
+        return figures[measure]
 
 
 MeasuredProcesses = dict[MeasuredSeries, list[ProcessResult]]
@@ -96,6 +108,8 @@ def _grouped(rows: Sequence[Mapping[str, Any]]) -> MeasuredProcesses:
                 verified=row["failure"] is not None or bool(row["verified"]),
                 noisy=bool(row["noisy"]),
                 disturbed=bool(row["disturbed"]),
+                memory_mib=None if row["failure"] else row["memory_peak_mib"],
+                device_memory_mib=None if row["failure"] else row["memory_device_peak_mib"],
             )
         )
     return {

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from uuid import UUID
 
 from accel_platform.analysis.query.measured import MeasuredProcesses, ProcessResult
 from accel_platform.analysis.regressions.changepoint import ChangePoint, watch_changes
 from accel_platform.analysis.regressions.regression_test import Decision
+from accel_platform.analysis.regressions.thresholds import MIN_MEMORY_CHANGE_MIB, least_change_percent
 from accel_platform.analysis.regressions.triage import ShiftDecisions
 from accel_platform.events import Event, EventLog
-from accel_platform.events.types import MeasuredSeries, RegressionFound
+from accel_platform.events.types import Measure, MeasuredSeries, RegressionFound
 
 
 @dataclass(frozen=True)
@@ -27,29 +29,51 @@ class SeriesHistory:
 
 
 def find_shifts(
-    measured: MeasuredProcesses, decided: ShiftDecisions, *, min_change_percent: float
+    measured: MeasuredProcesses, decided: Mapping[Measure, ShiftDecisions], *, min_change_percent: float
 ) -> list[SeriesHistory]:
-    """Find the shifts of every series with verified results.
+    """Find the shifts of every series with verified latencies, in each measure.
 
     An accepted shift begins a new baseline; the results before it are still searched. Rejected results are left out.
     """
     found = []
     for series, processes in measured.items():
-        points = [p for p in decided.counted(processes) if p.verified and p.median_ms is not None]
-        if not points:
-            continue
-        firsts = [shift.first_result for shift in decided.accepted.get(series, ())]
-        cuts = [sum(point.result_id < first for point in points) for first in firsts]
-        bounds = sorted({0, *cuts, len(points)})
-        shifts = [
-            _found(series, points[left:right], change)
-            for left, right in pairwise(bounds)
-            for change in watch_changes(
-                [_ms(point) for point in points[left:right]], min_change_percent=min_change_percent
-            )
-        ]
-        found.append(SeriesHistory(series, len(points), _ms(points[-1]), tuple(shifts)))
+        timed = _points(processes, "latency", decided["latency"])
+        if timed:
+            shifts = [
+                shift
+                for measure, decisions in decided.items()
+                for shift in _shifts(
+                    series, _points(processes, measure, decisions), measure, decisions, min_change_percent
+                )
+            ]
+            found.append(SeriesHistory(series, len(timed), _figure(timed[-1], "latency"), tuple(shifts)))
     return found
+
+
+def _points(processes: Sequence[ProcessResult], measure: Measure, decided: ShiftDecisions) -> list[ProcessResult]:
+    """Return the processes that count; of failures also those whose outputs nobody compared, because they ran."""
+    counted = decided.counted(processes)
+    return [p for p in counted if measure == "failures" or (p.verified and p.figure(measure) is not None)]
+
+
+def _shifts(
+    series: MeasuredSeries,
+    points: Sequence[ProcessResult],
+    measure: Measure,
+    decided: ShiftDecisions,
+    min_change_percent: float,
+) -> list[RegressionFound]:
+    """Return the shifts of one measure of a series."""
+    firsts = [shift.first_result for shift in decided.accepted.get(series, ())]
+    cuts = [sum(point.result_id < first for point in points) for first in firsts]
+    bounds = sorted({0, *cuts, len(points)})
+    least = least_change_percent(measure, min_change_percent)
+    return [
+        _found(series, points[left:right], measure, change)
+        for left, right in pairwise(bounds)
+        for change in watch_changes([_figure(point, measure) for point in points[left:right]], min_change_percent=least)
+        if measure in ("latency", "failures") or abs(change.after - change.before) >= MIN_MEMORY_CHANGE_MIB
+    ]
 
 
 def regression_event(decision: Decision) -> RegressionFound:
@@ -58,11 +82,14 @@ def regression_event(decision: Decision) -> RegressionFound:
         raise ValueError(f"A decision {decision.state!r} is no finding.")
     return RegressionFound(
         **decision.series.model_dump(),
-        regression_id=regression_id(decision.series, decision.first_result),
+        regression_id=regression_id(decision.series, decision.first_result, decision.measure),
         found_by="check",
         state=decision.state,
+        measure=decision.measure,
         before_ms=decision.before_ms,
         after_ms=decision.after_ms,
+        before_mib=decision.before_mib,
+        after_mib=decision.after_mib,
         change_percent=decision.change_percent,
         p_value=decision.p_value,
         noise_percent=decision.noise_percent,
@@ -84,28 +111,39 @@ def record_regressions(log: EventLog, found: Iterable[RegressionFound], *, sourc
     )
 
 
-def regression_id(series: MeasuredSeries, first_result: UUID) -> str:
-    """Return the id of a regression, 12 hex digits: a hash of the series and its first result at the new level."""
-    return hashlib.sha256(f"{series.model_dump_json()} {first_result}".encode()).hexdigest()[:12]
+def regression_id(series: MeasuredSeries, first_result: UUID, measure: Measure) -> str:
+    """Return the id of a regression, 12 hex digits: a hash of the series, its first result at the new level and the
+    measure, left out for latencies."""
+    words = [series.model_dump_json(), str(first_result), *([measure] if measure != "latency" else [])]
+    return hashlib.sha256(" ".join(words).encode()).hexdigest()[:12]
 
 
 def decision_id(decision: Decision) -> str | None:
     """Return the id under which a decision is recorded; None for one that is not."""
     first = decision.first_result
-    return regression_id(decision.series, first) if decision.moved and first is not None else None
+    return regression_id(decision.series, first, decision.measure) if decision.moved and first is not None else None
 
 
-def _found(series: MeasuredSeries, points: Sequence[ProcessResult], change: ChangePoint) -> RegressionFound:
+def _found(
+    series: MeasuredSeries, points: Sequence[ProcessResult], measure: Measure, change: ChangePoint
+) -> RegressionFound:
     evidence = points[change.index : change.known_at + 1]
     before, first = points[change.index - 1], points[change.index]
+    sides: tuple[float | None, float | None] = change.before, change.after
+    reason = None
+    if measure == "failures":
+        sides = _median_ms(points[: change.index]), _median_ms(evidence)
+        reason = next((p.failure for p in reversed(points[: change.known_at + 1]) if p.failure), None)
+    unit = "mib" if measure in ("memory", "device_memory") else "ms"
     return RegressionFound(
         **series.model_dump(),
-        regression_id=regression_id(series, first.result_id),
+        **dict(zip((f"before_{unit}", f"after_{unit}"), sides, strict=True)),
+        reason=reason,
+        regression_id=regression_id(series, first.result_id, measure),
         found_by="history",
         state="regressed" if change.direction == "up" else "improved",
-        before_ms=change.before,
-        after_ms=change.after,
-        change_percent=change.change_percent,
+        measure=measure,
+        change_percent=None if measure == "failures" else change.change_percent,
         p_value=change.p_value,
         processes_before=change.index,
         processes_after=len(evidence),
@@ -116,6 +154,13 @@ def _found(series: MeasuredSeries, points: Sequence[ProcessResult], change: Chan
     )
 
 
-def _ms(process: ProcessResult) -> float:
-    assert process.median_ms is not None
-    return process.median_ms
+def _median_ms(processes: Sequence[ProcessResult]) -> float | None:
+    """Return the median latency of the processes that work; None where none does."""
+    known = [process.median_ms for process in processes if process.median_ms is not None]
+    return median(known) if known else None
+
+
+def _figure(process: ProcessResult, measure: Measure) -> float:
+    figure = process.figure(measure)
+    assert figure is not None
+    return figure

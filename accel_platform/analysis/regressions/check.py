@@ -1,23 +1,39 @@
-"""Comparison of candidate runs with baseline runs, cell by cell, and the reasons why cells are not comparable."""
+"""Comparison of candidate runs with baseline runs, cell by cell, and the reasons why cells are not comparable.
+
+Each cell has a decision on its latency, or on its failures where a side has no process that works. Memory, and failures
+of some processes, have one where there is something to tell.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from accel_platform.analysis.query.measured import ProcessResult, attach_samples, read_series_of_runs
 from accel_platform.analysis.query.run_refs import ObservedDevices, RunSet, differing_keys, observed_devices
-from accel_platform.analysis.regressions.regression_test import MIN_EARLIER_PROCESSES, Decision, State, decide
-from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
-from accel_platform.analysis.regressions.triage import AcceptedShift, ShiftDecisions, UnacceptedShift, read_decisions
-from accel_platform.events.types import MeasuredSeries
+from accel_platform.analysis.regressions.regression_test import (
+    MIN_EARLIER_PROCESSES,
+    Decision,
+    State,
+    decide,
+    is_tested,
+)
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, least_change_percent
+from accel_platform.analysis.regressions.triage import (
+    AcceptedShift,
+    ShiftDecisions,
+    UnacceptedShift,
+    read_decisions,
+)
+from accel_platform.events.types import Measure, MeasuredSeries
 from accel_platform.warehouse.reader import Reader
 
 CANNOT_DECIDE = 2
 """Exit code of a check that decides nothing."""
 MIN_CONFIRMING_RUNS, MAX_CONFIRMING_RUNS = 3, 5
 """Bounds on the runs that measure suspicious cells once more."""
+MEASURES: tuple[Measure, ...] = get_args(Measure)
 _STATES: tuple[State, ...] = get_args(State)
 
 
@@ -37,12 +53,16 @@ class Check:
 
     @property
     def exit_code(self) -> int:
-        """0 if no cell regressed, 1 if one did, 2 if every cell has insufficient data or one was disturbed."""
+        """0 if no cell regressed, 1 if one did, 2 if every cell has insufficient data or one was disturbed.
+
+        A decision on its memory alone decides no cell.
+        """
         if self.count("regressed"):
             return 1
         if any(decision.disturbed for decision in self.decisions):
             return CANNOT_DECIDE
-        return 0 if self.count("insufficient_data") < len(self.decisions) else CANNOT_DECIDE
+        decided = (d.state != "insufficient_data" for d in self.decisions if d.measure in ("latency", "failures"))
+        return 0 if any(decided) else CANNOT_DECIDE
 
 
 def check(
@@ -52,11 +72,13 @@ def check(
     *,
     min_change_percent: float = MIN_CHANGE_PERCENT,
     again: Collection[str] = (),
+    measures: Collection[Measure] = MEASURES,
 ) -> Check:
     """Decide every cell that either side measured.
 
-    `again` are runs that measured suspicious cells once more. These runs alone decide those cells, because the first
-    measurement may have looked suspicious by chance.
+    Where no process of a side works, the decision is on its failures, whichever `measures` are wanted. `again` are runs
+    that measured suspicious cells once more. These runs alone decide those cells, because the first measurement may
+    have looked suspicious by chance.
     """
     old, new = set(baseline.run_ids), {*candidate.run_ids, *again}
     snapshot_id = reader.snapshot_id
@@ -64,17 +86,35 @@ def check(
     cells = _cells(reader, old, new, set(again), decided)
     devices = observed_devices(reader, old | new)
     alike: dict[MeasuredSeries, list[_Cell]] = {}
-    for cell in cells:
+    for cell in cells["latency"]:
         alike.setdefault(_without_device(cell.series), []).append(cell)
-    two_sided = sum(cell.two_sided for cell in cells)
-    decisions = [
-        _decide_two_sided(cell, decided, min_change_percent, two_sided)
-        if cell.two_sided
-        else _decide_one_sided(cell, alike[_without_device(cell.series)], devices)
-        for cell in cells
-    ]
+    tests = sum(
+        cell.two_sided and is_tested(measure, cell.before, cell.after)
+        for measure in measures
+        for cell in cells[measure]
+    )
+    decisions: list[Decision | None] = []
+    for of_measures in zip(*(cells[measure] for measure in MEASURES), strict=True):
+        latency, *_ = of_measures
+        if not latency.two_sided:
+            decisions.append(_decide_one_sided(latency, alike[_without_device(latency.series)], devices))
+            continue
+        found = {
+            measure: _decide_two_sided(cell, measure, decided[measure], min_change_percent, tests)
+            for measure, cell in zip(MEASURES, of_measures, strict=True)
+            if measure in (*measures, "failures") and cell.two_sided
+        }
+        decisions += _told(found, measures)
     ordered = sorted((decision for decision in decisions if decision is not None), key=_order)
     return Check(baseline, candidate, tuple(ordered), snapshot_id, len(again))
+
+
+def _told(found: Mapping[Measure, Decision], measures: Collection[Measure]) -> list[Decision]:
+    """Return the decisions on one cell to report: one on the whole of it, and what moved, or may have, beside it."""
+    # A decision on failures in the place of another says that no process of a side works.
+    whole = found["latency"] if found["latency"].measure == "latency" else found.get("failures", found["latency"])
+    others = [d for measure, d in found.items() if measure in measures and d.measure == measure and d is not whole]
+    return [whole, *(d for d in others if d.state not in ("ok", "insufficient_data") or (d.state == "ok" and d.reason))]
 
 
 def suspicious_cells(checked: Check) -> tuple[Decision, ...]:
@@ -105,20 +145,26 @@ class _Cell:
         return bool((self.before or self.level) and (self.after or self.rejected))
 
 
-def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decided: ShiftDecisions) -> list[_Cell]:
-    """Return the series in which either side took part, with the samples of the processes to compare."""
+def _cells(
+    reader: Reader, old: set[str], new: set[str], again: set[str], decided: Mapping[Measure, ShiftDecisions]
+) -> dict[Measure, list[_Cell]]:
+    """Return the series in which either side took part, by measure and in one order, with the samples for latencies."""
     measured = {
         series: found for series, found in read_series_of_runs(reader, old | new).items() if _of(found, old | new)
     }
-    cells = [_cell(series, found, decided, old, new, again) for series, found in measured.items()]
+    cells = {
+        measure: [_cell(series, found, decided[measure], old, new, again) for series, found in measured.items()]
+        for measure in MEASURES
+    }
+    timed = cells["latency"]
     known = attach_samples(
-        reader, [p for cell in cells for p in (*cell.before, *cell.replaced, *cell.after, *_newest(cell.others))]
+        reader, [p for cell in timed for p in (*cell.before, *cell.replaced, *cell.after, *_newest(cell.others))]
     )
 
     def sampled(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
         return [known.get(process.result_id, process) for process in processes]
 
-    return [
+    with_samples = [
         replace(
             cell,
             before=sampled(cell.before),
@@ -127,8 +173,9 @@ def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decide
             others=sampled(cell.others),
             replaced=sampled(cell.replaced),
         )
-        for cell in cells
+        for cell in timed
     ]
+    return {**cells, "latency": with_samples}
 
 
 def _cell(
@@ -192,25 +239,30 @@ def _accepted_level(
     return since[-1] if since else None
 
 
-def _decide_two_sided(cell: _Cell, decided: ShiftDecisions, min_change_percent: float, cells: int) -> Decision:
-    """Decide a cell of both sides."""
+def _decide_two_sided(
+    cell: _Cell, measure: Measure, decided: ShiftDecisions, min_change_percent: float, tests: int
+) -> Decision:
+    """Decide a measure of a cell of both sides."""
     if not cell.after:
         why = "its shift was rejected"
-        return Decision(cell.series, "ok", why, processes_before=len(cell.before), processes_after=cell.rejected)
+        return Decision(
+            cell.series, "ok", why, measure, processes_before=len(cell.before), processes_after=cell.rejected
+        )
     if cell.level is not None and not cell.before:
-        return _decide_accepted(cell, cell.level)
+        return _decide_accepted(cell, measure, cell.level)
     decision = decide(
         cell.series,
         cell.before,
         cell.again or cell.after,
         cell.others,
-        min_change_percent=min_change_percent,
+        measure=measure,
+        min_change_percent=least_change_percent(measure, min_change_percent),
         accepted=[shift.first_result for shift in decided.accepted.get(cell.series, ())],
         apart=[
             {process.result_id for process in cell.others if shift.includes(process)}
             for shift in decided.unaccepted.get(cell.series, ())
         ],
-        cells=cells,
+        tests=tests,
     )
     if cell.level is not None:
         reasons = (f"before: the level that {cell.level.by} accepted", decision.reason)
@@ -218,15 +270,18 @@ def _decide_two_sided(cell: _Cell, decided: ShiftDecisions, min_change_percent: 
     return replace(decision, first_result=cell.after[0].result_id)
 
 
-def _decide_accepted(cell: _Cell, level: AcceptedShift) -> Decision:
+def _decide_accepted(cell: _Cell, measure: Measure, level: AcceptedShift) -> Decision:
     """Decide a cell whose own level a person accepted: it passes, with the medians that showed the shift."""
-    found = decide(cell.series, cell.replaced, cell.after, cell.others)
+    found = decide(cell.series, cell.replaced, cell.after, cell.others, measure=measure)
     return Decision(
         cell.series,
         "ok",
         f"{level.by} accepted its new level",
+        measure,
         before_ms=found.before_ms,
         after_ms=found.after_ms,
+        before_mib=found.before_mib,
+        after_mib=found.after_mib,
         change_percent=found.change_percent,
         processes_before=found.processes_before,
         processes_after=found.processes_after,
@@ -281,4 +336,4 @@ def _newest(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
 def _order(decision: Decision) -> tuple[Any, ...]:
     """Return the sort key that puts the worst decision first."""
     change = decision.change_percent
-    return (_STATES.index(decision.state), -(change or 0.0), decision.series.model_dump_json())
+    return (_STATES.index(decision.state), -(change or 0.0), decision.series.model_dump_json(), decision.measure)

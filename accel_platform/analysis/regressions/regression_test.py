@@ -1,7 +1,8 @@
 """Regression test of one cell between two sets of processes, against the noise of its own series.
 
 An alert needs a change that is large enough to act on, exceeds the usual difference between processes of this series,
-and is confirmed by more than one process. A change that lacks one of them is reported without an alert.
+and is confirmed by more than one process. A change that lacks one of them is reported without an alert. Latency and
+memory are judged alike; a cell of which some processes fail is judged by how often they did before.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ import numpy as np
 
 from accel_platform.analysis.query.measured import ProcessResult
 from accel_platform.analysis.regressions.changepoint import find_changes
-from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, MIN_MEMORY_CHANGE_MIB
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
 from accel_platform.analysis.stats.significance import (
     ALPHA,
     MIN_EFFECT,
     SampleComparison,
     compare,
+    compare_figures,
     estimate_comparison_noise,
     estimate_noise_level,
+    failure_p_value,
     processes_needed,
 )
-from accel_platform.events.types import MeasuredSeries
+from accel_platform.events.types import Measure, MeasuredSeries
 
 State = Literal["regressed", "suspicious", "improved", "insufficient_data", "ok"]
 
@@ -48,22 +51,29 @@ MAX_LOAD_DIFFERENCE = 0.15
 MAX_LOAD = 0.5
 """Share of all cores used by others above which the slower side's figures say nothing: threads that wait for each other
 then take many times as long, so equal code was seen to take 9 times as long at 71 % as at 59 %."""
-MAX_CELLS_AT_ALPHA = 20
-"""Most cells that a check decides at the plain noise level: one cell in some 400 alerts by chance, so a check in 20.
-With more cells each may do so less often in the same proportion, or else a check of hundreds would seldom pass."""
+MAX_TESTS_AT_ALPHA = 20
+"""Most tests that a check makes at the plain noise level: one in some 400 alerts by chance, so a check in 20.
+With more tests each may do so less often in the same proportion, or else a check of hundreds would seldom pass."""
+MAX_PROCESSES_NEEDED = 20
+"""Processes a side that anybody would measure to settle a cell."""
 MAX_NOISE = 0.25
 """Noise (relative change) above which the absence of a change cannot be concluded."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Decision on one cell. Latencies are medians of a batch."""
+    """Decision on one measure of one cell."""
 
     series: MeasuredSeries
     state: State
     reason: str | None = None
+    measure: Measure = "latency"
     before_ms: float | None = None
+    """Median latency of a batch. `failures` has that of the processes which work; memory has none."""
     after_ms: float | None = None
+    before_mib: float | None = None
+    """Median peak memory, of the measures of memory."""
+    after_mib: float | None = None
     change_percent: float | None = None
     p_value: float | None = None
     noise_percent: float | None = None
@@ -104,17 +114,20 @@ def decide(
     candidate: Sequence[ProcessResult],
     others: Sequence[ProcessResult],
     *,
+    measure: Measure = "latency",
     min_change_percent: float = MIN_CHANGE_PERCENT,
     accepted: Collection[UUID] = (),
     apart: Sequence[Collection[UUID]] = (),
-    cells: int = 1,
+    tests: int = 1,
 ) -> Decision:
-    """Compare the candidate's processes with the baseline's.
+    """Compare the candidate's processes with the baseline's, in one measure.
+
+    Where no process of a side works, there is nothing to compare, and the decision is one of `failures`.
 
     Parameters
     ----------
     baseline, candidate
-        Processes with samples, in order of time.
+        Processes in order of time, with samples for latencies.
     others
         All processes of the series but the candidate's, the baseline's among them, in order of time. They give its
         noise.
@@ -124,8 +137,8 @@ def decide(
         First results of accepted levels.
     apart
         Results of each level that was left again, such as that of a commit that was reverted.
-    cells
-        Number of cells that the same check decides, each of which may alert by chance.
+    tests
+        Number of tests that the same check makes, each of which may alert by chance.
 
     Raises
     ------
@@ -137,6 +150,7 @@ def decide(
     decision = Decision(
         series,
         "insufficient_data",
+        measure=measure,
         processes_before=len(baseline),
         processes_after=len(candidate),
         first_result=candidate[0].result_id if candidate else None,
@@ -149,22 +163,45 @@ def decide(
             return replace(decision, reason=f"the {side} did not measure it")
         if not any(process.verified for process in processes):
             return replace(decision, reason=f"the {side}'s outputs were not verified, so it answers for nothing")
-    before, after = _working_processes(baseline), _working_processes(candidate)
-    if not before or not after:
-        return _decide_failing(decision, baseline, candidate)
-    if any(len(process.samples_ns) < MIN_MEDIAN_SAMPLES for process in (*before, *after)):
-        return replace(decision, reason=f"a process has fewer than {MIN_MEDIAN_SAMPLES} samples, which a median needs")
-    earlier = [process for process in others if process.verified and process.median_ms]
+    alpha = ALPHA * MAX_TESTS_AT_ALPHA / max(tests, MAX_TESTS_AT_ALPHA)
+    if measure == "failures" or not _work(baseline) or not _work(candidate):
+        earlier = _level_so_far(others, accepted, apart)
+        return _decide_failures(replace(decision, measure="failures"), baseline, candidate, earlier, alpha)
+    before, after = _comparable_processes(baseline, measure), _comparable_processes(candidate, measure)
+    if (lacking := _missing_figures(before, after, measure)) is not None:
+        return replace(decision, reason=lacking)
+    earlier = [process for process in others if process.verified and process.figure(measure)]
     calm = [process for process in earlier if not process.disturbed]
-    # Unless the compared ones were disturbed, too, disturbed processes say nothing of their noise.
-    if len(calm) >= MIN_EARLIER_PROCESSES and not any(process.disturbed for process in (*before, *after)):
+    # Unless the compared ones were disturbed, too, disturbed processes say nothing of their noise. Memory is not.
+    if (
+        measure == "latency"
+        and len(calm) >= MIN_EARLIER_PROCESSES
+        and not any(process.disturbed for process in (*before, *after))
+    ):
         earlier = calm
-    levels = _levels(earlier, accepted, apart)
-    alpha = ALPHA * min(1.0, MAX_CELLS_AT_ALPHA / cells)
-    return _decide_by_samples(decision, before, after, levels, min_change_percent / 100, alpha)
+    levels = _levels(earlier, measure, accepted, apart)
+    return _decide_by_noise(decision, before, after, levels, min_change_percent / 100, alpha)
 
 
-def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
+def _missing_figures(before: Sequence[ProcessResult], after: Sequence[ProcessResult], measure: Measure) -> str | None:
+    """Return which figures are too few to compare the sides; None if there are enough."""
+    if not before or not after:
+        return f"its {measure.replace('_', ' ')} is unknown on one side"
+    if measure == "latency" and any(len(process.samples_ns) < MIN_MEDIAN_SAMPLES for process in (*before, *after)):
+        return f"a process has fewer than {MIN_MEDIAN_SAMPLES} samples, which a median needs"
+    return None
+
+
+def is_tested(measure: Measure, baseline: Sequence[ProcessResult], candidate: Sequence[ProcessResult]) -> bool:
+    """Return whether a test of this measure may alert: both sides have its figure, and for `failures` some fail."""
+    if not _work(baseline) or not _work(candidate):
+        return False
+    if measure == "failures":
+        return any(process.failure is not None for process in (*baseline, *candidate))
+    return bool(_comparable_processes(baseline, measure) and _comparable_processes(candidate, measure))
+
+
+def _decide_by_noise(  # noqa: PLR0911 - a return per way of ending
     decision: Decision,
     before: Sequence[ProcessResult],
     after: Sequence[ProcessResult],
@@ -172,12 +209,12 @@ def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
     least: float,
     alpha: float,
 ) -> Decision:
-    first, second = _pool_samples(before), _pool_samples(after)
-    found = compare(first, second, noise_level=least)
+    measure = decision.measure
+    if measure != "latency":
+        least = max(least, MIN_MEMORY_CHANGE_MIB / median(_figures(before, measure)))
+    found = _compare(before, after, measure, least)
     decision = replace(
-        decision,
-        before_ms=float(np.median(first)) / 1e6,
-        after_ms=float(np.median(second)) / 1e6,
+        _with_medians(decision, before, after),
         change_percent=100 * (found.ratio - 1) if found.ratio is not None else None,
         p_value=found.p_value,
         processes_before=len(before),
@@ -201,17 +238,34 @@ def _decide_by_samples(  # noqa: PLR0911 - a return per way of ending
             return replace(decision, state="ok")
         needed = processes_needed(medians, effect=MAX_NOISE, alpha=alpha)
         return replace(decision, processes_needed=needed, reason=f"too noisy to tell a change by {MAX_NOISE:.0%}")
-    if (reason := _disturbance(before, after, slower=found.ratio > 1)) is not None:
+    if measure == "latency" and (reason := _disturbance(before, after, slower=found.ratio > 1)) is not None:
         return replace(decision, disturbed=True, reason=reason)
     if min(len(before), len(after)) >= MIN_PROCESSES_FOR_OWN_NOISE:
-        noise = max(noise, estimate_comparison_noise(_medians_ns(before), _medians_ns(after)))
+        noise = max(noise, estimate_comparison_noise(_figures(before, measure), _figures(after, measure)))
         decision = replace(decision, noise_percent=100 * noise)
-    found = compare(first, second, noise_level=max(noise, least))
-    if (uncertainty := _uncertainty_reason(found, before, after, levels)) is None:
+    found = _compare(before, after, measure, max(noise, least))
+    if (uncertainty := _uncertainty_reason(found, before, after, levels, measure)) is None:
         return replace(decision, state="regressed" if found.verdict == "slower" else "improved")
     assert found.ratio is not None
     needed = processes_needed(medians, effect=max(found.ratio, 1 / found.ratio) - 1, alpha=alpha)
     return replace(decision, state="suspicious", reason=uncertainty, processes_needed=max(needed, MIN_PROCESSES))
+
+
+def _compare(
+    before: Sequence[ProcessResult], after: Sequence[ProcessResult], measure: Measure, noise_level: float
+) -> SampleComparison:
+    if measure == "latency":
+        return compare(_pool_samples(before), _pool_samples(after), noise_level=noise_level)
+    return compare_figures(_figures(before, measure), _figures(after, measure), noise_level=noise_level)
+
+
+def _with_medians(decision: Decision, before: Sequence[ProcessResult], after: Sequence[ProcessResult]) -> Decision:
+    """Return the decision with the median of either side: of all samples, or of the processes' memory."""
+    if decision.measure == "latency":
+        was, now = (float(np.median(_pool_samples(side))) / 1e6 for side in (before, after))
+        return replace(decision, before_ms=was, after_ms=now)
+    was, now = (median(_figures(side, decision.measure)) for side in (before, after))
+    return replace(decision, before_mib=was, after_mib=now)
 
 
 def _disturbance(before: Sequence[ProcessResult], after: Sequence[ProcessResult], *, slower: bool) -> str | None:
@@ -240,9 +294,13 @@ def _others_share(processes: Sequence[ProcessResult]) -> float | None:
 
 
 def _uncertainty_reason(
-    found: SampleComparison, before: Sequence[ProcessResult], after: Sequence[ProcessResult], levels: Sequence[_Level]
+    found: SampleComparison,
+    before: Sequence[ProcessResult],
+    after: Sequence[ProcessResult],
+    levels: Sequence[_Level],
+    measure: Measure,
 ) -> str | None:
-    """Return why a change in the samples is not certain yet; None if it is."""
+    """Return why a change is not certain yet; None if it is. Doubts are about times, not about memory."""
     if not found.different:
         return f"{len(after)} against {len(before)} processes: noise alone may do that"
     if len(after) < MIN_PROCESSES:
@@ -252,39 +310,111 @@ def _uncertainty_reason(
     small = max(found.ratio, 1 / found.ratio) - 1 <= MAX_DISTURBANCE
     doubtful = [process.doubt for process in after if process.doubt]
     if (
-        small
+        measure == "latency"
+        and small
         and 2 * len(doubtful) > len(after)
         and 2 * sum(process.doubt is not None for process in before) <= len(before)
     ):
         return f"{len(doubtful)} of {len(after)} processes are noisy, and the baseline was not: {doubtful[0]}"
-    if not _holds_without_extreme(before, after, levels, slower=found.verdict == "slower", effect=found.minimal_effect):
+    slower = found.verdict == "slower"
+    if not _holds_without_extreme(before, after, levels, measure, slower=slower, effect=found.minimal_effect):
         return "one process on a side makes it: without that one there is no change"
     return None
 
 
-def _decide_failing(
-    decision: Decision, baseline: Sequence[ProcessResult], candidate: Sequence[ProcessResult]
+def _decide_failures(
+    decision: Decision,
+    baseline: Sequence[ProcessResult],
+    candidate: Sequence[ProcessResult],
+    earlier: Sequence[ProcessResult],
+    alpha: float,
 ) -> Decision:
-    """Decide a cell of which all processes of a side failed."""
-    was, now = (next((p.failure for p in side if p.failure), None) for side in (baseline, candidate))
-    if _working_processes(candidate):
-        return replace(decision, state="improved", reason=f"it works now; before: {was}")
-    known = [process.median_ms for process in _working_processes(baseline) if process.median_ms is not None]
-    if not known:
-        return replace(decision, reason=f"it fails on both sides: {now}")
-    return replace(decision, state="regressed", before_ms=median(known), reason=f"it fails now: {now}")
+    """Decide how often a cell fails: all processes of a side, or more or fewer than of the newest ones before."""
+    decision = replace(decision, before_ms=_median_ms(baseline), after_ms=_median_ms(candidate))
+    causes = [process.failure for process in (*earlier, *baseline, *candidate) if process.failure]
+    failed, failed_before = _count_failed(candidate), _count_failed(earlier)
+    if (certain := _decide_all_failing(decision, baseline, candidate, earlier, causes)) is not None:
+        return certain
+    of, of_before = len(candidate), len(earlier)
+    decision = replace(decision, processes_before=of_before, processes_after=of)
+    if of_before < MIN_EARLIER_PROCESSES:
+        return replace(decision, reason="too few earlier processes of this series tell how often it fails")
+    rate, rates_before = failed / of, (failed_before / of_before, _count_failed(baseline) / len(baseline))
+    p_value = failure_p_value(failed, of, failed_before, of_before)
+    reason = ": ".join([f"{failed} of {of} processes failed, {failed_before} of {of_before} before", *causes[-1:]])
+    if p_value < alpha and rate < min(rates_before):
+        return replace(decision, state="improved", p_value=p_value, reason=reason)
+    if rate <= max(rates_before) or (failed_before and p_value >= alpha and _work(candidate)):
+        return replace(decision, state="ok", p_value=p_value)
+    # One process of several alerts nobody.
+    certain_now = p_value < alpha and failed >= MIN_PROCESSES
+    counts = range(MIN_PROCESSES, MAX_PROCESSES_NEEDED + 1)
+    needed = (
+        count
+        for count in counts
+        if failure_p_value(max(MIN_PROCESSES, round(rate * count)), count, failed_before, of_before) < alpha
+    )
+    return replace(
+        decision,
+        state="regressed" if certain_now else "suspicious",
+        p_value=p_value,
+        reason=reason,
+        processes_needed=next(needed, MAX_PROCESSES_NEEDED + 1),
+    )
 
 
-def _working_processes(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
-    """Return the verified processes that work: those without doubt if they are enough, else the undisturbed."""
+def _decide_all_failing(
+    decision: Decision,
+    baseline: Sequence[ProcessResult],
+    candidate: Sequence[ProcessResult],
+    earlier: Sequence[ProcessResult],
+    causes: Sequence[str],
+) -> Decision | None:
+    """Decide a cell of which all processes of a side fail; None where the share that failed before has to tell.
+
+    One that hardly ever failed before regressed, however few they are.
+    """
+    if not _work(baseline) and not _work(candidate):
+        return replace(decision, reason=f"it fails on both sides: {causes[-1]}")
+    if not _work(candidate) and _count_failed(earlier) <= ALPHA * len(earlier):
+        return replace(decision, state="regressed", reason=f"it fails now: {causes[-1]}")
+    if not _work(baseline) and (len(baseline) >= MIN_PROCESSES or _count_failed(earlier) == len(earlier)):
+        return replace(decision, state="improved", reason=f"it works now; before: {causes[-1]}")
+    return None
+
+
+def _count_failed(processes: Sequence[ProcessResult]) -> int:
+    return sum(process.failure is not None for process in processes)
+
+
+def _median_ms(processes: Sequence[ProcessResult]) -> float | None:
+    """Return the median latency of the processes that work; None where none has one."""
+    known = [p.median_ms for p in _comparable_processes(processes, "latency") if p.median_ms is not None]
+    return median(known) if known else None
+
+
+def _work(processes: Sequence[ProcessResult]) -> bool:
+    return any(process.verified and process.failure is None for process in processes)
+
+
+def _comparable_processes(processes: Sequence[ProcessResult], measure: Measure) -> list[ProcessResult]:
+    """Return the verified processes that work and have the figure.
+
+    Of latencies, those without doubt if they are enough, else the undisturbed.
+    """
     works = [process for process in processes if process.verified and process.failure is None]
+    if measure != "latency":
+        return [process for process in works if process.figure(measure)]
     steady = [process for process in works if process.doubt is None]
     undisturbed = [process for process in works if not process.disturbed]
     return next((some for some in (steady, undisturbed) if len(some) >= MIN_PROCESSES), works)
 
 
-def _medians_ns(processes: Sequence[ProcessResult]) -> list[float]:
-    return [median_ns(process.samples_ns) for process in processes]
+def _figures(processes: Sequence[ProcessResult], measure: Measure) -> list[float]:
+    """Return the known figures of the processes, for latencies those of their samples."""
+    if measure == "latency":
+        return [median_ns(process.samples_ns) / 1e6 for process in processes]
+    return [figure for process in processes if (figure := process.figure(measure))]
 
 
 def _pool_samples(processes: Sequence[ProcessResult]) -> list[int]:
@@ -313,36 +443,49 @@ class _Level:
         one in thirty would double the noise and hide real shifts. `_holds_without_extreme` guards comparisons against
         spikes.
         """
-        logs = np.log(self.medians) - math.log(median(self.medians))
+        logs = np.log(np.asarray(self.medians) / median(self.medians))
         width = MAX_SPIKE_DEVIATIONS * 1.4826 * float(np.median(np.abs(logs)))
         return [math.exp(value) for value in np.clip(logs, -width, width)]
 
 
-def _levels(
+def _level_so_far(
     earlier: Sequence[ProcessResult], accepted: Collection[UUID], apart: Sequence[Collection[UUID]]
+) -> list[ProcessResult]:
+    """Return the newest processes since the last accepted level, but for the levels that were left again."""
+    stayed = [p for p in earlier if not any(p.result_id in ids for ids in apart)]
+    since = max(accepted, default=None)
+    return [p for p in stayed if since is None or p.result_id >= since][-MAX_EARLIER_PROCESSES:]
+
+
+def _levels(
+    earlier: Sequence[ProcessResult],
+    measure: Measure,
+    accepted: Collection[UUID],
+    apart: Sequence[Collection[UUID]],
 ) -> list[_Level]:
     """Divide the newest processes at shifts of the series, and at shifts that a person accepted.
 
-    The levels of `apart` are taken out first. One with a single process says nothing of noise. All have a median.
+    The levels of `apart` are taken out first. One with a single process says nothing of noise. All have the figure.
     """
     newest = earlier[-MAX_EARLIER_PROCESSES:]
     left_again = [[p for p in newest if p.result_id in ids] for ids in apart]
     stayed = [p for p in newest if not any(p.result_id in ids for ids in apart)]
-    cuts = {change.index for change in find_changes(_medians_ms(stayed))}
+    cuts = {change.index for change in find_changes(_known_figures(stayed, measure))}
     cuts |= {sum(p.result_id < first for p in stayed) for first in accepted}
     bounds = sorted({0, *cuts, len(stayed)})
     parts = [*(part for part in left_again if len(part) > 1), *(stayed[a:b] for a, b in pairwise(bounds))]
-    return [_Level(tuple(p.result_id for p in part), _medians_ms(part)) for part in parts]
+    return [_Level(tuple(p.result_id for p in part), _known_figures(part, measure)) for part in parts]
 
 
-def _medians_ms(processes: Sequence[ProcessResult]) -> tuple[float, ...]:
-    return tuple(process.median_ms for process in processes if process.median_ms)
+def _known_figures(processes: Sequence[ProcessResult], measure: Measure) -> tuple[float, ...]:
+    return tuple(figure for process in processes if (figure := process.figure(measure)))
 
 
 def _holds_without_extreme(
     before: Sequence[ProcessResult],
     after: Sequence[ProcessResult],
     earlier: Sequence[_Level],
+    measure: Measure,
     *,
     slower: bool,
     effect: float,
@@ -352,10 +495,10 @@ def _holds_without_extreme(
     For a baseline of one process, the level of the series around it is the reference.
     """
     sign = 1 if slower else -1
-    old, new = (sorted(sign * value for value in _medians_ns(side)) for side in (before, after))
+    old, new = (sorted(sign * value for value in _figures(side, measure)) for side in (before, after))
     if len(old) == 1:
         around = next((part.medians for part in earlier if before[0].result_id in part.ids), ())
-        reference = median([sign * value * 1e6 for value in around] or old)
+        reference = median([sign * value for value in around] or old)
     else:
         reference = median(old[1:])
     rest = median(new[:-1])

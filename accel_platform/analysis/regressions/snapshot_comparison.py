@@ -14,7 +14,7 @@ from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.regressions.check import check
 from accel_platform.analysis.regressions.regression_test import Decision
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, MIN_MEDIAN_CHANGE_PERCENT
-from accel_platform.events.types import MeasuredSeries
+from accel_platform.events.types import Measure, MeasuredSeries
 from accel_platform.warehouse.reader import Reader
 
 _CELL = (*MeasuredSeries.model_fields, "image_size")
@@ -112,6 +112,7 @@ def _rows(con: duckdb.DuckDBPyConnection, sql: str, parameters: dict[str, Any] |
 Verdict = Literal["slower", "faster", "fails now", "works now", "undecided", "same"]
 _IDENTITY = ("model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length",
              "output_tokens", "image_size", "processes")  # fmt: skip
+_MEASURES: tuple[Measure, ...] = ("latency",)
 _RUNS = "SELECT run_id FROM runs WHERE kind = 'benchmark'"
 # Only runs that share a model with a new run can be compared with it.
 _TOUCHED = """
@@ -164,12 +165,12 @@ def _measured_changes(before: Reader, after: Reader, selection: Selection, least
     touched = after.rows(_TOUCHED, {"old": sorted(old), "new": new}) if new else []
     if not touched:
         return []
-    sides = RunSet("before", tuple(row["run_id"] for row in touched), None), RunSet("after", tuple(new), None)
+    earlier, later = RunSet("before", tuple(row["run_id"] for row in touched), None), RunSet("after", tuple(new), None)
     condition, values = selection.where()
     selected = {tuple(row.values()) for row in after.rows(_SELECTED.format(condition=condition), values)}
     return [
         _row(decision)
-        for decision in check(after, *sides, min_change_percent=least).decisions
+        for decision in check(after, earlier, later, min_change_percent=least, measures=_MEASURES).decisions
         if decision.processes_before
         and decision.processes_after
         and tuple(_cell_of(decision.series).values()) in selected

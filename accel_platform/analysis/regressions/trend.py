@@ -18,7 +18,7 @@ from pydantic import Field
 from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.analysis.regressions.changepoint import ChangePoint, find_changes
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
-from accel_platform.events.types import MeasuredSeries
+from accel_platform.events.types import Measure, MeasuredSeries
 from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader
 
@@ -54,7 +54,10 @@ _KNOWN = """
 SELECT first_result, regression_id, state, direction, change_percent, accepted_by, accepted_reason, rejected_by,
     rejected_reason
 FROM regressions
+WHERE measure = ?
 """
+_MEASURES: dict[str, Measure] = {"latency_ms": "latency", "memory_peak_mib": "memory"}
+"""Metrics whose shifts are recorded."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,8 @@ def trends(
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in reader.rows(sql, values):
         groups.setdefault(tuple(row[name] for name in IDENTITY), []).append(row)
-    known = {row["first_result"]: row for row in reader.rows(_KNOWN)} if metric == "latency_ms" else {}
+    recorded = reader.rows(_KNOWN, (_MEASURES[metric],)) if metric in _MEASURES else []
+    known = {row["first_result"]: row for row in recorded}
     return [_trend(rows, metric, known, min_change_percent) for rows in groups.values()]
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.query.measured import ProcessResult, read_measured_series
 from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog, Snapshot
-from accel_platform.events.types import MeasuredSeries, ShiftAccepted, ShiftRejected
+from accel_platform.events.types import Measure, MeasuredSeries, ShiftAccepted, ShiftRejected
 from accel_platform.warehouse.reader import Reader
 
+Rows = Sequence[Mapping[str, Any]]
 _IDENTITY = tuple(MeasuredSeries.model_fields)
 _ACCEPTED = f"""
-SELECT {", ".join(_IDENTITY)}, first_result, commits_before, accepted_by
+SELECT {", ".join(_IDENTITY)}, measure, first_result, commits_before, accepted_by
 FROM regressions WHERE state = 'accepted' ORDER BY first_result
 """
 # A shift passes the filters that its first result passes.
@@ -27,7 +28,7 @@ WHERE ($state IS NULL OR s.state = $state) AND {condition}
 ORDER BY s.found_at DESC, s.regression_id
 """
 _UNACCEPTED = f"""
-SELECT {", ".join(_IDENTITY)}, state, first_result, evidence, commits_after
+SELECT {", ".join(_IDENTITY)}, measure, state, first_result, evidence, commits_after
 FROM regressions WHERE state IN ('open', 'gone') ORDER BY first_result
 """
 _DECISIONS = """
@@ -38,7 +39,7 @@ WHERE type IN ('ShiftAccepted', 'ShiftRejected') AND payload->>'$.regression_id'
 """
 _MOST_AT_ONCE = 10
 """Decisions about one shift that may be stored while one more is."""
-_REJECTED = "SELECT unnest(rejected_results) AS result_id FROM regressions WHERE state = 'rejected'"
+_REJECTED = "SELECT measure, unnest(rejected_results) AS result_id FROM regressions WHERE state = 'rejected'"
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def recorded_shifts(reader: Reader, selection: Selection, *, state: str | None =
 
 @dataclass(frozen=True)
 class ShiftDecisions:
-    """The last decision on each recorded shift that a person decided about."""
+    """The last decision on each recorded shift of one measure that a person decided about."""
 
     accepted: Mapping[MeasuredSeries, Sequence[AcceptedShift]] = field(default_factory=dict)
     """Accepted shifts in order of time: each begins a new baseline of its series."""
@@ -91,19 +92,27 @@ class ShiftDecisions:
         return [process for process in processes if process.result_id not in self.rejected]
 
 
-def read_decisions(reader: Reader) -> ShiftDecisions:
-    """Return the decisions in the tables. Raises WarehouseEmpty before the first publish."""
-    accepted: dict[MeasuredSeries, list[AcceptedShift]] = {}
-    for row in reader.rows(_ACCEPTED):
+def read_decisions(reader: Reader) -> dict[Measure, ShiftDecisions]:
+    """Return the decisions in the tables, of every measure. Raises WarehouseEmpty before the first publish."""
+    tables = [reader.rows(sql) for sql in (_ACCEPTED, _REJECTED, _UNACCEPTED)]
+    return {
+        measure: _of_measure(*([row for row in rows if row["measure"] == measure] for rows in tables))
+        for measure in get_args(Measure)
+    }
+
+
+def _of_measure(accepted: Rows, rejected: Rows, unaccepted: Rows) -> ShiftDecisions:
+    levels: dict[MeasuredSeries, list[AcceptedShift]] = {}
+    for row in accepted:
         shift = AcceptedShift(row["first_result"], frozenset(row["commits_before"] or ()), row["accepted_by"])
-        accepted.setdefault(_series(row), []).append(shift)
-    unaccepted: dict[MeasuredSeries, list[UnacceptedShift]] = {}
-    for row in reader.rows(_UNACCEPTED):
+        levels.setdefault(_series(row), []).append(shift)
+    shifts: dict[MeasuredSeries, list[UnacceptedShift]] = {}
+    for row in unaccepted:
         evidence, commits = frozenset((row["first_result"], *row["evidence"])), frozenset(row["commits_after"] or ())
-        unaccepted.setdefault(_series(row), []).append(
+        shifts.setdefault(_series(row), []).append(
             UnacceptedShift(row["first_result"], evidence, commits, is_open=row["state"] == "open")
         )
-    return ShiftDecisions(accepted, frozenset(row["result_id"] for row in reader.rows(_REJECTED)), unaccepted)
+    return ShiftDecisions(levels, frozenset(row["result_id"] for row in rejected), shifts)
 
 
 def build_acceptance(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftAccepted:
@@ -126,7 +135,8 @@ def build_rejection(reader: Reader, beginning: str, *, by: str, reason: str) -> 
     row = find_regression(reader, beginning)
     series, evidence = _series(row), {row["first_result"], *row["evidence"]}
     recorded = reader.rows("SELECT * FROM regressions WHERE model_id = ?", (series.model_id,))
-    later = [r["first_result"] for r in recorded if _series(r) == series and r["first_result"] > max(evidence)]
+    of_series = [r for r in recorded if _series(r) == series and r["measure"] == row["measure"]]
+    later = [r["first_result"] for r in of_series if r["first_result"] > max(evidence)]
     measured = read_measured_series(reader, model=series.model_id, hardware=series.hardware).get(series, [])
     since = [p for p in measured if row["first_result"] <= p.result_id and all(p.result_id < first for first in later)]
     results = evidence | {process.result_id for process in since if not _is_nearer_before(process, row)}
@@ -192,13 +202,13 @@ def _state(decided: ShiftAccepted | ShiftRejected) -> str:
 
 def _is_nearer_before(process: ProcessResult, row: Mapping[str, Any]) -> bool:
     """Return whether a result is nearer to the level before the shift, the condition that also makes a shift `gone`."""
-    if row["after_ms"] is None:
-        return process.failure is None
-    if row["before_ms"] is None:
-        return process.failure is not None
-    if process.median_ms is None:
+    measure: Measure = row["measure"]
+    if measure == "failures":
+        return (process.failure is None) is bool(row["direction"] == "regressed")
+    figure, unit = process.figure(measure), "ms" if measure == "latency" else "mib"
+    if figure is None:
         return False
-    return bool(abs(process.median_ms - row["before_ms"]) < abs(process.median_ms - row["after_ms"]))
+    return bool(abs(figure - row[f"before_{unit}"]) < abs(figure - row[f"after_{unit}"]))
 
 
 def find_regression(reader: Reader, beginning: str) -> Mapping[str, Any]:

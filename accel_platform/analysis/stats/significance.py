@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from statistics import NormalDist, median
 from typing import Literal
 
 import numpy as np
@@ -61,12 +61,42 @@ def compare(baseline: Sequence[int], candidate: Sequence[int], *, noise_level: f
         return SampleComparison("undecided", None, None, effect)
     p_value = mann_whitney(baseline, candidate)
     # In logarithms, because a slowdown and the speedup that undoes it are then equally far from 0.
-    shift = math.log(after / before)
-    if p_value >= ALPHA or abs(shift) <= math.log1p(effect):
-        verdict: Verdict = "same"
-    else:
-        verdict = "slower" if shift > 0 else "faster"
+    verdict = "same" if p_value >= ALPHA else _direction(after / before, effect)
     return SampleComparison(verdict, after / before, p_value, effect)
+
+
+def compare_figures(baseline: Sequence[float], candidate: Sequence[float], *, noise_level: float) -> SampleComparison:
+    """Compare the medians of figures that each process has one of, such as its peak memory.
+
+    `noise_level` is that of the figures, as for `compare`. There is no p-value, because a few processes have too few
+    ranks for one. Needs a figure a side; a median of 0 is `undecided`.
+    """
+    effect = max(noise_level, MIN_EFFECT)
+    before, after = median(baseline), median(candidate)
+    if min(before, after) <= 0:
+        return SampleComparison("undecided", None, None, effect)
+    return SampleComparison(_direction(after / before, effect), after / before, None, effect)
+
+
+def _direction(ratio: float, effect: float) -> Verdict:
+    shift = math.log(ratio)
+    if abs(shift) <= math.log1p(effect):
+        return "same"
+    return "slower" if shift > 0 else "faster"
+
+
+def failure_p_value(failed: int, of: int, failed_before: int, of_before: int) -> float:
+    """Return the two-sided p-value of Fisher's exact test that processes fail as often as before.
+
+    It is twice the smaller tail.
+    """
+    total, all_failed = of + of_before, failed + failed_before
+    ways = [
+        math.comb(all_failed, here) * math.comb(total - all_failed, of - here)
+        for here in range(min(of, all_failed) + 1)
+    ]
+    tails = sum(ways[failed:]), sum(ways[: failed + 1])
+    return min(1.0, 2 * min(tails) / math.comb(total, of))
 
 
 def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float = 0.95, alpha: float = ALPHA) -> int:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Find performance changes in series of results.", no_args_is_help=True)
 app.command("check")(regress_check.check)
 
+_FIGURES = ("measure", "before_ms", "after_ms", "before_mib", "after_mib", "change_percent")
+
 RegressionIds = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids from `accel regress list`.")]
 Reason = Annotated[str, typer.Option(help="The reason; stored permanently.")]
 By = Annotated[str | None, typer.Option(help="Your name.", envvar=["ACCEL_USER", "USER"])]
@@ -110,7 +112,8 @@ def history(
     model: Annotated[str | None, typer.Option(help="A model's id or family.", show_default="all")] = None,
     hardware: Annotated[str | None, typer.Option(help="A hardware name.", show_default="all")] = None,
     min_change_percent: Annotated[
-        float, typer.Option("--min-change", min=0, help="Smallest shift to report, in percent.")
+        float,
+        typer.Option("--min-change", min=0, help="Smallest shift to report, in percent; of memory 10 or more."),
     ] = MIN_CHANGE_PERCENT,
     record: Annotated[bool, typer.Option("--record", help="Record the shifts, for `accel regress list`.")] = False,
     as_of: AsOf = None,
@@ -123,7 +126,7 @@ def history(
     from accel_platform.analysis.query.measured import read_measured_series
     from accel_platform.analysis.regressions.changepoint_history import find_shifts
     from accel_platform.analysis.regressions.triage import read_decisions
-    from accel_platform.reports.regressions import distinct_cells
+    from accel_platform.reports.regressions import distinct_cells, short_shift
 
     reject_as_of(as_of, record=record)
     settings = settings_for(home, as_of)
@@ -151,16 +154,20 @@ def history(
             "state": shift.state,
             "model_id": shift.model_id,
             "cell": text,
-            "before_ms": shift.before_ms,
-            "after_ms": shift.after_ms,
-            "change_percent": shift.change_percent,
+            **{name: getattr(shift, name) for name in _FIGURES},
             "commit": ", ".join(commit[:12] for commit in shift.commits_after) or None,
             "first_result": shift.first_result,
         }
         for shift, text in zip(moved, distinct_cells([dict(shift) for shift in moved]), strict=True)
     ]
+
+    def short(row: Mapping[str, Any]) -> dict[str, Any]:
+        names = ("regression_id", "state", "model_id", "cell")
+        return {**{name: row[name] for name in names}, **short_shift(row), "commit": row["commit"]}
+
     kind = choose_format(as_json, format_, output)
-    write_answer(shifts, kind, output, title="Shifts of measured series", document=document, empty="No series moved.")
+    title, empty = "Shifts of measured series", "No series moved."
+    write_answer(shifts, kind, output, title=title, document=document, short=short, empty=empty)
     note(f"{len(found):,} series of {count_of(sum(one.results for one in found), 'result')}.")
 
 
@@ -179,13 +186,11 @@ def list_regressions(
     """List recorded regressions and improvements, newest first, with their state."""
     from accel_platform.analysis.query.filters import require_known_unless_found
     from accel_platform.analysis.regressions.triage import recorded_shifts
-    from accel_platform.reports.regressions import with_cells
+    from accel_platform.reports.regressions import short_shift, with_cells
 
     reader, chosen = open_tables(settings_for(home, as_of)), build_selection(filters)
     rows = recorded_shifts(reader, chosen, state=state and state.value)
     require_known_unless_found(rows, reader, chosen)
-    shown = ("before_ms", "after_ms", "change_percent", "found_at")
-
     cells = {row["regression_id"]: row["cell"] for row in with_cells(rows)}
 
     def short(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,7 +200,8 @@ def list_regressions(
             "direction": row["direction"],
             "model_id": row["model_id"],
             "cell": cells[row["regression_id"]],
-            **{name: row[name] for name in shown},
+            **short_shift(row),
+            "found_at": row["found_at"],
             "commit": ", ".join(commit[:12] for commit in row["commits_after"] or ()) or None,
             "by": row["accepted_by"] or row["rejected_by"],
         }
@@ -260,11 +266,12 @@ def reject(
 def _describe(reader: Reader, decided: ShiftAccepted | ShiftRejected) -> str:
     """Return the cell of a decision, and what moved."""
     from accel_platform.analysis.regressions.triage import find_regression
-    from accel_platform.reports.regressions import cell, milliseconds
+    from accel_platform.reports.regressions import cell, measure_name, sides_in_words
 
     shift = find_regression(reader, decided.regression_id)
-    before, after = (milliseconds(shift[side]) or "fails" for side in ("before_ms", "after_ms"))
-    return f"{decided.model_id}, {cell(dict(decided))}, {before} -> {after}"
+    before, after = sides_in_words(shift)
+    measure = "" if shift["measure"] == "latency" else f"{measure_name(shift['measure'])} "
+    return f"{decided.model_id}, {cell(dict(decided))}, {measure}{before} -> {after}"
 
 
 def _each_once(decided: Iterable[Decision]) -> list[Decision]:

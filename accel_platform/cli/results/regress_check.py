@@ -36,7 +36,8 @@ def check(
     baseline: Annotated[str, typer.Option(metavar="REF", help="A run's id, the commit of runs, or a git ref.")],
     candidate: Annotated[str, typer.Option(metavar="REF", help="The same, for the candidate.")],
     min_change_percent: Annotated[
-        float, typer.Option("--min-change", min=1.0, help="Smallest change to report, in percent.")
+        float,
+        typer.Option("--min-change", min=1.0, help="Smallest change to report, in percent; of memory 10 or more."),
     ] = MIN_CHANGE_PERCENT,
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Measure suspect cells again on this host before reporting them.")
@@ -163,9 +164,7 @@ def _print(checked: Check, format_: CheckFormat, *, recorded: bool) -> None:
                 "state": decision.state,
                 "model_id": decision.series.model_id,
                 "cell": text,
-                "before_ms": decision.before_ms,
-                "after_ms": decision.after_ms,
-                "change_percent": decision.change_percent,
+                **regressions.short_shift(vars(decision)),
                 "noise_percent": decision.noise_percent,
                 "processes": f"{decision.processes_before} / {decision.processes_after}",
                 "why": regressions.why(decision),

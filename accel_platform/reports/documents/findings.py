@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -14,6 +15,7 @@ from accel_platform.events.types import Provenance
 from accel_platform.reports.charts.parts import figure_with_spread, label
 from accel_platform.reports.documents.model import Finding
 from accel_platform.reports.documents.source import ReportSource
+from accel_platform.reports.regressions import measure_name, sides_in_words
 from accel_platform.table_io.values import count_of, rounded
 
 Cell = Mapping[str, Any]
@@ -117,19 +119,28 @@ def shifts(source: ReportSource) -> list[Finding]:
     for direction, word in (("regressed", "regression"), ("improved", "improvement")):
         rows = [row for row in source.open_shifts if row["direction"] == direction]
         if rows:
-            most = max(rows, key=lambda row: abs(row["change_percent"]))
+            most = max(rows, key=lambda row: math.inf if row["change_percent"] is None else abs(row["change_percent"]))
             model, hardware = most["model_id"], most["hardware"]
             found.append(
                 Finding(
                     f"{count_of(len(rows), word)} {'is' if len(rows) == 1 else 'are'} open. The largest: {model} on "
-                    f"{hardware} at {label(most, ('batch_size', 'sequence_length', 'precision'))} is "
-                    f"{abs(most['change_percent']):.0f} % {'slower' if direction == 'regressed' else 'faster'}, "
-                    f"{rounded(most['after_ms'], 4)} ms instead of {rounded(most['before_ms'], 4)}, "
-                    f"found {most['found_at']:%Y-%m-%d}.",
+                    f"{hardware} at {label(most, ('batch_size', 'sequence_length', 'precision'))} "
+                    f"{_shift_in_words(most)}, found {most['found_at']:%Y-%m-%d}.",
                     evidence,
                 )
             )
     return found or [Finding("No regression is open.", evidence)]
+
+
+def _shift_in_words(shift: Mapping[str, Any]) -> str:
+    worse = shift["direction"] == "regressed"
+    if shift["change_percent"] is None:
+        return f"fails {'more' if worse else 'less'} often"
+    before, after = sides_in_words(shift)
+    size = f"{abs(shift['change_percent']):.0f} %"
+    if shift["measure"] == "latency":
+        return f"is {size} {'slower' if worse else 'faster'}, {after} instead of {before}"
+    return f"takes {size} {'more' if worse else 'less'} {measure_name(shift['measure'])}, {after} instead of {before}"
 
 
 def verdicts(source: ReportSource) -> list[Finding]:

@@ -26,8 +26,9 @@ from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model
 
 _SHIFT = (
-    "regression_id", "direction", "model_id", "hardware", "precision", "batch_size", "sequence_length", "before_ms",
-    "after_ms", "change_percent", "processes_before", "processes_after", "noise_percent", "found_at",
+    "regression_id", "direction", "model_id", "hardware", "precision", "batch_size", "sequence_length", "measure",
+    "before_ms", "after_ms", "before_mib", "after_mib", "change_percent", "processes_before", "processes_after",
+    "noise_percent", "found_at",
 )  # fmt: skip
 """Columns of a shift that a report shows."""
 _MATRIX = """

@@ -120,6 +120,16 @@ def test_noise_that_wanders_is_not_a_staircase() -> None:
     assert len(find_changes([100 + 0.5 * w for w in walk])) <= 1
 
 
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    ("before", "after", "found"), [(100, 109.5, 0), (100, 110.5, 1), (100, 90.5, 0), (100, 89.5, 1)]
+)
+def test_a_watcher_misses_no_step_that_just_counts(seed: int, before: float, after: float, found: int) -> None:
+    """Series whose extremes lie nearer than the smallest change are not watched value by value."""
+    values = noisy([(before, 20), (after, 10)], noise=0.0005, seed=seed)
+    assert len(watch_changes(values, min_change_percent=10.0)) == found
+
+
 @pytest.mark.parametrize("find", [find_changes, watch_changes])
 def test_short_and_constant_series_have_no_change(find: Find) -> None:
     for values in ([], [1.0], [1.0, 2.0] * 3, [5.0] * 100, [0.0] * 50):

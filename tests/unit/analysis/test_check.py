@@ -405,7 +405,8 @@ class TestRejected:
         lab.log.append([event(build_rejection(lab.reader(), regression_id, by="bob", reason="it throttled"))])
 
     def _found(self, lab: Lab, **options: Any) -> str:
-        found = regression_event(lab.only(**options))
+        worst, *_ = lab.check(**options).decisions
+        found = regression_event(worst)
         record_regressions(lab.settings, [found])
         return found.regression_id
 
@@ -418,7 +419,8 @@ class TestRejected:
         assert (row["state"], row["rejected_by"], row["rejected_reason"]) == ("rejected", "bob", "it throttled")
         assert (len(row["rejected_results"]), row["accepted_by"]) == (4, None)
         checked = lab.check()
-        [told] = checked.decisions
+        failing, told = checked.decisions
+        assert (failing.state, failing.reason) == ("suspicious", "1 of 4 processes failed, 0 of 6 before: timeout")
         assert (told.state, told.reason, checked.exit_code) == ("ok", "its shift was rejected", 0)
         assert (told.processes_before, told.processes_after) == (6, 4)
         assert len(lab.reader().rows("SELECT * FROM results")) == 10, "the results stay"
@@ -532,6 +534,164 @@ class TestHistory:
         lab.runs(4, "c" * 40, 1.5)
         [later] = _shifts(lab)
         assert (later.commits_before, later.commits_after) == ((NEW,), ("c" * 40,))
+
+
+class TestMeasures:
+    """Memory and failures are judged beside the latency, by one's own levels and decisions."""
+
+    def _find(self, lab: Lab, measure: str, **options: Any) -> Decision:
+        [found] = [decision for decision in lab.check(**options).decisions if decision.measure == measure]
+        return found
+
+    def _decide(self, lab: Lab, build: Any, decision: Decision) -> None:
+        record_regressions(lab.settings, [regression_event(decision)])
+        lab.log.append([event(build(lab.reader(), decision_id(decision), by="ada", reason="a cache"))])
+
+    @pytest.mark.parametrize(
+        ("field", "measure"), [("memory_peak_mib", "memory"), ("memory_device_peak_mib", "device_memory")]
+    )
+    def test_memory_that_grew_fails_the_gate_and_the_latency_is_as_it_was(
+        self, lab: Lab, field: str, measure: str
+    ) -> None:
+        lab.runs(6, OLD, **{field: 500.0})
+        lab.runs(3, NEW, **{field: 750.0})
+        checked = lab.check()
+        grown, latency = checked.decisions
+        assert (grown.state, grown.measure, latency.state, latency.measure) == ("regressed", measure, "ok", "latency")
+        assert (grown.before_mib, grown.after_mib, grown.before_ms, checked.exit_code) == (500, 750, None, 1)
+        record_regressions(lab.settings, [regression_event(grown)])
+        [row] = lab.rows()
+        assert (row["measure"], row["before_mib"], row["after_mib"], row["before_ms"]) == (measure, 500, 750, None)
+        assert (row["state"], row["regression_id"]) == ("open", decision_id(grown))
+        assert row["regression_id"] != decision_id(replace(latency, state="regressed"))
+        states = []
+        for size in (750.0, 500.0, None, 500.0, 500.0):
+            lab.run("c" * 40, **{field: size})
+            states.append(lab.rows()[0]["state"])
+        assert states == ["open", "open", "open", "open", "gone"], "a result without the figure says nothing"
+
+    def test_runs_made_to_confirm_decide_alone_on_memory_and_failures(self, lab: Lab) -> None:
+        lab.runs(12, OLD, memory_peak_mib=500.0)
+        lab.run(NEW, memory_peak_mib=750.0)
+        lab.run(NEW, status="failed", reason="timeout", samples_ns=())
+        assert {d.measure: d.state for d in lab.check().decisions} == {
+            "memory": "suspicious",
+            "failures": "suspicious",
+            "latency": "ok",
+        }
+        assert {d.measure for d in lab.check().decisions if d.alerts} == {"memory", "failures"}
+        again = lab.runs(3, NEW, memory_peak_mib=500.0)
+        assert [(d.measure, d.state) for d in lab.check(again=again).decisions] == [("latency", "ok")]
+
+    def test_memory_that_hardly_grew_or_is_unknown_is_not_told(self, lab: Lab) -> None:
+        lab.runs(6, OLD, memory_peak_mib=500.0)
+        lab.runs(3, NEW, memory_peak_mib=540.0)
+        assert lab.only().measure == "latency"
+        lab.runs(3, "c" * 40, memory_peak_mib=None)
+        assert lab.only(candidate="c" * 40).measure == "latency"
+
+    def test_memory_alone_decides_no_cell(self, lab: Lab) -> None:
+        lab.runs(6, OLD, samples_ns=(1,) * 5, memory_peak_mib=500.0)
+        lab.runs(3, NEW, samples_ns=(1,) * 5, memory_peak_mib=300.0)
+        checked = lab.check()
+        assert {d.measure: d.state for d in checked.decisions} == {"memory": "improved", "latency": "insufficient_data"}
+        assert checked.exit_code == 2
+
+    def test_every_test_counts_among_those_that_may_alert_by_chance(self, lab: Lab) -> None:
+        noises = []
+        for memory in (None, 500.0):
+            for size in range(1, 16):
+                for commit in (*[OLD] * 5, NEW, NEW):
+                    lab.run(commit, batch_size=size, device_id=f"with {memory}", memory_peak_mib=memory)
+            noises.append(max(d.noise_percent or 0 for d in lab.check().decisions if d.series.batch_size == 1))
+        assert noises[1] > noises[0], "30 and more tests of 15 and more cells"
+
+    def test_accepted_memory_is_the_new_baseline_of_memory_alone(self, lab: Lab) -> None:
+        lab.runs(6, OLD, memory_peak_mib=500.0)
+        lab.runs(6, NEW, memory_peak_mib=750.0)
+        self._decide(lab, build_acceptance, self._find(lab, "memory"))
+        accepted = self._find(lab, "memory")
+        assert (accepted.state, accepted.reason, accepted.after_mib) == ("ok", "ada accepted its new level", 750)
+        assert self._find(lab, "latency").processes_before == 6
+        lab.runs(3, "c" * 40, memory_peak_mib=1000.0)
+        worse = self._find(lab, "memory", candidate="c" * 40)
+        assert (worse.state, worse.before_mib, worse.accepted_baseline) == ("regressed", 750, True)
+        assert self._find(lab, "latency", candidate="c" * 40).commits_before == (OLD,)
+
+    def test_rejected_memory_still_counts_for_the_latency(self, lab: Lab) -> None:
+        lab.runs(6, OLD, memory_peak_mib=500.0)
+        lab.runs(3, NEW, memory_peak_mib=750.0)
+        self._decide(lab, build_rejection, self._find(lab, "memory"))
+        rejected, latency = self._find(lab, "memory"), self._find(lab, "latency")
+        assert (rejected.state, rejected.reason, rejected.processes_after) == ("ok", "its shift was rejected", 3)
+        assert (latency.state, latency.reason, latency.processes_after) == ("ok", None, 3)
+
+    def test_a_cell_that_fails_more_often_regressed_until_three_work(self, lab: Lab) -> None:
+        lab.runs(12, OLD)
+        lab.runs(2, NEW)
+        lab.runs(4, NEW, status="failed", reason="out of memory", samples_ns=())
+        checked = lab.check()
+        failing, latency = checked.decisions
+        assert (failing.state, failing.measure, latency.state) == ("regressed", "failures", "ok")
+        assert failing.reason == "4 of 6 processes failed, 0 of 12 before: out of memory"
+        assert checked.exit_code == 1
+        record_regressions(lab.settings, [regression_event(failing)])
+        states = []
+        for _ in range(3):
+            lab.run("c" * 40)
+            states.append(lab.rows()[0]["state"])
+        assert states == ["open", "open", "gone"]
+        assert lab.rows()[0]["reason"] == failing.reason
+
+    def test_the_history_watches_memory_and_failures_too(self, lab: Lab) -> None:
+        lab.runs(12, OLD, memory_peak_mib=500.0)
+        lab.runs(4, NEW, memory_peak_mib=750.0)
+        [grown] = _shifts(lab)
+        assert (grown.measure, grown.before_mib, grown.after_mib, grown.before_ms) == ("memory", 500, 750, None)
+        assert grown.regression_id == decision_id(self._find(lab, "memory"))
+        lab.runs(4, "c" * 40, memory_peak_mib=None, status="failed", reason="out of memory", samples_ns=())
+        _, failing = _shifts(lab)
+        assert (failing.measure, failing.state, failing.reason) == ("failures", "regressed", "out of memory")
+        assert (failing.before_ms, failing.after_ms, failing.change_percent) == (
+            pytest.approx(20, rel=0.05),
+            None,
+            None,
+        )
+        assert failing.regression_id == decision_id(self._find(lab, "failures", candidate="c" * 40))
+
+    def test_a_small_step_of_a_small_peak_is_no_shift(self, lab: Lab) -> None:
+        lab.runs(12, OLD, memory_peak_mib=20.0)
+        lab.runs(4, NEW, memory_peak_mib=25.0)
+        assert _shifts(lab) == []
+
+    def test_events_of_before_the_measures_are_of_latencies_and_failures(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 1.3)
+        slower = regression_event(lab.only())
+        record_regressions(lab.settings, [slower, slower.model_copy(update={"regression_id": "b", "after_ms": None})])
+        assert {row["regression_id"]: row["measure"] for row in lab.rows()} == {
+            slower.regression_id: "latency",
+            "b": "failures",
+        }
+
+    def test_reports_name_the_measure(self, lab: Lab) -> None:
+        lab.runs(6, OLD, memory_peak_mib=500.0)
+        lab.runs(3, NEW, memory_peak_mib=750.0)
+        done = lab.accel("check", "--baseline", OLD, "--candidate", NEW, "--record")
+        assert done.exit_code == 1
+        assert "memory   500 MiB   750 MiB" in done.stdout
+        checked = lab.check()
+        assert "| memory | 500 MiB | 750 MiB | +50.0 % |" in markdown(checked, recorded=True)
+        failing, passing = ET.fromstring(junit(checked, recorded=True)).iter("testcase")
+        assert failing.get("name") == f"{passing.get('name')}, memory"
+        [failure] = failing.iter("failure")
+        assert "500 MiB -> 750 MiB, +50.0 %" in (failure.get("message") or "")
+        for command in (["list"], ["history"]):
+            assert lab.accel(*command).exit_code == 0
+        assert "500 MiB" in lab.accel("list").stdout
+        [row] = lab.rows()
+        said = lab.accel("accept", row["regression_id"], "--by", "ada", "--reason", "a cache").stdout
+        assert "float32, memory 500 MiB -> 750 MiB: the new level" in said
 
 
 class TestCommand:
@@ -678,7 +838,7 @@ def test_names_that_mean_something_elsewhere_stay_names(lab: Lab) -> None:
     [case] = ET.fromstring(junit(checked, recorded=False)).iter("testcase")
     assert case.get("classname") == 'a|b "<&>.cpu'
     rows = [line for line in markdown(checked, recorded=False).splitlines() if line.startswith("| a")]
-    assert [row.replace("\\|", "").count("|") for row in rows] == [9]
+    assert [row.replace("\\|", "").count("|") for row in rows] == [10]
 
 
 class TestLabels:

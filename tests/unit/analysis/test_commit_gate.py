@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from commits_world import NEW, OLD, Ci
 
+from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.regressions.commit_gate import (
     MeasuredCommit,
     check_commit,
@@ -16,6 +17,7 @@ from accel_platform.analysis.regressions.commit_gate import (
     record_check,
     unchecked_commits,
 )
+from accel_platform.analysis.regressions.trend import trends
 from accel_platform.analysis.regressions.triage import build_rejection
 from accel_platform.bench.plan.run_options import add_commit_label
 from accel_platform.events import EventLog
@@ -74,6 +76,28 @@ def test_what_moved_is_kept_and_becomes_a_row(ci: Ci, settings: Settings) -> Non
     ci.log.append([event(said)])
     reader = _reader(settings)
     assert check_commit(reader, measured_commits(reader)[-1])[1].outcome == "passed"
+
+
+def test_a_commit_that_takes_more_memory_regressed(ci: Ci, settings: Settings) -> None:
+    ci.runs(6, OLD)
+    for _ in range(3):
+        ci.run(NEW, memory_mib=1401.0)
+    reader = _reader(settings)
+    checked, told = check_commit(reader, unchecked_commits(reader)[0])
+    assert (told.outcome, told.cells) == ("regressed", {"regressed": 1, "ok": 1})
+    record_check(ci.log, checked, told, source="test")
+    [row] = _reader(settings).rows("SELECT regression_id, measure, before_mib, after_mib FROM regressions")
+    assert row == {
+        "regression_id": told.regressions[0],
+        "measure": "memory",
+        "before_mib": 700.5,
+        "after_mib": 1401.0,
+    }
+    [trend] = trends(_reader(settings), Selection(), "memory_peak_mib")
+    assert [(shift.state, shift.regression_id, shift.worse) for shift in trend.shifts] == [
+        ("open", told.regressions[0], True)
+    ]
+    assert trends(_reader(settings), Selection(), "latency_ms")[0].shifts == ()
 
 
 def test_runs_that_confirm_decide(ci: Ci, settings: Settings) -> None:

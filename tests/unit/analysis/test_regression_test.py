@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from uuid_utils.compat import uuid7
 
 from accel_platform.analysis.query.measured import ProcessResult
-from accel_platform.analysis.regressions.regression_test import MIN_EARLIER_PROCESSES, Decision, decide
+from accel_platform.analysis.regressions.regression_test import MIN_EARLIER_PROCESSES, Decision, decide, is_tested
 from accel_platform.events.types import MeasuredSeries
 
 SERIES = MeasuredSeries(
@@ -82,7 +82,7 @@ def test_one_of_many_cells_needs_a_clearer_change() -> None:
     generator = random.Random(3)
     old = [*processes(generator, 20, spread=0.03), *processes(generator, 2, spread=0.0)]
     new = processes(generator, 2, 1.065, spread=0.0)
-    one, ten, many = (decide(SERIES, old[-2:], new, old, cells=cells) for cells in (1, 10, 500))
+    one, ten, many = (decide(SERIES, old[-2:], new, old, tests=tests) for tests in (1, 10, 500))
     assert (one.state, ten.state, many.state) == ("regressed", "regressed", "suspicious")
     assert one.noise_percent == ten.noise_percent
     assert (many.processes_needed or 0) > 2
@@ -202,6 +202,54 @@ class TestFailures:
         found = decide(SERIES, [failed("a")], [failed("b")], [])
         assert (found.state, found.reason) == ("insufficient_data", "it fails on both sides: b")
 
+    @pytest.mark.parametrize(
+        ("fail", "of", "fail_before", "of_before", "state"),
+        [
+            (4, 6, 0, 12, "regressed"),
+            (2, 3, 0, 20, "regressed"),
+            (1, 4, 0, 20, "suspicious"),  # one process alone
+            (1, 1, 3, 20, "suspicious"),  # all of the candidate's, but it failed before, too
+            (1, 4, 3, 20, "ok"),
+            (0, 6, 0, 12, "ok"),
+            (0, 8, 9, 12, "improved"),
+            (2, 3, 0, 3, "insufficient_data"),
+        ],
+    )
+    def test_how_often_it_fails_is_held_against_how_often_it_did(
+        self, fail: int, of: int, fail_before: int, of_before: int, state: str
+    ) -> None:
+        generator = random.Random(1)
+        old = [*processes(generator, of_before - fail_before), *(failed("b") for _ in range(fail_before))]
+        new = [*processes(generator, of - fail), *(failed("a") for _ in range(fail))]
+        found = decide(SERIES, [*old[:2], *old[len(old) - bool(fail_before) :]], new, old, measure="failures")
+        assert (found.state, found.measure) == (state, "failures")
+        if state in (*ALERTS, "suspicious"):
+            assert (found.reason or "").startswith(
+                f"{fail} of {of} processes failed, {fail_before} of {of_before} before"
+            )
+            assert (found.processes_before, found.processes_after) == (of_before, of)
+            assert state == "improved" or (found.processes_needed or 0) > 1
+
+    @pytest.mark.parametrize(("fail_before", "state"), [(0, "regressed"), (1, "regressed"), (2, "suspicious")])
+    def test_one_failure_long_ago_excuses_no_commit(self, fail_before: int, state: str) -> None:
+        generator = random.Random(1)
+        old = [*(failed("b") for _ in range(fail_before)), *processes(generator, 30 - fail_before)]
+        assert decide(SERIES, old[-3:], [failed("a")], old, measure="failures").state == state
+
+    def test_a_baseline_that_fails_as_often_is_no_better(self) -> None:
+        generator = random.Random(1)
+        baseline = [process(generator), failed("a"), failed("a")]
+        found = decide(SERIES, baseline, baseline, [*processes(generator, 30), *baseline], measure="failures")
+        assert found.state == "ok"
+
+    def test_failures_of_a_level_that_was_left_again_say_nothing(self) -> None:
+        generator = random.Random(1)
+        old, flaky = processes(generator, 20), [process(generator), *(failed("a") for _ in range(5))]
+        new = [*processes(generator, 1), failed("a"), failed("a")]
+        apart = [{one.result_id for one in flaky}]
+        assert decide(SERIES, old[-3:], new, [*old, *flaky], measure="failures").state == "ok"
+        assert decide(SERIES, old[-3:], new, [*old, *flaky], measure="failures", apart=apart).state == "regressed"
+
     @pytest.mark.parametrize(("before", "after", "side"), [(0, 2, "baseline"), (2, 0, "candidate")])
     def test_a_side_that_did_not_measure_it_is_named(self, before: int, after: int, side: str) -> None:
         generator = random.Random(1)
@@ -283,3 +331,58 @@ def test_a_side_that_others_disturbed_more_decides_nothing_where_it_is_the_slowe
     assert state(0.71, 0.59) == ("insufficient_data", True)
     assert state(None, 0.6) == ("regressed", False), "older results did not record it"
     assert state(0.6, 0.2, exchanged=True) == ("insufficient_data", True), "less load is no improvement"
+
+
+class TestMemory:
+    def _processes(self, generator: random.Random, count: int, mib: float, spread: float = 0.01) -> list[ProcessResult]:
+        return [process(generator, memory_mib=mib * (1 + generator.gauss(0, spread))) for _ in range(count)]
+
+    def _state(self, old: list[ProcessResult], new: list[ProcessResult], **options: Any) -> Decision:
+        return decide(SERIES, old[-3:], new, old, measure="memory", min_change_percent=10.0, **options)
+
+    @pytest.mark.parametrize(
+        ("mib", "factor", "state"),
+        [
+            (500.0, 1.0, "ok"),
+            (500.0, 1.05, "ok"),
+            (500.0, 1.25, "regressed"),
+            (500.0, 0.75, "improved"),
+            (20.0, 1.25, "ok"),  # 5 MiB
+            (20.0, 1.6, "regressed"),
+        ],
+    )
+    def test_a_tenth_more_and_a_few_mib_more_is_a_change(self, mib: float, factor: float, state: str) -> None:
+        generator = random.Random(1)
+        found = self._state(self._processes(generator, 12, mib), self._processes(generator, 3, mib * factor))
+        assert (found.state, found.measure) == (state, "memory")
+        assert found.after_mib == pytest.approx(mib * factor, rel=0.05)
+        assert found.before_ms is found.after_ms is found.p_value is None
+
+    def test_equal_figures_have_no_noise(self) -> None:
+        generator = random.Random(1)
+        found = self._state(self._processes(generator, 12, 500.0, 0.0), self._processes(generator, 2, 600.0, 0.0))
+        assert (found.state, found.noise_percent, found.change_percent) == ("regressed", 0.0, pytest.approx(20))
+
+    def test_peaks_of_single_processes_alert_nobody(self) -> None:
+        generator = random.Random(1)
+        old, new = self._processes(generator, 20, 500.0), self._processes(generator, 3, 500.0)
+        old[4] = replace(old[4], memory_mib=900.0)
+        assert self._state(old, [replace(new[0], memory_mib=900.0), *new[1:]]).state == "ok"
+        two = [replace(new[0], memory_mib=900.0), new[1]]
+        assert self._state(old, two).state == "suspicious"
+        alone = self._state(old, two[:1])
+        assert (alone.state, alone.reason) == ("suspicious", "one process alone says so")
+
+    def test_other_processes_take_time_and_no_memory(self) -> None:
+        generator = random.Random(1)
+        old, new = self._processes(generator, 12, 500.0), self._processes(generator, 3, 700.0)
+        busy = [replace(one, disturbed=True, doubt="it waited", samples_ns=()) for one in new]
+        assert self._state(old, busy).state == "regressed"
+
+    def test_an_unknown_peak_is_no_figure(self) -> None:
+        generator = random.Random(1)
+        old, new = self._processes(generator, 12, 500.0), processes(generator, 3)
+        found = self._state(old, new)
+        assert (found.state, found.reason) == ("insufficient_data", "its memory is unknown on one side")
+        assert not is_tested("memory", old, new)
+        assert is_tested("latency", old, new)

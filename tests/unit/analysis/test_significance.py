@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from scipy.stats import mannwhitneyu
+from scipy.stats import hypergeom, mannwhitneyu
 
 from accel_platform.analysis.stats.significance import (
     ALPHA,
@@ -16,6 +16,7 @@ from accel_platform.analysis.stats.significance import (
     compare,
     estimate_comparison_noise,
     estimate_noise_level,
+    failure_p_value,
     mann_whitney,
     processes_needed,
 )
@@ -35,6 +36,14 @@ def test_the_rank_test_is_the_one_of_scipy(first: list[int], second: list[int]) 
     assume(len({*first, *second}) > 1)
     expected = mannwhitneyu(first, second, alternative="two-sided", method="asymptotic", use_continuity=True).pvalue
     assert mann_whitney(first, second) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@given(st.integers(0, 12), st.integers(1, 12), st.integers(0, 50), st.integers(1, 50))
+def test_the_test_of_failures_is_that_of_fisher(failed: int, of: int, failed_before: int, of_before: int) -> None:
+    assume(failed <= of and failed_before <= of_before)
+    chances = hypergeom(of + of_before, failed + failed_before, of)
+    expected = min(1.0, 2 * min(chances.cdf(failed), chances.sf(failed - 1)))
+    assert failure_p_value(failed, of, failed_before, of_before) == pytest.approx(expected, rel=1e-9)
 
 
 @given(latencies, latencies, levels)

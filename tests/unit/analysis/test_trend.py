@@ -54,7 +54,7 @@ def test_a_shift_is_found_with_its_commit_and_what_was_recorded_of_it(log: Event
     assert throughput.shifts[0].change_percent == pytest.approx(-100 / 6, abs=1)
     [memory] = trends(reader, BERT, "memory_peak_mib")
     assert memory.shifts == ()
-    [history] = find_shifts(read_measured_series(reader), ShiftDecisions(), min_change_percent=3.0)
+    [history] = find_shifts(read_measured_series(reader), {"latency": ShiftDecisions()}, min_change_percent=3.0)
     record_regressions(log, history.shifts, source="test")
     refresh(settings)
     [shift] = trends(reader, BERT, "latency_ms")[0].shifts
@@ -63,7 +63,7 @@ def test_a_shift_is_found_with_its_commit_and_what_was_recorded_of_it(log: Event
         [Event.of(build_acceptance(reader, str(shift.regression_id), by="me", reason="new kernel"), source="test")]
     )
     refresh(settings)
-    assert read_decisions(reader).accepted
+    assert read_decisions(reader)["latency"].accepted
     [shift] = trends(reader, BERT, "latency_ms")[0].shifts
     assert (shift.state, shift.accepted_by, shift.accepted_reason) == ("accepted", "me", "new kernel")
     log.append([Event.of(build_rejection(reader, str(shift.regression_id), by="you", reason="hot"), source="test")])
@@ -152,7 +152,7 @@ def test_a_list_without_open_shifts_does_not_deny_those_recorded(log: EventLog, 
     measured(log)
     refresh(settings)
     assert listed() == "None is recorded."
-    [found] = find_shifts(read_measured_series(Reader(settings)), ShiftDecisions(), min_change_percent=3.0)
+    [found] = find_shifts(read_measured_series(Reader(settings)), {"latency": ShiftDecisions()}, min_change_percent=3.0)
     record_regressions(log, found.shifts, source="test")
     refresh(settings)
     rejected = build_rejection(Reader(settings), found.shifts[0].regression_id, by="ann", reason="a busy machine")

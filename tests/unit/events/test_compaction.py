@@ -55,6 +55,15 @@ class TestPacks:
         assert {e.event_id for e in log.read(early)} == {e.event_id for e in events[:5]}
         assert log.count_events(early.segments) == 5
 
+    def test_the_runs_of_segments_are_known_packed_or_not(self, log: EventLog) -> None:
+        for n in range(3):
+            log.append([event(result(), run_id=f"run-{n}"), event(result(), run_id=None)], key=f"s{n}")
+        part = Snapshot(frozenset({"s0", "s2"}))
+        loose = log.run_ids(part)
+        compact(log)
+        assert log.packs()
+        assert loose == log.run_ids(part) == {"run-0", "run-2"}
+
     def test_what_was_just_packed_stays_for_who_is_about_to_read_it(self, settings: Settings, log: EventLog) -> None:
         for n in range(3):
             log.append([event(result(batch_size=n + 1))], key=f"s{n}")

@@ -25,6 +25,8 @@ from accel_platform.analysis.summaries.best_configurations import best_configura
 from accel_platform.analysis.summaries.roofline import ItemWork, Rooflines, roofline_limits
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events import EventLog
+from accel_platform.events.types import RegressionFound
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.documents.kinds import KINDS, report
 from accel_platform.reports.documents.model import (
@@ -38,7 +40,9 @@ from accel_platform.reports.documents.model import (
 )
 from accel_platform.reports.documents.render import as_json, render, tables
 from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
+from factories import event
 from made_cells import HOSTILE, cell
 from predictor_world import CPU, MODELS, append, described, measured_grid, result, verified, world
 
@@ -160,9 +164,21 @@ def test_findings_are_counted_from_the_figures(settings: Settings, tmp_path: Pat
     nothing = _sentences(settings, "performance", provenance="suspect")
     assert "Nothing was measured here." in nothing
     assert "fastest" not in nothing
-    slower = _sentences(pages_world(tmp_path, measured_grid(MODELS[:2], ("cpu", "openvino"))), "performance")
+    pages = pages_world(tmp_path, measured_grid(MODELS[:2], ("cpu", "openvino")))
+    slower = _sentences(pages, "performance")
     shift = re.search(r"1 regression is open. The largest: bert-base on cpu at .* is (\d+) % slower, (.+) ms", slower)
     assert shift, slower
+    found = next(EventLog.open(pages).read(types={RegressionFound.__name__})).payload
+    [newest] = Reader(pages).rows("SELECT max(result_id) AS first_result FROM results")  # else they were gone
+    for measure, figures, words in (
+        ("memory", {"before_mib": 100.0, "after_mib": 900.0, "change_percent": 800.0, "before_ms": None,
+                    "after_ms": None}, "takes 800 % more memory, 900 MiB instead of 100 MiB"),
+        ("failures", {"after_ms": None, "change_percent": None}, "fails more often"),
+    ):  # fmt: skip
+        other = found.model_copy(update={"regression_id": measure, "measure": measure, **newest, **figures})
+        EventLog.open(pages).append([event(other)])
+        refresh(pages)
+        assert words in _sentences(pages, "performance")
 
 
 def test_devices_of_one_name_have_lines_of_their_own(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from accel_platform.analysis.regressions.triage import (
 )
 from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
-from accel_platform.events.types import MeasuredSeries
-from accel_platform.reports.regressions import cell, with_cells
+from accel_platform.events.types import Measure, MeasuredSeries
+from accel_platform.reports.regressions import cell, measure_name, short_shift, with_cells
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import bring_up_to_date
 from predictor.schemas.queries import selection_of
@@ -111,7 +111,7 @@ def _list(site: DashboardSite, query: RegressionsPageParams) -> dict[str, Any]:
     counts = {(row["state"], row["direction"]): row["shifts"] for row in site.reader.rows(_COUNTS)}
     return {
         "query": query,
-        "regressions": with_cells(rows),
+        "regressions": [{**row, **short_shift(row)} for row in with_cells(rows)],
         "counts": counts,
         "shown": _SHOWN,
     }
@@ -124,13 +124,17 @@ def _one(site: DashboardSite, request: Request, regression_id: str) -> dict[str,
     [row] = found
     series = MeasuredSeries.model_validate({name: row[name] for name in MeasuredSeries.model_fields})
     processes = read_measured_series(site.reader, model=series.model_id, hardware=series.hardware).get(series, [])
-    points = [process for process in processes if process.median_ms is not None]
+    measure: Measure = row["measure"]
+    drawn: Measure = "latency" if measure == "failures" else measure
+    points = [process for process in processes if process.figure(drawn) is not None]
     return {
-        "regression": {**row, "cell": cell(row)},
+        "regression": {**row, **short_shift(row), "cell": cell(row)},
         "points": points,
-        "medians": [point.median_ms for point in points],
+        "figures": [point.figure(drawn) for point in points],
+        "figure_name": "Median latency" if drawn == "latency" else f"Peak of {measure_name(measure)}",
+        "unit": "ms" if drawn == "latency" else "MiB",
         "first": sum(point.result_id < row["first_result"] for point in points),
-        "rejected": read_decisions(site.reader).rejected,
+        "rejected": read_decisions(site.reader)[measure].rejected,
         "decisions": site.reader.rows(_DECISIONS, (regression_id,)),
         "key_name": get_key_name(request),
         "given": {},
