@@ -1,0 +1,118 @@
+"""Shapes of load generators by version and setting: nothing answered, no streaming, other names, copies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from accel_platform.events.types import ResultRecorded
+from migrations.detect import detect_format
+from migrations.normalize.records import NoResult, Record
+from migrations.sources.documents import Content, Document, load, parse
+from predictor.serving.measured_loads import measured_load
+
+PLACE = "/runs/H100/Llama-3.1-8B"
+SERVED: dict[str, Any] = {
+    "backend": "sglang", "dataset_name": "random", "request_rate": 8.0, "max_concurrency": 16, "duration": 10.0,
+    "random_input_len": 1024, "random_output_len": 128, "completed": 100, "total_input_tokens": 102300,
+    "total_output_tokens": 12800, "request_throughput": 10.0, "output_throughput": 1280.0,
+    "mean_e2e_latency_ms": 1500.0, "median_e2e_latency_ms": 1450.0, "mean_ttft_ms": 110.0, "median_ttft_ms": 100.0,
+    "mean_tpot_ms": 11.0, "median_tpot_ms": 10.0, "mean_itl_ms": 10.0,
+}  # fmt: skip
+GUIDED: dict[str, Any] = {
+    "request_latency": 2.0, "time_to_first_token_ms": 200.0, "inter_token_latency_ms": 20.0,
+    "prompt_token_count": 512, "output_token_count": 91, "requests_per_second": 1.0,
+}  # fmt: skip
+STATISTICS: dict[str, Any] = {
+    "request_throughput": {"unit": "requests/sec", "avg": 4.0},
+    "request_latency": {"unit": "ms", "avg": 220.0, "p50": 210.0, "p99": 300.0},
+    "time_to_first_token": {"unit": "ms", "avg": 31.0, "p50": 30.0},
+    "inter_token_latency": {"unit": "ms", "avg": 2.5, "p50": 2.0},
+    "input_sequence_length": {"unit": "tokens", "avg": 550.0},
+    "output_sequence_length": {"unit": "tokens", "avg": 95.0},
+    "request_count": {"unit": "requests", "avg": 9.0},
+    "error_request_count": {"unit": "requests", "avg": 3.0},
+}
+PHASES = [
+    {"name": "warmup", "kind": "warmup", "type": "concurrency", "concurrency": 1},
+    {"name": "profiling", "kind": "profiling", "type": "concurrency", "concurrency": 4},
+]
+AIPERF_RUN: dict[str, Any] = {
+    **STATISTICS,
+    "input_config": {"models": {"items": [{"name": "Qwen/Qwen3-8B"}]}, "phases": PHASES},
+}
+AIPERF_TABLE = "Metric,avg,min,max,sum,p1,p50\nRequest Latency (ms),220.00,1,9,9,1,210.00\n"
+AIPERF_LINE: dict[str, Any] = {"metadata": {"request_start_ns": 1, "request_end_ns": 2}, "metrics": {}}
+STAGE: dict[str, Any] = {
+    "load_summary": {"count": 10, "requested_rate": 3.3, "concurrency": 8},
+    "successes": {
+        "count": 10, "latency": {"request_latency": {"mean": 2.0, "p50": 1.9}, "time_to_first_token": None},
+        "throughput": {"requests_per_sec": 4.0}, "prompt_tokens": {"total": 5120.0, "mean": 512.0},
+        "output_len": {"mean": 101.0},
+    },
+    "failures": {"count": 0},
+}  # fmt: skip
+
+
+def parts(document: Document) -> list[Any]:
+    found = detect_format(document)
+    assert found is not None
+    return list(found.parse(document))
+
+
+def of(content: Any, name: str = "made.json") -> list[ResultRecorded]:
+    text = content if isinstance(content, str) else json.dumps(content)
+    found = parts(parse(Content.of(text.encode(), f"{PLACE}/{name}")))
+    return [part.result for part in found if isinstance(part, Record)]
+
+
+def written(path: Path, content: Any) -> Document:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return parse(load(path))
+
+
+def guide(**metrics: Any) -> dict[str, Any]:
+    """Return GuideLLM's benchmark whose answered requests have these means."""
+    found = {
+        name: {"successful": {"mean": mean, "median": mean, "percentiles": {"p99": mean}}}
+        for name, mean in metrics.items()
+    }
+    return {"metrics": found, "config": {"strategy": {"type_": "concurrent", "streams": 2}}}
+
+
+class TestGuideLLM:
+    def test_zeros_of_no_answer_are_a_failure_with_its_message(self) -> None:
+        benchmark = guide(**dict.fromkeys(GUIDED, 0.0))
+        benchmark["metrics"]["request_totals"] = {"successful": 0, "errored": 3}
+        benchmark["requests"] = {"errored": [{"info": {"error": "no room"}}]}
+        (found,) = of({"benchmarks": [benchmark]})
+        assert (found.status, found.reason, found.latency_p50_ms) == ("failed", "no room", None)
+
+    def test_without_streaming_there_is_no_first_token(self) -> None:
+        (found,) = of({"benchmarks": [guide(**{**GUIDED, "time_to_first_token_ms": 0, "inter_token_latency_ms": 0})]})
+        assert (found.time_to_first_token_ms, found.time_per_output_token_ms) == (None, None)
+        assert (found.latency_mean_ms, found.output_tokens) == (2000, 91)
+
+    def test_versions_up_to_0_3_keep_the_load_with_each_benchmark(self) -> None:
+        benchmark = guide(**GUIDED)
+        benchmark["args"] = {"strategy": benchmark.pop("config")["strategy"]}
+        benchmark |= {"request_totals": {"successful": 9, "errored": 1}, "worker": {"backend_model": "Qwen/Qwen3-8B"}}
+        (found,) = of({"benchmarks": [benchmark]})
+        assert (found.original["model"], found.iterations) == ("Qwen/Qwen3-8B", 9)
+        assert (found.original["concurrency"], found.original["failed_requests"]) == (2, 1)
+
+    def test_yaml_is_the_same_report(self) -> None:
+        report = {"benchmarks": [guide(**GUIDED)]}
+        (found,) = of(yaml.safe_dump(report), "benchmarks.yaml")
+        assert [found.latency_mean_ms, found.time_per_output_token_ms] == [2000, 20]
+        (refused,) = parts(parse(Content.of((yaml.safe_dump(report) + "\nx: [1").encode(), "/b.yaml")))
+        assert "import the report as JSON" in refused.reason
+
+    def test_a_table_with_columns_of_one_name_says_what_to_do(self) -> None:
+        table = parse(Content.of(b"Latency,Latency\nMean,Median\n1.0,2.0\n", "/benchmarks.csv"))
+        assert "import the tool's JSON instead" in str(table.problem)
