@@ -76,6 +76,88 @@ def written(path: Path, content: Any) -> Document:
     return parse(load(path))
 
 
+class TestServing:
+    def test_lengths_are_those_asked_for_only_where_the_requests_had_them(self) -> None:
+        (asked,) = of(SERVED)
+        assert (asked.sequence_length, asked.output_tokens) == (1024, 128)
+        (drawn,) = of({**SERVED, "random_range_ratio": 0.0, "total_input_tokens": 51200, "total_output_tokens": 6400})
+        assert (drawn.sequence_length, drawn.output_tokens) == (512, 64)
+        (other,) = of({**SERVED, "dataset_name": "sharegpt", "total_input_tokens": 30000, "total_output_tokens": 200})
+        assert (other.sequence_length, other.output_tokens) == (300, 2)
+
+    def test_an_answer_in_one_piece_has_no_first_token(self) -> None:
+        (found,) = of({**SERVED, "mean_tpot_ms": 0.0, "median_tpot_ms": 0.0, "mean_itl_ms": 0.0})
+        assert (found.time_to_first_token_ms, found.time_per_output_token_ms) == (None, None)
+        assert found.latency_p50_ms == 1450
+        (one,) = of(
+            {**SERVED, "total_output_tokens": 100, "mean_tpot_ms": 0.0, "median_tpot_ms": 0.0, "mean_itl_ms": 0.0}
+        )
+        assert (one.time_to_first_token_ms, one.output_tokens, one.time_per_output_token_ms) == (100, 1, None)
+
+    def test_tokens_that_nobody_counted_are_not_one_a_request(self) -> None:
+        uncounted = {"total_output_tokens": 100, "output_throughput": 10.0, "mean_tpot_ms": 0.0, "median_tpot_ms": 0.0}
+        (found,) = of({**SERVED, **uncounted})
+        assert (found.output_tokens, found.throughput_tokens_per_s) == (None, None)
+        assert found.time_to_first_token_ms == 100
+
+    @pytest.mark.parametrize(
+        "row",
+        [
+            {"backend": "vllm-rerank", "total_token_throughput": 900.0, "mean_e2el_ms": 21.0, "p99_e2el_ms": 30.0},
+            {
+                "backend": "sglang-embedding", "total_output_tokens": 0, "output_throughput": 0.0, "mean_ttft_ms": 0.0,
+                "median_ttft_ms": 0.0, "mean_tpot_ms": 0.0, "median_tpot_ms": 0.0, "mean_e2e_latency_ms": 21.0,
+            },
+        ],
+        ids=lambda row: row["backend"],
+    )  # fmt: skip
+    def test_embeddings_and_rankings_are_forward_passes(self, row: dict[str, Any]) -> None:
+        common = {"completed": 10, "total_input_tokens": 1280, "request_throughput": 7.0}
+        (found,) = of({**common, **row})
+        assert (found.mode, found.sequence_length, found.latency_mean_ms) == ("inference", 128, 21)
+        assert found.backend == row["backend"].partition("-")[0]
+        assert (found.time_to_first_token_ms, found.output_tokens) == (None, None)
+
+    def test_engines_behind_the_names_of_clients(self) -> None:
+        names = {
+            "sglang-oai-chat": "sglang", "vllm-chat": "vllm", "trt": "trtllm", "lmdeploy": "lmdeploy",
+            "openai-chat": "unknown",
+        }  # fmt: skip
+        for client, engine in names.items():
+            (found,) = of({**SERVED, "backend": client})
+            assert found.backend == engine
+
+    def test_whole_requests_of_a_file_without_their_statistics(self) -> None:
+        rest = {key: value for key, value in SERVED.items() if "e2e" not in key}
+        (found,) = of({**rest, "latencies": [1.0, 2.0, 3.0, 0.0], "errors": ["", "", "", "no room"]})
+        assert (found.latency_mean_ms, found.latency_p50_ms) == (2000, 2000)
+        assert found.original["failed_requests"] == 1
+        (probed,) = of({**rest, "latencies": [1.0, 3.0], "probe_median_e2el_ms": 9.0})
+        assert probed.latency_mean_ms == 2000
+
+    def test_pieces_of_the_stream_with_several_tokens(self) -> None:
+        rest = {key: value for key, value in SERVED.items() if "tpot" not in key}
+        (found,) = of({**rest, "ttfts": [0.1], "itls": [[0.03, 0.03]], "output_lens": [7]})
+        assert found.time_per_output_token_ms == pytest.approx(10)
+
+    def test_offline_throughput_of_sglang(self) -> None:
+        row = {
+            "backend": "engine", "successful_requests": 10, "total_latency": 5.0, "total_input_tokens": 1000,
+            "total_output_tokens": 500, "request_throughput": 2.0, "output_throughput": 100.0,
+        }  # fmt: skip
+        (found,) = of(row)
+        assert (found.backend, found.iterations, found.throughput_tokens_per_s) == ("sglang", 10, 100)
+        assert (found.sequence_length, found.output_tokens, found.time_to_first_token_ms) == (100, 50, None)
+
+    def test_speculation_and_a_growing_pace_are_no_plain_load(self) -> None:
+        (guessed,) = of({**SERVED, "accept_length": 2.5})
+        assert guessed.original["configuration"] == {"mode": "speculative decoding", "tokens_accepted": 2.5}
+        (growing,) = of({**SERVED, "ramp_up_strategy": "linear"})
+        assert growing.original["configuration"] == {"mode": "linear ramp-up"}
+        (plain,) = of({**SERVED, "accept_length": None})
+        assert "configuration" not in plain.original
+
+
 def guide(**metrics: Any) -> dict[str, Any]:
     """Return GuideLLM's benchmark whose answered requests have these means."""
     found = {
