@@ -198,3 +198,70 @@ class TestGuideLLM:
     def test_a_table_with_columns_of_one_name_says_what_to_do(self) -> None:
         table = parse(Content.of(b"Latency,Latency\nMean,Median\n1.0,2.0\n", "/benchmarks.csv"))
         assert "import the tool's JSON instead" in str(table.problem)
+
+
+class TestAIPerf:
+    def test_newer_versions_keep_model_and_load_elsewhere(self) -> None:
+        (found,) = of(AIPERF_RUN)
+        assert (found.original["model"], found.original["concurrency"]) == ("Qwen/Qwen3-8B", 4)
+        assert (found.sequence_length, found.output_tokens, found.iterations) == (550, 95, 9)
+        assert found.original["failed_requests"] == 3
+        paced = [{"kind": "profiling", "type": "poisson", "rate": 20.0}]
+        (found,) = of({**AIPERF_RUN, "input_config": {**AIPERF_RUN["input_config"], "phases": paced}})
+        assert (found.original.get("concurrency"), found.original["request_rate"]) == (None, "20.0")
+
+    def test_the_one_gpu_that_was_watched_is_the_device(self) -> None:
+        gpus = {str(i): {"gpu_name": "NVIDIA L40S"} for i in range(2)}
+        for count, device in ((1, "NVIDIA L40S"), (2, "H100")):
+            watched = {"endpoints": {"host": {"gpus": dict(list(gpus.items())[:count])}}}
+            (found,) = of({**AIPERF_RUN, "telemetry_data": watched})
+            assert found.device_name == device, "of several nobody says which served, so the folder does"
+
+    def test_embeddings_make_no_token(self) -> None:
+        (found,) = of({**AIPERF_RUN, "output_sequence_length": {"unit": "tokens", "avg": 0.0}})
+        assert (found.mode, found.output_tokens) == ("inference", None)
+
+    def test_a_run_counts_once_whatever_files_repeat_it(self, tmp_path: Path) -> None:
+        run = written(tmp_path / "profile_export_aiperf.json", AIPERF_RUN)
+        assert len(parts(run)) == 1
+        assert isinstance(parts(run)[0], Record)
+        repeated = [
+            ("profile_export_aiperf.csv", AIPERF_TABLE),
+            ("profile_export.jsonl", f"{json.dumps(AIPERF_LINE)}\n{json.dumps(AIPERF_LINE)}\n"),
+            ("phases/warmup/profile_export_aiperf.json", AIPERF_RUN),
+            ("phases/warmup/profile_export_aiperf.csv", AIPERF_TABLE),
+            ("phases/profiling/profile_export_aiperf.json", AIPERF_RUN),
+            ("phases/profiling/profile_export_aiperf.csv", AIPERF_TABLE),
+        ]
+        documents = [written(tmp_path / name, content) for name, content in repeated]
+        assert [type(part) for document in documents for part in parts(document)] == [NoResult] * len(repeated)
+
+    def test_a_table_or_requests_alone_are_read(self, tmp_path: Path) -> None:
+        table = written(tmp_path / "H100" / "gpt2" / "profile_export_aiperf.csv", AIPERF_TABLE)
+        (found,) = parts(table)
+        assert (found.result.model_id, found.result.latency_p50_ms) == ("gpt2", 210)
+        sessions = {"data": [{"session_id": "a", "payloads": [{"model": "Qwen/Qwen3-8B", "messages": []}]}]}
+        inputs = written(tmp_path / "run" / "inputs.json", sessions)
+        failed = {**AIPERF_LINE, "error": {"message": "no room"}}
+        (found,) = parts(written(tmp_path / "run" / "profile_export.jsonl", f"{json.dumps(failed)}\n" * 2))
+        assert (found.result.original["model"], found.result.reason) == ("Qwen/Qwen3-8B", "no room")
+        assert detect_format(inputs).not_results is not None  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            {"phases": [{"phase_name": "warmup", "metrics_json": "phases/warmup/a.json"}], "schema_version": 1},
+            {"ready": True, "was_cancelled": False, "partial": False},
+            {"benchmark_id": "1", "cfg": {"models": {}}, "artifact_dir": "runs"},
+            {"aiperf_version": "0.13.0", "metadata": {"aggregation_type": "confidence"}, "metrics": {}},
+            {"aggregation_type": "sweep", "num_profile_runs": 2,
+             "per_combination_metrics": [{"parameters": {}, "metrics": STATISTICS}]},
+            {"timeslices": [{"timeslice_index": 0, **STATISTICS}]},
+            "metric,mean,std,min,max,cv,se,ci_low,ci_high,t_critical,unit\nrequest_latency_avg,1,0,1,1,0,0,1,1,,ms\n",
+        ],
+    )  # fmt: skip
+    def test_what_lies_beside_a_run_is_no_result(self, content: Any) -> None:
+        text = content if isinstance(content, str) else json.dumps(content)
+        found = detect_format(parse(Content.of(text.encode(), "/runs/made.txt")))
+        assert found is not None
+        assert found.name == "aiperf_setup"
