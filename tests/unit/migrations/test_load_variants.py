@@ -265,3 +265,22 @@ class TestAIPerf:
         found = detect_format(parse(Content.of(text.encode(), "/runs/made.txt")))
         assert found is not None
         assert found.name == "aiperf_setup"
+
+
+class TestInferencePerf:
+    def test_newer_and_older_names(self) -> None:
+        (found,) = of(STAGE)
+        assert (found.sequence_length, found.output_tokens, found.latency_p50_ms) == (512, 101, 1900)
+
+    def test_requests_at_once_have_no_rate_that_was_asked_for(self) -> None:
+        (found,) = of(STAGE)
+        assert (found.original["concurrency"], found.original.get("request_rate")) == (8, None)
+
+    def test_its_part_of_a_report_repeats_a_stage(self) -> None:
+        aggregate = {"requests": {"total": 1}, "latency": {"request_latency": {"units": "s", "mean": 1.0}}}
+        report = {
+            "version": "0.2", "run": {"uid": "inference-perf-stage-0-1234abcd"},
+            "results": {"request_performance": {"aggregate": aggregate}},
+        }  # fmt: skip
+        (part,) = parts(parse(Content.of(yaml.safe_dump(report).encode(), "/inference-perf.partial.stage_0.yaml")))
+        assert isinstance(part, NoResult)
