@@ -29,6 +29,10 @@ _IN_ONE_HOST = (1, 2, 4, 8, 16)
 do not say so."""
 
 
+_REACHED = 0.5
+"""Share of a limit of requests at once that a load must reach: below, the pace of arrivals set it, or they were few."""
+
+
 @dataclass(frozen=True)
 class MeasuredLoad:
     """One measured row."""
@@ -158,7 +162,7 @@ def _client_report(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _
     """Return what a load generator says of so many requests under way at once, where it names the device."""
     first, token = payload.get("time_to_first_token_ms"), payload.get("time_per_output_token_ms")
     users, hardware = original.get("concurrency"), payload.get("device_name") or original.get("hardware")
-    if original.get("configuration") or not first or not token or not users:
+    if original.get("configuration") or not first or not token or not users or _seldom_reached(payload, users):
         return None
     environment, engine = payload.get("environment") or {}, canonical_backend(str(payload.get("backend")))
     settings = environment.get("settings") or {}
@@ -174,6 +178,12 @@ def _client_report(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _
         min(copies, devices),
         version=next((stated for name, stated in environment.items() if canonical_backend(name) == engine), None),
     )
+
+
+def _seldom_reached(payload: Mapping[str, Any], limit: float) -> bool:
+    """Return whether fewer than half of the requests allowed at once were under way, by Little's law."""
+    rate, whole = payload.get("throughput_items_per_s"), payload.get("latency_mean_ms")
+    return rate is not None and whole is not None and rate * whole / 1000 < _REACHED * limit
 
 
 def _devices(stated: Mapping[str, Any]) -> tuple[int, int]:

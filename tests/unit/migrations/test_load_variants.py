@@ -157,6 +157,13 @@ class TestServing:
         (plain,) = of({**SERVED, "accept_length": None})
         assert "configuration" not in plain.original
 
+    def test_a_limit_that_was_seldom_reached_is_no_load(self) -> None:
+        row = {**SERVED, "model_id": "meta-llama/Llama-3.1-8B"}
+        (reached,) = of(row)
+        (seldom,) = of({**row, "max_concurrency": 256})
+        assert measured_load("event", json.loads(reached.model_dump_json())) is not None
+        assert measured_load("event", json.loads(seldom.model_dump_json())) is None
+
 
 def guide(**metrics: Any) -> dict[str, Any]:
     """Return GuideLLM's benchmark whose answered requests have these means."""
