@@ -52,7 +52,7 @@ def parse(document: Document) -> Iterator[Part]:
 def _asked_model(document: Document) -> str | None:
     """Return the model in `inputs.json` beside the requests, which do not name it."""
     for beside in neighbors(document, containing="inputs"):
-        sessions = beside.get("data")
+        sessions = object_of(beside).get("data")
         first = object_of(sessions[0]) if isinstance(sessions, list) and sessions else {}
         payloads = first.get("payloads")
         if isinstance(payloads, list) and payloads:

@@ -38,12 +38,12 @@ def detect(document: Document) -> float:
     if document.kind in ("text", "csv"):
         first = ",".join(document.columns) if document.kind == "csv" else next(iter(document.value), "")
         return 0.95 if first.casefold().startswith(_HEADER) else 0.0
-    return 0.95 if document.kind == "json" and holds_statistics(object_of(document.value)) else 0.0
+    return 0.95 if document.kind == "json" and holds_statistics(document.value) else 0.0
 
 
-def holds_statistics(value: Mapping[str, Any]) -> bool:
-    """Return whether an object has a request's statistics with their unit."""
-    return any({"unit", "avg"} <= object_of(value.get(name)).keys() for name in _KNOWN)
+def holds_statistics(value: Any) -> bool:
+    """Return whether a value has a request's statistics with their unit."""
+    return any({"unit", "avg"} <= object_of(object_of(value).get(name)).keys() for name in _KNOWN)
 
 
 def is_repeated(document: Document) -> bool:

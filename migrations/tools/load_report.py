@@ -68,7 +68,8 @@ def record(report: LoadReport, source_path: str, pointer: str) -> Record | Refus
 
     Its mode is generation, unless the tool counted no output token: embeddings and rankings are forward passes.
     """
-    first, whole = _measured(report.first_token_ms), _measured(report.whole_ms)
+    whole = _measured(report.whole_ms)
+    first = {} if _at_once(report) else _measured(report.first_token_ms)
     report = replace(report, first_token_ms=first, output_token_ms=_measured(report.output_token_ms), whole_ms=whole)
     mode = "inference" if report.output_tokens == 0 else "generation"
     cell = _cell(report, source_path, pointer)
@@ -88,6 +89,12 @@ def record(report: LoadReport, source_path: str, pointer: str) -> Record | Refus
         **{f"latency_{name}_ms": report.whole_ms.get(name) for name in STATISTICS},
     }
     return cell.result("ok", figures, units={"*_ms": "ms per request"})
+
+
+def _at_once(report: LoadReport) -> bool:
+    """Return whether the first token of several came with the last, so that nobody timed it."""
+    first, whole = report.first_token_ms.get("mean"), report.whole_ms.get("mean")
+    return first is not None and first == whole and (report.output_tokens or 0) > 1
 
 
 def _measured(found: Statistics) -> Statistics:

@@ -271,7 +271,7 @@ class TestAIPerf:
         text = content if isinstance(content, str) else json.dumps(content)
         found = detect_format(parse(Content.of(text.encode(), "/runs/made.txt")))
         assert found is not None
-        assert found.name == "aiperf_setup"
+        assert found.name == "load_test_setup"
 
 
 class TestInferencePerf:

@@ -1,18 +1,27 @@
-"""What AIPerf writes beside the statistics of a run: inputs, settings, what it watched, and means over runs."""
+"""What load generators write beside the results of a run: inputs, settings, what they watched, means over runs.
+
+AIPerf's, EvalScope's and genai-bench's. The readers of the results take from them what these leave out.
+"""
 
 from __future__ import annotations
 
 from migrations.normalize.row_access import object_of
 from migrations.sources.documents import Document
 
-NOT_RESULTS = "what AIPerf writes beside each run: inputs, settings, watched metrics, slices, means over runs"
+NOT_RESULTS = (
+    "what a load generator writes beside its results: inputs, settings, watched metrics, percentiles, means over runs"
+)
 
 _KEYS = (
     {"ready", "was_cancelled", "partial"},
     {"cfg", "benchmark_id", "artifact_dir"},
     {"aggregation_type", "num_profile_runs", "per_combination_metrics"},
     {"telemetry_data", "gpu_uuid", "timestamp_ns"},
-    {"aiperf_version", "endpoints_configured", "metrics"},
+    {"aiperf_version", "metrics", "summary"},
+    {"endpoint_url", "timestamp_ns", "metrics"},
+    {"api", "parallel", "model", "tokenizer_path"},
+    {"Percentiles", "Latency (s)"},
+    {"benchmark_version", "api_backend", "api_model_name"},
 )
 _MEMBERS = {
     "data": {"session_id", "payloads"},
