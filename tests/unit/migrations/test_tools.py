@@ -206,6 +206,13 @@ P99 TTFT (ms):                           200.00
         assert found["/2"].throughput_items_per_s == 100
         assert (found["/3"].status, found["/3"].reason) == ("failed", "out of memory")
 
+    def test_a_batch_through_a_server_has_the_first_token_of_its_last_request(self) -> None:
+        row = {"batch_size": 8, "input_len": 64, "output_len": 11, "latency": 1.2, "last_ttft": 0.2, "acc_length": 1.0}
+        result, stopped = of([row, {**row, "num_early_stopped": 2}]).values()
+        assert figure(result, "time_to_first_token_ms") == 200
+        assert figure(result, "time_per_output_token_ms") == pytest.approx(100)
+        assert stopped.time_per_output_token_ms is None
+
 
 class TestMlperf:
     def test_nanoseconds_of_a_single_stream(self) -> None:
@@ -319,6 +326,19 @@ class TestMicrobenchmarks:
         assert found["/benchmarks/3"].latency_mean_ms == pytest.approx(2e-6)
         assert found["/benchmarks/4"].latency_p50_ms == 4
         assert found["/benchmarks/6"].reason == "no file"
+
+    def test_a_fitted_complexity_is_no_failed_benchmark(self) -> None:
+        fits = [
+            {"name": f"sort_{name}", "run_name": "sort", "run_type": "aggregate", "aggregate_name": name, **figures}
+            for name, figures in (
+                ("BigO", {"cpu_coefficient": 3.9, "real_coefficient": 7.0, "big_o": "N", "time_unit": "ns"}),
+                ("RMS", {"rms": 0.04}),
+            )
+        ]
+        timed = {"name": "sort/64", "run_name": "sort/64", "run_type": "iteration", "iterations": 9, "real_time": 909.0}
+        file = {"context": {"num_cpus": 2, "library_build_type": "release"}, "benchmarks": [timed, *fits]}
+        (result,) = of(file).values()
+        assert (result.status, result.model_id) == ("ok", "microbenchmark:sort/64")
 
     def test_asv_skipped_failed_and_combined(self) -> None:
         found = results(document("asv_result"))
