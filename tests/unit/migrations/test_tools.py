@@ -36,6 +36,13 @@ def of(value: Any, path: str = "/old/made.json") -> dict[str, ResultRecorded]:
     return results(parse(Content.of(json.dumps(value).encode(), path)))
 
 
+def refusals(value: Any, path: str = "/old/made.json") -> list[RefusedCell]:
+    given = parse(Content.of(json.dumps(value).encode(), path))
+    found = detect_format(given)
+    assert found is not None
+    return [cell for cell in found.parse(given) if isinstance(cell, RefusedCell)]
+
+
 def figure(result: ResultRecorded, name: str) -> Any:
     """A figure, or what the file states without the event having a field for it."""
     return getattr(result, name) if name in ResultRecorded.model_fields else result.original["stated"][name]
@@ -207,11 +214,13 @@ P99 TTFT (ms):                           200.00
         assert (found["/3"].status, found["/3"].reason) == ("failed", "out of memory")
 
     def test_a_batch_through_a_server_has_the_first_token_of_its_last_request(self) -> None:
-        row = {"batch_size": 8, "input_len": 64, "output_len": 11, "latency": 1.2, "last_ttft": 0.2, "acc_length": 1.0}
+        row = {"run_name": "gpt2", "batch_size": 8, "input_len": 64, "output_len": 11, "latency": 1.2, "last_ttft": 0.2}
         result, stopped = of([row, {**row, "num_early_stopped": 2}]).values()
         assert figure(result, "time_to_first_token_ms") == 200
         assert figure(result, "time_per_output_token_ms") == pytest.approx(100)
         assert stopped.time_per_output_token_ms is None
+        (unnamed,) = refusals([{**row, "run_name": "default"}])
+        assert unnamed.reason == "the cell names no model: put the file into a folder called like it"
 
 
 class TestMlperf:
