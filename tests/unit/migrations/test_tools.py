@@ -272,6 +272,34 @@ class TestRuntimes:
         (text,) = results(document("openvino_console")).values()
         assert (text.hardware, text.latency_mean_ms, text.throughput_items_per_s) == ("xpu", 10.1, 99.5)
 
+    def test_newer_benchmark_app_prints_microseconds_and_the_precision_of_execution(self) -> None:
+        text = """[Step 8/11] Querying optimal runtime parameters
+[ INFO ]   NETWORK_NAME: Model0
+[ INFO ]   INFERENCE_PRECISION_HINT: <Type: 'bfloat16'>
+[ INFO ]   EXECUTION_DEVICES: ['GPU.0']
+[Step 11/11] Dumping statistics report
+[ INFO ] Count:            35324 iterations
+[ INFO ] Latency:
+[ INFO ]    Median:        41.36 us
+[ INFO ]    Max:           5189.44 us
+[ INFO ] Throughput:   35320.70 FPS
+"""
+        (result,) = results(parse(Content.of(text.encode(), "/runs/log.txt"))).values()
+        assert (result.latency_p50_ms, result.latency_max_ms) == (pytest.approx(0.04136), pytest.approx(5.18944))
+        assert (result.precision, result.hardware) == ("bfloat16", "xpu")
+
+    def test_a_graph_without_a_name_is_called_by_its_file(self) -> None:
+        report: dict[str, Any] = {
+            "cmd_options": {"-m": "/zoo/resnet-50/openvino_model.xml", "-hint": "latency"},
+            "configuration_setup": {"topology": "Model0", "target device": "CPU", "precision": "UNSPECIFIED"},
+            "execution_results": {
+                "latency (ms)": "4.0", "avg latency": "5.0", "latency (90 percentile) (ms)": "8.0", "throughput": "9.5",
+            },
+        }  # fmt: skip
+        (result,) = of(report).values()
+        assert (result.model_id, result.precision) == ("resnet-50", None)
+        assert (result.latency_p50_ms, result.latency_mean_ms, result.latency_p90_ms) == (4, 5, 8)
+
     def test_what_benchmark_app_prints(self) -> None:
         text = """[Step 1/11] Parsing and validating input arguments
 [ INFO ] Build ................................. 2024.1.0
