@@ -16,7 +16,7 @@ from migrations.normalize.units import count, quantity
 _UNIT = re.compile(r"\s*\((?:ms|fps|s)\)\s*$", re.IGNORECASE)
 _ENDING = re.compile(r"\.(?:xml|onnx|pb|pdmodel|blob|tflite)$")
 _GENERIC = re.compile(
-    r"model\d*|openvino_model|saved_model|main_graph|torch[-_]jit.*|tensorflow_frontend_ir", re.IGNORECASE
+    r"models?\d*|openvino_model|saved_model|main_graph|torch[-_]jit.*|tensorflow_frontend_ir", re.IGNORECASE
 )
 """Names that converters give whatever the model."""
 _WORD_UNIT = re.compile(r" (?:ms|fps)$")

@@ -169,6 +169,14 @@ INSERT INTO test (backends, model_filename, n_prompt, n_gen, avg_ns) VALUES ('CP
         assert (found["/0"].model_id, found["/0"].hardware) == ("glm-4.5-air-ud", "vulkan")
         assert found["/0"].original["stated"]["vram_peak_mib"] == 190
 
+    def test_tensors_kept_elsewhere_are_another_configuration(self) -> None:
+        row = {
+            "n_prompt": 8, "n_gen": 0, "avg_ns": 2_000_000, "backends": "CUDA", "gpu_info": "NVIDIA L4",
+            "model_filename": "a/gpt2-Q4_0.gguf", "build_commit": "1a2b", "tensor_buft_overrides": "none",
+        }  # fmt: skip
+        whole, split = of([row, {**row, "tensor_buft_overrides": "exps=CPU"}]).values()
+        assert whole.fingerprint != split.fingerprint
+
     def test_csv_cells_are_text(self) -> None:
         text = 'n_prompt,n_gen,avg_ns,samples_ns,backends,model_filename\n"8","0","2000000","","CUDA","a/b-Q4_0.gguf"\n'
         (result,) = results(parse(Content.of(text.encode(), "/x.csv"))).values()
