@@ -291,3 +291,25 @@ class TestInferencePerf:
         }  # fmt: skip
         (part,) = parts(parse(Content.of(yaml.safe_dump(report).encode(), "/inference-perf.partial.stage_0.yaml")))
         assert isinstance(part, NoResult)
+
+
+class TestPyTorchRecords:
+    def test_the_records_of_a_run_are_the_row_of_its_tool(self) -> None:
+        (path,) = (Path(__file__).parents[2] / "data" / "formats").glob("pytorch_records.*")
+        document = parse(Content.of(path.read_bytes(), f"{PLACE}/{path.name}"))
+        served, batch, unknown = parts(document)
+        (load_test,) = of(served.value)
+        assert (load_test.original["model"], load_test.backend, load_test.iterations) == ("Qwen/Qwen3-8B", "vllm", 98)
+        assert (load_test.time_to_first_token_ms, load_test.time_per_output_token_ms) == (80, 7.5)
+        (latency,) = of(batch.value)
+        assert latency.samples_ns == (1_500_000_000, 1_750_000_000)
+        assert (latency.batch_size, latency.sequence_length, latency.output_tokens) == (4, 32, 128)
+        assert (unknown.rule, served.pointer, batch.pointer) == ("metric_unknown", "/0", "/2")
+
+    def test_they_repeat_the_file_beside_them(self, tmp_path: Path) -> None:
+        (path,) = (Path(__file__).parents[2] / "data" / "formats").glob("pytorch_records.*")
+        records = written(tmp_path / "run.pytorch.json", path.read_text())
+        assert len(parts(records)) == 3
+        written(tmp_path / "run.json", SERVED)
+        (part,) = parts(records)
+        assert isinstance(part, NoResult)
