@@ -372,6 +372,14 @@ class TestMicrobenchmarks:
         assert found["/benchmarks/4"].latency_p50_ms == 4
         assert found["/benchmarks/6"].reason == "no file"
 
+    def test_a_command_of_which_every_run_failed_is_a_failure(self) -> None:
+        timed = {"command": "infer", "mean": 0.25, "user": 0.2, "system": 0.1, "times": [0.2, 0.3]}
+        failed, partly = of(
+            {"results": [{**timed, "exit_codes": [1, 1]}, {**timed, "command": "b", "exit_codes": [0, 1]}]}
+        ).values()
+        assert (failed.status, failed.reason) == ("failed", "every run failed, the first with exit code 1")
+        assert partly.status == "ok"
+
     def test_a_fitted_complexity_is_no_failed_benchmark(self) -> None:
         fits = [
             {"name": f"sort_{name}", "run_name": "sort", "run_type": "aggregate", "aggregate_name": name, **figures}
