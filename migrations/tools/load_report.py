@@ -71,7 +71,7 @@ def record(report: LoadReport, source_path: str, pointer: str) -> Record | Refus
     whole = _measured(report.whole_ms)
     first = {} if _at_once(report) else _measured(report.first_token_ms)
     report = replace(report, first_token_ms=first, output_token_ms=_measured(report.output_token_ms), whole_ms=whole)
-    mode = "inference" if report.output_tokens == 0 else "generation"
+    mode = "inference" if report.output_tokens == 0 and whole else "generation"
     cell = _cell(report, source_path, pointer)
     if not report.answered and not (whole or first):
         return cell.result(

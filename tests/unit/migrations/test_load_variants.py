@@ -181,6 +181,7 @@ class TestGuideLLM:
         benchmark["requests"] = {"errored": [{"info": {"error": "no room"}}]}
         (found,) = of({"benchmarks": [benchmark]})
         assert (found.status, found.reason, found.latency_p50_ms) == ("failed", "no room", None)
+        assert found.mode == "generation", "no answer says that the model makes no tokens"
 
     def test_without_streaming_there_is_no_first_token(self) -> None:
         (found,) = of({"benchmarks": [guide(**{**GUIDED, "time_to_first_token_ms": 0, "inter_token_latency_ms": 0})]})
