@@ -40,7 +40,7 @@ def parse(document: Document) -> Iterator[Part]:
         yield NoResult("", "too many requests to read at once: import profile_export_aiperf.json, which lies beside it")
         return
     if is_repeated(document):
-        yield NoResult("", "the requests of the run whose JSON beside it is read")
+        yield NoResult("", "the requests of the run in the JSON beside them: import that one")
         return
     counted = [row for _, row in rows_of(document) if _metadata(row).get("benchmark_phase", "profiling") == "profiling"]
     answered = [row for row in counted if not row.get("error") and not _metadata(row).get("was_cancelled")]

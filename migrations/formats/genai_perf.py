@@ -28,7 +28,7 @@ _NAMED = re.compile(r"(?P<name>[^(]+?)\s*(?:\((?P<unit>[^)]*)\))?")
 _READ = (_LATENCY, "time_to_first_token", *_TOKEN)
 _GPU = ("gpu_", "energy_")
 _WARM_UP = "the warm-up of a run"
-_REPEATED = "the run of the JSON beside it once more, which is read"
+_REPEATED = "it repeats the run in the JSON beside it: import that one"
 
 
 def detect(document: Document) -> float:

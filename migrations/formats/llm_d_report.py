@@ -50,7 +50,7 @@ def parse(document: Document) -> Iterator[Part]:
         return
     uid = text_of(object_of(report.get("run")).get("uid")) or ""
     if "scenario" not in report and uid.startswith("inference-perf-stage-"):
-        yield NoResult("", "a part for others to complete; stage_N_lifecycle_metrics.json beside it is read")
+        yield NoResult("", "a part for others to complete: import stage_N_lifecycle_metrics.json beside it")
         return
     results = object_of(object_of(report["results"]).get("request_performance"))
     yield record(_report(report, object_of(results.get("aggregate"))), document.source_path, "")

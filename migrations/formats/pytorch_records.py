@@ -36,7 +36,7 @@ def parse(document: Document) -> Iterator[Part]:
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
     stem = PurePosixPath(document.source_path.rpartition("!")[2]).name.partition(".pytorch")[0].casefold()
     if any(map(_is_own_row, neighbors(document, containing=stem))):
-        yield NoResult("", "the run of the tool's own file beside it once more, which is read")
+        yield NoResult("", "they repeat the run in the tool's own file beside them: import that one")
         return
     runs: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for pointer, record in rows_of(document):
