@@ -7,10 +7,13 @@ neither model nor hardware, its place may.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from migrations.formats.genai_perf import is_repeated
+from migrations.normalize.path_hints import neighbors
 from migrations.normalize.records import NoResult, Part, refuse
 from migrations.normalize.row_access import object_of, rows_of, share_of_rows, strays_of, text_of
 from migrations.normalize.units import quantity
@@ -36,10 +39,25 @@ def parse(document: Document) -> Iterator[Part]:
     if document.content.large_bytes:
         yield NoResult("", "too many requests to read at once: import profile_export_aiperf.json, which lies beside it")
         return
+    if is_repeated(document):
+        yield NoResult("", "the requests of the run in the JSON beside them: import that one")
+        return
     counted = [row for _, row in rows_of(document) if _metadata(row).get("benchmark_phase", "profiling") == "profiling"]
     answered = [row for row in counted if not row.get("error") and not _metadata(row).get("was_cancelled")]
     errors = [row["error"] for row in counted if row.get("error")]
-    yield record(_report(answered, len(counted), errors), document.source_path, "")
+    report = _report(answered, len(counted), errors)
+    yield record(replace(report, model=_asked_model(document)), document.source_path, "")
+
+
+def _asked_model(document: Document) -> str | None:
+    """Return the model in `inputs.json` beside the requests, which do not name it."""
+    for beside in neighbors(document, containing="inputs"):
+        sessions = object_of(beside).get("data")
+        first = object_of(sessions[0]) if isinstance(sessions, list) and sessions else {}
+        payloads = first.get("payloads")
+        if isinstance(payloads, list) and payloads:
+            return text_of(object_of(payloads[0]).get("model"))
+    return None
 
 
 def _report(answered: Sequence[dict[str, Any]], requests: int, errors: Sequence[Any]) -> LoadReport:

@@ -1,7 +1,7 @@
 """GenAI-Perf's and AIPerf's statistics: `{metric}{unit, avg, p50, p90, …}` as JSON, or a CSV with the unit in the name.
 
-A request joins whatever batch the server makes, so no batch size is recorded. Both configure the model, neither tells
-the hardware; a CSV has no model either, and its place may name both.
+Neither tells the hardware, unless AIPerf watched one kind of GPU; a CSV has no model either, and its place may name
+both. AIPerf writes the same figures several times: the JSON of the run is read, and not what it repeats beside it.
 """
 
 from __future__ import annotations
@@ -9,23 +9,26 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
-from migrations.normalize.canonical_names import NOT_STATED, hardware_named
-from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
-from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.path_hints import neighbors
 from migrations.normalize.records import NoResult, Part
 from migrations.normalize.row_access import object_of, pick, text_of
-from migrations.normalize.units import MS_PER_S, count, quantity, scaled
+from migrations.normalize.units import count, quantity, scaled
 from migrations.sources.documents import Document, decode_text
+from migrations.tools.load_report import STATISTICS, LoadReport, Statistics, record
 
-_HEADER = "metric,avg,min,max,p99,"
-_TO_MS = {"ms": 1.0, "s": MS_PER_S, "sec": MS_PER_S, "us": 1e-3, "ns": 1e-6}
-_STATISTICS = ("p50", "p90", "p95", "p99", "min", "max", "std")
+_HEADER = "metric,avg,min,max,"
+_TO_MS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
 _LATENCY = "request_latency"
+_KNOWN = (_LATENCY, "request_throughput", "time_to_first_token")
 _TOKEN = ("inter_token_latency", "output_token_latency")
 _NAMED = re.compile(r"(?P<name>[^(]+?)\s*(?:\((?P<unit>[^)]*)\))?")
+_READ = (_LATENCY, "time_to_first_token", *_TOKEN)
 _GPU = ("gpu_", "energy_")
+_WARM_UP = "the warm-up of a run"
+_REPEATED = "it repeats the run in the JSON beside it: import that one"
 
 
 def detect(document: Document) -> float:
@@ -35,28 +38,40 @@ def detect(document: Document) -> float:
     if document.kind in ("text", "csv"):
         first = ",".join(document.columns) if document.kind == "csv" else next(iter(document.value), "")
         return 0.95 if first.casefold().startswith(_HEADER) else 0.0
-    value = object_of(document.value)
-    metrics = (object_of(value.get(name)) for name in (_LATENCY, "request_throughput", "time_to_first_token"))
-    known = any("unit" in metric and "avg" in metric for metric in metrics)
-    return 0.95 if known and document.kind == "json" else 0.0
+    return 0.95 if document.kind == "json" and holds_statistics(document.value) else 0.0
+
+
+def holds_statistics(value: Any) -> bool:
+    """Return whether a value has a request's statistics with their unit."""
+    return any({"unit", "avg"} <= object_of(object_of(value).get(name)).keys() for name in _KNOWN)
+
+
+def is_repeated(document: Document) -> bool:
+    """Return whether the run's statistics as JSON lie beside a file of it."""
+    stem = PurePosixPath(document.source_path.rpartition("!")[2]).stem.casefold()
+    return any(map(holds_statistics, neighbors(document, containing=stem)))
 
 
 def parse(document: Document) -> Iterator[Part]:
     """Yield one record of the whole run."""
+    content = object_of(document.value)
     if document.kind == "json":
-        metrics, pointer = {str(name): object_of(metric) for name, metric in document.value.items()}, ""
+        metrics, pointer = {str(name): object_of(metric) for name, metric in content.items()}, ""
     else:
         metrics, pointer = _table(decode_text(document.content.raw)), "/0"
+    phases = _phases(object_of(content.get("input_config")))
+    folders = PurePosixPath(document.source_path.rpartition("!")[2]).parts[-3:-1]
+    of_phase = folders[1] if len(folders) == 2 and folders[0] == "phases" else None
+    profiled = [phase for phase in phases if phase.get("kind", "profiling") != "warmup"]
     if not metrics:
         yield NoResult(pointer, "a table of no metric")
-        return
-    figures = _figures(metrics)
-    cell = _cell(document, pointer, metrics)
-    if not any(value for value in figures.values()):
-        yield cell.result("failed", {"mode": "generation"}, reason="the statistics hold no figure")
+    elif of_phase and of_phase not in [phase.get("name") for phase in profiled]:
+        yield NoResult(pointer, _WARM_UP if document.kind == "json" else _REPEATED)
+    elif (of_phase and len(profiled) == 1) or (document.kind != "json" and is_repeated(document)):
+        yield NoResult(pointer, _REPEATED)
     else:
-        units = {name: str(metric["unit"]) for name, metric in metrics.items() if metric.get("unit")}
-        yield cell.result("ok", {"mode": "generation", **figures}, units=units)
+        load = next((phase for phase in profiled if phase.get("name") == of_phase), (*profiled, {})[0])
+        yield record(_report(content, metrics, load), document.source_path, pointer)
 
 
 def _table(text: str) -> dict[str, dict[str, Any]]:
@@ -73,29 +88,60 @@ def _table(text: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _figures(metrics: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    latency = object_of(metrics.get(_LATENCY))
+def _phases(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    phases = config.get("phases")
+    return [object_of(phase) for phase in phases] if isinstance(phases, list) else []
+
+
+def _report(content: Mapping[str, Any], metrics: Mapping[str, dict[str, Any]], phase: Mapping[str, Any]) -> LoadReport:
+    config = object_of(content.get("input_config"))
+    endpoint, load = object_of(config.get("endpoint")), object_of(config.get("loadgen"))
+    stimulus = object_of(object_of(object_of(config.get("perf_analyzer")).get("stimulus")))
     token = next((metrics[name] for name in _TOKEN if name in metrics), {})
-    rates = {name: _number(metrics.get(name, {}).get("avg")) for name in ("request_throughput", "request_count")}
-    return {
-        "latency_mean_ms": _ms(latency, "avg"),
-        **{f"latency_{name}_ms": _ms(latency, name) for name in _STATISTICS},
-        "throughput_items_per_s": rates["request_throughput"],
-        "throughput_tokens_per_s": _number(metrics.get("output_token_throughput", {}).get("avg")) or None,
-        "iterations": count(rates["request_count"]),
-        "time_to_first_token_ms": _median_or_mean(object_of(metrics.get("time_to_first_token"))),
-        "time_per_output_token_ms": _median_or_mean(token),
-    }
+
+    def mean(name: str) -> float | None:
+        return _number(metrics.get(name, {}).get("avg"))
+
+    return LoadReport(
+        model=_model(config, endpoint),
+        device=_watched_gpu(content),
+        engine=text_of(pick(endpoint, "backend") or config.get("backend")),
+        answered=count(mean("request_count")),
+        failed=count(mean("error_request_count")),
+        concurrency=phase.get("concurrency")
+        or pick(config, "concurrency")
+        or stimulus.get("concurrency")
+        or load.get("concurrency"),
+        request_rate=text_of(
+            phase.get("rate")
+            or pick(config, "request_rate")
+            or stimulus.get("request_rate")
+            or load.get("request_rate")
+        ),
+        input_tokens=mean("input_sequence_length"),
+        output_tokens=mean("output_sequence_length"),
+        first_token_ms=_statistics(metrics.get("time_to_first_token", {})),
+        output_token_ms=_statistics(token),
+        whole_ms=_statistics(metrics.get(_LATENCY, {})),
+        requests_per_s=mean("request_throughput"),
+        output_tokens_per_s=mean("output_token_throughput"),
+        stated={
+            name: {key: number for key in ("avg", "p50", "p99") if (number := _number(metric.get(key))) is not None}
+            for name, metric in metrics.items()
+            if name not in _READ and not name.startswith(_GPU) and _number(metric.get("avg")) is not None
+        },
+        times=(content.get("start_time"),),
+        error=_first_error(content.get("error_summary")),
+    )
 
 
-def _median_or_mean(metric: Mapping[str, Any]) -> float | None:
-    median = _ms(metric, "p50")
-    return median if median is not None else _ms(metric, "avg")
-
-
-def _ms(metric: Mapping[str, Any], statistic: str) -> float | None:
+def _statistics(metric: Mapping[str, Any]) -> Statistics:
+    """Return the statistics of a time in ms; none where its unit is of no time."""
     factor = _TO_MS.get(str(metric.get("unit") or "ms").strip().casefold())
-    return None if factor is None else scaled(_number(metric.get(statistic)), factor)
+    if factor is None:
+        return {}
+    found = {name: scaled(_number(metric.get("avg" if name == "mean" else name)), factor) for name in STATISTICS}
+    return {name: figure for name, figure in found.items() if figure is not None}
 
 
 def _number(value: Any) -> float | None:
@@ -103,46 +149,29 @@ def _number(value: Any) -> float | None:
     return quantity(value.replace(",", "") if isinstance(value, str) else value)
 
 
-def _cell(document: Document, pointer: str, metrics: Mapping[str, dict[str, Any]]) -> CellDraft:
-    path = document.source_path
-    config = object_of(object_of(document.value).get("input_config"))
-    endpoint, load = object_of(config.get("endpoint")), object_of(config.get("loadgen"))
-    stimulus = object_of(object_of(object_of(config.get("perf_analyzer")).get("stimulus")))
-    model = _model(config, endpoint)
-    place = hardware_part(path)
-    hardware = hardware_named(spaced(place)) if place else None
-    hints = {"model": None if model else model_part(path), "hardware": place}
-    name = device_in(place)
-    return CellDraft(
-        path,
-        pointer,
-        NamesInFile(
-            (model or hints["model"],),
-            spaced(place) if place else NOT_STATED,
-            runtime=text_of(pick(endpoint, "backend") or config.get("backend")) or "unknown",
-        ),
-        times=(object_of(document.value).get("start_time"),),
-        machine=Machine(device_names={hardware: name} if hardware and name else {}),
-        original={
-            "hardware": place or NOT_STATED,
-            "said_by_path": {key: value for key, value in hints.items() if value},
-            "concurrency": count(
-                pick(config, "concurrency") or stimulus.get("concurrency") or load.get("concurrency"), at_least=1
-            ),
-            "request_rate": text_of(
-                pick(config, "request_rate") or stimulus.get("request_rate") or load.get("request_rate")
-            ),
-            "stated": {
-                name: {key: number for key in ("avg", "p50", "p99") if (number := _number(metric.get(key))) is not None}
-                for name, metric in metrics.items()
-                if name != _LATENCY and not name.startswith(_GPU) and _number(metric.get("avg")) is not None
-            },
-        },
-    )
+def _watched_gpu(content: Mapping[str, Any]) -> str | None:
+    """Return the name of the GPU that was watched; None where there were several, of which nobody tells who served."""
+    endpoints = object_of(object_of(content.get("telemetry_data")).get("endpoints"))
+    gpus = [gpu for endpoint in endpoints.values() for gpu in object_of(object_of(endpoint).get("gpus")).values()]
+    return text_of(object_of(gpus[0]).get("gpu_name")) if len(gpus) == 1 else None
+
+
+def _first_error(summary: Any) -> str | None:
+    first = object_of(summary[0]) if isinstance(summary, list) and summary else {}
+    details = object_of(first.get("error_details"))
+    return text_of(details.get("message")) or text_of(details.get("type"))
 
 
 def _model(config: Mapping[str, Any], endpoint: Mapping[str, Any]) -> str | None:
-    for found in (config.get("model_names"), config.get("model"), endpoint.get("model_names"), endpoint.get("model")):
+    items = object_of(config.get("models")).get("items")
+    listed = [object_of(item).get("name") for item in items] if isinstance(items, list) else []
+    for found in (
+        config.get("model_names"),
+        config.get("model"),
+        endpoint.get("model_names"),
+        endpoint.get("model"),
+        listed,
+    ):
         for name in found if isinstance(found, list) else [found]:
             if isinstance(name, str) and name.strip():
                 return name

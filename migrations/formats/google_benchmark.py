@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from migrations.normalize.records import Record, RefusedCell, pointer_to
+from migrations.normalize.records import Part, pointer_to
 from migrations.normalize.row_access import object_of
 from migrations.sources.documents import Document
 from migrations.tools import google_benchmark
@@ -21,7 +21,7 @@ def detect(document: Document) -> float:
     return 0.95 if len(named) >= 0.5 * len(rows) and _has_times(named) else 0.0
 
 
-def parse(document: Document) -> Iterator[Record | RefusedCell]:
+def parse(document: Document) -> Iterator[Part]:
     """Yield one record per name and number of threads."""
     run = google_benchmark.GoogleBenchmarkRun(document.source_path, document.value["context"])
     yield from run.results((pointer_to("benchmarks", i), row) for i, row in enumerate(document.value["benchmarks"]))

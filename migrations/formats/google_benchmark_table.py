@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.records import Record, RefusedCell, child
+from migrations.normalize.records import Part, child
 from migrations.normalize.row_access import rows_of
 from migrations.sources.documents import Document
 from migrations.tools import google_benchmark
@@ -39,7 +39,7 @@ def detect(document: Document) -> float:
     return 0.9 if titled and any(_ROW.fullmatch(line.strip()) for line in document.value) else 0.0
 
 
-def parse(document: Document) -> Iterator[Record | RefusedCell]:
+def parse(document: Document) -> Iterator[Part]:
     """Yield one record per name."""
     context: dict[str, Any] = {}
     if document.kind == "csv":

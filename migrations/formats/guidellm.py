@@ -1,7 +1,8 @@
 """GuideLLM's `benchmarks.json`: one load after another, requests in seconds and tokens in milliseconds.
 
 Its time per output token counts the first token in; its inter-token latency does not, and is read for it. Versions up
-to 0.6 keep the question in `args`, later ones in `config.spec`.
+to 0.6 keep the question in `args`, later ones in `config.spec`; those up to 0.3 keep the load with each benchmark. The
+same report may be YAML.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 from migrations.normalize.records import NoResult, Part, refuse
 from migrations.normalize.row_access import object_of, text_of
 from migrations.normalize.units import MS_PER_S, count, quantity
-from migrations.sources.documents import Document
+from migrations.sources.documents import Document, decode_text
+from migrations.sources.yaml_text import plain_yaml
 from migrations.tools.load_report import LoadReport, record, statistics
 
 _STATISTICS = {"mean": "mean", "median": "p50", "std_dev": "std", "min": "min", "max": "max"}
@@ -21,6 +23,9 @@ _PERCENTILES = {"p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
 
 def detect(document: Document) -> float:
     """Return high confidence where benchmarks hold GuideLLM's metrics by the outcome of requests."""
+    if document.kind == "text":
+        lines = {line.strip() for line in document.value}
+        return 0.95 if lines >= {"benchmarks:", "metrics:", "request_latency:", "inter_token_latency_ms:"} else 0.0
     if document.kind != "json":
         return 0.0
     benchmarks = object_of(document.value).get("benchmarks")
@@ -30,10 +35,19 @@ def detect(document: Document) -> float:
 
 def parse(document: Document) -> Iterator[Part]:
     """Yield one record per benchmark."""
-    question = object_of(document.value.get("config")) or object_of(document.value.get("args"))
-    if not document.value["benchmarks"]:
+    report = document.value
+    if document.kind == "text":
+        try:
+            report = object_of(plain_yaml(decode_text(document.content.raw)))
+        except ValueError as error:
+            yield refuse("", "invalid_yaml", f"no YAML that can be read: {error}: import the report as JSON", None)
+            return
+    question = object_of(report.get("config")) or object_of(report.get("args"))
+    benchmarks = report.get("benchmarks")
+    if not isinstance(benchmarks, list) or not benchmarks:
         yield NoResult("/benchmarks", "no benchmark")
-    for i, benchmark in enumerate(document.value["benchmarks"]):
+        return
+    for i, benchmark in enumerate(benchmarks):
         pointer = f"/benchmarks/{i}"
         if not isinstance(benchmark, dict) or not isinstance(benchmark.get("metrics"), dict):
             yield refuse(pointer, "unexpected_shape", "a benchmark with metrics was expected", benchmark)
@@ -42,8 +56,8 @@ def parse(document: Document) -> Iterator[Part]:
 
 
 def _report(benchmark: Mapping[str, Any], question: Mapping[str, Any]) -> LoadReport:
-    metrics, totals = benchmark["metrics"], object_of(benchmark["metrics"].get("request_totals"))
-    strategy = object_of(object_of(benchmark.get("config")).get("strategy"))
+    metrics, totals = benchmark["metrics"], object_of(_of_either(benchmark, "metrics", "request_totals"))
+    strategy = object_of(_of_either(benchmark, "config", "strategy") or _of_either(benchmark, "args", "strategy"))
     rate, users = _asked(strategy)
     successful = {name: object_of(object_of(metric).get("successful")) for name, metric in metrics.items()}
 
@@ -75,7 +89,20 @@ def _report(benchmark: Mapping[str, Any], question: Mapping[str, Any]) -> LoadRe
             },
         },
         times=(benchmark.get("start_time"),),
+        error=_first_error(benchmark),
     )
+
+
+def _of_either(benchmark: Mapping[str, Any], place: str, name: str) -> Any:
+    """Return a member of the place, or of the benchmark itself."""
+    found = object_of(benchmark.get(place)).get(name)
+    return benchmark.get(name) if found is None else found
+
+
+def _first_error(benchmark: Mapping[str, Any]) -> str | None:
+    failed = object_of(benchmark.get("requests")).get("errored")
+    first = object_of(failed[0]) if isinstance(failed, list) and failed else {}
+    return text_of(object_of(first.get("info")).get("error") or first.get("error"))
 
 
 def _asked(strategy: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -90,4 +117,5 @@ def _asked(strategy: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def _model(question: Mapping[str, Any], benchmark: Mapping[str, Any]) -> str | None:
     asked = object_of(object_of(question.get("spec")).get("backend")).get("model") or question.get("model")
-    return text_of(asked) or text_of(object_of(object_of(benchmark.get("config")).get("backend")).get("model"))
+    backend = object_of(object_of(benchmark.get("config")).get("backend"))
+    return text_of(asked or backend.get("model") or object_of(benchmark.get("worker")).get("backend_model"))

@@ -1,4 +1,7 @@
-"""hyperfine: seconds of whole commands, with the time of each run where it is JSON. Commands are timed, no models."""
+"""hyperfine: seconds of whole commands, with the time of each run where it is JSON. Commands are timed, no models.
+
+With `--ignore-failure` it times commands that fail; one of which no run ended well is a failure.
+"""
 
 from __future__ import annotations
 
@@ -56,5 +59,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             figures = {"samples_ns": samples}
         if not any(figures.values()):
             yield cell.result("failed", {}, reason="the result holds no time")
+        elif (codes := row.get("exit_codes")) and isinstance(codes, list) and 0 not in codes:
+            yield cell.result("failed", {}, reason=f"every run failed, the first with exit code {codes[0]}")
         else:
             yield cell.result("ok", figures, units={"mean": "s", "times": "s"})

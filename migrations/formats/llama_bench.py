@@ -29,6 +29,7 @@ _QUANTIZED = re.compile(r"[-._ ]((?:I?Q\d\w*)|(?:MXFP4\w*)|(?:BF16|F16|F32))(?:[
 _SETTINGS = (
     "n_batch", "n_ubatch", "type_k", "type_v", "n_gpu_layers", "n_cpu_moe", "split_mode", "main_gpu", "no_kv_offload",
     "flash_attn", "tensor_split", "use_mmap", "embeddings", "no_op_offload", "n_depth", "devices", "cpu_mask", "poll",
+    "tensor_buft_overrides", "no_host", "load_mode", "fit_target", "fit_min_ctx",
 )  # fmt: skip
 _GENERIC = ("", "ggml-model", "model", "main", "ggml")
 """File names that converters give whatever the model."""

@@ -1,7 +1,8 @@
 """Benchmarks of one batch through an LLM engine: `vllm bench latency` and `throughput`, SGLang's `bench_one_batch`.
 
 vLLM's latency file is seconds per run of one batch (`avg_latency`, `latencies`, `percentiles`), its throughput file
-one number of requests over time. SGLang writes a line per batch with its prefill and the median of its decoding steps.
+one number of requests over time. SGLang writes a line per batch with its prefill and the median of its decoding steps;
+through a server, with the first token of the batch's last request, from which and the whole the time per token follows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from migrations.sources.documents import Document
 _LATENCY = ({"avg_latency", "latencies"}, {"avg_latency", "percentiles"})
 _THROUGHPUT = {"elapsed_time", "num_requests", "requests_per_second"}
 _ONE_BATCH = ({"prefill_latency", "batch_size"}, {"input_len", "output_len", "batch_size", "latency"})
+_UNNAMED = "default"
+"""SGLang's name of a run that nobody named."""
 _UNITS = {"latency": "s", "latencies": "s", "elapsed_time": "s", "throughput": "tokens/s"}
 
 
@@ -76,7 +79,10 @@ def _batch(row: Mapping[str, Any]) -> dict[str, Any]:
     prefill = scaled(pick(row, "prefill_latency"), MS_PER_S)
     step = scaled(pick(row, "median_decode_latency"), MS_PER_S)
     whole = scaled(pick(row, "total_latency", "latency"), MS_PER_S)
-    first = scaled(pick(row, "ttft"), MS_PER_S)
+    first = scaled(pick(row, "ttft", "last_ttft"), MS_PER_S)
+    tokens = count(row.get("output_len"), at_least=2)
+    if step is None and whole and first and tokens and whole > first and not row.get("num_early_stopped"):
+        step = (whole - first) / (tokens - 1)
     return {
         "latency_mean_ms": whole,
         "prefill_ms": prefill,
@@ -92,7 +98,9 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
     device = stated or (spaced(place) if place else None)
     hardware = hardware_named(device)
     name = device_in(place) if place else device
-    hints = {"model": None if model else model_part(source_path) or text_of(row.get("run_name")), "hardware": place}
+    run = text_of(row.get("run_name"))
+    named = None if run == _UNNAMED else run
+    hints = {"model": None if model else model_part(source_path) or named, "hardware": place}
     runtime = "sglang" if any(kind <= row.keys() for kind in _ONE_BATCH) else "vllm"
     numbers = {key: value for key, value in row.items() if "throughput" in key or key.endswith("_per_second")}
     return CellDraft(
@@ -105,7 +113,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
         ),
         original={
             "hardware": stated or place or NOT_STATED,
-            "run": row.get("run_name"),
+            "run": run,
             "said_by_path": {key: value for key, value in hints.items() if value},
             "stated": {key: value for key, value in numbers.items() if quantity(value) is not None},
             "total_tokens": row.get("total_num_tokens"),

@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from migrations.normalize.records import NoResult, Part, refuse
 from migrations.normalize.row_access import object_of, text_of
 from migrations.normalize.units import count, quantity
 from migrations.sources.documents import Document, decode_text
+from migrations.sources.yaml_text import plain_yaml
 from migrations.tools.load_report import STATISTICS, LoadReport, record, statistics
 
 VERSIONS = ("0.2", "0.2.1")
@@ -24,24 +23,6 @@ _NAMES = {**{name: name for name in STATISTICS}, "stddev": "std"}
 _OF_OUR_KIND = ("accel", "vllm-benchmark")
 """Tools whose time per output token is that after the first."""
 _SECTION = re.compile(r"(?:version|run|scenario|results)\s*:")
-_DEEP = 200
-"""Levels of nesting; real reports have ten."""
-
-
-class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
-    """YAML without aliases, by which a short text may be endless, and not deeper than real reports."""
-
-    _depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("it has aliases, which no report has")
-        self._depth += 1
-        if self._depth > _DEEP:
-            raise yaml.YAMLError(f"it is more than {_DEEP} levels deep")
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
 
 
 def detect(document: Document) -> float:
@@ -58,14 +39,18 @@ def parse(document: Document) -> Iterator[Part]:
     report = document.value
     if document.kind == "text":
         try:
-            report = yaml.load(_own_lines(document), Loader=_PlainLoader)  # noqa: S506  # a SafeLoader
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
-            yield NoResult("", f"no YAML that can be read: {' '.join(str(error).split())}")
+            report = plain_yaml(_own_lines(document))
+        except ValueError as error:
+            yield NoResult("", f"no YAML that can be read: {error}")
             return
     version = str(object_of(report).get("version"))
     if version not in VERSIONS:
         reason = f"version {version} of the report is not known, only {' and '.join(VERSIONS)}"
         yield refuse("", "unexpected_shape", reason, {"version": version})
+        return
+    uid = text_of(object_of(report.get("run")).get("uid")) or ""
+    if "scenario" not in report and uid.startswith("inference-perf-stage-"):
+        yield NoResult("", "a part for others to complete: import stage_N_lifecycle_metrics.json beside it")
         return
     results = object_of(object_of(report["results"]).get("request_performance"))
     yield record(_report(report, object_of(results.get("aggregate"))), document.source_path, "")

@@ -1,4 +1,7 @@
-"""OpenVINO benchmark_app as text: its sectioned CSV report (`name;value`), or what it prints on the console."""
+"""OpenVINO benchmark_app as text: its sectioned CSV report (`name;value`), or what it prints on the console.
+
+Newer versions print latencies below 1 ms in microseconds, and the precision that the device computes in.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ _SECTIONS = ("command line parameters", "configuration setup", "runtime configur
 _PRINTED = re.compile(
     r"\s*(?:\[\s*INFO\s*\])?\s*(?P<name>[\w ().-]+?)\s*:\s*(?P<value>[^:]+?)\s*(?:ms|FPS|iterations)?\s*"
 )
+_MICROSECONDS = re.compile(r"(?P<value>[\d.]+) us")
+_PRECISION = re.compile(r".*\bINFERENCE_PRECISION_HINT\s*:\s*(?:<Type: ')?(?P<value>\w+)'?>?\s*")
 _TOOK = re.compile(r".*?(?P<name>(?:read|load|compile|first)[\w ]* took) (?P<value>[\d.]+) ms.*", re.IGNORECASE)
 _TITLE = re.compile(r"\[Step 1/\d+\]|\[ ?INFO ?\] (?:Count|Execution Devices)", re.IGNORECASE)
 _ARGUMENT = re.compile(r"(?:^|\s)-(?P<name>m|d|b|nireq|nstreams|hint|api|ip|nthreads)[ =](?P<value>[^\s]+)")
@@ -61,10 +66,18 @@ def _console(lines: list[str]) -> Iterator[tuple[str, Any]]:
             yield "number of parallel infer requests", requests["count"]
         if "ERROR" in line:
             yield "error", line.partition("]")[2].strip() or line.strip()
+        if precision := _PRECISION.fullmatch(line):
+            yield "inference precision hint", precision["value"]
         if took := _TOOK.fullmatch(line):
             yield benchmark_app.plain(took["name"]), took["value"]
         elif printed := _PRINTED.fullmatch(line):
-            yield _renamed(benchmark_app.plain(printed["name"])), printed["value"].strip()
+            yield _renamed(benchmark_app.plain(printed["name"])), _value(printed["value"].strip())
+
+
+def _value(text: str) -> str:
+    """Return a printed value in milliseconds, or a device without the marks of a list."""
+    tiny = _MICROSECONDS.fullmatch(text)
+    return str(float(tiny["value"]) / 1000) if tiny else text.strip("[]'")
 
 
 def _renamed(name: str) -> str:

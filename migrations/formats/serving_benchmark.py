@@ -4,6 +4,8 @@
 line; Infinity stands for no limit. A request joins whatever batch the server makes, so no batch size is recorded.
 Neither writes the hardware, SGLang often not the model: both come from the file's place, which the record says.
 Detailed files list each request's first token and gaps, in seconds: what the statistics leave out follows from these.
+What nothing was measured of is written as 0: the first token of an answer in one piece, the gaps of one token.
+Embeddings and rankings make no token, so they are forward passes.
 """
 
 from __future__ import annotations
@@ -37,9 +39,18 @@ _NAMES = {
     "total generated tokens": "total_output_tokens", "request throughput": "request_throughput",
     "input token throughput": "input_throughput", "output token throughput": "output_throughput",
     "total token throughput": "total_token_throughput", "maximum request concurrency": "max_concurrency",
-    "failed requests": "failed",
+    "failed requests": "failed", "request rate configured": "request_rate", "accept length": "accept_length",
+    "acceptance length": "spec_decode_acceptance_length",
 }  # fmt: skip
-_LISTS = ("input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors", "start_times")
+_LISTS = ("input_lens", "output_lens", "ttfts", "itls", "latencies", "generated_texts", "errors", "start_times")
+_OTHER_NAMES = {
+    "successful_requests": "completed", "total_input": "total_input_tokens", "total_output": "total_output_tokens",
+}  # fmt: skip
+_ENGINES = {"engine": "sglang", "runtime": "sglang", "tensorrt-llm": "trtllm", "trt": "trtllm"}
+_OF_CLIENT = re.compile(r"-(?:oai|chat|native|embeddings?|pooling|rerank|completions?).*")
+"""What follows the engine in a client's name: `sglang-oai-chat`, `vllm-rerank`."""
+_NEAR = 0.02
+"""Share by which requests of one asked length may differ from it."""
 _RATES = (
     "input_throughput",
     "output_throughput",
@@ -73,17 +84,19 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
     for pointer, written in _printed(document.value) if document.kind == "text" else rows_of(document):
-        row = {**_of_requests(written), **written}
+        named = {_OTHER_NAMES.get(name, name): value for name, value in written.items()}
+        row = {**_of_requests(named), **named}
         completed = count(row.get("completed"))
         cell = _cell(document.source_path, pointer, row, completed)
+        mode = "inference" if _makes_no_token(row) else "generation"
         figures = _figures(row, completed)
         if stopped := text_of(row.get("stopped")):
-            yield cell.result("failed", {"mode": "generation"}, reason=stopped)
-        elif completed == 0 or not any(value for key, value in figures.items() if key not in ("mode", "output_tokens")):
+            yield cell.result("failed", {"mode": mode}, reason=stopped)
+        elif completed == 0 or not any(value for key, value in figures.items() if key != "output_tokens"):
             reason = text_of(_first_error(row)) or f"{completed} requests were completed"
-            yield cell.result("failed", {"mode": "generation"}, reason=reason)
+            yield cell.result("failed", {"mode": mode}, reason=reason)
         else:
-            yield cell.result("ok", figures, units=_UNITS)
+            yield cell.result("ok", {"mode": mode, **figures}, units=_UNITS)
 
 
 def _printed(lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -106,23 +119,52 @@ def _printed(lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _figures(row: Mapping[str, Any], completed: int | None) -> dict[str, Any]:
+    first, each = _positive(row, "median_ttft_ms", "mean_ttft_ms"), _positive(row, "median_tpot_ms", "mean_tpot_ms")
+    made, rate = _length(row, "output", completed), quantity(row.get("output_throughput")) or None
+    if made == 1 and each is None and _positive(row, "mean_itl_ms"):
+        made = rate = None  # more than one piece came, so nobody counted the tokens
+    elif made != 1 and each is None and "median_tpot_ms" in row:
+        first = None  # the whole answer came at once
     figures: dict[str, Any] = {
-        "mode": "generation",
         "throughput_items_per_s": quantity(row.get("request_throughput")),
-        "throughput_tokens_per_s": quantity(row.get("output_throughput")) or None,
+        "throughput_tokens_per_s": rate,
         "iterations": completed,
-        "time_to_first_token_ms": quantity(pick(row, "median_ttft_ms", "mean_ttft_ms")),
-        "time_per_output_token_ms": quantity(pick(row, "median_tpot_ms", "mean_tpot_ms")),
-        "sequence_length": count(pick(row, "random_input_len", "random_input"), at_least=1)
-        or _mean_tokens(row.get("total_input_tokens"), completed),
-        "output_tokens": count(pick(row, "random_output_len", "random_output"), at_least=1)
-        or _mean_tokens(row.get("total_output_tokens"), completed),
+        "time_to_first_token_ms": first,
+        "time_per_output_token_ms": each,
+        "sequence_length": _length(row, "input", completed),
+        "output_tokens": made,
     }
     for statistic, field_name in _WHOLE.items():
-        time = quantity(pick(row, f"{statistic}_e2el_ms", f"{statistic}_e2e_latency_ms", f"{statistic}_latency_ms"))
+        time = _positive(row, f"{statistic}_e2el_ms", f"{statistic}_e2e_latency_ms", f"{statistic}_latency_ms")
         if time is not None:
             figures[f"latency_{field_name}_ms"] = time
     return figures
+
+
+def _positive(row: Mapping[str, Any], *names: str) -> float | None:
+    """Return the first of these figures that is above 0."""
+    return next((figure for name in names if (figure := quantity(row.get(name)))), None)
+
+
+def _length(row: Mapping[str, Any], side: str, completed: int | None) -> int | None:
+    """Return the tokens of a request: those asked for where the requests had them, else their mean.
+
+    SGLang writes the lengths of its random data set with any other, too, and draws lengths up to them.
+    """
+    asked = count(pick(row, f"random_{side}_len", f"random_{side}"), at_least=1)
+    total = count(row.get(f"total_{side}_tokens"), at_least=1)
+    if not total or not completed:
+        return asked
+    mean = total / completed
+    return asked if asked and abs(mean / asked - 1) <= _NEAR else max(1, round(mean))
+
+
+def _makes_no_token(row: Mapping[str, Any]) -> bool:
+    """Return whether the requests were of a model that makes none: embeddings, rankings, scores."""
+    if _positive(row, "output_throughput", "total_output_tokens", "median_ttft_ms", "mean_ttft_ms"):
+        return False
+    written = "total_output_tokens" in row or "output_throughput" in row
+    return quantity(row.get("total_output_tokens")) == 0 if written else "total_token_throughput" in row
 
 
 def _of_requests(row: Mapping[str, Any]) -> dict[str, float]:
@@ -130,27 +172,44 @@ def _of_requests(row: Mapping[str, Any]) -> dict[str, float]:
 
     Only of metrics of which the file states none: figures of two makings contradict each other.
     """
-    firsts, gaps = row.get("ttfts"), row.get("itls")
+    found: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2el": _whole_ms(row)}
+    firsts, gaps, lengths = row.get("ttfts"), row.get("itls"), row.get("output_lens")
     if not isinstance(firsts, list) or not isinstance(gaps, list) or len(firsts) != len(gaps):
-        return {}
-    found: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2el": []}
-    for first_s, of_request in zip(firsts, gaps, strict=True):
+        firsts, gaps = [], []
+    if not isinstance(lengths, list) or len(lengths) != len(gaps):
+        lengths = [None] * len(gaps)
+    whole = []
+    for first_s, of_request, length in zip(firsts, gaps, lengths, strict=True):
         first = scaled(first_s, MS_PER_S)
         after = [scaled(gap, MS_PER_S) for gap in of_request] if isinstance(of_request, list) else [None]
         if not first or any(gap is None for gap in after):
             continue  # a request that failed has a first token after 0 s
         rest = sum(gap for gap in after if gap is not None)
         found["ttft"].append(first)
-        found["e2el"].append(first + rest)
-        if after:
-            found["tpot"].append(rest / len(after))
+        whole.append(first + rest)
+        if after:  # a piece of the stream may carry several tokens
+            found["tpot"].append(rest / ((count(length, at_least=2) or len(after) + 1) - 1))
+    found["e2el"] = found["e2el"] or whole
     return {
         f"{name}_{metric}_ms": float(np.mean(times) if name == "mean" else np.percentile(times, of))
         for metric, times in found.items()
-        if times and not any(key.endswith((f"_{metric}_ms", f"_{metric.replace('l', '')}_latency_ms")) for key in row)
+        if times and not any(_states(key, metric) for key in row)
         for name, of in _OF_LISTS.items()
         if len(times) * (100 - of) >= 100 * _BEYOND or name in ("mean", "median")
     }
+
+
+def _states(key: str, metric: str) -> bool:
+    """Return whether a key is of a statistic of the metric; probes are small requests beside the load."""
+    ends = (f"_{metric}_ms", f"_{metric.replace('l', '')}_latency_ms")
+    return key.endswith(ends) and not key.startswith("probe_")
+
+
+def _whole_ms(row: Mapping[str, Any]) -> list[float]:
+    """Return the times of whole requests, which newer files of vLLM hold; one that failed has none or 0 s."""
+    times = row.get("latencies")
+    found = [scaled(time, MS_PER_S) for time in times] if isinstance(times, list) else []
+    return [time for time in found if time]
 
 
 def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int | None) -> CellDraft:
@@ -162,7 +221,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int
     hardware = hardware_named(device)
     name = device_in(place) if place else device
     backend = text_of(pick(row, "backend", "endpoint_type", "framework"))
-    runtime = backend if backend and not backend.startswith("openai") else "unknown"
+    runtime = _engine(backend)
     version = text_of(pick(row, "vllm_version", "sglang_version", "version") or server.get("version"))
     hints = {"model": None if model else model_part(source_path), "hardware": place}
     stated = {key: value for key, value in row.items() if key not in _LISTS and _is_figure(key, value)}
@@ -190,14 +249,25 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int
             "stated": stated,
             "duration_ms": scaled(row.get("duration"), MS_PER_S),
             "failed_requests": _failed(row, completed),
+            "configuration": _special(row),
         },
     )
 
 
-def _mean_tokens(total: Any, completed: int | None) -> int | None:
-    """Return the tokens of a request in the mean, for data sets whose requests differ in length."""
-    tokens = count(total, at_least=1)
-    return max(1, round(tokens / completed)) if tokens and completed else None
+def _engine(client: str | None) -> str:
+    """Return the engine that a client was made for; one of a common protocol tells none."""
+    name = _OF_CLIENT.sub("", client or "")
+    return _ENGINES.get(name, name) if name and name not in ("openai", "infinity") else "unknown"
+
+
+def _special(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what makes the load none of a plain engine at a steady pace."""
+    accepted = quantity(pick(row, "spec_decode_acceptance_length", "accept_length"))
+    if accepted is not None and accepted > 1:
+        return {"mode": "speculative decoding", "tokens_accepted": accepted}
+    if ramp := text_of(row.get("ramp_up_strategy")):
+        return {"mode": f"{ramp} ramp-up"}
+    return None
 
 
 def _is_figure(key: str, value: Any) -> bool:
@@ -206,9 +276,12 @@ def _is_figure(key: str, value: Any) -> bool:
 
 
 def _failed(row: Mapping[str, Any], completed: int | None) -> int | None:
-    requested = count(row.get("num_prompts"))
-    failed = count(row.get("failed"))
-    return failed if failed is not None else requested - completed if requested and completed is not None else None
+    requested, failed, errors = count(row.get("num_prompts")), count(row.get("failed")), row.get("errors")
+    if failed is not None:
+        return failed
+    if requested and completed is not None:
+        return requested - completed
+    return sum(map(bool, errors)) if isinstance(errors, list) and errors else None
 
 
 def _first_error(row: Mapping[str, Any]) -> Any:

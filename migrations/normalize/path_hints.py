@@ -74,8 +74,8 @@ def spaced(text: str) -> str:
     return _spaced(text)
 
 
-def neighbors(document: Document, *, containing: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in files of the same folder (or archive) whose name contains a text, by name."""
+def neighbors(document: Document, *, containing: str) -> Iterator[Any]:
+    """Yield the JSON objects and lists in files of the same folder (or archive) whose name contains a text, by name."""
     archive, _, member = document.source_path.rpartition("!")
     path = Path(archive or document.source_path)
     if not path.is_absolute() or not path.is_file():
@@ -88,14 +88,14 @@ def neighbors(document: Document, *, containing: str) -> Iterator[dict[str, Any]
     others = (other for other in sorted(path.parent.iterdir()) if containing in other.name.casefold() and other != path)
     for _, other in zip(range(_MAX_NEIGHBORS), others, strict=False):
         if other.is_file() and other.stat().st_size <= _MAX_NEIGHBOR_BYTES:
-            value = parse(load(other)).value
-            if isinstance(value, dict):
-                yield value
+            beside = parse(load(other))
+            if beside.kind in ("json", "json_lines"):
+                yield beside.value
 
 
 @lru_cache(maxsize=2)
-def _members(archive: Path, _modified_ns: int, containing: str) -> tuple[tuple[PurePosixPath, dict[str, Any]], ...]:
-    """Return the JSON objects of an archive whose name contains a text, by name; cached for its many members."""
+def _members(archive: Path, _modified_ns: int, containing: str) -> tuple[tuple[PurePosixPath, Any], ...]:
+    """Return the JSON values of an archive whose name contains a text, by name; cached for its many members."""
     content = load(archive)
     kind = archive_kind(content)
     found = {}
@@ -103,10 +103,10 @@ def _members(archive: Path, _modified_ns: int, containing: str) -> tuple[tuple[P
         for member in members(content, kind) if kind else ():
             name = PurePosixPath(member.source_path.rpartition("!")[2])
             if containing in name.name.casefold() and len(member.raw) <= _MAX_NEIGHBOR_BYTES and not member.large_bytes:
-                value = parse(member).value
-                if isinstance(value, dict):
-                    found[name] = value
-    return tuple(sorted(found.items()))
+                inside = parse(member)
+                if inside.kind in ("json", "json_lines"):
+                    found[name] = inside.value
+    return tuple((name, found[name]) for name in sorted(found))
 
 
 _ORGANISATIONS = {

@@ -128,7 +128,8 @@ class CellDraft:
         else:
             model = canonical_names.model_named(*named.models, family=named.family)
         if model is None:
-            return self._refused("model_unnamed", "the cell names no model", figures)
+            advice = ": put the file into a folder called like it" if "said_by_path" in self.original else ""
+            return self._refused("model_unnamed", f"the cell names no model{advice}", figures)
         hardware = canonical_names.hardware_named(named.hardware, named.runtime)
         if hardware is None:
             unnamed = named.hardware is None or not str(named.hardware).strip()

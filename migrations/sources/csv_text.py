@@ -83,7 +83,7 @@ def build_table(header: Header, lines: Sequence[list[str]], *, first: int = 1) -
     """Return the lines as rows by column name; `first` is the file's number of the first. Raises InvalidTable."""
     columns = header.columns
     if len(set(columns)) < len(columns):
-        raise InvalidTable("a table with two columns of one name")
+        raise InvalidTable("a table with two columns of one name: name them apart, or import the tool's JSON instead")
     notes = tuple(
         Note(
             "ragged_row",

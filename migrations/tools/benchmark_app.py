@@ -14,15 +14,20 @@ from migrations.normalize.row_access import pick, text_of
 from migrations.normalize.units import count, quantity
 
 _UNIT = re.compile(r"\s*\((?:ms|fps|s)\)\s*$", re.IGNORECASE)
+_ENDING = re.compile(r"\.(?:xml|onnx|pb|pdmodel|blob|tflite)$")
+_GENERIC = re.compile(
+    r"models?\d*|openvino_model|saved_model|main_graph|torch[-_]jit.*|tensorflow_frontend_ir", re.IGNORECASE
+)
+"""Names that converters give whatever the model."""
 _WORD_UNIT = re.compile(r" (?:ms|fps)$")
 _NAMES = {
-    "latency_p50_ms": ("latency median", "median latency", "median", "50 percentile"),
+    "latency_p50_ms": ("latency median", "median latency", "median", "50 percentile", "latency"),
     "latency_mean_ms": ("latency average", "latency avg", "avg latency", "average", "avg"),
     "latency_min_ms": ("latency min", "min latency", "min"),
     "latency_max_ms": ("latency max", "max latency", "max"),
-    "latency_p90_ms": ("90 percentile", "latency 90 percentile"),
-    "latency_p95_ms": ("95 percentile", "latency 95 percentile"),
-    "latency_p99_ms": ("99 percentile", "latency 99 percentile"),
+    "latency_p90_ms": ("90 percentile", "latency 90 percentile", "latency (90 percentile)"),
+    "latency_p95_ms": ("95 percentile", "latency 95 percentile", "latency (95 percentile)"),
+    "latency_p99_ms": ("99 percentile", "latency 99 percentile", "latency (99 percentile)"),
     "throughput_items_per_s": ("throughput",),
     "first_ms": ("first inference time", "first inference took"),
     "load_ms": ("read network time", "read model time", "read network took", "read model took"),
@@ -33,13 +38,14 @@ _NAMES = {
 }  # fmt: skip
 _ITERATIONS = ("total number of iterations", "iterations num", "number of iterations", "count")
 _MODEL = ("topology", "model name", "m", "path to model", "model")
+_PATH = ("m", "path to model", "model")
 _DEVICE = ("target device", "d", "device")
 _REQUESTS = ("number of parallel infer requests", "nireq", "number of infer requests")
 
 
 def plain(name: str) -> str:
-    """Return a name for comparison: lower case, blanks for underscores, no unit."""
-    return _WORD_UNIT.sub("", _UNIT.sub("", name.strip().strip(":")).replace("_", " ").casefold())
+    """Return a name for comparison: lower case, blanks for underscores, no unit, no dashes of an option."""
+    return _WORD_UNIT.sub("", _UNIT.sub("", name.strip().strip(":").lstrip("-")).replace("_", " ").casefold())
 
 
 def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: Any = None) -> Record | RefusedCell:
@@ -48,18 +54,12 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: An
     Requests run side by side (`concurrency`), so a latency is of one of many in flight.
     """
     figures: dict[str, Any] = {field: quantity(pick(found, *names)) for field, names in _NAMES.items()}
-    if figures["latency_p50_ms"] is None and figures["latency_mean_ms"] is None:
-        figures["latency_p50_ms"] = quantity(pick(found, "latency"))
     batch = pick(found, "batch size", "b")
     figures["iterations"] = count(pick(found, *_ITERATIONS))
     model = text_of(pick(found, *_MODEL))
     device = text_of(pick(found, *_DEVICE))
     streams = text_of(pick(found, "number of streams", "nstreams"))
-    short = (
-        re.sub(r"\.(?:xml|onnx|pb|pdmodel|blob|tflite)$", "", model.replace("\\", "/").rpartition("/")[2])
-        if model
-        else None
-    )
+    short = _model(found)
     model_hint = None if short else model_part(source_path)
     cell = CellDraft(
         source_path,
@@ -67,7 +67,7 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: An
         NamesInFile(
             (short or model_hint,),
             _hardware(device),
-            precision=pick(found, "precision", "infer precision", "ip"),
+            precision=_precision(found),
             runtime="openvino",
         ),
         times=(when,),
@@ -97,6 +97,21 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: An
         reason = text_of(pick(found, "error")) or "the report holds neither latency nor throughput"
         return cell.result("failed", {**size, **loading}, reason=reason)
     return cell.result("ok", {**size, **figures}, units={"latency": "ms", "throughput": "items/s", "time": "ms"})
+
+
+def _model(found: Mapping[str, Any]) -> str | None:
+    """Return the model's name: that of the graph, else of its file or folder where the graph has none of its own."""
+    named, path = text_of(pick(found, *_MODEL)), text_of(pick(found, *_PATH))
+    parts = [
+        _ENDING.sub("", part) for text in (named, path) if text for part in text.replace("\\", "/").split("/")[:-3:-1]
+    ]
+    return next((part for part in parts if part and not _GENERIC.fullmatch(part)), next(iter(parts), None))
+
+
+def _precision(found: Mapping[str, Any]) -> str | None:
+    """Return the precision of execution, which may not be the model's; None where the tool knows none."""
+    stated = text_of(pick(found, "inference precision hint", "precision", "infer precision", "ip"))
+    return None if stated is None or stated.casefold() in ("unspecified", "undefined", "mixed") else stated
 
 
 def _hardware(device: str | None) -> str:

@@ -1,7 +1,8 @@
 """Rows of Google Benchmark (JSON or CSV), one per repetition or aggregate, in the row's `time_unit`.
 
 Repetitions of one name become one result whose samples are the mean times of an iteration. Aggregates (mean, median,
-stddev, cv) are statistics of these, and stand alone only without repetitions.
+stddev, cv) are statistics of these, and stand alone only without repetitions. Fitted complexities (BigO, RMS) are no
+times.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from migrations.normalize.record_builder import CellDraft
-from migrations.normalize.records import Record, RefusedCell, refuse
+from migrations.normalize.records import NoResult, Record, RefusedCell, refuse
 from migrations.normalize.row_access import text_of
 from migrations.normalize.units import count, number, quantity
 from migrations.tools import microbenchmark
 
 _COARSE_NS = 100
+_FITS = {"BigO", "RMS"}
 _MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 _STATISTICS = {
     "mean": "latency_mean_ms", "median": "latency_p50_ms", "stddev": "latency_std_ms", "min": "latency_min_ms",
@@ -40,7 +42,7 @@ class GoogleBenchmarkRun:
     source_path: str
     context: Mapping[str, Any]
 
-    def results(self, rows: Iterable[tuple[str, Any]]) -> Iterator[Record | RefusedCell]:
+    def results(self, rows: Iterable[tuple[str, Any]]) -> Iterator[Record | RefusedCell | NoResult]:
         """Yield one record per name and number of threads; a row with an error is a failure."""
         groups: dict[tuple[str, Any], list[Row]] = defaultdict(list)
         for pointer, row in rows:
@@ -49,6 +51,8 @@ class GoogleBenchmarkRun:
             elif _flagged(row.get("error_occurred")) or _flagged(row.get("skipped")):
                 reason = text_of(row.get("error_message") or row.get("skip_message")) or "an error without a message"
                 yield self._cell(pointer, _name(row), row).result("failed", {}, reason=reason)
+            elif _aggregate(row) in _FITS:
+                yield NoResult(pointer, "a fitted complexity")
             else:
                 groups[_name(row), str(row.get("threads"))].append((pointer, row))
         for (name, _), members in groups.items():

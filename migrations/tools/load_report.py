@@ -3,12 +3,15 @@
 One definition of time per output token holds for all: the time after the first token over the tokens after it. Where a
 tool's own is another (GuideLLM counts the first token in, inference-perf the pieces of the stream), it follows from the
 means of whole requests, first tokens and lengths; the tool's own figures stay in `original.stated`.
+
+Tools write 0 for what nothing was measured of: all times where no request was answered, and the first token and those
+after it where answers came in one piece. Such statistics count as absent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
@@ -61,14 +64,21 @@ def statistics(found: Any, factor: float, names: Mapping[str, str]) -> dict[str,
 
 
 def record(report: LoadReport, source_path: str, pointer: str) -> Record | RefusedCell:
-    """Return the load as a result of mode generation; a load without an answer is a failure."""
+    """Return the load as a result; a load without an answer is a failure.
+
+    Its mode is generation, unless the tool counted no output token: embeddings and rankings are forward passes.
+    """
+    whole = _measured(report.whole_ms)
+    first = {} if _at_once(report) else _measured(report.first_token_ms)
+    report = replace(report, first_token_ms=first, output_token_ms=_measured(report.output_token_ms), whole_ms=whole)
+    mode = "inference" if report.output_tokens == 0 and whole else "generation"
     cell = _cell(report, source_path, pointer)
-    if not report.answered and not (report.whole_ms or report.first_token_ms):
+    if not report.answered and not (whole or first):
         return cell.result(
-            "failed", {"mode": "generation"}, reason=report.error or f"{report.answered or 0} requests were answered"
+            "failed", {"mode": mode}, reason=report.error or f"{report.answered or 0} requests were answered"
         )
     figures = {
-        "mode": "generation",
+        "mode": mode,
         "iterations": report.answered,
         "sequence_length": _tokens(report.input_tokens),
         "output_tokens": _tokens(report.output_tokens),
@@ -79,6 +89,16 @@ def record(report: LoadReport, source_path: str, pointer: str) -> Record | Refus
         **{f"latency_{name}_ms": report.whole_ms.get(name) for name in STATISTICS},
     }
     return cell.result("ok", figures, units={"*_ms": "ms per request"})
+
+
+def _at_once(report: LoadReport) -> bool:
+    """Return whether the first token of several came with the last, so that nobody timed it."""
+    first, whole = report.first_token_ms.get("mean"), report.whole_ms.get("mean")
+    return first is not None and first == whole and (report.output_tokens or 0) > 1
+
+
+def _measured(found: Statistics) -> Statistics:
+    return found if any(figure for name, figure in found.items() if name != "std") else {}
 
 
 def _median_or_mean(found: Statistics) -> float | None:

@@ -34,6 +34,10 @@ Rows with other numbers (20, 28, 72, ...) are of disaggregated serving, though t
 """
 
 
+_REACHED = 0.5
+"""Share of a limit of requests at once that a load must reach: below, the pace of arrivals set it, or they were few."""
+
+
 @dataclass(frozen=True)
 class MeasuredLoad:
     """One measured load of one deployment, with its times."""
@@ -164,7 +168,7 @@ def _read_client_report(payload: Mapping[str, Any], original: Mapping[str, Any])
     """Read the report of a load generator at one concurrency; None for any other, or where it names no device."""
     first, token = payload.get("time_to_first_token_ms"), payload.get("time_per_output_token_ms")
     users, hardware = original.get("concurrency"), payload.get("device_name") or original.get("hardware")
-    if original.get("configuration") or not first or not token or not users:
+    if original.get("configuration") or not first or not token or not users or _seldom_reached(payload, users):
         return None
     environment, engine = payload.get("environment") or {}, canonical_backend(str(payload.get("backend")))
     settings = environment.get("settings") or {}
@@ -180,6 +184,12 @@ def _read_client_report(payload: Mapping[str, Any], original: Mapping[str, Any])
         min(copies, devices),
         version=next((stated for name, stated in environment.items() if canonical_backend(name) == engine), None),
     )
+
+
+def _seldom_reached(payload: Mapping[str, Any], limit: float) -> bool:
+    """Return whether fewer than half of the requests allowed at once were under way, by Little's law."""
+    rate, whole = payload.get("throughput_items_per_s"), payload.get("latency_mean_ms")
+    return rate is not None and whole is not None and rate * whole / 1000 < _REACHED * limit
 
 
 def _devices(stated: Mapping[str, Any]) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events.types import ResultRecorded
 from migrations.detect import detect_format
 from migrations.normalize.records import Record, RefusedCell
-from migrations.sources.documents import Content, Document, parse
+from migrations.sources.documents import Content, Document, load, parse
 from predictor.serving.measured_loads import MeasuredLoad, measured_load
 
 FIXTURES = Path(__file__).parents[2] / "data" / "formats"
@@ -26,6 +26,9 @@ FORMATS = {
     "inferencex": "inferencex",
     "mlperf_endpoints": "mlperf_endpoints",
     "llm_d_report": "llm_d_report",
+    "trtllm_bench": "trtllm_bench",
+    "genai_bench": "genai_bench",
+    "evalscope_perf": "evalscope_perf",
 }
 
 
@@ -151,6 +154,79 @@ def test_a_report_of_llm_d_is_a_load_on_its_devices() -> None:
     found = as_load(result)
     assert found is not None
     assert (found.deployment.devices, found.load.users, found.deployment.engine_version) == (2, 64, "0.11.0")
+
+
+def test_trtllm_bench_names_its_gpus() -> None:
+    (result,) = results("trtllm_bench")
+    assert (result.backend, result.precision, result.device_name) == ("trtllm", "fp8", "2 x NVIDIA H200")
+    assert (result.time_to_first_token_ms, result.time_per_output_token_ms) == (100, 19.5)
+    assert (result.latency_p90_ms, result.iterations, result.throughput_items_per_s) == (2400, 500, 25)
+    assert result.original["stated"]["requests_at_once_mean"] == 61.5
+    assert as_load(result) is None, "nobody says how many requests it allowed at once"
+    report = json.loads((FIXTURES / "trtllm_bench.json").read_text())
+    del report["streaming_metrics"]
+    (whole,) = of_text(json.dumps(report | {"decoding_stats": {"mode": "EAGLE"}}))
+    assert (whole.result.time_to_first_token_ms, whole.result.time_per_output_token_ms) == (None, None)
+    assert whole.result.original["configuration"] == {"mode": "speculative decoding: EAGLE"}
+
+
+def test_genai_bench_is_in_the_unit_it_states(tmp_path: Path) -> None:
+    (result,) = results("genai_bench")
+    assert (result.time_to_first_token_ms, result.time_per_output_token_ms) == (100, 20)
+    assert (result.latency_p99_ms, result.latency_std_ms, result.iterations) == (2750, 100, 96)
+    assert (result.original["concurrency"], result.original["failed_requests"]) == (8, 2)
+    (path,) = FIXTURES.glob("genai_bench.*")
+    report = json.loads(path.read_text()) | {"_time_unit": "ms"}
+    run = tmp_path / "D(512,101)_num_concurrency_8.json"
+    run.write_text(json.dumps(report))
+    about = {
+        "benchmark_version": "0.0.5", "api_backend": "openai", "api_model_name": "m", "model": "Qwen/Qwen3-8B",
+        "server_engine": "SGLang", "server_version": "0.5.1", "server_gpu_type": "H100", "server_gpu_count": "2",
+    }  # fmt: skip
+    beside = tmp_path / "experiment_metadata.json"
+    beside.write_text(json.dumps(about))
+    (found,) = parts(parse(load(run)))
+    assert (found.result.original["model"], found.result.backend) == ("Qwen/Qwen3-8B", "sglang")
+    assert (found.result.device_name, found.result.time_to_first_token_ms) == ("2 x H100", 0.1)
+    of_about = detect_format(parse(load(beside)))
+    assert of_about is not None
+    assert of_about.not_results is not None
+
+
+def test_genai_bench_of_errors_alone_is_a_failure() -> None:
+    (path,) = FIXTURES.glob("genai_bench.*")
+    report = json.loads(path.read_text())
+    report["aggregated_metrics"] |= {"num_completed_requests": 0, "stats": {"ttft": {}, "e2e_latency": {}}}
+    (found,) = of_text(json.dumps(report))
+    assert (found.result.status, found.result.reason) == ("failed", "no room")
+
+
+def test_evalscope_reads_the_files_beside_it_and_either_generation_of_names(tmp_path: Path) -> None:
+    (result,) = results("evalscope_perf")
+    assert (result.latency_mean_ms, result.time_to_first_token_ms) == (2200, 200)
+    assert result.time_per_output_token_ms == pytest.approx(20), "the tool's own counts differ between versions"
+    assert (result.original["concurrency"], result.original.get("request_rate")) == (8, None)
+    old = {
+        "Number of concurrency": 4, "Succeed requests": 9, "Failed requests": 1, "Average latency (s)": 1.0,
+        "Average time to first token (s)": 0.1, "Average output tokens per request": 10.0,
+    }  # fmt: skip
+    rows = [{"Percentiles": "50%", "Latency (s)": 0.9, "TTFT (s)": 0.09}, {"Percentiles": "max", "Latency (s)": 7.0}]
+    args = {"api": "openai", "parallel": 4, "model": "Qwen/Qwen3-8B", "tokenizer_path": None}
+    for name, content in (("summary", old), ("percentile", rows), ("args", args)):
+        (tmp_path / f"benchmark_{name}.json").write_text(json.dumps(content))
+    (found,) = parts(parse(load(tmp_path / "benchmark_summary.json")))
+    assert (found.result.original["model"], found.result.iterations) == ("Qwen/Qwen3-8B", 9)
+    assert (found.result.latency_p50_ms, found.result.time_to_first_token_ms) == (900, 90)
+    for name in ("percentile", "args"):
+        beside = detect_format(parse(load(tmp_path / f"benchmark_{name}.json")))
+        assert beside is not None
+        assert beside.not_results is not None
+
+
+def test_an_answer_in_one_piece_has_no_first_token() -> None:
+    (path,) = FIXTURES.glob("evalscope_perf.*")
+    (found,) = of_text(json.dumps(json.loads(path.read_text()) | {"Avg TTFT (ms)": 2200.0}))
+    assert (found.result.time_to_first_token_ms, found.result.time_per_output_token_ms) == (None, None)
 
 
 def test_reports_of_llm_d_as_json_and_of_several_engines() -> None:

@@ -36,6 +36,13 @@ def of(value: Any, path: str = "/old/made.json") -> dict[str, ResultRecorded]:
     return results(parse(Content.of(json.dumps(value).encode(), path)))
 
 
+def refusals(value: Any, path: str = "/old/made.json") -> list[RefusedCell]:
+    given = parse(Content.of(json.dumps(value).encode(), path))
+    found = detect_format(given)
+    assert found is not None
+    return [cell for cell in found.parse(given) if isinstance(cell, RefusedCell)]
+
+
 def figure(result: ResultRecorded, name: str) -> Any:
     """A figure, or what the file states without the event having a field for it."""
     return getattr(result, name) if name in ResultRecorded.model_fields else result.original["stated"][name]
@@ -162,6 +169,14 @@ INSERT INTO test (backends, model_filename, n_prompt, n_gen, avg_ns) VALUES ('CP
         assert (found["/0"].model_id, found["/0"].hardware) == ("glm-4.5-air-ud", "vulkan")
         assert found["/0"].original["stated"]["vram_peak_mib"] == 190
 
+    def test_tensors_kept_elsewhere_are_another_configuration(self) -> None:
+        row = {
+            "n_prompt": 8, "n_gen": 0, "avg_ns": 2_000_000, "backends": "CUDA", "gpu_info": "NVIDIA L4",
+            "model_filename": "a/gpt2-Q4_0.gguf", "build_commit": "1a2b", "tensor_buft_overrides": "none",
+        }  # fmt: skip
+        whole, split = of([row, {**row, "tensor_buft_overrides": "exps=CPU"}]).values()
+        assert whole.fingerprint != split.fingerprint
+
     def test_csv_cells_are_text(self) -> None:
         text = 'n_prompt,n_gen,avg_ns,samples_ns,backends,model_filename\n"8","0","2000000","","CUDA","a/b-Q4_0.gguf"\n'
         (result,) = results(parse(Content.of(text.encode(), "/x.csv"))).values()
@@ -205,6 +220,15 @@ P99 TTFT (ms):                           200.00
         assert found["/1"].samples_ns == (1_900_000_000, 2_100_000_000)
         assert found["/2"].throughput_items_per_s == 100
         assert (found["/3"].status, found["/3"].reason) == ("failed", "out of memory")
+
+    def test_a_batch_through_a_server_has_the_first_token_of_its_last_request(self) -> None:
+        row = {"run_name": "gpt2", "batch_size": 8, "input_len": 64, "output_len": 11, "latency": 1.2, "last_ttft": 0.2}
+        result, stopped = of([row, {**row, "num_early_stopped": 2}]).values()
+        assert figure(result, "time_to_first_token_ms") == 200
+        assert figure(result, "time_per_output_token_ms") == pytest.approx(100)
+        assert stopped.time_per_output_token_ms is None
+        (unnamed,) = refusals([{**row, "run_name": "default"}])
+        assert unnamed.reason == "the cell names no model: put the file into a folder called like it"
 
 
 class TestMlperf:
@@ -255,6 +279,34 @@ class TestRuntimes:
         assert (report.batch_size, report.latency_p50_ms, report.compile_ms) == (4, 20, 300.5)
         (text,) = results(document("openvino_console")).values()
         assert (text.hardware, text.latency_mean_ms, text.throughput_items_per_s) == ("xpu", 10.1, 99.5)
+
+    def test_newer_benchmark_app_prints_microseconds_and_the_precision_of_execution(self) -> None:
+        text = """[Step 8/11] Querying optimal runtime parameters
+[ INFO ]   NETWORK_NAME: Model0
+[ INFO ]   INFERENCE_PRECISION_HINT: <Type: 'bfloat16'>
+[ INFO ]   EXECUTION_DEVICES: ['GPU.0']
+[Step 11/11] Dumping statistics report
+[ INFO ] Count:            35324 iterations
+[ INFO ] Latency:
+[ INFO ]    Median:        41.36 us
+[ INFO ]    Max:           5189.44 us
+[ INFO ] Throughput:   35320.70 FPS
+"""
+        (result,) = results(parse(Content.of(text.encode(), "/runs/log.txt"))).values()
+        assert (result.latency_p50_ms, result.latency_max_ms) == (pytest.approx(0.04136), pytest.approx(5.18944))
+        assert (result.precision, result.hardware) == ("bfloat16", "xpu")
+
+    def test_a_graph_without_a_name_is_called_by_its_file(self) -> None:
+        report: dict[str, Any] = {
+            "cmd_options": {"-m": "/zoo/resnet-50/openvino_model.xml", "-hint": "latency"},
+            "configuration_setup": {"topology": "Model0", "target device": "CPU", "precision": "UNSPECIFIED"},
+            "execution_results": {
+                "latency (ms)": "4.0", "avg latency": "5.0", "latency (90 percentile) (ms)": "8.0", "throughput": "9.5",
+            },
+        }  # fmt: skip
+        (result,) = of(report).values()
+        assert (result.model_id, result.precision) == ("resnet-50", None)
+        assert (result.latency_p50_ms, result.latency_mean_ms, result.latency_p90_ms) == (4, 5, 8)
 
     def test_what_benchmark_app_prints(self) -> None:
         text = """[Step 1/11] Parsing and validating input arguments
@@ -319,6 +371,27 @@ class TestMicrobenchmarks:
         assert found["/benchmarks/3"].latency_mean_ms == pytest.approx(2e-6)
         assert found["/benchmarks/4"].latency_p50_ms == 4
         assert found["/benchmarks/6"].reason == "no file"
+
+    def test_a_command_of_which_every_run_failed_is_a_failure(self) -> None:
+        timed = {"command": "infer", "mean": 0.25, "user": 0.2, "system": 0.1, "times": [0.2, 0.3]}
+        failed, partly = of(
+            {"results": [{**timed, "exit_codes": [1, 1]}, {**timed, "command": "b", "exit_codes": [0, 1]}]}
+        ).values()
+        assert (failed.status, failed.reason) == ("failed", "every run failed, the first with exit code 1")
+        assert partly.status == "ok"
+
+    def test_a_fitted_complexity_is_no_failed_benchmark(self) -> None:
+        fits = [
+            {"name": f"sort_{name}", "run_name": "sort", "run_type": "aggregate", "aggregate_name": name, **figures}
+            for name, figures in (
+                ("BigO", {"cpu_coefficient": 3.9, "real_coefficient": 7.0, "big_o": "N", "time_unit": "ns"}),
+                ("RMS", {"rms": 0.04}),
+            )
+        ]
+        timed = {"name": "sort/64", "run_name": "sort/64", "run_type": "iteration", "iterations": 9, "real_time": 909.0}
+        file = {"context": {"num_cpus": 2, "library_build_type": "release"}, "benchmarks": [timed, *fits]}
+        (result,) = of(file).values()
+        assert (result.status, result.model_id) == ("ok", "microbenchmark:sort/64")
 
     def test_asv_skipped_failed_and_combined(self) -> None:
         found = results(document("asv_result"))
