@@ -23,8 +23,9 @@ from predictor.advisor.serving.deployments import (
 from predictor.advisor.serving.options import Candidate, missed_goal, missed_limit, option
 from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
-from predictor.serving.loads import Engine, Load, hub_id_of, resolve_quantization
+from predictor.serving.loads import Engine, Load, resolve_quantization
 from predictor.serving.measured_loads import MeasuredLoad, version_key, versions_of
+from predictor.serving.models import hub_id_of
 from predictor.serving.predictor import ServingPredictor, shipped_predictor
 from predictor.serving.queueing import (
     MOST_SPREAD,
