@@ -22,10 +22,11 @@ from predictor.advisor.serving.deployments import (
 )
 from predictor.advisor.serving.options import Candidate, missed_goal, missed_limit, option
 from predictor.advisor.serving.similar_loads import SimilarLoads
+from predictor.schemas.requests import ModelConfig
 from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
 from predictor.serving.loads import Engine, Load, resolve_quantization
 from predictor.serving.measured_loads import MeasuredLoad, version_key, versions_of
-from predictor.serving.models import hub_id_of
+from predictor.serving.models import holds_text_alone, hub_id_of, stated_quantization, stored_quantization
 from predictor.serving.predictor import ServingPredictor, shipped_predictor
 from predictor.serving.queueing import (
     MOST_SPREAD,
@@ -52,7 +53,7 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     quantization, lengths beyond the model's context, and lengths of which no distribution has the percentile.
     """
     name, decoder = resolve_decoder(query.model)
-    quantization = resolve_quantization(query.quantization)
+    quantization, warnings = _quantization(query)
     if query.engine == "llama.cpp" and query.kv_cache == "fp8":
         raise InvalidInput("llama.cpp keeps no fp8 cache: leave kv_cache out, or give bfloat16.")
     if query.engine == "llama.cpp" and query.disaggregated:
@@ -61,7 +62,8 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     if query.engine == "llama.cpp" and query.requests_per_s is not None:
         raise InvalidInput("Of llama.cpp single requests alone were measured: give users, one for each device at most.")
     longest = _longest(query, name, decoder.context)
-    devices, warnings = resolve_devices(query.hardware)
+    devices, cautions = resolve_devices(query.hardware)
+    warnings += cautions
     load = Load(
         float(query.users or 1),
         float(query.input_tokens),
@@ -69,12 +71,14 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         cached_share=query.prefix_cached_share,
     )
     predictor = shipped_predictor()
+    if isinstance(query.model, str) and holds_text_alone(name):
+        warnings.append(f"{name} is answered for with its part for text: what it holds for images is left out.")
     warnings += _warnings(query)
     if query.engine is not None and query.engine_version is not None:
         known = versions_of(query.engine, measured) | predictor.model.neighbors.versions_of(query.engine)
         warnings += _of_version(query.engine, query.engine_version, known)
     started = hub_id_of(name) if isinstance(query.model, str) else _OWN_MODEL
-    if quantization not in _AS_PUBLISHED:
+    if quantization not in {*_AS_PUBLISHED, _stated(query.model)}:
         warnings.append(
             f"The command loads weights as {started} stores them: where these are not in {quantization}, name a "
             "repository that has them so."
@@ -114,6 +118,28 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         warnings=warnings,
         snapshot_id=snapshot_id,
     )
+
+
+def _stated(model: str | ModelConfig) -> str | None:
+    """Return the quantization that a hub id or a config states."""
+    return stated_quantization(model) if isinstance(model, str) else stored_quantization(model.root)
+
+
+def _quantization(query: ServingQuery) -> tuple[str, list[str]]:
+    """Return the quantization to answer for, and what is to be said of it."""
+    stated, model = _stated(query.model), query.model if isinstance(query.model, str) else "The config"
+    if query.quantization is not None:
+        asked = resolve_quantization(query.quantization)
+        differ = stated is not None and asked != stated and not {asked, stated} <= _AS_PUBLISHED
+        return asked, [f"{model} states {stated}: this is of {asked}, as asked."] if differ else []
+    if stated is not None:
+        said = [] if stated in _AS_PUBLISHED else [f"No quantization given: this is of {stated}, which {model} states."]
+        return stated, said
+    is_file = isinstance(query.model, str) and "gguf" in query.model.casefold()
+    if is_file or (isinstance(query.model, ModelConfig) and query.model.root.get("quantization_config")):
+        why = "holds quantized weights, and does not say of how many bits"
+        return "bfloat16", [f"{model} {why}: this is of bfloat16. Give the quantization, such as int4."]
+    return "bfloat16", []
 
 
 def _why_not_split(placed: int, in_time: int) -> str:

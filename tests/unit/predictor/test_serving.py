@@ -126,6 +126,22 @@ def test_published_shapes_are_those_of_their_configs() -> None:
         assert built.active_parameters == pytest.approx(published.active_parameters, rel=0.08), name
 
 
+def test_the_quantization_that_a_name_states_is_answered_for_unless_another_is_given() -> None:
+    stated = {"hardware": ["H100"], "goals": {"max_devices": 1}}
+    answer = ask(model="Qwen/Qwen2.5-7B-Instruct-AWQ", **stated)
+    assert answer.quantization == "int4"
+    assert "this is of int4, which Qwen/Qwen2.5-7B-Instruct-AWQ states" in answer.warnings[0]
+    assert not any("The command loads weights" in warning for warning in answer.warnings)
+    other = ask(model="Qwen/Qwen2.5-7B-Instruct-AWQ", quantization="bf16", **stated)
+    assert other.quantization == "bfloat16"
+    assert other.warnings[0] == "Qwen/Qwen2.5-7B-Instruct-AWQ states int4: this is of bfloat16, as asked."
+    untold = ask(model="bartowski/Qwen2.5-7B-Instruct-GGUF", **stated)
+    assert untold.quantization == "bfloat16"
+    assert "does not say of how many bits" in untold.warnings[0]
+    plain = ask(model="Qwen/Qwen2.5-7B-Instruct", **stated)
+    assert (plain.quantization, len(plain.warnings)) == ("bfloat16", len(answer.warnings) - 1)
+
+
 def test_quantizations_go_by_many_names() -> None:
     assert [resolve_quantization(name) for name in ("NVFP4", "awq", "bf16", "fp8")] == [
         "fp4",
