@@ -8,9 +8,9 @@ from typing import Any
 
 from accel_platform.workloads.model_catalog import ModelSpec
 
-_KEEP_ALL = frozenset(("full_attention", "indexed_attention", "hybrid"))
+KEEP_ALL = frozenset(("full_attention", "indexed_attention", "hybrid"))
 """Kinds of layers, as transformers calls them, that keep keys and values of every token."""
-_KEEP_A_WINDOW = frozenset(("sliding_attention", "chunked_attention", "hybrid_sliding"))
+KEEP_A_WINDOW = frozenset(("sliding_attention", "chunked_attention", "hybrid_sliding"))
 _KEEP_A_STATE = frozenset(("linear_attention", "hybrid", "hybrid_sliding"))
 _KEEP_NOTHING = frozenset(("conv", "mlp", "moe"))
 """Or next to nothing: a short convolution looks back three tokens."""
@@ -105,9 +105,9 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
         unread_parameters=everything - read,
         expert_share=met,
         width=_first(config, "hidden_size", "d_model", "n_embd") or 0.0,
-        attended=sum(_attended(layer) for kind, layer in _layers(config, int(layers)) if kind in _KEEP_ALL),
-        cache_parts=1.0 if _first(config, "kv_lora_rank") else _kv_heads(config) or 1.0,
-        context=_first(config, "max_position_embeddings", "n_positions") or 0.0,
+        attended=sum(_attended(layer) for kind, layer in layers_of(config, int(layers)) if kind in KEEP_ALL),
+        cache_parts=1.0 if _first(config, "kv_lora_rank") else _least_kv_heads(config, int(layers)),
+        context=_first(config, "max_position_embeddings", "n_positions", "seq_length", "max_seq_len") or 0.0,
     )
 
 
@@ -117,25 +117,27 @@ def _remembered(config: Any, count: int) -> tuple[float, float, float, float] | 
     None where the config does not say what a layer keeps.
     """
     in_all, in_window, window, states = 0.0, 0.0, 0.0, 0.0
-    for kind, layer in _layers(config, count):
-        numbers = _keys_and_values(layer) if kind in _KEEP_ALL | _KEEP_A_WINDOW else 0.0
+    for kind, layer in layers_of(config, count):
+        numbers = _keys_and_values(layer) if kind in KEEP_ALL | KEEP_A_WINDOW else 0.0
         state = _state(layer) if kind in _KEEP_A_STATE else 0.0
-        if kind in _KEEP_A_WINDOW:
+        if kind in KEEP_A_WINDOW:
             window = _first(layer, "sliding_window", "attention_chunk_size", "attention_window_size") or 0.0
-        unknown = kind not in _KEEP_ALL | _KEEP_A_WINDOW | _KEEP_A_STATE | _KEEP_NOTHING
-        if unknown or numbers is None or state is None or (kind in _KEEP_A_WINDOW and not window):
+        unknown = kind not in KEEP_ALL | KEEP_A_WINDOW | _KEEP_A_STATE | _KEEP_NOTHING
+        if unknown or numbers is None or state is None or (kind in KEEP_A_WINDOW and not window):
             return None
-        in_all += 0.0 if kind in _KEEP_A_WINDOW else numbers
-        in_window += numbers if kind in _KEEP_A_WINDOW else 0.0
+        in_all += 0.0 if kind in KEEP_A_WINDOW else numbers
+        in_window += numbers if kind in KEEP_A_WINDOW else 0.0
         states += state
     return (in_all, in_window, window, states) if in_all or in_window or states else None
 
 
-def _layers(config: Any, count: int) -> Iterator[tuple[str, Any]]:
+def layers_of(config: Any, count: int) -> Iterator[tuple[str, Any]]:
     """Yield kind and config of each layer with a cache of its own."""
     kinds = getattr(config, "layer_types", None)
     if not kinds:
-        slides = _first(config, "sliding_window") and getattr(config, "use_sliding_window", True)
+        # A window over the whole context (Phi-3.5) leaves nothing out.
+        window, context = _first(config, "sliding_window"), _first(config, "max_position_embeddings")
+        slides = window and getattr(config, "use_sliding_window", True) and not (context and window >= context)
         kinds = ["sliding_attention" if slides else "full_attention"] * count
     differ, skipped = getattr(config, "is_heterogeneous", False), _skipped(config)
     # The last layers of Gemma 3n and 4 look at what earlier ones have kept.
@@ -162,7 +164,14 @@ def _keys_and_values(layer: Any) -> float | None:
 
 
 def _kv_heads(layer: Any) -> float | None:
-    return _first(layer, "num_key_value_heads", "num_attention_heads")
+    # Falcon's heads share one of keys and values, unless it is of the second kind.
+    if getattr(layer, "multi_query", False) and not getattr(layer, "new_decoder_architecture", False):
+        return 1.0
+    return _first(layer, "num_key_value_heads", "num_kv_heads", "num_attention_heads")
+
+
+def _least_kv_heads(config: Any, count: int) -> float:
+    return min((heads for _, layer in layers_of(config, count) if (heads := _kv_heads(layer))), default=1.0)
 
 
 def _attended(layer: Any) -> float:
@@ -196,11 +205,17 @@ def _state(layer: Any) -> float | None:
 
 def _share_of_experts(config: Any) -> float | None:
     """Return the share of experts that a token uses; 1 without experts, None where it is not said."""
-    experts = _first(config, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-    if experts is None or experts <= 1:
+    experts, chosen = experts_of(config)
+    if experts <= 1:
         return 1.0
-    chosen = _first(config, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
     return None if chosen is None else min(1.0, chosen / experts)
+
+
+def experts_of(config: Any) -> tuple[float, float | None]:
+    """Return the experts of a layer, 0 without any, and how many of them a token uses; None where it is not said."""
+    experts = _first(config, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+    chosen = _first(config, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
+    return experts or 0.0, chosen
 
 
 def _first(config: Any, *names: str) -> float | None:

@@ -44,7 +44,7 @@ from predictor.schemas.responses import (
     Interval,
     Recommendation,
 )
-from predictor.serving.loads import find_served_model
+from predictor.serving.models import find_served_model
 
 _OTHER_QUERY: dict[ExclusionCause, str] = {
     "constraint": "ask with a wider limit, or for other hardware",

@@ -21,7 +21,7 @@ from predictor.data.model_resolution import (
 )
 from predictor.data.traced_models import InputSizes, ItemCost
 from predictor.schemas.requests import ModelConfig, ModelFigures, OwnDevice, PredictQuery, Query
-from predictor.serving.loads import find_served_model
+from predictor.serving.models import find_served_model
 
 DEFAULT_PRECISION = "float32"
 

@@ -91,9 +91,10 @@ class ServingQuery(_Value):
 
     mode: Literal["serving"] = Field(description="Always serving, which tells it from other queries.")
     model: Name | ModelConfig = Field(description="A name or hub id, or a transformers config.")
-    quantization: Name = Field(
-        default="bfloat16",
-        description="Of the weights: bfloat16, float16, fp8, int8, fp4 (nvfp4, mxfp4), int4 (awq, gptq).",
+    quantization: Name | None = Field(
+        default=None,
+        description="Of the weights: bfloat16, float16, fp8, int8, fp4 (nvfp4, mxfp4), int4 (awq, gptq). Default: what "
+        "the hub id (-AWQ) or the config states, else bfloat16.",
     )
     kv_cache: CacheType = Field(default="auto", description="Type of keys and values; auto is the quantization's.")
     input_tokens: Tokens = Field(default=1024, description="Tokens of a prompt, in the mean.")

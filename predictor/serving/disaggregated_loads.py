@@ -15,15 +15,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from accel_platform.hardware.catalog import find_spec
-from predictor.serving.loads import (
-    Deployment,
-    Engine,
-    Load,
-    PromptWorkers,
-    find_served_model,
-    resolve_quantization,
-)
+from predictor.serving.loads import Deployment, Engine, Load, PromptWorkers, resolve_quantization
 from predictor.serving.measured_loads import MeasuredLoad, model_family
+from predictor.serving.models import find_served_model
 
 SHIPPED = Path(__file__).with_name("disaggregated.csv")
 _COLUMNS = (

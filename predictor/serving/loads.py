@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
-from importlib.resources import files
 from typing import Literal, get_args
 
 from accel_platform.errors import InvalidInput
@@ -193,58 +189,3 @@ def resolve_quantization(name: str) -> str:
         known = ", ".join([*QUANTIZATIONS, *_QUANTIZATION_NAMES])
         raise InvalidInput(f"No quantization is called {name!r}. Known: {known}.")
     return found
-
-
-def find_served_model(name: str) -> Decoder | None:
-    """Return the shape of a published model by its hub id or name; None if `models.csv` does not hold it.
-
-    The name may have a suffix for a variant of the same shape (`-Instruct`, `-FP8`). A distilled model has another
-    shape, so `DeepSeek-R1-Distill-Qwen-7B` is not found as DeepSeek-R1.
-    """
-    slug = re.sub(r"[^a-z0-9.]+", "-", name.casefold().rpartition("/")[2]).removeprefix("meta-")
-    for stem, decoder in _models():
-        rest = slug.removeprefix(stem)
-        if slug.startswith(stem) and not rest[:1].isalnum() and "distill" not in rest:
-            return decoder
-    return None
-
-
-def hub_id_of(name: str) -> str:
-    """Return the hub id of a published model that is given by its short name; any other name unchanged."""
-    if "/" in name:
-        return name
-    return next((row["source"].split()[0] for row in _model_rows() if row["name"] == name.casefold()), name)
-
-
-def served_models() -> list[str]:
-    """Return the names of the published models."""
-    return [name for name, _ in _models()]
-
-
-@cache
-def _models() -> tuple[tuple[str, Decoder], ...]:
-    return tuple(
-        (
-            row["name"],
-            Decoder(
-                parameters=float(row["parameters_b"]) * 1e9,
-                active_parameters=float(row["active_b"]) * 1e9,
-                layers=float(row["layers"]),
-                kept_per_token=float(row["cache_per_token"]),
-                kept_in_window=float(row["cache_in_window"]),
-                window=float(row["window"]),
-                expert_share=float(row["expert_share"]),
-                width=float(row["width"]),
-                attended=float(row["attended"]),
-                cache_parts=float(row["cache_parts"]),
-                context=float(row["context"]),
-            ),
-        )
-        for row in _model_rows()
-    )
-
-
-def _model_rows() -> list[dict[str, str]]:
-    """Return the rows of `models.csv`; each `source` begins with the model's hub id."""
-    text = files(__package__).joinpath("models.csv").read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))

@@ -18,7 +18,8 @@ from accel_platform.backend_names import canonical_backend
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.knowledge.packs import PACKS
 from accel_platform.warehouse.reader import Reader
-from predictor.serving.loads import ENGINES, Deployment, Engine, Load, find_served_model, resolve_quantization
+from predictor.serving.loads import ENGINES, Deployment, Engine, Load, resolve_quantization
+from predictor.serving.models import find_served_model
 
 _SOURCES = ("aiconfigurator", "llm-inference-bench", "llm-pilot")
 _IN_TABLES = f"""

@@ -33,8 +33,13 @@ def serving(
     *,
     config: Config = None,
     quantization: Annotated[
-        str, typer.Option("--quantization", help="Of the weights: bfloat16, fp8, int8, fp4, int4, or awq, nvfp4, ….")
-    ] = "bfloat16",
+        str | None,
+        typer.Option(
+            "--quantization",
+            help="Of the weights: bfloat16, fp8, int8, fp4, int4, or awq, nvfp4, ….",
+            show_default="what the hub id or the config states, else bfloat16",
+        ),
+    ] = None,
     kv_cache: Annotated[
         str, typer.Option("--kv-cache", help="Type of keys and values: auto (the quantization's), bfloat16 or fp8.")
     ] = "auto",

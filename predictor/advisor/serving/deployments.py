@@ -29,11 +29,10 @@ from predictor.serving.loads import (
     Engine,
     Load,
     PromptWorkers,
-    find_served_model,
     fp8_computed_in,
-    served_models,
 )
 from predictor.serving.memory import MemoryFit, memory_fit
+from predictor.serving.models import find_served_model, served_models
 from predictor.serving.predictor import ServingPredictor, ServingTimes
 
 _PER_HOST = 8

@@ -20,8 +20,9 @@ from predictor.schemas.serving import ServingAnswer, ServingOption, ServingQuery
 from predictor.serving.disaggregated import DisaggregatedModel, parts_of, save, shipped_model
 from predictor.serving.disaggregated_loads import convert, load_disaggregated
 from predictor.serving.fit import fit_disaggregated
-from predictor.serving.loads import Deployment, Load, PromptWorkers, find_served_model
+from predictor.serving.loads import Deployment, Load, PromptWorkers
 from predictor.serving.measured_loads import MeasuredLoad, load_measured_loads
+from predictor.serving.models import find_served_model
 from predictor.serving.predictor import shipped_predictor
 from predictor.serving.queueing import Pace, draw_traffic, simulate
 

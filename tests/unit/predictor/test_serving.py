@@ -20,9 +20,10 @@ from predictor.advisor.serving.ranking import recommend_serving
 from predictor.schemas.requests import validate_query
 from predictor.schemas.serving import ServingAnswer, ServingOption, ServingQuery
 from predictor.serving.fit import row_weights
-from predictor.serving.loads import Deployment, Load, find_served_model, resolve_quantization
+from predictor.serving.loads import Deployment, Load, resolve_quantization
 from predictor.serving.measured_loads import MeasuredLoad, load_measured_loads, measured_load
 from predictor.serving.memory import memory_fit
+from predictor.serving.models import find_served_model
 from predictor.serving.predictor import SHIPPED, ServingPredictor, load, save, shipped_predictor
 from predictor.serving.step_times import PRIORS, fit_step_times, step_times
 from predictor.serving.work import work_of
@@ -125,11 +126,20 @@ def test_published_shapes_are_those_of_their_configs() -> None:
         assert built.active_parameters == pytest.approx(published.active_parameters, rel=0.08), name
 
 
-def test_a_model_is_found_by_its_hub_id_and_not_by_another_models() -> None:
-    for name in ("meta-llama/Llama-3.1-8B-Instruct", "nvidia/Llama-3.1-8B-Instruct-FP8", "llama-3.1-8b"):
-        assert find_served_model(name) == model("llama-3.1-8b")
-    for other in ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", "Qwen/Qwen3-32Bx", "bert-base"):
-        assert find_served_model(other) is None
+def test_the_quantization_that_a_name_states_is_answered_for_unless_another_is_given() -> None:
+    stated = {"hardware": ["H100"], "goals": {"max_devices": 1}}
+    answer = ask(model="Qwen/Qwen2.5-7B-Instruct-AWQ", **stated)
+    assert answer.quantization == "int4"
+    assert "this is of int4, which Qwen/Qwen2.5-7B-Instruct-AWQ states" in answer.warnings[0]
+    assert not any("The command loads weights" in warning for warning in answer.warnings)
+    other = ask(model="Qwen/Qwen2.5-7B-Instruct-AWQ", quantization="bf16", **stated)
+    assert other.quantization == "bfloat16"
+    assert other.warnings[0] == "Qwen/Qwen2.5-7B-Instruct-AWQ states int4: this is of bfloat16, as asked."
+    untold = ask(model="bartowski/Qwen2.5-7B-Instruct-GGUF", **stated)
+    assert untold.quantization == "bfloat16"
+    assert "does not say of how many bits" in untold.warnings[0]
+    plain = ask(model="Qwen/Qwen2.5-7B-Instruct", **stated)
+    assert (plain.quantization, len(plain.warnings)) == ("bfloat16", len(answer.warnings) - 1)
 
 
 def test_quantizations_go_by_many_names() -> None:

@@ -226,6 +226,31 @@ def test_layers_keep_what_their_kind_keeps() -> None:
     assert decoder_of(ModelSpec("v4", "deepseek_v4", "deepseek", "text", config=compressed, sequence_length=16)) is None
 
 
+def test_a_window_over_the_whole_context_is_none() -> None:
+    phi = _shape("phi3", **SMALL_TEXT, pad_token_id=0, sliding_window=128, max_position_embeddings=64)
+    assert (phi.kept_per_token, phi.kept_in_window) == (6 * 2 * 2 * 16, 0)
+    assert phi.attended == 6 * 2 * 4 * 16
+
+
+def test_heads_that_share_keys_and_values_keep_them_once() -> None:
+    small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    falcon = _shape("falcon", **small, multi_query=True, new_decoder_architecture=False)
+    assert (falcon.kept_per_token, falcon.cache_parts) == (2 * 2 * 16, 1)
+    second = _shape("falcon", **small, multi_query=True, new_decoder_architecture=True, num_kv_heads=2)
+    assert (second.kept_per_token, second.cache_parts) == (2 * 2 * 2 * 16, 2)
+    # Layers of Gemma 4 that look back to the first have fewer key-value heads than others.
+    kinds = [*["sliding_attention"] * 5, "full_attention"]
+    gemma = _shape("gemma4_text", **SMALL_TEXT, layer_types=kinds, sliding_window=32, num_global_key_value_heads=1,
+                   global_head_dim=32, attention_k_eq_v=True)  # fmt: skip
+    assert (gemma.kept_per_token, gemma.cache_parts) == (2 * 32, 1)
+
+
+def test_a_context_goes_by_several_names() -> None:
+    bloom = _shape("bloom", hidden_size=64, n_layer=2, n_head=4, vocab_size=100, seq_length=2048)
+    mpt = _shape("mpt", d_model=64, n_layers=2, n_heads=4, vocab_size=100, max_seq_len=4096)
+    assert (bloom.context, mpt.context) == (2048, 4096)
+
+
 @pytest.mark.parametrize(("tied", "own_head"), [(True, 0), (False, 100 * 64)])
 def test_a_head_of_its_own_is_held_and_no_token_reads_the_embedding_beside_it(tied: bool, own_head: int) -> None:
     shape = _shape("qwen2", **SMALL_TEXT, tie_word_embeddings=tied)

@@ -1,0 +1,223 @@
+"""Published language models: their names, and the shapes that their configs state.
+
+`python -m predictor.serving.models HUB_ID config.json` prints the row of `models.csv` of a further model.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from accel_platform.errors import InvalidInput
+from accel_platform.strict_json import read_object
+from accel_platform.workloads.build import config_of
+from accel_platform.workloads.cost import head_parameters, text_tower
+from accel_platform.workloads.heads import generation_head
+from accel_platform.workloads.kv_cache import KEEP_A_WINDOW, KEEP_ALL, Decoder, decoder_of, experts_of, layers_of
+from predictor.data.config_worker import spec_from_config
+
+_FIGURES = {
+    "parameters_b": "parameters",
+    "active_b": "active_parameters",
+    "layers": "layers",
+    "width": "width",
+    "cache_per_token": "kept_per_token",
+    "cache_in_window": "kept_in_window",
+    "window": "window",
+    "attended": "attended",
+    "cache_parts": "cache_parts",
+    "expert_share": "expert_share",
+    "context": "context",
+}
+"""Columns of `models.csv`, and the fields of a `Decoder` that they hold."""
+_PART = "; its part for text"
+"""End of the source of a model that reads images, too."""
+_ROUNDED = 2e-3
+"""Parts by which rounding changes parameters."""
+_BILLION = 1e9
+_VARIANT = re.compile(r"-(base|chat|hf|instruct|it|pt)$")
+"""Ends of names that tell how a model was trained, not what shape it has."""
+_OTHER_MODEL = re.compile(
+    r"\b(\d+(\.\d+)?b|distill|draft|eagle\d*|embedding|flash|lite|medusa|mini|multimodal|reranker|speculator|vision|vl)\b"
+)
+"""Words after a name that make it another model's: a size, or another kind."""
+_STATED = {
+    "4bit": "int4", "8bit": "int8", "awq": "int4", "bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16",
+    "fp4": "fp4", "fp8": "fp8", "gptq": "int4", "int4": "int4", "int8": "int8", "mxfp4": "fp4", "nvfp4": "fp4",
+    "q4": "int4", "q8": "int8", "w4a16": "int4", "w8a8": "int8",
+}  # fmt: skip
+"""Quantizations, by the words with which hub ids state them."""
+
+
+def find_served_model(name: str) -> Decoder | None:
+    """Return the shape of a published model by its hub id or name; None if `models.csv` does not hold it.
+
+    What follows the name may be a version or a way of keeping it (`-Instruct`, `-FP8`), but no other model:
+    `Phi-4-multimodal-instruct` is no Phi-4.
+    """
+    found = _split(name)
+    return None if found is None else _models()[found[0]]
+
+
+def stated_quantization(name: str) -> str | None:
+    """Return the quantization that the hub id of a published model states: `int4` for `-AWQ`; None for none."""
+    found = _split(name)
+    return None if found is None else _last_stated(found[1])
+
+
+def stored_quantization(config: Mapping[str, Any]) -> str | None:
+    """Return the quantization that a config says its weights are stored in; None where it says none that is known."""
+    stored = config.get("quantization_config")
+    if not isinstance(stored, Mapping):
+        return None
+    bits = 4 if stored.get("load_in_4bit") else 8 if stored.get("load_in_8bit") else stored.get("bits")
+    return _last_stated(f"{stored.get('quant_method')} {stored.get('quant_algo')} {bits}bit".casefold())
+
+
+def _last_stated(words: str) -> str | None:
+    # The last one counts, because `GPTQ-Int8` states the method first.
+    stated = [_STATED[word] for word in re.findall(r"[a-z0-9]+", words) if word in _STATED]
+    return stated[-1] if stated else None
+
+
+def holds_text_alone(name: str) -> bool:
+    """Return whether a published model also reads images, which its row leaves out."""
+    found = _split(name)
+    return found is not None and any(row["name"] == found[0] and row["source"].endswith(_PART) for row in _rows())
+
+
+def hub_id_of(name: str) -> str:
+    """Return the hub id of a published model that is called by its short name; any other name as it is."""
+    if "/" in name:
+        return name
+    return next((row["source"].split()[0] for row in _rows() if row["name"] == name.casefold()), name)
+
+
+def served_models() -> list[str]:
+    """Return the names of the published models."""
+    return list(_models())
+
+
+def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the row of `models.csv` of a published config; of one that reads images, too, its part for text.
+
+    A model of the shape of a known one has its figures, so that measured loads of either count for both. Raises
+    InvalidInput for a model that generates no text, or whose config does not say what it caches.
+    """
+    spec = spec_from_config(dict(config))
+    decoder, head = decoder_of(spec), generation_head(spec)
+    if decoder is None or head is None:
+        raise InvalidInput(f"{hub_id} generates no text, or its config does not say what it caches.")
+    of_head = head_parameters(spec, head)
+    towers = decoder.unread_parameters - of_head if text_tower(spec) else 0.0
+    shape = replace(
+        decoder,
+        parameters=_billions(decoder.parameters - towers),
+        # Rows count the table of words as met, as those did from whose loads the predictor learned.
+        active_parameters=_billions(decoder.active_parameters + of_head),
+    )
+    row = {column: f"{getattr(shape, field):.8g}" for column, field in _FIGURES.items()}
+    known = next((other for other in _rows() if _of_same_shape(other, row)), row)
+    context = row["context"]
+    source = f"{hub_id} config.json: {_described(shape, config_of(spec).get_text_config(decoder=True))}"
+    return {
+        "name": _VARIANT.sub("", _slug(hub_id)),
+        **{column: known[column] for column in _FIGURES},
+        "context": context,
+        "source": source + _PART if towers else source,
+    }
+
+
+def _billions(parameters: float) -> float:
+    return float(f"{parameters / _BILLION:.4g}")
+
+
+def _of_same_shape(known: Mapping[str, str], row: Mapping[str, str]) -> bool:
+    """Return whether two rows differ at most in the context, and by what rounding leaves."""
+    numbers = [(float(known[column]), float(row[column])) for column in _FIGURES if column != "context"]
+    return all(math.isclose(one, other, rel_tol=_ROUNDED) for one, other in numbers)
+
+
+def _described(decoder: Decoder, config: Any) -> str:
+    """Return layers, heads and experts in words."""
+    caching = [
+        (kind, layer)
+        for kind, layer in layers_of(config, int(config.num_hidden_layers))
+        if kind in KEEP_A_WINDOW | KEEP_ALL
+    ]
+    sliding = sum(kind in KEEP_A_WINDOW for kind, _ in caching)
+    layers = f"{decoder.layers:.0f} layers"
+    if sliding:
+        which = "that" if sliding == decoder.layers else f"of which {sliding}"
+        layers += f" {which} look back {decoder.window:.0f} tokens"
+    elif len(caching) < decoder.layers:
+        layers += f" of which {len(caching)} attend to all"
+    _, layer = caching[-1]
+    heads = int(layer.num_attention_heads)
+    latent = getattr(layer, "kv_lora_rank", None)
+    if latent:
+        kept = f"a latent of {latent} and {layer.qk_rope_head_dim}; {heads} heads"
+    else:
+        size = getattr(layer, "head_dim", None) or layer.hidden_size // heads
+        shared = "" if decoder.cache_parts == heads else f" and {decoder.cache_parts:.0f} key-value heads"
+        kept = f"{heads} heads{shared} of {size}"
+    experts, chosen = experts_of(config)
+    return f"{layers}; {kept}" + (f"; {chosen:.0f} of {experts:.0f} experts" if experts > 1 and chosen else "")
+
+
+@lru_cache(maxsize=256)
+def _split(name: str) -> tuple[str, str] | None:
+    """Return the longest name of a published model that a hub id begins with, and what follows; None for none."""
+    slug = _slug(name)
+    for end in (at for at in range(len(slug), 0, -1) if not slug[at : at + 1].isalnum()):
+        if slug[:end] in _models():
+            rest = slug[end:]
+            return None if _OTHER_MODEL.search(rest) else (slug[:end], rest)
+    return None
+
+
+def _slug(hub_id: str) -> str:
+    """Return a hub id without its publisher, who may also stand before an underscore: `Qwen_Qwen3-8B-GGUF`."""
+    name = hub_id.casefold().rpartition("/")[2]
+    publisher, _, rest = name.partition("_")
+    slug = re.sub(r"[^a-z0-9.]+", "-", rest if publisher in _publishers() else name)
+    return re.sub(r"^(c4ai|meta|nvidia)-", "", slug)
+
+
+@cache
+def _models() -> dict[str, Decoder]:
+    return {
+        row["name"]: Decoder(
+            **{
+                field: float(row[column]) * (_BILLION if column.endswith("_b") else 1)
+                for column, field in _FIGURES.items()
+            }
+        )
+        for row in _rows()
+    }
+
+
+@cache
+def _publishers() -> frozenset[str]:
+    return frozenset(row["source"].partition("/")[0].casefold() for row in _rows())
+
+
+@cache
+def _rows() -> tuple[dict[str, str], ...]:
+    """Return the rows of `models.csv`; each `source` begins with the model's hub id."""
+    text = files(__package__).joinpath("models.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+if __name__ == "__main__":
+    hub_id, path = sys.argv[1:]
+    row = row_of(hub_id, read_object(Path(path))[0])
+    csv.DictWriter(sys.stdout, list(row), lineterminator="\n").writerow(row)

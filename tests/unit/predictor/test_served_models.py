@@ -1,0 +1,153 @@
+"""Published language models: names that lead to their shapes, quantizations that names state, and rows of configs."""
+
+from __future__ import annotations
+
+import csv
+from importlib.resources import files
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.errors import InvalidInput
+from predictor.serving.models import (
+    find_served_model,
+    holds_text_alone,
+    row_of,
+    served_models,
+    stated_quantization,
+    stored_quantization,
+)
+
+NAMES = served_models()
+KEPT = {
+    "": None, "-Instruct": None, "-it": None, "-Base": None, "-FP8": "fp8", "-AWQ": "int4",
+    "-Instruct-GPTQ-Int4": "int4", "-GPTQ-Int8": "int8", "-GGUF": None,
+    "-Q4_K_M-GGUF": "int4", "-unsloth-bnb-4bit": "int4", "-MLX-8bit": "int8",
+    "-NVFP4": "fp4", "-quantized.w8a8": "int8", "-quantized.w4a16": "int4", "-BF16": "bfloat16",
+}  # fmt: skip
+"""Ends of hub ids, and the quantization that they state."""
+
+
+@given(
+    name=st.sampled_from(NAMES),
+    publisher=st.sampled_from(["", "unsloth/", "RedHatAI/", "NousResearch/", "bartowski/Qwen_", "nvidia/"]),
+    end=st.sampled_from(sorted(KEPT)),
+    upper=st.booleans(),
+)
+def test_every_name_leads_to_its_own_row_however_it_is_kept(
+    name: str, publisher: str, end: str, *, upper: bool
+) -> None:
+    hub_id = publisher + (name.upper() if upper else name) + end
+    assert find_served_model(hub_id) is find_served_model(name)
+    assert stated_quantization(hub_id) == KEPT[end]
+
+
+def test_names_and_hub_ids_lead_to_the_figures_of_their_rows() -> None:
+    rows = list(csv.DictReader(files("predictor.serving").joinpath("models.csv").read_text("utf-8").splitlines()))
+    assert [row["name"] for row in rows] == NAMES
+    for row in rows:
+        for name in (row["name"], row["source"].split()[0]):
+            found = find_served_model(name)
+            assert found is not None, name
+            stated = [float(row[column]) for column in ("layers", "width", "cache_per_token", "context")]
+            assert [found.layers, found.width, found.kept_per_token, found.context] == stated, name
+            assert found.parameters == pytest.approx(float(row["parameters_b"]) * 1e9), name
+
+
+@pytest.mark.parametrize(
+    ("hub_id", "name"),
+    [
+        ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("bartowski/google_gemma-3-27b-it-GGUF", "gemma-3-27b"),
+        ("microsoft/Phi-4-reasoning-plus", "phi-4"),
+        ("microsoft/Phi-4-mini-instruct", "phi-4-mini"),
+        ("zai-org/GLM-4.5-Air-FP8", "glm-4.5-air"),
+        ("Qwen/Qwen3-30B-A3B-Thinking-2507-FP8", "qwen3-30b-a3b-thinking-2507"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1"),
+        ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "deepseek-r1-0528-qwen3-8b"),
+        ("moonshotai/Kimi-K2.5", "kimi-k2"),
+        ("CohereForAI/c4ai-command-r-plus-08-2024", "command-r-plus"),
+        ("internlm/internlm2_5-7b-chat", "internlm2-5-7b"),
+        ("microsoft/Phi-4-multimodal-instruct", None),
+        ("microsoft/Phi-4-mini-flash-reasoning", None),
+        ("zai-org/GLM-4.6V-Flash", None),
+        ("cerebras/MiniMax-M2-REAP-162B-A10B", None),
+        ("mistralai/Mistral-Large-3-675B-Instruct-2512", None),
+        ("yuhuili/Llama-3.1-8B-EAGLE3", None),
+        ("Qwen/Qwen3-32Bx", None),
+        ("bert-base", None),
+    ],
+)
+def test_names_of_other_models_lead_elsewhere(hub_id: str, name: str | None) -> None:
+    assert find_served_model(hub_id) == (None if name is None else find_served_model(name))
+
+
+def test_of_models_that_see_the_part_for_text_is_held() -> None:
+    assert holds_text_alone("google/gemma-3-27b-it")
+    assert not holds_text_alone("google/gemma-3-1b-it")
+
+
+def test_parameters_are_near_the_size_that_names_state() -> None:
+    """The published counts; those of the last two include what reads images."""
+    for name, billions in {
+        "qwen3-8b": 8.2, "qwen3-30b-a3b": 30.5, "qwen2.5-0.5b": 0.49, "llama-3.2-1b": 1.24, "gemma-2-27b": 27.2,
+        "glm-4.5": 355, "qwen3-coder-480b-a35b": 480, "deepseek-v2-lite": 15.7, "mixtral-8x22b": 141,
+        "falcon-40b": 41.3,
+        "opt-66b": 66, "phi-4": 14.7, "mistral-small-24b": 23.6, "command-r-plus": 104, "llama-4-scout-17b-16e": 109,
+        "qwen3.5-35b-a3b": 35,
+    }.items():  # fmt: skip
+        found = find_served_model(name)
+        assert found is not None
+        assert found.parameters / 1e9 == pytest.approx(billions, rel=0.02), name
+
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 65536,
+}  # fmt: skip
+
+
+def test_a_config_of_a_known_shape_has_its_figures_and_a_context_of_its_own() -> None:
+    row = row_of("nvidia/Llama-3.1-8B-UltraLong-Instruct", LLAMA)
+    assert (row["name"], row["parameters_b"], row["context"]) == ("llama-3.1-8b-ultralong", "8.03", "65536")
+    assert row["source"].endswith("config.json: 32 layers; 32 heads and 8 key-value heads of 128")
+    larger = row_of("a/b", {**LLAMA, "vocab_size": 200_000})
+    assert larger["parameters_b"] == larger["active_b"] == "8.618"
+
+
+def test_rows_say_what_layers_keep() -> None:
+    gemma = {"model_type": "gemma2", "num_hidden_layers": 4, "sliding_window": 512}
+    assert "4 layers of which 2 look back 512 tokens" in row_of("google/gemma", gemma)["source"]
+    qwen = {"model_type": "qwen3_next", "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 2}
+    assert (
+        "4 layers of which 1 attend to all; 16 heads and 2 key-value heads of 256; 2 of 8 experts"
+        in (row_of("Qwen/next", qwen)["source"])
+    )
+    seeing = {
+        "model_type": "qwen3_vl",
+        "text_config": {"num_hidden_layers": 2, "vocab_size": 1000},
+        "vision_config": {"depth": 2},
+    }
+    seen = row_of("Qwen/VL", seeing)
+    text = row_of("Qwen/text", {"model_type": "qwen3", "vocab_size": 1000, "num_hidden_layers": 2, "head_dim": 128})
+    assert seen["source"].endswith("; its part for text")
+    assert seen["parameters_b"] == text["parameters_b"]
+    with pytest.raises(InvalidInput, match="a/bert generates no text"):
+        row_of("a/bert", {"model_type": "bert"})
+
+
+@pytest.mark.parametrize(
+    ("stored", "quantization"),
+    [
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "awq", "bits": 4}, "int4"),
+        ({"quant_method": "gptq", "bits": 8}, "int8"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "int4"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "fp4"),
+        ({"quant_method": "compressed-tensors"}, None),
+        (None, None),
+    ],
+)
+def test_a_config_states_how_its_weights_are_stored(stored: object, quantization: str | None) -> None:
+    assert stored_quantization({"quantization_config": stored}) == quantization
