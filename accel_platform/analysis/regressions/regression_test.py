@@ -52,7 +52,7 @@ MAX_LOAD = 0.5
 """Share of all cores used by others above which the slower side's figures say nothing: threads that wait for each other
 then take many times as long, so equal code was seen to take 9 times as long at 71 % as at 59 %."""
 MAX_TESTS_AT_ALPHA = 20
-"""Most tests that a check makes at the plain noise level: one in some 400 alerts by chance, so a check in 20.
+"""Most tests of a measure that a check makes at the plain noise level: one in some 400 alerts by chance, so a check in 20.
 With more tests each may do so less often in the same proportion, or else a check of hundreds would seldom pass."""
 MAX_PROCESSES_NEEDED = 20
 """Processes a side that anybody would measure to settle a cell."""
@@ -138,7 +138,7 @@ def decide(
     apart
         Results of each level that was left again, such as that of a commit that was reverted.
     tests
-        Number of tests that the same check makes, each of which may alert by chance.
+        Number of tests of this measure that the same check makes, each of which may alert by chance.
 
     Raises
     ------
