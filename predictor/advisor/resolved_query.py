@@ -104,12 +104,16 @@ def _resolve_subject(model: str | ModelConfig | ModelFigures, evidence: Evidence
     try:
         return resolve_queried_model(model, evidence)
     except NotFound as error:
-        if isinstance(model, str) and find_served_model(model) is not None:
-            command = f"accel serving {model}"
-            raise NotFound(
-                f"{error} Served by an engine it is known: `{command}` answers, also for one user."
-            ) from error
+        if (served := _served_warning(model)) is not None:
+            raise NotFound(f"{error} {served}") from error
         raise
+
+
+def _served_warning(model: str | ModelConfig | ModelFigures) -> str | None:
+    """Return the command that answers for a published language model; None for any other."""
+    if not isinstance(model, str) or find_served_model(model) is None:
+        return None
+    return f"Served by an engine it is known: `accel serving {model}` answers, also for one user."
 
 
 def resolve_query(
@@ -149,6 +153,7 @@ def resolve_query(
         pixels, image_warning = _resolve_measured_image_size(subject, query.image_size, evidence)
     warnings = (
         length_warning, tokens_warning, precision_warning, cost_warning, text_warning, *device_warnings, image_warning,
+        _served_warning(query.model) if subject.named_only else None,
     )  # fmt: skip
     trained = _find_trained_model(state, query, subject, length, sizes, cost)
     learned_cost = trained if isinstance(trained, KnownModel) else None

@@ -430,3 +430,13 @@ def test_results_under_another_name_than_the_catalogs_are_found(tmp_path: Path) 
     for name in (older, "acme/roberta-large", "roberta-large"):
         model = resolve_queried_model(name, advisor.state().evidence)
         assert (model.model_id, model.spec) == (older, as_catalog)
+
+
+def test_language_models_of_engines_lead_to_the_command_that_answers(tmp_path: Path) -> None:
+    named = replace(MODELS[0], model_id="Qwen3-32B")
+    advisor = Advisor(world(tmp_path, [result(named, "cpu", 1), verified(named, "cpu", 1)]))
+    command = "`accel serving {}` answers"
+    with pytest.raises(NotFound, match=command.format("google/gemma-3-27b-it")):
+        _ask(advisor, "google/gemma-3-27b-it")
+    assert any(command.format("Qwen3-32B") in warning for warning in _ask(advisor, "Qwen3-32B").warnings)
+    assert not any("accel serving" in warning for warning in _ask(advisor, "bert-base").warnings)
