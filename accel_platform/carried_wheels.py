@@ -24,12 +24,12 @@ from accel_platform.errors import InvalidInput, NotFound
 
 OWN = "accel-platform"
 CORE = ("numpy", "psutil", "pyarrow", "pydantic", "pydantic-settings", "typer", "uuid-utils")
-"""What planning, recording and exporting import; each runtime adds its packages."""
+"""Packages that planning, recording and exporting import; each runtime adds its own."""
 GIVEN = ("torch",)
 _NVML = "nvidia-ml-py"
-"""Tells energy, clocks and throttling of NVIDIA GPUs, beside what the extra `energy` says of its range."""
+"""Package that reads energy, clocks and throttling of NVIDIA GPUs. The extra `energy` requires it as well."""
 _NEWEST_GLIBC = 39
-"""Wheels name the oldest glibc 2.N that they run with, and pip compares the name exactly."""
+"""Newest glibc 2.N to list: wheels name the oldest glibc that they run with, and pip compares the name exactly."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class Precision:
     roundoff: float
     """Largest relative error of rounding one number: 2^-p for p bits of significand.
 
-    Of int8 and int4 it is their step: 2^-7 or 2^-3 of the largest number with the same scale.
+    For int8 and int4 it is the step: 2^-7 or 2^-3 of the largest number with the same scale.
     """
     aliases: tuple[str, ...] = ()
 

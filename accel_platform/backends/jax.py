@@ -25,15 +25,15 @@ from accel_platform.errors import InvalidInput
 
 
 class JaxBackend:
-    """64-bit integers become 32-bit ones, as everywhere in JAX unless told otherwise; floats become the precision."""
+    """JAX on one device. As is JAX's default, 64-bit integers become 32-bit ones; floats become the precision."""
 
     name = "jax"
     compiles = True
     _HLO: ClassVar = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-    """What XLA calls each precision."""
+    """XLA's name of each precision."""
 
     def __init__(self, *, device: str, threads: int) -> None:
-        # XLA's processor client reads it as it starts, which is at the first call below in a fresh process.
+        # XLA's processor client reads NPROC as it starts, which is at the first call below in a fresh process.
         os.environ["NPROC"] = str(threads)
         self._device = jax.devices(device)[0]
         self._precision = "float32"
@@ -64,11 +64,11 @@ class JaxBackend:
 
     def compile(self, inputs: Arrays) -> None:
         self._compiled = None
-        # Weights are arguments: as constants XLA would fold them, for minutes.
+        # Weights are arguments, because XLA would take minutes to fold them as constants.
         # float32's lowest number, which masks are made of, is minus infinity in float16.
         with np.errstate(over="ignore"):
             lowered = jax.jit(self._forward).lower(self._tensors, self._on_device(inputs))
-        # Left to itself XLA multiplies float16 in float32 on a processor.
+        # By default XLA multiplies float16 in float32 on a processor.
         self._compiled = lowered.compile(compiler_options={"xla_cpu_strict_dot_conv_math": True})
 
     def bind(self, inputs: Arrays) -> None:

@@ -13,7 +13,7 @@ import openvino
 from accel_platform.backends.base import Arrays, Confirmation, Placement, UnsupportedPrecision, share
 from accel_platform.backends.profiling import OperatorTime, summed, write_trace
 
-# Of a quantised graph what is not in integers is computed as the hint says.
+# In a quantized graph, the hint sets the precision of operators that are not in integers.
 HINTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "f32", "int4": "f32"}
 SEEN_PRECISIONS = {
     "float32": {"f32", "fp32"},
@@ -22,7 +22,7 @@ SEEN_PRECISIONS = {
     "int8": {"i8", "u8"},
     "int4": {"i4", "u4"},
 }
-"""What the executed graph calls each precision."""
+"""Names of each precision in the executed graph."""
 PRODUCTS = frozenset(
     (
         "fullyconnected",
@@ -38,7 +38,7 @@ PRODUCTS = frozenset(
 
 
 class OpenVINOBackend:
-    """One stream, one request: latency of a batch, not the throughput of many requests at once."""
+    """OpenVINO with one stream and one request: measures a batch's latency, not the throughput of many requests."""
 
     name = "openvino"
     compiles = True
@@ -51,7 +51,7 @@ class OpenVINOBackend:
         self._model: Any = None
         self._request: Any = None
         self._specialised: tuple[Any, dict[str, Any]] | None = None
-        """What was compiled last, and how."""
+        """Model that was compiled last, with fixed shapes, and the configuration it was compiled with."""
 
     def versions(self) -> dict[str, str]:
         return {"openvino": openvino.__version__}
@@ -72,11 +72,11 @@ class OpenVINOBackend:
             **({"INFERENCE_NUM_THREADS": self._threads} if self._device == "CPU" else {}),
             "NUM_STREAMS": 1,
             "PERFORMANCE_HINT": "LATENCY",
-            # Left to itself OpenVINO computes in bfloat16 on processors that have it.
+            # By default OpenVINO computes in bfloat16 on processors that have it.
             "INFERENCE_PRECISION_HINT": hint,
         }
         compiled = self._core.compile_model(static, self._device, config)
-        # A hint that a device cannot follow it replaces without a word.
+        # OpenVINO replaces a hint that the device cannot follow, without a warning.
         chosen = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
         if chosen != hint:
             able = ", ".join(self._core.get_property(self._device, "OPTIMIZATION_CAPABILITIES"))
@@ -93,7 +93,7 @@ class OpenVINOBackend:
             self._request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(inputs[known.any_name])))
 
     def run(self) -> None:
-        # Left to itself it would copy every output into a new array each time, which is no part of the model's work.
+        # By default OpenVINO copies every output into a new array each time, which is no part of the model's work.
         self._request.infer(share_outputs=True)
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
@@ -103,7 +103,7 @@ class OpenVINOBackend:
         return {name: np.array(data, dtype=np.float32) for name, data in zip(known, tensors, strict=True)}
 
     def placement(self) -> Placement:
-        # Compiled for one device OpenVINO takes the whole graph or refuses it.
+        # OpenVINO, compiling for one device, takes the whole graph or refuses it.
         nodes = self._request.get_compiled_model().get_runtime_model().get_ops()
         kinds = [node.get_rt_info()["layerType"].value for node in nodes]
         return Placement(sum(kind not in ("Const", "Input", "Output") for kind in kinds))
@@ -117,7 +117,7 @@ class OpenVINOBackend:
 
     def confirm(self) -> Confirmation:
         devices = self._request.get_compiled_model().get_property("EXECUTION_DEVICES")
-        # It numbers a device even where it has one of the kind, and then takes the plain name for it.
+        # OpenVINO reports a number even for the only device of its kind, which the plain name stands for as well.
         seen = devices if "." in self._device else [device.partition(".")[0] for device in devices]
         return Confirmation(self._device, tuple(seen))
 
@@ -132,7 +132,7 @@ class OpenVINOBackend:
         for _ in range(runs):
             self.run()
             seen += self._request.profiling_info
-        # A node that took less than the counters' microsecond is said not to have run, that time.
+        # A node that takes less than the counters' microsecond is reported as not run in that pass.
         ran = {node.node_name for node in seen if node.status == openvino.ProfilingInfo.Status.EXECUTED}
         spans = [(n.node_name, n.node_type, n.real_time.total_seconds() * 1e6) for n in seen if n.node_name in ran]
         write_trace(spans, trace)

@@ -17,7 +17,7 @@ _WARMUP_RUNS = 3
 
 
 class _OneProgram(PyTorchBackend):
-    """What both share: one program per shape, of which torch's profiler does not tell the model's operators."""
+    """Base of both backends: one program per shape, in which torch's profiler sees no operators of the model."""
 
     compiles = True
 

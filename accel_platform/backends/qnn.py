@@ -1,6 +1,6 @@
 """Qualcomm's HTP through ONNX Runtime's QNN plugin: the device on a Snapdragon, its emulator on a Linux PC.
 
-What QNN does not take ONNX Runtime gives to the processor; `placement` says how much that was.
+ONNX Runtime gives operators that QNN does not take to the processor; `placement` says how many these were.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from accel_platform.backends.base import Arrays, Unsupported, UnsupportedPrecisi
 from accel_platform.backends.op_precision import is_product
 
 EMULATED_CHIP = {"htp_arch": "75", "soc_model": "57"}
-"""What the emulator stands in for where there is no HTP to ask: the Snapdragon 8 Gen 3."""
+"""Chip that the emulator imitates where there is no HTP to ask: the Snapdragon 8 Gen 3."""
 
 
 def find_device() -> Any:
@@ -108,7 +108,7 @@ class QnnBackend(plain.OnnxRuntimeBackend):
             )
 
     def precision_share(self) -> float | None:
-        # What QNN did not take the processor computes in float32.
+        # Operators that QNN did not take run on the processor in float32.
         parts = self._session.get_provider_graph_assignment_info()
         products = ((part.ep_name, node.op_type) for part in parts for node in part.get_nodes())
         return share(Counter(provider == self.provider for provider, operator in products if is_product(operator)))
@@ -132,5 +132,5 @@ def _native_log() -> Iterator[list[str]]:
             log.seek(0)
             text = log.read()
             os.write(2, text)
-            # `yield` handed the list out before the text was there.
+            # The list is filled here, because `yield` hands it out before the text exists.
             lines += text.decode(errors="replace").splitlines()

@@ -28,9 +28,9 @@ class _Entry:
     place: str
     """Module and name of its function or group, as in `service.run:ui`."""
     summary: str
-    """What `accel --help` says of it."""
+    """Description in `accel --help`."""
     many_values: bool = False
-    """Whether repeatable options take several values at once."""
+    """True if its repeatable options take several values at once."""
 
 
 _SECTIONS = {

@@ -41,9 +41,9 @@ _DICTIONARY_COLUMNS = ["type", "schema_version", "source", "host_id", "run_id"]
 _MAX_PLAIN_EVENTS = 64
 """Segments of up to this many events are not compressed, because that would cost more time than it saves bytes."""
 _ZSTD_LEVEL = 8
-"""Level 11 saves one byte in a hundred more and takes twice as long."""
+"""Compression level: level 11 saves one byte in a hundred more and takes twice as long."""
 _PAGE_BYTES = 16 << 20
-"""Pages are compressed one by one; large ones come out a tenth smaller."""
+"""Size of a Parquet page: pages are compressed one by one; large ones come out a tenth smaller."""
 _MAX_ROW_GROUPS = 8
 _BULK = {"samples_ns"}
 _TIMES = ("occurred_at", "recorded_at")
@@ -51,7 +51,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NO_ID = bytes(16)
 _MAX_OFFSET = 2**31 - 1
-"""Of the 32-bit offsets of Arrow's lists."""
+"""Largest of the 32-bit offsets of Arrow's lists."""
 
 Row = tuple[Any, ...]
 """One event as plain values, in the order of SCHEMA; the payload is JSON without its samples."""

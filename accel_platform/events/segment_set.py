@@ -37,7 +37,7 @@ class Snapshot:
 
     @property
     def is_hashed(self) -> bool:
-        """Whether the id is known without hashing names."""
+        """True if the id is known without hashing names."""
         return "product" in self.__dict__
 
     @cached_property

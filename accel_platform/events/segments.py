@@ -18,7 +18,7 @@ from accel_platform.atomic_write import make_directory
 from accel_platform.errors import LogUnavailable, NotFound, storage_unavailable
 
 DEFAULT_NAME = "event log"
-"""What messages call a store, unless they are told otherwise."""
+"""Name of a store in messages, unless it is opened with another."""
 
 
 @dataclass(frozen=True)

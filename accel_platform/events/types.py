@@ -24,8 +24,8 @@ RunStatus = Literal["succeeded", "failed", "cancelled"]
 CoverageStatus = Literal["ok", "failed", "timeout"]
 Mode = Literal["inference", "generation", "training"]
 Measure = Literal["latency", "memory", "device_memory", "failures"]
-"""What of a series can shift: the median batch latency, the peak memory of the measuring process or of the device's
-allocator, or how often a process fails."""
+"""Figure of a series that can shift: the median batch latency, the peak memory of the measuring process or of the
+device's allocator, or how often a process fails."""
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -92,7 +92,7 @@ class ModelDescribed(Payload):
     flops_per_item: Count | None = None
     """Forward FLOPs (2 per multiply-add) for one item at the model's default input shape."""
     activation_bytes_per_item: Count | None = None
-    """Written by all operators, in float32."""
+    """Bytes written by all operators, in float32."""
     layer_output_bytes_per_item: Count | None = None
     """The part of these written by matrix products and convolutions: four times the activations that timm and fvcore
     count."""
@@ -148,7 +148,7 @@ class BenchmarkClaimed(Payload):
     claimed_by: str
     """The host's name in Dagster, because the envelope's `host_id` does not tell two servers of one machine apart."""
     direct: bool = False
-    """Whether `accel bench take` measures it, so that Dagster has no run of it."""
+    """True if `accel bench take` measures it, so that Dagster has no run of it."""
 
 
 class BenchmarkClosed(Payload):
@@ -561,7 +561,7 @@ class PredictorTrained(Payload):
     promoted: bool
     metrics: dict[str, Any] = {}
     reason: str | None = None
-    """Why it was not promoted; None if it was."""
+    """Reason why it was not promoted; None if it was."""
 
 
 class PredictorPromoted(Payload):

@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any
 
 NOISE = re.compile(r"nvidia|geforce|tesla|amd|instinct|radeon|intel|qualcomm|google|\(tm\)|\(r\)|[^a-z0-9]")
-"""What tells no devices apart in a name. Not Apple's: a Tesla M4 is none of its."""
+"""Parts of a name that tell no devices apart. `Apple` is none of them: Apple's M4 is not the Tesla M4."""
 
 _SHARED_BY_DIES = (
     "peak_fp32_tflops", "peak_fp32_matrix_tflops", "peak_tf32_tensor_tflops", "peak_fp16_tensor_tflops",
@@ -50,9 +50,9 @@ class DeviceSpec:
     peak_fp4_tensor_tflops: float | None = None
     """Dense FP4 matrix rate."""
     cache_mib: float | None = None
-    """Last level, on chip."""
+    """Size of the last-level cache on the chip."""
     compute_units: int | None = None
-    """Streaming multiprocessors, compute units or Xe cores."""
+    """Number of streaming multiprocessors, compute units or Xe cores."""
     peak_fp32_matrix_tflops: float | None = None
     """Dense FP32 matrix rate, where matrix units are faster than vectors in full FP32."""
     peak_tf32_tensor_tflops: float | None = None
@@ -61,13 +61,13 @@ class DeviceSpec:
     """Public on-demand price of one such device with the host it comes with, as `usd_source` listed it."""
     usd_source: str | None = None
     usd_date: str | None = None
-    """The day, ISO 8601, that the price is of. Prices change: an answer that uses one says the day."""
+    """Day of the price, ISO 8601. Prices change, so an answer that uses one states the day."""
     architecture: str | None = None
-    """What its code is compiled for: `sm_90` of NVIDIA, `gfx942` of AMD; None of others."""
+    """Architecture that its code is compiled for: `sm_90` of NVIDIA, `gfx942` of AMD; None for other vendors."""
     link_gb_s: float | None = None
     """Rate to other devices of the same host, both directions together: NVLink, Infinity Fabric, or else PCIe."""
     dies: int = 1
-    """Devices as which software sees the card; the other figures are of the whole card."""
+    """Number of devices that software sees in the card; the other figures are of the whole card."""
 
     @property
     def compute_capability(self) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accel_platform.hardware.catalog import DeviceSpec, cpu_spec, find_spec
 
 _KINDS = {"cuda": "gpu", "rocm": "gpu", "mps": "gpu", "webgpu": "gpu", "qnn": "npu", "webnn": "npu"}
-"""What kind of silicon a hardware name drives; every other one a CPU, unless its device is in the spec sheet."""
+"""Kind of silicon that a hardware name drives. Others drive a CPU, unless their device is in the spec sheet."""
 
 
 def device_spec(

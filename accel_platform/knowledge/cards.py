@@ -33,9 +33,9 @@ class SourceFile(_Table):
     """One file of the source, which the pack was converted from."""
 
     path: Text
-    """In the repository."""
+    """Path in the repository."""
     sha256: Hash | None = None
-    """Of the file that was converted; None before the first build."""
+    """SHA-256 of the file that was converted; None before the first build."""
 
 
 class ResultsTable(_Table):
@@ -65,22 +65,22 @@ class Card(_Table):
     title: Text
     what: Text
     repository: Text
-    """On GitHub, as `owner/name`."""
+    """Repository on GitHub, as `owner/name`."""
     commit: Text
     license: Text
-    """SPDX identifier."""
+    """SPDX identifier of the license."""
     copyright: Text
     date: date
-    """Day by which the source stood so: that of its commit where it is known, else that of the copy."""
+    """Date of the source's contents: that of its commit where it is known, else that of the copy."""
     conversion: Text
     left_out: tuple[str, ...] = ()
-    """What of the source the pack lacks, and why."""
+    """Parts of the source that the pack lacks, each with the reason."""
     batch_size: Annotated[int, Field(gt=0)] | None = None
     """Batch size of every inference whose file names none; `conversion` says how that is known."""
     device_names: dict[str, Text] = {}
     """Fuller names of devices that the files name in short; `conversion` says how they are known."""
     files: dict[str, SourceFile] = {}
-    """By their path in the folder that `accel knowledge build` reads."""
+    """Source files by their path in the folder that `accel knowledge build` reads."""
     results: ResultsTable | None = None
     kernels: KernelsTable | None = None
 

@@ -98,7 +98,7 @@ CONVERSIONS: dict[str, Callable[[Path], pa.Table]] = {
     "neusight-kernels": convert_neusight,
     "aiconfigurator-kernels": convert_aiconfigurator,
 }
-"""How the table of each pack is made from the file or folder that its card names."""
+"""Function that makes the table of each pack from the file or folder that its card names."""
 
 
 def write_kernels(table: pa.Table, path: Path) -> None:

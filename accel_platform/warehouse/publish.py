@@ -165,7 +165,7 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
 
 @dataclass(frozen=True)
 class _Source:
-    """What a new projection is built from."""
+    """Snapshot, lower layers and segments that a new projection is built from."""
 
     snapshot: Snapshot
     below: Projection | None

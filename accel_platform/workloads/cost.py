@@ -20,19 +20,19 @@ TRACING = threading.Lock()
 
 @dataclass(frozen=True)
 class ModelCost:
-    """One forward pass of a whole batch in one precision."""
+    """Cost of one forward pass of a whole batch in one precision."""
 
     parameters: int
     layers: int | None
     flops: int
-    """Of matrix products, convolutions and attention, 2 per multiply-add, by torch's own formulas."""
+    """FLOPs of matrix products, convolutions and attention, 2 per multiply-add, by torch's own formulas."""
     activation_bytes: int
-    """Written by all operators together, attention being one: memory traffic, not the peak."""
+    """Bytes written by all operators together, attention counted as one: memory traffic, not peak memory."""
     layer_output_bytes: int
-    """Of these, what matrix products and convolutions put out, attention's own left out: what fvcore and timm count as
-    activations."""
+    """Part of `activation_bytes` that matrix products and convolutions write, without attention's own products. fvcore
+    and timm count the same outputs as activations."""
     weight_bytes: int
-    """Parameters and buffers."""
+    """Bytes of parameters and buffers."""
 
 
 def cost_of(
@@ -65,7 +65,7 @@ def head_parameters(spec: ModelSpec, head: Head) -> int:
     """Return the number of parameters that a head adds; 0 where an embedding serves as its matrix."""
     model = meta_model(spec, head)
     out = model.get_output_embeddings()
-    # What transformers calls the model without a head has one with some models that see, such as Llama 4.
+    # For some models that read images, such as Llama 4, transformers' model without a head has one all the same.
     if out is None or meta_model(spec).get_output_embeddings() is not None:
         return 0
     others = {id(p) for module in model.modules() if module is not out for p in module.parameters(recurse=False)}
@@ -103,7 +103,7 @@ def _cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], precision: str) -> Mod
     stored = [*model.parameters(), *model.buffers()]
     return ModelCost(
         parameters=sum(p.numel() for p in model.parameters()),
-        # Of a model that reads text alone, although it could see, what could see does not run.
+        # Layers for images do not count, because they do not run where a model gets text only.
         layers=None
         if is_sourced(spec)
         else _layers(text_part(model.config) if spec.modality == "text" else model.config),
@@ -205,8 +205,10 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int, int]:
             return out
 
     class Fused(TorchFunctionMode):
-        """Attention as the one operator that every runtime makes of it, where the meta device would take it to pieces;
-        and products by experts, which it would do in bfloat16 alone."""
+        """Trace attention as one operator, as every runtime computes it, because the meta device would split it.
+
+        Trace products by experts here too, because the meta device computes them in bfloat16 only.
+        """
 
         flops = 0
         of_layers = 0

@@ -31,7 +31,7 @@ _PLACEHOLDERS = {
     "audio": ("input_features", "input_values"),
     "speech": ("input_values",),
 }
-"""Which signals a kind of placeholder token stands for."""
+"""Names of the signal inputs that each kind of placeholder token stands for."""
 _TOKEN_TYPES = {"image": 1, "video": 2, "audio": 3, "speech": 3}
 _MISMATCH = re.compile(r"(image|video|audio|speech).*tokens\D+(\d+)\D+(?:features|embed\w*)\D+(\d+)", re.IGNORECASE)
 

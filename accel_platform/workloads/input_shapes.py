@@ -23,7 +23,7 @@ _UNKNOWN_VOCABULARY = 1000
 
 @dataclass(frozen=True)
 class InputShape:
-    """One item of an input."""
+    """Shape and kind of one item of an input."""
 
     dimensions: tuple[int | Literal["length"], ...]
     kind: InputKind

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 Kind = Literal["tokens", "mask", "size", "signal"]
 
 SAMPLES_PER_S = 16_000
-"""What wav2vec2 and its kin expect."""
+"""Sampling rate of wav2vec2 and similar models, in Hz."""
 WAVEFORM_SAMPLES = 5 * SAMPLES_PER_S
 SPEECH_DECODER_TOKENS = 16
-"""A short transcript, decoded in one forward pass beside the encoder's fixed 30 seconds of sound."""
+"""Tokens of a short transcript, decoded in one forward pass beside the encoder's fixed 30 seconds of sound."""
 _FIRST_PLAIN_TOKEN = 10
-"""Ids below it are padding and other specials in the vocabularies used here."""
+"""Lowest id of a plain token: lower ids are padding and other specials in the vocabularies used here."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class InputSpec:
     vocabulary: int = 0
     value: int = 0
     image_tokens: int = 0
-    """So many tokens after the first stand for the image; their id is `vocabulary`."""
+    """Number of tokens after the first that stand for the image; their id is `vocabulary`."""
 
 
 def describe_inputs(
@@ -104,7 +104,7 @@ def _sourced(spec: ModelSpec, batch: int, length: int | None) -> tuple[InputSpec
 def _text(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
     from accel_platform.workloads.build import text_part
 
-    # Of a model that would see images besides, what reads text alone.
+    # A model that also reads images is measured on text: only the part that reads text counts.
     text = text_part(config)
     _check_length(text, spec, length)
     inputs: tuple[InputSpec, ...] = (

@@ -13,9 +13,9 @@ KEEP_ALL = frozenset(("full_attention", "indexed_attention", "hybrid"))
 KEEP_A_WINDOW = frozenset(("sliding_attention", "chunked_attention", "hybrid_sliding"))
 _KEEP_A_STATE = frozenset(("linear_attention", "hybrid", "hybrid_sliding"))
 _KEEP_NOTHING = frozenset(("conv", "mlp", "moe"))
-"""Or next to nothing: a short convolution looks back three tokens."""
+"""Kinds of layers that keep nothing, or next to nothing: a short convolution looks back three tokens."""
 _BY_ROW = "embed_tokens_per_layer"
-"""Tables of Gemma 3n and 4, of which a token needs a row per layer."""
+"""Name of tables in Gemma 3n and 4, of which a token needs one row per layer."""
 
 
 @dataclass(frozen=True)
@@ -23,20 +23,20 @@ class Decoder:
     """The shape of a decoder, as its config states it."""
 
     parameters: float
-    """All that are held, the head's too."""
+    """Number of all parameters, the head's included."""
     active_parameters: float
-    """Those that one token meets: of a mixture of experts the chosen ones."""
+    """Number of parameters that one token uses: in a mixture of experts, only the chosen experts count."""
     layers: float
     kept_per_token: float
-    """Numbers that are kept of every token: keys and values of all layers that look back to the first."""
+    """Numbers cached per token: keys and values of all layers that look back to the first token."""
     kept_in_window: float = 0.0
-    """The same of layers that look back over `window` tokens alone."""
+    """Numbers cached per token by layers that look back over `window` tokens only."""
     window: float = 0.0
     state: float = 0.0
-    """Numbers kept of a sequence, however long it is: of layers that fold what they read into a state."""
+    """Numbers cached per sequence of any length, by layers that fold what they read into a state."""
     unread_parameters: float = 0.0
-    """That text does not meet: towers for images and sound, and tables of which it needs a row. Of an input embedding
-    and a head of their own one counts as met, because a token reads the head and a row of the other."""
+    """Number of parameters that text does not use: towers for images and sound, and tables of which a token needs one
+    row. Of a separate input embedding and head, one counts as used: a token reads the head and a row of the other."""
     expert_share: float = 1.0
     """Share of the experts that a token uses."""
     width: float = 0.0
@@ -164,7 +164,7 @@ def _keys_and_values(layer: Any) -> float | None:
 
 
 def _kv_heads(layer: Any) -> float | None:
-    # Falcon's heads share one of keys and values, unless it is of the second kind.
+    # Falcon's query heads share one key-value head, except in its newer decoder architecture.
     if getattr(layer, "multi_query", False) and not getattr(layer, "new_decoder_architecture", False):
         return 1.0
     return _first(layer, "num_key_value_heads", "num_kv_heads", "num_attention_heads")

@@ -44,9 +44,9 @@ class ModelSpec:
     sequence_length: int | None = None
     """Tokens measured unless another length is asked for; None where the inputs have one fixed size."""
     size: str | None = None
-    """What a models file calls its size; nothing is decided by it."""
+    """Name of its size in a models file, such as `base`; nothing is decided by it."""
     weights: Weights | None = None
-    """None: random ones, seeded by the config."""
+    """Real weights; None for random ones, seeded by the config."""
     operators: str | None = None
     """`OperatorProfile` of one pass at the usual length, in JSON, where the model's code may not be at hand."""
 

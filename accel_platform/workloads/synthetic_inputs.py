@@ -13,17 +13,17 @@ import torch
 
 Inputs = dict[str, torch.Tensor]
 Names = frozenset[str]
-"""Everything that the forward pass may be given."""
+"""Names of all arguments that the forward pass takes."""
 
 TOKENS = 16
 FRAMES = 64
 SAMPLES = 7680
-"""About half a second of sound at 16 kHz, and a whole number of the frames that codecs cut it into."""
+"""Samples of sound: about half a second at 16 kHz, and a whole number of the frames that codecs cut it into."""
 STEPS = 8
 FIRST_PLAIN_TOKEN = 10
 """Ids below it are padding and other specials in most vocabularies."""
 _VOCABULARY_UNKNOWN = 256
-"""Where a config names none: bytes, characters."""
+"""Vocabulary size where a config states none, as for models of bytes or characters."""
 _TOWERS = ("vision_config", "vision_encoder_config", "image_config", "backbone_config", "vision_model_config")
 _BINS = (
     "num_mel_bins", "input_feat_size", "feature_projection_input_dim", "input_feat_per_channel", "input_dim",
@@ -40,7 +40,7 @@ def make(name: str, config: Any, names: Names, generator: torch.Generator) -> It
             return
 
 
-# --- what a config says, wherever in it
+# --- figures of a config and its sub-configs
 
 
 def configs_of(config: Any) -> Iterator[Any]:
@@ -124,7 +124,7 @@ def _text(name: str, config: Any, names: Names, generator: torch.Generator) -> I
     first = min(FIRST_PLAIN_TOKEN, vocabulary // 2)
     plain = torch.tensor([token for token in range(first, vocabulary) if token not in reserved] or [0])
     ids = plain[torch.randint(len(plain), (1, TOKENS), generator=generator)]
-    # Some models read the sentence off its last word.
+    # The end-of-sequence token comes last, because some models read the whole sentence off it.
     eos = look_up(config, "eos_token_id")
     if isinstance(eos, int) and 0 <= eos < vocabulary and not name.startswith("decoder"):
         ids[:, -1] = eos
@@ -137,7 +137,7 @@ def _text(name: str, config: Any, names: Names, generator: torch.Generator) -> I
     yield made
     books = look_up(config, "num_codebooks", "n_codebooks")
     if books is not None:
-        # Sound as text: several ids a step, and where text is one of them, one more.
+        # Codec models read sound as token ids: several per step, and one more where text is among them.
         for count in (_number(books), _number(books) + 1):
             several = plain[torch.randint(len(plain), (1, TOKENS, count), generator=generator)]
             yield {name: several}

@@ -23,11 +23,11 @@ WIDTH = 64
 HEADS = 4
 HEAD_DIM = WIDTH // HEADS
 INNER = 2 * WIDTH
-"""Of feed-forward layers."""
+"""Inner width of feed-forward layers."""
 EXPERTS = 4
 VOCABULARY = 512
 PATCHES = 8
-"""Along each side of an image."""
+"""Patches along each side of an image."""
 
 _LAYERS = re.compile(r"(^|_)(num_hidden_layers|num_layers|n_layers?|layers|depth|num_blocks|hidden_layers)$")
 _NOT_LAYERS = re.compile(r"feat|conv|levels|window_layers|adapter")
@@ -88,7 +88,7 @@ _ABSENT: dict[str, int] = {
     "top_k_experts": 2,
     "moe_intermediate_size": INNER,
 }
-"""Figures that some config classes leave open though the model cannot do without."""
+"""Figures that some config classes leave open although their models need them."""
 
 
 NEEDED: dict[str, dict[str, Any]] = {
@@ -107,7 +107,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "voxtral": {"audio_token_id": 300},
     "chameleon": {"vocabulary_map": {"<image>": 300, **{f"IMGIMGA{chr(65 + n)}Z": 310 + n for n in range(16)}}},
 }
-"""What a config class leaves out or unusable though its model cannot do without it, by model type."""
+"""Arguments that a config class leaves out or unusable although its model needs them, by model type."""
 
 
 def default_config(model_type: str) -> Any:
@@ -260,7 +260,7 @@ def _remade(config: Any, changes: dict[str, Any]) -> Any:
 
 
 def _cut(entries: list[Any], count: int) -> list[Any]:
-    """`count` entries: one of each kind in their order, then from the front."""
+    """Return `count` entries: one of each kind in their order, then further ones from the front."""
     kinds = {str(entry): entry for entry in reversed(entries)}
     ordered = sorted(kinds.values(), key=entries.index)
     return (ordered + entries)[:count]

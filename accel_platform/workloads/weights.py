@@ -18,7 +18,7 @@ from accel_platform.workloads.model_catalog import ModelSpec, Weights
 CONFIG = "config.json"
 _SAFETENSORS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
 _PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
-"""What older checkpoints have; torch reads tensors only from it."""
+"""Pickled weight files of older checkpoints; torch reads only tensors from them."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _NOT_CONFIG = frozenset(
     {"model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "_name_or_path"}

@@ -42,14 +42,14 @@ class ProcessResult:
     median_ms: float | None
     """Median latency of a batch; None if it failed, or has too few samples for a median."""
     failure: str | None
-    """Why there is no valid figure; None if it works."""
+    """Reason why there is no valid figure; None if it works."""
     verified: bool
     """True if its outputs were compared with the reference; otherwise it is no evidence."""
     noisy: bool
     disturbed: bool = False
-    """Whether it waited for a core because other processes ran."""
+    """True if it waited for a core because other processes ran."""
     doubt: str | None = None
-    """Why its own samples are in doubt, if they were read. Disagreement with other processes is no such reason."""
+    """Reason to doubt its own samples, if they were read. Disagreement with other processes is no such reason."""
     others_share: float | None = None
     """Processor time of other processes over that of all cores, 0 to 1; None if not read or not recorded."""
     samples_ns: tuple[int, ...] = ()

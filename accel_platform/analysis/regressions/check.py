@@ -88,7 +88,7 @@ def check(
     alike: dict[MeasuredSeries, list[_Cell]] = {}
     for cell in cells["latency"]:
         alike.setdefault(_without_device(cell.series), []).append(cell)
-    # Each measure allows for its own tests: that memory is watched, which seldom alerts by chance, costs latency nothing.
+    # Each measure allows for its own tests only, so watching memory too makes the test of latency no less sensitive.
     tests = {
         measure: sum(cell.two_sided and is_tested(measure, cell.before, cell.after) for cell in cells[measure])
         for measure in MEASURES
@@ -130,7 +130,7 @@ class _Cell:
     before: list[ProcessResult]
     after: list[ProcessResult]
     again: list[ProcessResult]
-    """Those of `after` that were measured to confirm."""
+    """Processes of `after` that were measured to confirm."""
     others: list[ProcessResult]
     """All processes but the candidate's."""
     rejected: int
@@ -206,8 +206,8 @@ def _at_level(
 ) -> list[ProcessResult]:
     """Return the first processes at an accepted level, as many as the noise estimate needs.
 
-    The first, none at the level of a later shift, and none at all since one that is open: else a regression that was
-    found and pushed once more would be its own baseline.
+    Processes at the level of a later shift are left out, and all since a shift that is open. Otherwise a regression
+    that was found and pushed once more would be its own baseline.
     """
     shifts = [shift for shift in unaccepted if shift.first_result > level.first_result]
     end = next((shift.first_result for shift in shifts if shift.is_open), None)

@@ -45,12 +45,12 @@ class MeasuredCommit:
     name: str
     run_ids: tuple[str, ...]
     again: tuple[str, ...] = ()
-    """Those of the runs that measured suspicious cells once more."""
+    """Ids of the runs that measured suspicious cells once more."""
     branch: str | None = None
     baseline: str | None = None
     """Commit to compare with, by the label `baseline` of its runs."""
     made_at: datetime | None = None
-    """When it was committed, by the label `committed_at` of its runs; else when its first run began."""
+    """Time of the commit, by the label `committed_at` of its runs; else the time when its first run began."""
 
     @property
     def state(self) -> str:

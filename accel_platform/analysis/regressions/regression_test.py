@@ -52,8 +52,9 @@ MAX_LOAD = 0.5
 """Share of all cores used by others above which the slower side's figures say nothing: threads that wait for each other
 then take many times as long, so equal code was seen to take 9 times as long at 71 % as at 59 %."""
 MAX_TESTS_AT_ALPHA = 20
-"""Most tests of a measure that a check makes at the plain noise level: one in some 400 alerts by chance, so a check in 20.
-With more tests each may do so less often in the same proportion, or else a check of hundreds would seldom pass."""
+"""Most tests of a measure that a check makes at the plain noise level. About one test in 400 alerts by chance, and so
+does one check in 20. With more tests, each may alert less often in proportion, because a check of hundreds would seldom
+pass otherwise."""
 MAX_PROCESSES_NEEDED = 20
 """Processes a side that anybody would measure to settle a cell."""
 MAX_NOISE = 0.25
@@ -72,7 +73,7 @@ class Decision:
     """Median latency of a batch. `failures` has that of the processes which work; memory has none."""
     after_ms: float | None = None
     before_mib: float | None = None
-    """Median peak memory, of the measures of memory."""
+    """Median peak memory; None for other measures than memory."""
     after_mib: float | None = None
     change_percent: float | None = None
     p_value: float | None = None
@@ -87,7 +88,7 @@ class Decision:
     evidence: tuple[UUID, ...] = ()
     """Ids of the candidate's results that decided."""
     disturbed: bool = False
-    """Whether other processes disturbed one side, so that its figures may be any factor off and decide nothing."""
+    """True if other processes disturbed one side: its figures may be off by any factor, so they decide nothing."""
     left_out: int = 0
     """Processes of both sides that were measured and do not count: they failed or are in doubt."""
     accepted: bool = False
@@ -172,7 +173,8 @@ def decide(
         return replace(decision, reason=lacking)
     earlier = [process for process in others if process.verified and process.figure(measure)]
     calm = [process for process in earlier if not process.disturbed]
-    # Unless the compared ones were disturbed, too, disturbed processes say nothing of their noise. Memory is not.
+    # Leave out disturbed processes, whose noise is another one, unless the compared ones were disturbed, too. Other
+    # processes do not disturb memory.
     if (
         measure == "latency"
         and len(calm) >= MIN_EARLIER_PROCESSES

@@ -54,7 +54,7 @@ class RatedCell(CellShape):
     device: str | None
     failure_class: str | None
     reason: str | None
-    """Why it failed; for an untested cell, the results that do not count."""
+    """Reason why it failed; for an untested cell, the results that do not count."""
     results_ok: int
     results_failed: int
     last_worked_at: datetime | None

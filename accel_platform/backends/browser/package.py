@@ -20,7 +20,7 @@ from accel_platform.errors import AccelError
 NAME = "onnxruntime-web"
 VERSION = "1.30.0"
 INTEGRITY = "sha512-q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
-"""What the registry publishes for this version: any other bytes are refused."""
+"""Hash that the registry publishes for this version; an archive with another hash is refused."""
 FILES = (
     "package.json",
     # The plain build for wasm; the other suspends WebAssembly to wait for a device, which costs a little everywhere.
@@ -31,7 +31,7 @@ FILES = (
     "dist/ort-wasm-simd-threaded.asyncify.mjs",
     "dist/ort-wasm-simd-threaded.asyncify.wasm",
 )
-"""Of its 150 MB, what is run here."""
+"""Files of the release that are run here; the rest of its 150 MB is not unpacked."""
 
 
 def folder() -> Path:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from accel_platform.backends.base import Placement
 
 PROVIDERS = {"wasm": "CPUExecutionProvider", "webgpu": "WebGpuExecutionProvider", "webnn": "WebNNExecutionProvider"}
-"""What the runtime calls the provider of each hardware name."""
+"""Runtime's name of the execution provider for each hardware name."""
 _PROVIDER = re.compile(r"placed on \[(\w+)\]\. Number of nodes: (\d+)")
 _NODE = re.compile(r"VerifyEachNodeIsAssignedToAnEp\]\s+(\w+) \(")
 

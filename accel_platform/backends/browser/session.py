@@ -27,8 +27,8 @@ class Tab(Protocol):
 
     server: Loopback
     facts: dict[str, Any]
-    """What the page sees: `isolated`, its clock's `resolution_ms`, `webgpu` adapter, `webnn` device, or `error`; and
-    which `browser` it is in, its `version`, and that of onnxruntime-web."""
+    """Facts that the page reports: `isolated`, its clock's `resolution_ms`, `webgpu` adapter, `webnn` device, or
+    `error`; and the `browser` that it runs in, its `version`, and that of onnxruntime-web."""
 
     def call(self, function: str, **arguments: Any) -> Any:
         """Call a function of `page.js` and wait for its answer. Raises what it throws, in its words."""

@@ -58,19 +58,19 @@ class Target:
 
 @dataclass
 class Answer:
-    """What became of one request; times in seconds of the monotonic clock."""
+    """Outcome of one request; times in seconds of the monotonic clock."""
 
     due_s: float
-    """When it should have been sent: in an open loop the arrival, whenever the client got round to it."""
+    """Time at which it should have been sent: in an open loop its arrival, even if the client sends it later."""
     sent_s: float = 0.0
     token_s: list[float] = field(default_factory=list)
-    """Arrivals of the parts of the answer that hold text."""
+    """Arrival times of the parts of the answer that hold text."""
     ended_s: float = 0.0
     prompt_tokens: int | None = None
-    """As the server counts them; None where it does not say."""
+    """Tokens of the prompt as the server counts them; None where it does not say."""
     output_tokens: int | None = None
     problem: str | None = None
-    """Why it failed; None for an answer."""
+    """Reason why it failed; None if it was answered."""
 
 
 async def ask(target: Target, prompt: str, output_tokens: int, due_s: float | None = None) -> Answer:

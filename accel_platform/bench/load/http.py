@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 _LINE_LIMIT = 1 << 20
-"""Bytes that one line may have: a server's refusal may be long."""
+"""Most bytes of one line; it is high, because a server's refusal may be long."""
 
 
 class Unreachable(Exception):
@@ -31,7 +31,7 @@ class Response:
     headers: dict[str, str]
     reader: asyncio.StreamReader
     finished: bool = False
-    """Whether the whole body was read, so that the connection can serve another request."""
+    """True if the whole body was read, so that the connection can serve another request."""
 
     async def parts(self) -> AsyncIterator[bytes]:
         """Yield the parts of the body as they arrive. Raises Unreachable where it ends early."""
@@ -133,7 +133,7 @@ class Server:
 
 async def _close(writer: asyncio.StreamWriter) -> None:
     writer.close()
-    # What is left of a broken connection cannot be told to its other end.
+    # A broken connection cannot be closed properly, because its other end no longer answers.
     with suppress(OSError):
         await writer.wait_closed()
 

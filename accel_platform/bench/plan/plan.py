@@ -37,7 +37,7 @@ class Cell:
 
     @property
     def runtime(self) -> Runtime:
-        """What serves its hardware name in its mode."""
+        """Runtime that serves its hardware name in its mode."""
         return runtime_for(self.hardware).in_mode(self.mode)
 
     @property

@@ -22,16 +22,16 @@ class RunOptions:
 
     work: RunScope = "all"
     fix: bool = True
-    """Whether a failed cell is tried again by the fallbacks of its failure class."""
+    """True if a failed cell is tried again by the fallbacks of its failure class."""
     parallel: bool = False
-    """Whether separate physical devices are measured side by side."""
+    """True if separate physical devices are measured side by side."""
     pooled: bool = True
-    """Whether cells of one model, hardware and precision share a process, which loads the model once."""
+    """True if cells of one model, hardware and precision share a process, which loads the model once."""
     at_once: int = 1
     """Workers of an accelerator: while one measures, the next ones start, load their model and wait for their turn.
     Their models share the device's memory. A processor has one worker, because starting another would disturb it."""
     operators: bool = False
-    """Whether each measured cell is run once more afterwards under the runtime's operator profiler."""
+    """True if each measured cell is run once more afterwards under the runtime's operator profiler."""
 
 
 def resolve_work(verify_only: bool, benchmark_only: bool) -> RunScope:

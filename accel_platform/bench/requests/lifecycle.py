@@ -45,7 +45,7 @@ class Request:
     """Claimant of the newest attempt."""
     claimed_at: datetime | None = None
     direct: bool = False
-    """Whether the newest attempt is measured without Dagster."""
+    """True if the newest attempt is measured without Dagster."""
     closed: BenchmarkClosed | None = None
     closed_at: datetime | None = None
 

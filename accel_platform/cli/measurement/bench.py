@@ -38,7 +38,7 @@ from accel_platform.table_io.values import count_of
 
 
 class ExportForm(enum.StrEnum):
-    """What `bench export` writes."""
+    """Format of the file that `bench export` writes."""
 
     events = "events"
     llm_d = "llm-d"
