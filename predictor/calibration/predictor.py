@@ -41,9 +41,9 @@ class Prediction:
     memory_peak_mib: Interval | None
     supported: bool
     reason: str
-    """Why the prediction is unsupported; if it is supported, what it is based on."""
+    """Reason why the prediction is unsupported; if it is supported, its basis."""
     regime: Regime
-    """What the training set lacks of the sample."""
+    """Gap between the sample and the training set, such as an unseen family or device."""
     extrapolation_factor: float
     """Factor by which FLOPs, batch or size lie outside the training range; 1 inside."""
     risks: dict[str, float]
@@ -180,12 +180,12 @@ def _unknown_mode_reason(mode: str) -> str:
 
 @dataclass(frozen=True)
 class _Support:
-    """Whether a model supports a sample, and the width of its interval; both are known before the latency is."""
+    """Support of a sample by a model, and the width of its interval; both are known before the latency is."""
 
     regime: Regime
     extrapolation_factor: float
     doubt: str | None
-    """Why the figure is unsupported; None where it is supported."""
+    """Reason why the figure is unsupported; None where it is supported."""
     half_width: float
     """Half width of the interval as a natural log; NaN without a calibration."""
     level: float

@@ -1,4 +1,4 @@
-"""What predictions are made of: evidence from the tables, and samples with their cost and features.
+"""Inputs of predictions: evidence from the tables, and samples with their cost and features.
 
 * `evidence` summarizes the usable results of a snapshot per cell; the advisor answers from it directly.
 * `model_resolution` finds out which model a query means. `traced_models` traces a model's cost and operators on the

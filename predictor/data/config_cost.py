@@ -46,7 +46,7 @@ class ConfigCost:
     family: str
     modality: str
     text_alone: bool
-    """Whether the model also reads images or sound, which the cost does not count."""
+    """True if the model also reads images or sound, which the cost does not count."""
     sequence_length: int | None
     """Tokens per item that the cost is for; None for inputs of a fixed size."""
     parameters: float

@@ -46,9 +46,9 @@ class ResolvedModel:
     figures: ItemCost | None = None
     """Cost of one item, as the user states it."""
     decoder: Decoder | None = None
-    """Decoder's shape of a config whose model generates."""
+    """Shape of the decoder, where the config's model generates."""
     text_alone: bool = False
-    """Whether it also reads images or sound, which the cost does not count."""
+    """True if it also reads images or sound, which the cost does not count."""
     image_size: float | None = None
     """Pixels along an edge of the images that the config reads, where they are square."""
     default_sequence_length: int | None = None

@@ -46,7 +46,7 @@ class ItemCost:
     activation_bytes: float | None
     """Bytes written by all operators."""
     layer_output_bytes: float | None = None
-    """Of these, outputs of linear layers and convolutions, as timm and fvcore count."""
+    """Bytes written by linear layers and convolutions alone, as timm and fvcore count."""
     image_size: float | None = None
     """Pixels along an edge; None without images, or where the size is unknown."""
 
@@ -145,7 +145,7 @@ def trace_profile(spec: ModelSpec, sequence_length: int | None, sizes: InputSize
         )
     except (AccelError, RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         _raise_if_passing(error)
-        # What a model's own code asks of values, the meta device cannot answer.
+        # A model's own code may need values, which the meta device does not have.
         return {"problem": f"its operators cannot be traced: {_one_line(error)}"}
     return {"profile": profile_to_json(profile)}
 

@@ -27,7 +27,7 @@ class OperatorTable:
     columns: Array
     """Array of shape (dimensions, operators), with dimensions in the order of `DIMENSIONS[kind]`."""
     counts: Array
-    """How often the model computes each operator."""
+    """Number of times that the model computes each operator."""
     positions: Array
     """Position of each operator in the model's order of execution."""
     count: int

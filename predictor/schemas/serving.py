@@ -17,9 +17,9 @@ CacheType = Literal["auto", "bfloat16", "fp8"]
 MAX_USERS = 4096
 MAX_TOKENS = 1 << 20
 MAX_DEVICES = 32
-"""Of all copies: the queue of each number of them is played, which takes milliseconds."""
+"""Most devices of all copies: the queue is simulated for each number of copies, which takes milliseconds."""
 MAX_TRACED = 10_000
-"""Requests of a trace."""
+"""Most requests of a trace."""
 _SLOWER = 1.06
 """Ratio from which a percentile of requests is told apart: lengths without a percentile differ by 0.05 (`queueing`)."""
 TIME_GOALS = ("max_first_token_ms", "max_output_token_ms", "max_end_to_end_ms")
@@ -64,7 +64,7 @@ class ServingGoals(_Value):
 
     @property
     def of_time(self) -> bool:
-        """Whether a goal of time is given."""
+        """True if a goal of time is given."""
         return any(getattr(self, name) is not None for name in TIME_GOALS)
 
     @model_validator(mode="after")

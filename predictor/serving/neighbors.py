@@ -40,18 +40,18 @@ PRIORS = {
 """Parameters of the kernel before anything is learned; variances of standardized residuals, lengths in natural logs."""
 _PRIOR_WEIGHT = 0.05
 _LEARNED_FROM = 500
-"""Loads that the kernel's parameters are learned from: more take minutes, and change them little."""
+"""Number of loads that the kernel's parameters are learned from: more take minutes, and change them little."""
 _STEPS = 15
 _REACH = 4.0
-"""Logs that a parameter may move from its prior: a search that leaps meets covariances without a factor."""
+"""Most that the log of a parameter may differ from its prior; far from it, covariances cannot be factorized."""
 _VERSION = 3
-"""Column of the names."""
+"""Column of `names` that holds the engine's version."""
 _NO_FACTOR = 1e9
-"""Unlikeliness of a covariance without a factor: finite, so that the search turns back."""
+"""Negative log likelihood where a covariance cannot be factorized: finite, so that the search turns back."""
 _LARGEST_RESIDUAL = 1.5
-"""Log error from which a load counts for no more: some are of other deployments than they say."""
+"""Bound to which log errors of loads are clipped, because some loads are of other deployments than they say."""
 _SIZES = ("users", "input", "output", "devices", "copies")
-"""Columns of the sizes."""
+"""Names of the columns of `sizes`."""
 Names = npt.NDArray[np.str_]
 Pairs = npt.NDArray[np.bool_]
 
@@ -61,7 +61,7 @@ class Points:
     """Points of the Gaussian process: ratios of work, names and sizes by which loads are alike, a row per load."""
 
     ratios: Array
-    """As the trees read them, one column each."""
+    """Ratios of work as the trees read them, one column each."""
     names: Names
     """Model's shape, device, engine, its version ("" where none is known), quantization."""
     sizes: Array
@@ -96,7 +96,7 @@ class PairsOfLoads:
     ratios: Array
     """Distances of the standardized ratios."""
     sizes: tuple[Array, Array]
-    """Of either list."""
+    """Sizes of the loads of each list."""
     model: Pairs
     place: Pairs
     model_engine: Pairs
@@ -168,9 +168,9 @@ class Neighbors:
     """Measured loads with their log residuals beyond formula and trees, and the fitted kernel."""
 
     parameters: dict[str, float]
-    """Natural logs, by the names of `PRIORS`."""
+    """Parameters of the kernel as natural logs, by the names of `PRIORS`."""
     points: Points
-    """Of the measured loads."""
+    """Points of the measured loads."""
     residuals: Array
     """Natural logs of measured over expected, with a column for each of the two times."""
     weights: Array
@@ -256,12 +256,12 @@ class Neighbors:
 
     @cached_property
     def _scales(self) -> Array:
-        """Root mean squares of the residuals: what the kernel's variances are in units of."""
+        """Return root mean squares of the residuals, which the kernel's standard deviations are relative to."""
         return np.asarray(np.sqrt(np.average(self.residuals**2, axis=0, weights=self.weights)))
 
     @cached_property
     def _newest(self) -> dict[tuple[str, ...], str]:
-        """Newest version of each model, device and engine, in each quantization and in any."""
+        """Return the newest engine version by model, device and engine, for each quantization and for any."""
         ordered = sorted(self.points.names.tolist(), key=lambda row: version_key(row[_VERSION]))
         in_any = {tuple(row[:_VERSION]): row[_VERSION] for row in ordered}
         return in_any | {(*row[:_VERSION], row[_VERSION + 1]): row[_VERSION] for row in ordered}

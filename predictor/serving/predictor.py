@@ -27,7 +27,8 @@ from predictor.serving.work import Array, Work, work_of
 
 SHIPPED = Path(__file__).with_name("fitted.json.xz")
 _LIMIT = 5.0
-"""Logs of ratios beyond this are taken for it: a user in a thousandth of the room is as alone as one in a hundredth."""
+"""Bound on the logs of ratios: a user in a thousandth of the room is as alone as one in a hundredth, so logs are
+clipped to it."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class ServingTimes:
 
     first_token_ms: Interval
     output_token_ms: Interval
-    """Per token after the first."""
+    """Time per token after the first, in ms."""
     engine_version: str | None = None
-    """Version of the engine that they are of; None where none is known."""
+    """Version of the engine that the times are for; None where none is known."""
     prompts_busy: float | None = None
     """Share of the time for which the workers for prompts are busy; above 1 they cannot keep up. None without any."""
 
@@ -48,7 +49,7 @@ class LoadTimes:
     """Predicted times, with a row per load."""
 
     token_ms: Array
-    """Per output token after the first."""
+    """Time per output token after the first, in ms."""
     first_ms: Array
     deviations: Array
     """Standard deviations of the logs of both times, a column each."""
@@ -81,7 +82,7 @@ class ServingModel:
         by_trees = self.trees.predict(x, [deployment.campaign for deployment, _ in cells], unseen=loaded)
         residuals = np.where(loaded[:, None], by_trees * self.tree_shares + carried, by_trees)
         token_log, first_log = residuals.T
-        # What was learned where bandwidth is plenty would take a device of little bandwidth for faster than it can be.
+        # Corrections learned on devices of much bandwidth would make one of little bandwidth faster than it can be.
         least = 1e3 * work.step_light_s
         return LoadTimes(np.maximum(token * np.exp(token_log), least), first * np.exp(first_log), deviations, least)
 
@@ -95,7 +96,7 @@ class ServingPredictor:
     """Its half width is in standard deviations, as that of `first_error`."""
     first_error: Calibration
     batch_error: Calibration
-    """Of batches, which stand for loads where no load was measured request by request."""
+    """Calibration on batches, which stand for loads where no load was measured request by request."""
 
     def predict(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         """Return the times of each deployment under its load."""

@@ -46,7 +46,7 @@ class StoredTrees(_Part):
     levels: dict[str, float]
     codes: Codes
     terms: bool
-    """Whether roofline terms are features."""
+    """True if roofline terms are features."""
     mean: tuple[float, ...]
     scale: tuple[float, ...]
     coefficients: tuple[float, ...]

@@ -72,7 +72,7 @@ class TrainingReport:
     metrics: dict[str, Any]
     promoted: bool
     reason: str
-    """Why it was promoted, or not."""
+    """Reason why it was promoted or not."""
     new: bool
     """False if a predictor of exactly these data serves already, or was refused before."""
 
@@ -196,7 +196,7 @@ def fit_modes(
             modes[mode], holdouts[mode], latency[mode] = earlier
             notify(f"{mode}: {count_of(len(mode_samples), 'figure')}, all as before: kept")
             continue
-        # Each fit has a thread; those of the linear algebra would wait for work beside it, busily.
+        # Each fit has one thread, because further threads of the linear algebra would spin while they wait for work.
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=2) as pool:
             validation, fitting = pool.submit(_validate, mode_samples), pool.submit(_fit, mode_samples)
             holdouts[mode], latency[mode], calibrations = validation.result()
@@ -234,7 +234,7 @@ def fit_predictor(
     """Fit a predictor to the samples by mode; return it with its held-out errors by mode, and its metrics."""
     modes, holdouts, latency = fit_modes(samples, notify, fitted)
     everything = [sample for mode_samples in samples.values() for sample in mode_samples]
-    # Publishers call many things a peak of memory (AI Hub's is of the NPU's driver): only own ones are of a process.
+    # Only own figures are used: publishers' peak memory may be of something else than the process (AI Hub: the driver).
     memory = MemoryModel.fit([sample for sample in everything if sample.own])
     risks = FailureModel.fit(everything, failed, memory)
     metrics = {"latency": latency, "failures": risks.metrics}

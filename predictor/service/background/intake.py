@@ -70,7 +70,7 @@ class Stored:
     segment: str
     events: tuple[Event, ...]
     replayed: bool
-    """Whether an earlier request with the same key stored them."""
+    """True if an earlier request with the same key stored them."""
 
 
 def request_id(path: str, body: Any) -> UUID:
