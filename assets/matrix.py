@@ -20,7 +20,7 @@ SELECT model_id, hardware, device_name, mode, state, rating, latency_p50_ms, bat
 FROM compat_matrix
 ORDER BY greatest(last_worked_at, last_failed_at) DESC NULLS LAST, model_id, hardware, device_name, mode
 """
-"""Those with the newest results first: of thousands the preview and the chart show the first."""
+"""Cells with the newest results come first, because the preview and the chart show only the first of thousands."""
 _MODELS_DRAWN = _DEVICES_DRAWN = 40
 
 

@@ -40,7 +40,7 @@ RunState = Literal["under way", "failed", "canceled", "stopped"]
 
 @dataclass(frozen=True)
 class AttemptRun:
-    """What decides the next step about the run of a request's newest attempt."""
+    """Facts about the run of a request's newest attempt, which decide the next step."""
 
     state: RunState
     reason: str

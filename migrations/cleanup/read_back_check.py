@@ -57,7 +57,7 @@ class _Document:
     inside_a_copy: bool
     digest: EventDigest = field(default_factory=EventDigest)
     is_whole: bool = False
-    """Whether its quarantine gives its very bytes back: no byte order mark lost, nothing cut."""
+    """True if its quarantine gives back exactly its bytes: no byte order mark lost, nothing cut."""
     has_parts: bool = False
 
 

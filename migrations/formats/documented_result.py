@@ -38,12 +38,12 @@ _STATISTICS = {
     "latency_max_ms": "latency_max_ms",
     "latency_std_ms": "latency_std_ms",
 }
-"""The file's names for what the platform calls otherwise."""
+"""Names of statistics in the file, and the platform's names for them."""
 _OWN_QUANTITIES = ("prefill_ms", "time_per_output_token_ms", "forward_ms", "backward_ms", "optimizer_ms",
                    "scaling_efficiency", "energy_j_per_item")  # fmt: skip
 _OWN_COUNTS = ("output_tokens", "processes")
 _OWN_TEXTS = ("energy_source", "remedy")
-"""What only this platform's reports say of a cell."""
+"""Quantities, counts and texts of a cell that only this platform's reports state."""
 
 
 def detect(document: Document) -> float:

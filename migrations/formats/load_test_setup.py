@@ -1,6 +1,6 @@
-"""What load generators write beside the results of a run: inputs, settings, what they watched, means over runs.
+"""Files of load generators beside the results of a run: inputs, settings, monitored figures, means over runs.
 
-AIPerf's, EvalScope's and genai-bench's. The readers of the results take from them what these leave out.
+AIPerf, EvalScope and genai-bench write them. The readers of the results take from them what the results leave out.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _UNITS = {"latency": "ms", "throughput_ips": "items/s", "memory_mb": "MiB, writt
 _LATENCIES = tuple(f"latency_{name}_ms" for name in ("mean", "p50", "p95", "p99", "min", "max", "std"))
 _TOKENS = re.compile(r"\d+\s*[x,]\s*(?P<length>\d+)")
 _FAILURE = re.compile(r"(?:^|; )(?P<status>failed|timeout): (?P<reason>.*)$")
-"""What this platform notes of a cell that has no figures."""
+"""Note that this platform writes for a cell without figures."""
 _THREADS = re.compile(r"\b(?P<threads>\d+) threads?\b")
 
 

@@ -3,8 +3,8 @@
 `benchmark_serving.py`, `vllm bench serve` and `sglang.bench_serving` write nearly the same object, one per file or
 line; Infinity stands for no limit. A request joins whatever batch the server makes, so no batch size is recorded.
 Neither writes the hardware, SGLang often not the model: both come from the file's place, which the record says.
-Detailed files list each request's first token and gaps, in seconds: what the statistics leave out follows from these.
-What nothing was measured of is written as 0: the first token of an answer in one piece, the gaps of one token.
+Detailed files list each request's first token and gaps in seconds, which give the statistics that the file leaves out.
+A time that was not measured is written as 0: the first token of an answer in one piece, the gaps of one token.
 Embeddings and rankings make no token, so they are forward passes.
 """
 
@@ -28,7 +28,7 @@ _UNITS = {"*_ms": "ms per request", "request_throughput": "requests/s", "output_
 _WHOLE = {"mean": "mean", "median": "p50", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "std": "std"}
 _OF_LISTS = {"mean": 0, "median": 50, "p90": 90, "p95": 95, "p99": 99}
 _BEYOND = 2
-"""Requests that must lie above a percentile for it to be told."""
+"""Fewest requests that must lie above a percentile for it to be stated."""
 _TITLE = "Serving Benchmark Result"
 _MODEL = re.compile(r"\bmodel(?:_id)?=['\"]([^'\"]+)['\"]")
 _LINE = re.compile(r"(?P<name>[A-Za-z][\w .()/-]*?)\s*(?:\([^()]*\))?:\s+(?P<value>\S+)")
@@ -48,7 +48,7 @@ _OTHER_NAMES = {
 }  # fmt: skip
 _ENGINES = {"engine": "sglang", "runtime": "sglang", "tensorrt-llm": "trtllm", "trt": "trtllm"}
 _OF_CLIENT = re.compile(r"-(?:oai|chat|native|embeddings?|pooling|rerank|completions?).*")
-"""What follows the engine in a client's name: `sglang-oai-chat`, `vllm-rerank`."""
+"""Ending after the engine in a client's name, as in `sglang-oai-chat` or `vllm-rerank`."""
 _NEAR = 0.02
 """Share by which requests of one asked length may differ from it."""
 _RATES = (

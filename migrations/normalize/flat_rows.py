@@ -64,7 +64,7 @@ _READ = {key for keys in _FIGURES.values() for key in keys}
 _NOT_STATED = {*MODEL, *HARDWARE, "model_family", "family", "precision", "dtype", "device_name"}
 _EMPTY = (None, "", "{}")
 _PER_ITEM = 0.1
-"""Where rate x latency is within this of one item, the latency is that of an item and not of the batch."""
+"""Share by which rate x latency may differ from one item for the latency to be an item's, not the batch's."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Remark:
 
 
 Part = Record | RefusedCell | Embedded | NoResult | Remark
-"""What a reader may yield."""
+"""Parts of a document that a reader may yield."""
 
 
 def refuse(pointer: str, rule: str, reason: str, content: Any) -> RefusedCell:

@@ -15,7 +15,7 @@ SEGMENT_PREFIX = "import-"
 """Names of the segments that hold imported documents begin with it."""
 MAX_EVENTS = 100_000
 MAX_BYTES = 16 << 20
-"""Of payload, before compression."""
+"""Largest payload of a batch in bytes, before compression."""
 MAX_AGE_S = 5.0
 """Oldest batch in seconds; a killed import repeats at most this much work."""
 
@@ -33,7 +33,7 @@ class EventBatcher:
         self._bytes = 0
         self._since = 0.0
         self.events = 0
-        """Stored so far."""
+        """Number of events stored so far."""
         self.segments: set[str] = set()
         """Names of the segments stored so far."""
 

@@ -28,7 +28,7 @@ from migrations.sources.documents import Content, Origin, find_files, load
 from migrations.sources.renamed_columns import with_columns_renamed
 
 OVERDUE_CHECK = "Earlier imports were not on record as compared across files; that is done now."
-"""What a run with `ImportReport.overdue_check` says."""
+"""Message of a run with `ImportReport.overdue_check`."""
 
 Progress = Callable[[int, int, "DocumentReport"], None]
 """Called after each document with its number, the number of files, and its report."""
@@ -202,8 +202,8 @@ class Import:
     def _check_across(self, *, new_results: bool) -> tuple[int, int]:
         """Compare all documents ever imported where that is due; return the suspicions and the events stored.
 
-        Where this run alone added to a checked log, and no results, it is recorded without a look. A dry run checks
-        nothing, because it has stored nothing to look at.
+        If nothing but this run added to a checked log, and it added no results, the check is recorded without comparing
+        anything. A dry run checks nothing, because it has stored nothing to compare.
         """
         check = CrossCheck(self._log.snapshot())
         if self._dry_run or not check.due:

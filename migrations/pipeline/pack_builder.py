@@ -44,14 +44,14 @@ _VERSION_DIGITS = 12
 
 @dataclass(frozen=True)
 class BuiltPack:
-    """What one build wrote, and what of the source it left out."""
+    """Card and size of a pack that one build wrote, and the rows of the source that it left out."""
 
     card: Card
     size_bytes: int
     changed: bool
-    """Whether the results differ from those of the build before."""
+    """True if the results differ from those of the build before."""
     left_out: dict[str, int]
-    """Number of rows by reason."""
+    """Number of rows left out, by reason."""
 
 
 def build_pack(card_folder: Path, source_dir: Path, out: Path) -> BuiltPack:

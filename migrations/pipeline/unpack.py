@@ -54,7 +54,7 @@ class DocumentEnd:
 
 Step = DocumentStart | DocumentRows | DocumentEnd
 Known = Callable[[Origin], bool]
-"""Whether a document need not be read, for its content is accounted for."""
+"""Function that returns True if a document need not be read, because its content is accounted for."""
 
 
 def iter_steps(

@@ -15,9 +15,9 @@ _FLAGS = {"is_simulation", "is_simulated", "simulated", "simulation", "emulated"
           "using_mocks", "transformers_mocked"}  # fmt: skip
 _MOCK_TEXT = re.compile(r"(?<!not )(?<!non-)(?<!no )\b(mock(ed)?|simulat(ed|ion))\b", re.IGNORECASE)
 _LABEL_WORDS = (b"mock", b"simulat", b"emulated")
-"""One of them is in every flag and in every text that is a label."""
+"""Parts of words: every flag, and every text that is a label, contains at least one."""
 _NOT_LABELS = {"error", "traceback", "stderr", "reason", "warnings", "simulated_hardware", "command"}
-"""Messages that may speak of mocks without being a label, and the blanket labels, which are read on their own."""
+"""Keys of messages that may speak of mocks without being a label, and of blanket labels, which are read separately."""
 _HOST_SECTIONS = (
     ("hardware_info",), ("available_hardware",), ("hardware_details",), ("hardware_detected",), ("system_info",),
     ("hardware",), ("hardware", "capabilities"), ("metadata",), ("results", "metadata"), ("json_result", "metadata"),

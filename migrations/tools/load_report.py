@@ -4,7 +4,7 @@ One definition of time per output token holds for all: the time after the first 
 tool's own is another (GuideLLM counts the first token in, inference-perf the pieces of the stream), it follows from the
 means of whole requests, first tokens and lengths; the tool's own figures stay in `original.stated`.
 
-Tools write 0 for what nothing was measured of: all times where no request was answered, and the first token and those
+Tools write 0 for times that were not measured: all times where no request was answered, and the first token and those
 after it where answers came in one piece. Such statistics count as absent.
 """
 
@@ -31,14 +31,14 @@ class LoadReport:
 
     model: str | None = None
     device: str | None = None
-    """In the file's own words; None where it has none."""
+    """Device in the file's own words; None where the file names none."""
     engine: str | None = None
     engine_version: str | None = None
     precision: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Such as `tensor_parallel_size`, `data_parallel_size`, `devices`."""
+    """Settings of the engine, such as `tensor_parallel_size`, `data_parallel_size`, `devices`."""
     configuration: Mapping[str, Any] | None = None
-    """Of a deployment that is no single copy of an engine, such as prefill and decoding apart."""
+    """Layout of a deployment with several engines, such as separate prefill and decoding; None for one engine."""
     answered: int | None = None
     failed: int | None = None
     concurrency: Any = None
@@ -47,7 +47,7 @@ class LoadReport:
     output_tokens: float | None = None
     first_token_ms: Statistics = field(default_factory=dict)
     output_token_ms: Statistics = field(default_factory=dict)
-    """After the first token, where the tool defines it so."""
+    """Time per token after the first, where the tool defines it so."""
     whole_ms: Statistics = field(default_factory=dict)
     requests_per_s: float | None = None
     output_tokens_per_s: float | None = None
