@@ -31,7 +31,7 @@ DESCRIPTORS = 1_024
 PROBES = 200
 PROBE_S = 20.0
 MOST_S = 90.0
-"""How long connections are watched."""
+"""Longest time for which connections are watched, in seconds."""
 HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 BEGUN = b"GET /health HTTP/1.1\r\nHost: 127."
 

@@ -19,13 +19,13 @@ KINDS = ("parquet", "json", "csv", "html", "xlsx")
 
 
 def prepare(home: Path, results: int) -> None:
-    """A log of so many results under `home`, and its tables."""
+    """Write a log of so many results under `home`, and build its tables."""
     write_log(home, results)
     refresh(Settings(home=home))
 
 
 def exported(home: Path, kind: str, rows: int) -> dict[str, object]:
-    """One export in a process of its own, whose peak the kernel tells when it ends."""
+    """Export in a child process, whose peak memory the kernel tells when it ends."""
     file = home / f"results.{kind}"
     command = [sys.executable, "-m", "accel_platform", "db", "export", "results"]
     command += ["--output", str(file), "--home", str(home)]

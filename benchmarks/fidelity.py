@@ -34,17 +34,17 @@ from fidelity_rounds import Figure, abba, ratio_figure
 _PLANTED = 1.03
 _A_SIDE_MOST = 24
 _FOUR_TURNS = (0, 1, 1, 0)
-"""Which side of a pair each of four successive processes belongs to: straight drift cancels."""
+"""Side of the pair that each of four successive processes belongs to, in an order in which linear drift cancels."""
 
 
 @dataclass
 class Bench:
-    """What the sections share: the prepared model, how much to run, and all that was measured so far."""
+    """State that the sections share: the prepared model, how much to run, and all that was measured so far."""
 
     prepared: Prepared
     quick: bool
     most_s: float
-    """After this a section begins no further round or process, and answers with what it has."""
+    """Seconds after which a section begins no further round or process, and reports what it has."""
     seen: list[Measured] = field(default_factory=list)
     ends_at: float = 0.0
 
@@ -54,7 +54,7 @@ class Bench:
         return measured
 
     def several(self, count: int, hardware: str, sampling: Sampling | None = None) -> list[Measured]:
-        """As many processes with one thread as asked for, or as there is time for."""
+        """Measure as many processes with one thread as asked for, or as there is time for."""
         found: list[Measured] = []
         while len(found) < count and time.monotonic() < self.ends_at:
             found.append(self.ours(hardware, 1, sampling))
@@ -62,7 +62,7 @@ class Bench:
 
 
 def against_benchmark_app(bench: Bench) -> list[Figure]:
-    """One thread on the same ONNX graph."""
+    """Compare with OpenVINO's benchmark_app on the same ONNX graph, with one thread."""
     (rounds,) = abba(
         3 if bench.quick else 6,
         bench.ends_at,
@@ -73,7 +73,7 @@ def against_benchmark_app(bench: Bench) -> list[Figure]:
 
 
 def against_torch(bench: Bench) -> list[Figure]:
-    """One thread on the same weights."""
+    """Compare with torch's own timer on the same weights, with one thread."""
     (rounds,) = abba(
         3 if bench.quick else 6,
         bench.ends_at,
@@ -84,7 +84,7 @@ def against_torch(bench: Bench) -> list[Figure]:
 
 
 def against_one_process(bench: Bench) -> list[Figure]:
-    """As many threads as cores: a parent that spins would show here."""
+    """Compare with a loop in one process, with as many threads as cores: a parent that spins would show here."""
     cores = usable_cores()
     # A 99th percentile needs 662 samples; they are asked for by count, and the loop gets the same time.
     sampling = Sampling(min_time_s=4.0, min_count=662, target_error=0.05, max_time_s=8.0)
@@ -105,7 +105,7 @@ def _p50_p99(samples_ns: Sequence[int]) -> list[float]:
 
 
 def harness_cost(_: Bench) -> list[Figure]:
-    """All that the sampling loop does around one run of a model that does nothing."""
+    """Measure all that the sampling loop does around one run of a model that does nothing."""
     costs = []
     for _pass in range(5):
         start = time.perf_counter_ns()
@@ -118,7 +118,7 @@ def harness_cost(_: Bench) -> list[Figure]:
 
 
 def spread(bench: Bench) -> list[Figure]:
-    """p50 over 10 processes with one thread, of the results that do not call themselves noisy."""
+    """Return the spread of p50 over 10 processes with one thread, of results that do not call themselves noisy."""
     figures: list[Figure] = []
     for hardware in HARDWARE:
         bench.ends_at = time.monotonic() + bench.most_s / len(HARDWARE)
@@ -185,7 +185,7 @@ def pairs(bench: Bench) -> list[Figure]:
 
 @dataclass(frozen=True)
 class ToldApart:
-    """Of how many pairs what share was called different, without a difference and with one planted."""
+    """Number of pairs, and shares of them called different: `false` without a difference, `found` with one planted."""
 
     pairs: int
     a_side: int
@@ -195,7 +195,7 @@ class ToldApart:
 
 
 def _told_apart(history: Sequence[Measured], run: Sequence[Measured]) -> ToldApart | None:
-    """None where there are too few processes for a noise level or for one pair."""
+    """Compare successive pairs; None where there are too few processes for a noise level or for one pair."""
     if len(history) < 5:
         return None
     before = [m.p50_ns for m in history]
@@ -222,7 +222,7 @@ def _told_apart(history: Sequence[Measured], run: Sequence[Measured]) -> ToldApa
 
 
 def parent_and_memory(bench: Bench) -> list[Figure]:
-    """Of all children measured: what the parent took meanwhile, and whether their peak memory is the kernel's."""
+    """Return the parent's processor time over all measured children, and the error of their peak memory."""
     share = max(m.parent_cpu_share for m in bench.seen)
     errors = [m.memory_peak_mib / m.kernel_peak_mib - 1 for m in bench.seen if m.kernel_peak_mib]
     worst = max(errors, key=abs)

@@ -41,7 +41,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one child answered, and what the parent saw meanwhile."""
+    """Answer of one child, and the parent's observations meanwhile."""
 
     samples_ns: list[int]
     noisy: str | None

@@ -1,4 +1,4 @@
-"""How benchmarks tell their figures. What is measured is in each of them."""
+"""Output of the figures of benchmarks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 
 def tell(figures: Iterable[Mapping[str, object]], *, for_machines: bool) -> None:
-    """Print them as JSON, or a line each: what, what was got, the reach and the details."""
+    """Print the figures as JSON, or one line each: name, value, bound to reach and details."""
     if for_machines:
         print(json.dumps(list(figures), indent=2))
         return

@@ -30,7 +30,7 @@ REPORT = "gpu-proof.json"
 CAMPAIGN = "campaign.parquet"
 KERNELS = "kernels.parquet"
 _LIMIT_S = 480.0
-"""The most that a stage may take which goes on in the next call; any other, three times what it needs."""
+"""Most seconds of a stage that can go on in the next call; any other may take three times what it needs."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Stage:
     what: str
     needs_s: float
     partial: bool = False
-    """Whether it goes on in the next call where time ran out."""
+    """True if the stage goes on in the next call where time ran out."""
     beside: bool = False
-    """Whether it may run beside others, because it judges numbers and neither times nor memory."""
+    """True if the stage may run beside others, because it judges numbers and neither times nor memory."""
 
 
 STAGES = (

@@ -49,7 +49,7 @@ class Target:
 
 @dataclass
 class Outcome:
-    """What a check found. It fails by one wrong figure; it is unavailable where it has no figure at all."""
+    """Outcome of a check. One wrong figure makes it fail; without any figure it is unavailable."""
 
     figures: list[dict[str, Any]] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Outcome:
     """False where time ran out: the next call goes on."""
 
     def add(self, what: str, got: Any, reach: str, met: bool | None, detail: str = "") -> None:
-        """Add a figure; `met` None means that it is told only."""
+        """Add a figure; `met` is None for a figure that is only reported."""
         self.figures.append({"what": what, "got": got, "reach": reach, "met": met, "detail": detail})
 
     @property

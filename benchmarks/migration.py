@@ -44,7 +44,7 @@ def _files(directory: Path, *endings: str) -> list[Path]:
 
 
 def _aside(work: Callable[..., Any], *args: Any) -> Any:
-    """What the function answers in a fresh process."""
+    """Return the function's result from a fresh process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(work, args)
 

@@ -1,4 +1,4 @@
-"""How long a requested benchmark waits until its run has started, on one machine under `dagster dev`. Aim: 5 s at most.
+"""Time until the run of a requested benchmark has started, on one machine under `dagster dev`. Aim: 5 s at most.
 
     python benchmarks/orchestration.py [REQUESTS]
 
@@ -71,7 +71,7 @@ def _measure(settings: Settings, count: int) -> list[float]:
 
 
 def _started(instance: dg.DagsterInstance, log: EventLog, request_id: str) -> float:
-    """When the run of a request started; waits until the request has ended."""
+    """Wait until a request has ended; return when its run started."""
     deadline, requests = time.monotonic() + PATIENCE_S, Requests(log)
     while time.monotonic() < deadline:
         requests.refresh()

@@ -1,4 +1,4 @@
-"""What a request and its results suffer when one of two hosts is cut off from the others, and joins again.
+"""Effects on a request and its results when one of two hosts is cut off from the others, and joins again.
 
     python benchmarks/partition.py [--json]
 

@@ -38,13 +38,13 @@ DEALT = 12
 
 @dataclass(frozen=True)
 class Noise:
-    """How the medians of processes of one thing vary, as shares of the median."""
+    """Variation of the medians of processes that measure the same code, as shares of the median."""
 
     name: str
     process: float
-    """Between any two processes, at random."""
+    """Random variation of each process by itself."""
     drift: float
-    """From one process to the next, on top: an AR(1) walk that forgets half of it in about ten processes."""
+    """Variation from one process to the next, on top: an AR(1) walk that forgets half of it in about ten processes."""
     spikes: float
     """Share of processes that something else made 1.2 to 1.7 times as slow."""
     failing: float = 0.0
@@ -72,7 +72,7 @@ class Machine:
         self._wander, self._numbers = 0.0, itertools.count(1)
 
     def measure(self, factor: float = 1.0, failing: float = 0.0) -> ProcessResult:
-        """One process; `factor` is how much slower what it measures is, `failing` how much more of them fail."""
+        """Return a process; `factor` slows the code it measures, `failing` adds to the share of processes that fail."""
         draw, noise = self._random, self._noise
         failed = bool(draw.random() < noise.failing + failing)
         self._wander = 0.93 * self._wander + draw.normal(0, noise.drift)

@@ -43,13 +43,13 @@ CANDIDATES = (
 )  # fmt: skip
 CONNECTIONS = 8
 MODELS = ("bert-base", "vit-base", "t5-small", "whisper-base", "distilbert", "gpt2", "roberta-base", "bert-large")
-"""Four that the campaign measured, and four like them."""
+"""Four models that the campaign measured, and four like them."""
 PROBE = RecommendQuery(model="bert-base", batch_size=3, hardware=list(CANDIDATES))
-"""What is asked while snapshots and predictors change: each of them changes the answer."""
+"""Query asked while snapshots and predictors change; each change changes the answer."""
 
 
 def make_home(home: Path) -> Settings:
-    """The reference campaign taken in, projected and trained on."""
+    """Import the reference campaign into a home, build its tables, train on them, and return its settings."""
     settings = Settings(home=home)
     log = EventLog.open(settings)
     for path in sorted(REFERENCE.glob("*.parquet")):

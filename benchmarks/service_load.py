@@ -13,20 +13,20 @@ import uvloop
 
 _HEAD = b"POST /recommend HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 Seen = Callable[[bytes, bytes], None]
-"""Gets a request's body and its answer's, of those that were answered with 200."""
+"""Callback with the bodies of a request and its answer, called for each request that was answered with 200."""
 
 
 @dataclass
 class Load:
-    """What one spell of load saw."""
+    """Times and failures of one spell of load."""
 
     seconds: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     service_cpu_s: float = 0.0
-    """What the service computed meanwhile, if anyone looked."""
+    """Processor time of the service during the load, in seconds; 0 if the caller did not read it."""
     busy: float = 0.0
-    """Share of the time that the client itself computed: near 1 it is the client that is measured."""
+    """Share of the time in which the client itself computed; near 1, the figures are limited by the client."""
 
     @property
     def per_second(self) -> float:

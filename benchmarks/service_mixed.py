@@ -39,12 +39,12 @@ READS = (
 
 @dataclass
 class Seen:
-    """What the clients saw."""
+    """Times, acknowledged events and failures that the clients saw."""
 
     read_s: list[float] = field(default_factory=list)
     written_s: list[float] = field(default_factory=list)
     acknowledged: Counter[str] = field(default_factory=Counter)
-    """Event ids, and how often each was acknowledged."""
+    """Number of times that each event was acknowledged, by event id."""
     failures: Counter[str] = field(default_factory=Counter)
 
 
@@ -120,7 +120,7 @@ def rebuild(settings: Settings, stop: threading.Event, seconds: list[float]) -> 
 
 
 def stored_once(settings: Settings, seen: Seen) -> tuple[int, int, int]:
-    """How many of the acknowledged events the log lacks, the tables lack, and the log holds more than once."""
+    """Return how many of the acknowledged events the log lacks, the tables lack, and the log holds more than once."""
     wanted = {UUID(event_id) for event_id in seen.acknowledged}
     log = EventLog.open(settings)
     types = {"ResultRecorded", "BenchmarkRequested"}

@@ -34,7 +34,7 @@ MEASURED = (
 )
 TOKENS_IN, TOKENS_OUT = 202, 62
 SHARED = 128 / TOKENS_IN
-"""Of a prompt with the others of its group."""
+"""Share of a prompt that the others of its group begin with as well."""
 _REQUESTS = 1500
 
 
