@@ -116,7 +116,7 @@ def test_models_have_the_parameters_of_the_published_checkpoints() -> None:
     """Defaults of transformers' configs, which the catalog leaves out, may change from one version to the next."""
     text = (Path(__file__).parent / "published_parameters.csv").read_text(encoding="utf-8")
     published = {row["model"]: float(row["parameters_m"]) for row in csv.DictReader(text.splitlines())}
-    assert len(published) > 100
+    assert len(published) > 90
     counted = {name: parameters_of(resolve_model(name)) / 1e6 for name in published}
     assert counted == pytest.approx(published, rel=0.002)
 
