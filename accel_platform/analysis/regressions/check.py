@@ -104,12 +104,12 @@ def check(
             for measure, cell in zip(MEASURES, of_measures, strict=True)
             if measure in (*measures, "failures") and cell.two_sided
         }
-        decisions += _told(found, measures)
+        decisions += _reported(found, measures)
     ordered = sorted((decision for decision in decisions if decision is not None), key=_order)
     return Check(baseline, candidate, tuple(ordered), snapshot_id, len(again))
 
 
-def _told(found: Mapping[Measure, Decision], measures: Collection[Measure]) -> list[Decision]:
+def _reported(found: Mapping[Measure, Decision], measures: Collection[Measure]) -> list[Decision]:
     """Return the decisions on one cell to report: one on the whole of it, and what moved, or may have, beside it."""
     # A decision on failures in the place of another says that no process of a side works.
     whole = found["latency"] if found["latency"].measure == "latency" else found.get("failures", found["latency"])
