@@ -113,31 +113,42 @@ def resolve_queried_model(query: str | ModelConfig | ModelFigures, evidence: Evi
 
 def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
     spec = find_model(name)
-    known = evidence.memoize("model names", lambda: _warehouse_names(evidence))
-    # Results may have another name than the catalog's, which may have come to know the model later.
-    names = [*spellings(name), *(() if spec is None else slugs_of((spec.model_id, *spec.aliases)))]
-    model_id = next((known[spelling] for spelling in names if spelling in known), None)
-    if model_id is not None and (
-        spec is None or (model_id in evidence.by_model and spec.model_id not in evidence.by_model)
-    ):
-        row = evidence.models[model_id]
-        described = ModelSpec.of_description(
-            {**row, **{key: json.loads(row[key] or "null") for key in ("aliases", "config")}}
-        )
-        if described is None and spec is not None:
-            described = replace(spec, model_id=model_id)
-        length = None if described is None else described.sequence_length
-        return ResolvedModel(model_id, row["family"], row["modality"], described, default_sequence_length=length)
+    if spec is None or spec.model_id not in evidence.by_model:
+        named = _resolve_result_name(name, spec, evidence)
+        if named is not None:
+            return named
     if spec is None:
         require_slow_path()
         try:
             spec = resolve_model(name)
         except NotFound as error:
+            known = _result_names(evidence)
             close = list(dict.fromkeys(known[n] for n in difflib.get_close_matches(slug(name), known, n=4)))
             listed = '`accel db query "SELECT model_id FROM models"`'
             more = f"Results name {', '.join(close)}." if close else f"{listed} lists those that results name."
             raise NotFound(f"{error} {more} Of any other model of transformers give the config.json.") from error
     return ResolvedModel(spec.model_id, spec.family, spec.modality, spec, default_sequence_length=spec.sequence_length)
+
+
+def _resolve_result_name(name: str, spec: ModelSpec | None, evidence: Evidence) -> ResolvedModel | None:
+    """Resolve a model by a name that results have; None if there is none.
+
+    A model of the catalog (`spec`) may have results under another of its names, because the catalog came to know it
+    later.
+    """
+    known = _result_names(evidence)
+    names = [*spellings(name), *(() if spec is None else slugs_of((spec.model_id, *spec.aliases)))]
+    model_id = next((known[spelling] for spelling in names if spelling in known), None)
+    if model_id is None or (spec is not None and model_id not in evidence.by_model):
+        return None
+    row = evidence.models[model_id]
+    described = ModelSpec.of_description(
+        {**row, **{key: json.loads(row[key] or "null") for key in ("aliases", "config")}}
+    )
+    if described is None and spec is not None:
+        described = replace(spec, model_id=model_id)
+    length = None if described is None else described.sequence_length
+    return ResolvedModel(model_id, row["family"], row["modality"], described, default_sequence_length=length)
 
 
 def _digest(text: str) -> str:
@@ -289,9 +300,14 @@ def find_spec_by_id(model_id: str) -> ModelSpec | None:
     return spec if spec is not None and spec.model_id == model_id else None
 
 
-def _warehouse_names(evidence: Evidence) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for model_id, row in evidence.models.items():
-        for own in slugs_of((model_id, *json.loads(row["aliases"] or "[]"))):
-            names.setdefault(own, model_id)
-    return names
+def _result_names(evidence: Evidence) -> dict[str, str]:
+    """Return the id of each model of the tables by its slugs, kept with the evidence."""
+
+    def build() -> dict[str, str]:
+        names: dict[str, str] = {}
+        for model_id, row in evidence.models.items():
+            for own in slugs_of((model_id, *json.loads(row["aliases"] or "[]"))):
+                names.setdefault(own, model_id)
+        return names
+
+    return evidence.memoize("model names", build)
