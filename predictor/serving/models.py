@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.strict_json import read_object
 from accel_platform.workloads.build import config_of
 from accel_platform.workloads.cost import head_parameters, text_tower
@@ -194,14 +195,13 @@ def _slug(hub_id: str) -> str:
 
 @cache
 def _models() -> dict[str, Decoder]:
+    return {row["name"]: Decoder(**_figures(row)) for row in _rows()}
+
+
+def _figures(row: Mapping[str, str]) -> dict[str, float]:
+    """Return the figures of a row by the fields of a `Decoder`."""
     return {
-        row["name"]: Decoder(
-            **{
-                field: float(row[column]) * (_BILLION if column.endswith("_b") else 1)
-                for column, field in _FIGURES.items()
-            }
-        )
-        for row in _rows()
+        field: float(row[column]) * (_BILLION if column.endswith("_b") else 1) for column, field in _FIGURES.items()
     }
 
 
@@ -217,7 +217,18 @@ def _rows() -> tuple[dict[str, str], ...]:
     return tuple(csv.DictReader(text.splitlines()))
 
 
-if __name__ == "__main__":
-    hub_id, path = sys.argv[1:]
-    row = row_of(hub_id, read_object(Path(path))[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the row of `models.csv` of a published config. Ends with a message where there is none."""
+    parser = argparse.ArgumentParser(prog="python -m predictor.serving.models", description=main.__doc__)
+    parser.add_argument("hub_id", help="such as Qwen/Qwen3-8B")
+    parser.add_argument("config", type=Path, help="the config.json of its hub page")
+    asked = parser.parse_args(arguments)
+    try:
+        row = row_of(asked.hub_id, read_object(asked.config)[0])
+    except AccelError as error:
+        parser.error(str(error))
     csv.DictWriter(sys.stdout, list(row), lineterminator="\n").writerow(row)
+
+
+if __name__ == "__main__":
+    main()
