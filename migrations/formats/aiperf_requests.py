@@ -16,11 +16,10 @@ from migrations.formats.genai_perf import is_repeated
 from migrations.normalize.path_hints import neighbors
 from migrations.normalize.records import NoResult, Part, refuse
 from migrations.normalize.row_access import object_of, rows_of, share_of_rows, strays_of, text_of
-from migrations.normalize.units import quantity
+from migrations.normalize.units import TO_MS, quantity
 from migrations.sources.documents import Document
 from migrations.tools.load_report import LoadReport, record
 
-_TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3}
 _NS_PER_S = 1e9
 
 
@@ -95,7 +94,7 @@ def _values(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
         metric = object_of(object_of(row.get("metrics")).get(name))
         value = quantity(metric.get("value"))
         if value is not None:
-            found.append(value * _TO_MS.get(str(metric.get("unit")), 1.0))
+            found.append(value * TO_MS.get(str(metric.get("unit")), 1.0))
     return found
 
 

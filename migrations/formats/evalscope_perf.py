@@ -13,11 +13,11 @@ from typing import Any
 from migrations.normalize.path_hints import neighbors
 from migrations.normalize.records import Part
 from migrations.normalize.row_access import object_of, pick, text_of
-from migrations.normalize.units import count, quantity, scaled
+from migrations.normalize.units import TO_MS, count, quantity, scaled
 from migrations.sources.documents import Document
 from migrations.tools.load_report import LoadReport, record
 
-_TO_MS = {"ms": 1.0, "s": 1e3}
+_UNITS = ("ms", "s")
 _CONCURRENCY = ("Concurrency", "Number of concurrency")
 _SUCCEEDED = ("Success Requests", "Succeed requests")
 _FAILED = ("Failed Requests", "Failed requests")
@@ -73,7 +73,7 @@ def _named(value: Mapping[str, Any], names: tuple[str, ...]) -> bool:
 
 def _mean_ms(value: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, float]:
     """Return the mean that a column of one of these names tells with its unit."""
-    found = [scaled(value.get(f"{name} ({unit})"), factor) for name in names for unit, factor in _TO_MS.items()]
+    found = [scaled(value.get(f"{name} ({unit})"), TO_MS[unit]) for name in names for unit in _UNITS]
     return next(({"mean": figure} for figure in found if figure is not None), {})
 
 
@@ -84,6 +84,6 @@ def _percentiles(rows: list[Any], metric: str) -> dict[str, float]:
         of = _ROW.fullmatch(str(row.get("Percentiles")))
         for column, value in row.items():
             named = _COLUMN.fullmatch(column)
-            if of and named and named["name"] == metric and (time := scaled(value, _TO_MS[named["unit"]])):
+            if of and named and named["name"] == metric and (time := scaled(value, TO_MS[named["unit"]])):
                 found[f"p{of['of']}"] = time
     return found

@@ -11,11 +11,10 @@ from typing import Any
 from migrations.normalize.path_hints import neighbors
 from migrations.normalize.records import Part
 from migrations.normalize.row_access import object_of, pick, text_of
-from migrations.normalize.units import count, quantity
+from migrations.normalize.units import TO_MS, count, quantity
 from migrations.sources.documents import Document
 from migrations.tools.load_report import STATISTICS, LoadReport, record, statistics
 
-_TO_MS = {"s": 1e3, "ms": 1.0}
 _NAMES = {**{name: name for name in STATISTICS}, "stddev": "std"}
 
 
@@ -30,7 +29,7 @@ def parse(document: Document) -> Iterator[Part]:
     """Yield one record of the run."""
     metrics = object_of(document.value["aggregated_metrics"])
     stats = object_of(metrics["stats"])
-    factor = _TO_MS.get(str(document.value.get("_time_unit") or "s"), 1e3)
+    factor = TO_MS.get(str(document.value.get("_time_unit") or "s"), 1e3)
     about = next((value for value in map(object_of, neighbors(document, containing="experiment_metadata"))), {})
 
     def of(name: str, factor: float = 1.0) -> dict[str, float]:

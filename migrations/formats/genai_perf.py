@@ -15,12 +15,11 @@ from typing import Any
 from migrations.normalize.path_hints import neighbors
 from migrations.normalize.records import NoResult, Part
 from migrations.normalize.row_access import object_of, pick, text_of
-from migrations.normalize.units import count, quantity, scaled
+from migrations.normalize.units import TO_MS, count, quantity, scaled
 from migrations.sources.documents import Document, decode_text
 from migrations.tools.load_report import STATISTICS, LoadReport, Statistics, record
 
 _HEADER = "metric,avg,min,max,"
-_TO_MS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
 _LATENCY = "request_latency"
 _KNOWN = (_LATENCY, "request_throughput", "time_to_first_token")
 _TOKEN = ("inter_token_latency", "output_token_latency")
@@ -137,7 +136,7 @@ def _report(content: Mapping[str, Any], metrics: Mapping[str, dict[str, Any]], p
 
 def _statistics(metric: Mapping[str, Any]) -> Statistics:
     """Return the statistics of a time in ms; none where its unit is of no time."""
-    factor = _TO_MS.get(str(metric.get("unit") or "ms").strip().casefold())
+    factor = TO_MS.get(str(metric.get("unit") or "ms").strip().casefold())
     if factor is None:
         return {}
     found = {name: scaled(_number(metric.get("avg" if name == "mean" else name)), factor) for name in STATISTICS}

@@ -14,13 +14,12 @@ from migrations.normalize.canonical_names import NOT_STATED
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, text_of
-from migrations.normalize.units import MIB_PER_MB, MS_PER_S, count, quantity, scaled
+from migrations.normalize.units import MIB_PER_MB, TO_MS, count, quantity, scaled
 from migrations.sources.documents import Document
 
 _COLUMN = re.compile(r"(?P<name>.*?)\s*\((?P<unit>[^()]*)\)")
 _PERCENTILE = re.compile(r"p(\d+) latency", re.IGNORECASE)
 _TIMES = {"latency avg": "mean", "avg latency": "mean", "latency": "mean", "response wait time": None}
-_TO_MS = {"ms": 1.0, "us": 1e-3, "s": MS_PER_S, "ns": 1e-6}
 _KEPT = ("p50", "p90", "p95", "p99", "mean")
 _ABOUT = (
     "Model Config Path", "Instance Group", "Max Batch Size", "Preferred Batch Size", "Dynamic Batcher Sizes",
@@ -62,8 +61,8 @@ def _figures(row: Mapping[str, Any], columns: Mapping[str, re.Match[str]]) -> di
         value = quantity(pick(row, column))
         percentile = _PERCENTILE.fullmatch(name)
         which = f"p{percentile[1]}" if percentile else _TIMES.get(name)
-        if which in _KEPT and unit in _TO_MS:
-            figures[f"latency_{which}_ms"] = scaled(value, _TO_MS[unit])
+        if which in _KEPT and unit in TO_MS:
+            figures[f"latency_{which}_ms"] = scaled(value, TO_MS[unit])
         elif name == "throughput" and unit.startswith("infer"):
             figures["throughput_items_per_s"] = value
         elif name in ("gpu memory usage", "max gpu memory usage") and unit == "mb":

@@ -15,12 +15,11 @@ from typing import Any
 from migrations.normalize.record_builder import CellDraft
 from migrations.normalize.records import NoResult, Record, RefusedCell, refuse
 from migrations.normalize.row_access import text_of
-from migrations.normalize.units import count, number, quantity
+from migrations.normalize.units import TO_MS, count, number, quantity
 from migrations.tools import microbenchmark
 
 _COARSE_NS = 100
 _FITS = {"BigO", "RMS"}
-_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 _STATISTICS = {
     "mean": "latency_mean_ms", "median": "latency_p50_ms", "stddev": "latency_std_ms", "min": "latency_min_ms",
     "max": "latency_max_ms",
@@ -132,6 +131,6 @@ def _aggregate(row: Mapping[str, Any]) -> str:
 
 
 def _ms(row: Mapping[str, Any], key: str) -> float | None:
-    factor = _MS.get(str(row.get("time_unit") or "ns"))
+    factor = TO_MS.get(str(row.get("time_unit") or "ns"))
     time = quantity(row.get(key))
     return None if time is None or factor is None else time * factor
