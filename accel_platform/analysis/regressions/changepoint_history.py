@@ -12,7 +12,7 @@ from uuid import UUID
 from accel_platform.analysis.query.measured import MeasuredProcesses, ProcessResult
 from accel_platform.analysis.regressions.changepoint import ChangePoint, watch_changes
 from accel_platform.analysis.regressions.regression_test import Decision
-from accel_platform.analysis.regressions.thresholds import MIN_MEMORY_CHANGE_MIB, least_change_percent
+from accel_platform.analysis.regressions.thresholds import MEMORY_MEASURES, MIN_MEMORY_CHANGE_MIB, least_change_percent
 from accel_platform.analysis.regressions.triage import ShiftDecisions
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import Measure, MeasuredSeries, RegressionFound
@@ -72,7 +72,7 @@ def _shifts(
         _found(series, points[left:right], measure, change)
         for left, right in pairwise(bounds)
         for change in watch_changes([_figure(point, measure) for point in points[left:right]], min_change_percent=least)
-        if measure in ("latency", "failures") or abs(change.after - change.before) >= MIN_MEMORY_CHANGE_MIB
+        if measure not in MEMORY_MEASURES or abs(change.after - change.before) >= MIN_MEMORY_CHANGE_MIB
     ]
 
 
@@ -134,7 +134,7 @@ def _found(
     if measure == "failures":
         sides = _median_ms(points[: change.index]), _median_ms(evidence)
         reason = next((p.failure for p in reversed(points[: change.known_at + 1]) if p.failure), None)
-    unit = "mib" if measure in ("memory", "device_memory") else "ms"
+    unit = "mib" if measure in MEMORY_MEASURES else "ms"
     return RegressionFound(
         **series.model_dump(),
         **dict(zip((f"before_{unit}", f"after_{unit}"), sides, strict=True)),

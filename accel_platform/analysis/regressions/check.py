@@ -19,7 +19,7 @@ from accel_platform.analysis.regressions.regression_test import (
     decide,
     is_tested,
 )
-from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, least_change_percent
+from accel_platform.analysis.regressions.thresholds import MEMORY_MEASURES, MIN_CHANGE_PERCENT, least_change_percent
 from accel_platform.analysis.regressions.triage import (
     AcceptedShift,
     ShiftDecisions,
@@ -61,7 +61,7 @@ class Check:
             return 1
         if any(decision.disturbed for decision in self.decisions):
             return CANNOT_DECIDE
-        decided = (d.state != "insufficient_data" for d in self.decisions if d.measure in ("latency", "failures"))
+        decided = (d.state != "insufficient_data" for d in self.decisions if d.measure not in MEMORY_MEASURES)
         return 0 if any(decided) else CANNOT_DECIDE
 
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MIN_CHANGE_PERCENT = 3.0
 """Smallest change in checks, trends, recorded shifts and cell comparisons."""
+MEMORY_MEASURES: tuple[Measure, ...] = ("memory", "device_memory")
+"""Measures in MiB; the others are in ms, or have no unit."""
 MIN_MEMORY_CHANGE_PERCENT = 10.0
 """Smallest change of a memory peak, also where a smaller one of the latency is asked for: the highest and
 the lowest of 16 equal processes were seen to lie 6 % apart."""
@@ -25,4 +27,4 @@ MIN_SERIES_CHANGE_PERCENT = 1.0
 
 def least_change_percent(measure: Measure, wanted: float) -> float:
     """Return the smallest change of a measure to report, where changes from `wanted` per cent on are asked for."""
-    return max(wanted, MIN_MEMORY_CHANGE_PERCENT) if measure in ("memory", "device_memory") else wanted
+    return max(wanted, MIN_MEMORY_CHANGE_PERCENT) if measure in MEMORY_MEASURES else wanted
