@@ -1,7 +1,10 @@
-"""Traced costs, operators and decoder shapes of the platform's own models, cached per user.
+"""Traced costs, operators and decoder shapes of the platform's own models: shipped, else cached per user.
 
 Tracing imports torch and takes seconds. The result depends only on the model, the versions of the tracing packages and
 our code, which make up the cache key. Another process need not trace again.
+
+`catalog_traces.parquet` holds the traces of the catalog's models at their own sizes, because a first question should
+not wait. `python -m predictor.data.traced_models` writes it anew.
 """
 
 from __future__ import annotations
@@ -19,11 +22,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import accel_platform.workloads
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError, Busy, InvalidInput
 from accel_platform.workloads.kv_cache import Decoder
-from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.model_catalog import ModelSpec, known_models
 from accel_platform.workloads.operators import OperatorProfile, profile_from_json, profile_to_json, trace_operators
 from accel_platform.workloads.sources import is_sourced
 from predictor.data.fast_path import require_slow_path
@@ -32,6 +38,7 @@ TRACE_LOCK = threading.Lock()
 """Guards tracing, because transformers' lazy modules break when two threads import them at once."""
 _MAX_FILES = 4096
 """Bound on cached files, so that many different lengths cannot fill a disk."""
+SHIPPED = Path(__file__).with_name("catalog_traces.parquet")
 _log = logging.getLogger("accel.traced")
 T = TypeVar("T")
 
@@ -83,15 +90,15 @@ def has_own_sizes(spec: ModelSpec, sizes: InputSizes) -> bool:
 def traced_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> ItemCost:
     """Return the cost of one item. Raises InvalidInput for a length or size that the model cannot take."""
     require_slow_path()
-    size = {"length": sequence_length, **asdict(sizes)}
-    return ItemCost(**_load_or_trace(spec, size, lambda: asdict(_trace_cost(spec, sequence_length, sizes))))
+    key = _cost_key(sequence_length, sizes)
+    return ItemCost(**_load_or_trace(spec, key, lambda: asdict(_trace_cost(spec, sequence_length, sizes))))
 
 
 @lru_cache(maxsize=1024)
 def traced_decoder(spec: ModelSpec) -> Decoder | None:
     """Return the decoder's shape; None for a model that does not generate or that transformers does not know."""
     require_slow_path()
-    shape = _load_or_trace(spec, "decoder shape", lambda: _trace_decoder(spec))
+    shape = _load_or_trace(spec, _DECODER_KEY, lambda: _trace_decoder(spec))
     return None if shape is None else Decoder(**shape)
 
 
@@ -103,7 +110,7 @@ def traced_operators(
     if is_sourced(spec):
         return _described_operators(spec, sequence_length, sizes, training=training)
     require_slow_path()
-    key = {"operators": training, "length": sequence_length, **asdict(sizes)}
+    key = _operators_key(sequence_length, sizes, training)
     return stored_profile(
         _load_or_trace(spec, key, lambda: trace_profile(spec, sequence_length, sizes, training=training))
     )
@@ -178,8 +185,42 @@ def _trace_decoder(spec: ModelSpec) -> dict[str, Any] | None:
     return None if shape is None else asdict(shape)
 
 
+_DECODER_KEY = "decoder shape"
+
+
+def _cost_key(sequence_length: int | None, sizes: InputSizes) -> dict[str, Any]:
+    return {"length": sequence_length, **asdict(sizes)}
+
+
+def _operators_key(sequence_length: int | None, sizes: InputSizes, training: bool) -> dict[str, Any]:
+    return {"operators": training, "length": sequence_length, **asdict(sizes)}
+
+
 def _load_or_trace(spec: ModelSpec, key: Any, trace: Callable[[], dict[str, Any] | None]) -> Any:
-    return load_or_compute([asdict(spec), key], lambda: _trace_locked(trace))
+    identity = [asdict(spec), key]
+    shipped = shipped_traces().get(_digest(identity))
+    return load_or_compute(identity, lambda: _trace_locked(trace)) if shipped is None else json.loads(shipped)
+
+
+@cache
+def shipped_traces() -> dict[str, str]:
+    """Return the traces that ship with the package: JSON by the digest of model and key."""
+    table = pq.read_table(SHIPPED)
+    return dict(zip(table["digest"].to_pylist(), table["trace"].to_pylist(), strict=True))
+
+
+def catalog_traces(spec: ModelSpec) -> dict[str, str]:
+    """Trace a model at its own sizes, as `shipped_traces` returns it."""
+    length = spec.sequence_length
+    traces: list[tuple[Any, Any]] = [
+        (_cost_key(length, OWN_SIZES), asdict(_trace_cost(spec, length, OWN_SIZES))),
+        (_DECODER_KEY, _trace_decoder(spec)),
+    ]
+    traces += [
+        (_operators_key(length, OWN_SIZES, training), trace_profile(spec, length, OWN_SIZES, training=training))
+        for training in (False, True)
+    ]
+    return {_digest([asdict(spec), key]): json.dumps(trace) for key, trace in traces}
 
 
 def load_or_compute(key: Any, compute: Callable[[], T], is_kept: Callable[[T], bool] = lambda _: True) -> T:
@@ -190,8 +231,7 @@ def load_or_compute(key: Any, compute: Callable[[], T], is_kept: Callable[[T], b
     folder = _cache_folder()
     if folder is None:
         return compute()
-    text = json.dumps(key, sort_keys=True, default=str)
-    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+    path = folder / f"{_digest(key)}.json"
     with suppress(OSError, ValueError):
         loaded: T = json.loads(path.read_bytes())
         return loaded
@@ -203,6 +243,11 @@ def load_or_compute(key: Any, compute: Callable[[], T], is_kept: Callable[[T], b
     except OSError as problem:
         _log.debug("what was traced is not kept: %s", problem)
     return result
+
+
+def _digest(key: Any) -> str:
+    text = json.dumps(key, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _trace_locked(trace: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
@@ -283,3 +328,17 @@ def lookup_decoder(model_id: str, spec: ModelSpec | None, models: Mapping[str, d
         config = json.loads(row["config"])
         spec = ModelSpec(model_id, row["architecture"], str(row["family"]), row["modality"], config=config)
     return None if spec is None else traced_decoder(spec)
+
+
+def _write_shipped() -> None:
+    """Trace every model of the catalog and write `catalog_traces.parquet`; it takes some minutes."""
+    traces: dict[str, str] = {}
+    for number, spec in enumerate(known_models(), start=1):
+        print(f"{number} of {len(known_models())}: {spec.model_id}")
+        traces |= catalog_traces(spec)
+    table = pa.table({"digest": list(traces), "trace": list(traces.values())})
+    pq.write_table(table, SHIPPED, compression="zstd", compression_level=19)
+
+
+if __name__ == "__main__":
+    _write_shipped()

@@ -1,4 +1,4 @@
-"""Traced costs are cached for other processes, and never taken from a damaged cache."""
+"""Traced costs are shipped for the catalog, else cached for other processes, and never taken from a damaged cache."""
 
 from __future__ import annotations
 
@@ -12,9 +12,18 @@ from pathlib import Path
 import pytest
 
 from accel_platform.errors import Busy
-from accel_platform.workloads.model_catalog import resolve_model
+from accel_platform.workloads.model_catalog import known_models, resolve_model
 from predictor.data import traced_models
-from predictor.data.traced_models import InputSizes, ItemCost, traced_cost, traced_decoder, traced_operators
+from predictor.data.traced_models import (
+    OWN_SIZES,
+    InputSizes,
+    ItemCost,
+    catalog_traces,
+    shipped_traces,
+    traced_cost,
+    traced_decoder,
+    traced_operators,
+)
 
 BERT, GPT = resolve_model("bert-tiny"), resolve_model("gpt2")
 ANOTHER_PROCESS = """
@@ -29,8 +38,9 @@ print(json.dumps([asdict(cost), asdict(traced_decoder(resolve_model("gpt2"))), "
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache of its own, and nothing remembered."""
+    """A cache of its own, nothing shipped, and nothing remembered."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(traced_models, "shipped_traces", dict)
     _forget()
     yield tmp_path / "cache"
     _forget()
@@ -124,3 +134,27 @@ def test_a_passing_problem_is_no_answer_for_ever(
     assert _files(cache) == []
     assert traced_decoder(GPT) is not None
     assert not isinstance(traced_operators(BERT, 32, InputSizes()), str)
+
+
+def test_the_catalog_is_known_without_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(trace: object) -> None:
+        raise AssertionError("traced: run `python -m predictor.data.traced_models`")
+
+    monkeypatch.setattr(traced_models, "load_or_compute", fail)
+    _forget()
+    untraceable = set()
+    for spec in known_models():
+        assert traced_cost(spec, spec.sequence_length, OWN_SIZES).flops > 0
+        traced_decoder(spec)
+        for training in (False, True):
+            if isinstance(traced_operators(spec, spec.sequence_length, OWN_SIZES, training=training), str):
+                untraceable.add(spec.model_id)
+    assert untraceable == {"llava-next-tiny"}, "it tiles the images of three items otherwise than those of two"
+    _forget()
+
+
+@pytest.mark.slow
+def test_what_is_shipped_is_what_is_traced() -> None:
+    for spec in {spec.architecture: spec for spec in known_models()}.values():
+        for digest, trace in catalog_traces(spec).items():
+            assert shipped_traces()[digest] == trace, f"{spec.model_id}: run `python -m predictor.data.traced_models`"
