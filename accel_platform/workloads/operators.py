@@ -192,15 +192,12 @@ def trace_operators(
     `attn_implementation: eager` it is traced operator by operator. Raises InvalidInput for a length that the model
     cannot take, or a model that does other things for three items than for two.
     """
-    passes = [
-        _operators_and_flow(
-            spec,
-            describe_inputs(spec, batch_size=size, sequence_length=sequence_length, audio_seconds=audio_seconds),
-            head,
-        )
-        for size in (2, 3)
-    ]
-    return _profile(spec.model_id, passes, float(parameters_of(spec, head)))
+
+    def trace(size: int) -> _Trace:
+        inputs = describe_inputs(spec, batch_size=size, sequence_length=sequence_length, audio_seconds=audio_seconds)
+        return _operators_and_flow(spec, inputs, head)
+
+    return _profile(spec.model_id, trace, float(parameters_of(spec, head)))
 
 
 def trace_module(name: str, module: Any, batch_of: Callable[[int], dict[str, Any]]) -> OperatorProfile:
@@ -208,19 +205,28 @@ def trace_module(name: str, module: Any, batch_of: Callable[[int], dict[str, Any
 
     Raises InvalidInput for a module that does other things for three items than for two.
     """
-    passes = [_trace(module, batch_of(size)) for size in (2, 3)]
-    return _profile(name, passes, float(sum(parameter.numel() for parameter in module.parameters())))
+    parameters = float(sum(parameter.numel() for parameter in module.parameters()))
+    return _profile(name, lambda size: _trace(module, batch_of(size)), parameters)
 
 
-def _profile(
-    name: str, passes: Sequence[tuple[tuple[Operator, ...], float | None]], parameters: float
-) -> OperatorProfile:
-    (two, fused_share), (three, _) = passes
-    if [operator.name for operator in two] != [operator.name for operator in three]:
+_Trace = tuple[tuple[Operator, ...], float | None]
+"""Operators of one pass, and the share of moved numbers that is moved when they are fused."""
+
+
+def _profile(name: str, trace: Callable[[int], _Trace], parameters: float) -> OperatorProfile:
+    (two, fused_share), (three, _) = trace(2), trace(3)
+    if not _are_alike(two, three):
+        # Some models keep what their first pass computes for all others, such as the coordinates of patches.
+        two, fused_share = trace(2)
+    if not _are_alike(two, three):
         raise InvalidInput(f"{name} computes other operators for three items than for two.")
     counts = Counter(zip(two, three, strict=True))
     two, three = tuple(replace(op, count=n) for (op, _), n in counts.items()), tuple(op for _, op in counts)
     return OperatorProfile(two, three, parameters, fused_share)
+
+
+def _are_alike(two: Sequence[Operator], three: Sequence[Operator]) -> bool:
+    return [operator.name for operator in two] == [operator.name for operator in three]
 
 
 def operators_of(spec: ModelSpec, inputs: tuple[InputSpec, ...], head: Head = "AutoModel") -> tuple[Operator, ...]:
@@ -228,9 +234,7 @@ def operators_of(spec: ModelSpec, inputs: tuple[InputSpec, ...], head: Head = "A
     return _operators_and_flow(spec, inputs, head)[0]
 
 
-def _operators_and_flow(
-    spec: ModelSpec, inputs: tuple[InputSpec, ...], head: Head
-) -> tuple[tuple[Operator, ...], float | None]:
+def _operators_and_flow(spec: ModelSpec, inputs: tuple[InputSpec, ...], head: Head) -> _Trace:
     if spec.architecture in GRAPHS:
         from accel_platform.workloads.graph_operators import graph_operators
 
@@ -238,8 +242,7 @@ def _operators_and_flow(
     return _trace(meta_model(spec, head), meta_inputs(inputs))
 
 
-def _trace(model: Any, inputs: dict[str, Any]) -> tuple[tuple[Operator, ...], float]:
-    """Return the operators of one pass, and the share of moved numbers that is moved when they are fused."""
+def _trace(model: Any, inputs: dict[str, Any]) -> _Trace:
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode

@@ -157,4 +157,8 @@ def test_the_catalog_is_known_without_tracing(monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_shipped_is_what_is_traced() -> None:
     for spec in {spec.architecture: spec for spec in known_models()}.values():
         for digest, trace in catalog_traces(spec).items():
-            assert shipped_traces()[digest] == trace, f"{spec.model_id}: run `python -m predictor.data.traced_models`"
+            shipped, traced = json.loads(shipped_traces()[digest]), json.loads(trace)
+            # Some models keep a little of what their first pass computes for all others.
+            if traced and "activation_bytes" in traced:
+                traced["activation_bytes"] = pytest.approx(traced["activation_bytes"], rel=1e-3)
+            assert shipped == traced, f"{spec.model_id}: run `python -m predictor.data.traced_models`"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 from accel_platform.workloads.cost import cost_of
 from accel_platform.workloads.model_catalog import ModelSpec, resolve_model
-from accel_platform.workloads.operators import DIMENSIONS, Operator, OperatorProfile, trace_operators
+from accel_platform.workloads.operators import DIMENSIONS, Operator, OperatorProfile, trace_module, trace_operators
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 
@@ -73,6 +74,19 @@ def _linear(rows: float) -> Operator:
 def _convolution(items: int, groups: int) -> Operator:
     weights, read, written = 1_000, items * 50, items * 400
     return Operator("convolution", "convolution", (items, 100, 4, 9, groups, 9, read + weights, written))
+
+
+def test_what_only_a_first_pass_computes_is_not_counted() -> None:
+    class KeepsCoordinates(torch.nn.Module):
+        kept: torch.Tensor | None = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.kept is None:
+                self.kept = torch.arange(8.0).sin().cos()
+            return x * self.kept
+
+    profile = trace_module("keeps", KeepsCoordinates(), lambda size: {"x": torch.empty(size, 8, device="meta")})
+    assert [operator.name for operator in profile.of_two] == ["mul"]
 
 
 def test_a_product_holds_its_inputs_and_outputs_and_no_weights_by_item() -> None:
