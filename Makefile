@@ -81,10 +81,11 @@ PYTEST := $(TESTING) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope
 test: $(VENV)/.installed-dev
 	@$(PYTEST) -m 'not slow and not alone'
 
-# Tests of measured times have the machine for themselves.
+# Each is named as it begins and ends, so that one that takes too long is known. Tests of measured times have the machine
+# for themselves.
 test-slow: $(VENV)/.installed-dev
 	@failed=0; \
-	$(PYTEST) -m 'slow and not alone' || failed=$$?; \
+	$(PYTEST) -v -m 'slow and not alone' || failed=$$?; \
 	$(BIN)/python -m pytest -m alone tests/e2e || failed=$$?; \
 	exit $$failed
 
