@@ -121,6 +121,8 @@ def test_inferencex_is_seconds_and_tells_prefill_apart() -> None:
     found = as_load(one)
     assert found is not None
     assert (found.deployment.devices, found.load.users, found.deployment.device.name) == (4, 16, "NVIDIA H200 SXM")
+    # A result states the typical request; the load is compared with the means of other tables.
+    assert (found.first_ms, found.token_ms) == (80, 6)
     assert apart.original["configuration"] == {"mode": "disagg"}
     assert as_load(apart) is None
 
