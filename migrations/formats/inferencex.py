@@ -1,10 +1,12 @@
 """InferenceX' (InferenceMAX') aggregates: a row per deployment and load, times in seconds, rates per GPU.
 
-Prefill and decoding on devices of their own are told apart: such a row is no load of one copy.
+Prefill and decoding on devices of their own are told apart, and so is speculative decoding: such a row is no load of
+one plain engine.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +20,10 @@ _PER_GPU = ("tput_per_gpu", "output_tput_per_gpu", "input_tput_per_gpu")
 _TIMES = ("ttft", "tpot", "itl", "e2el")
 _ENGINES = {"trt": "trtllm"}
 """Elsewhere `trt` is TensorRT, which serves no language models by itself."""
+_MODELS = {"dsr1": "deepseek-ai/DeepSeek-R1-0528", "gptoss": "openai/gpt-oss-120b"}
+"""Hub ids of the models that answers of the dashboard name in short."""
+_TAG = re.compile(r":v?(\d+(?:\.\w+)*)")
+"""Version of the engine at the beginning of an image's tag: `0.5.9` of `lmsysorg/sglang:v0.5.9-rocm700-mi35x`."""
 
 
 def detect(document: Document) -> float:
@@ -36,7 +42,6 @@ def parse(document: Document) -> Iterator[Part]:
 
 
 def _report(row: Mapping[str, Any]) -> LoadReport:
-    apart = _flag(row.get("disagg")) or _flag(row.get("is_multinode"))
     devices = _devices(row)
     copies = (
         count(pick(row, "tp", "decode_tp"), at_least=1)
@@ -45,14 +50,17 @@ def _report(row: Mapping[str, Any]) -> LoadReport:
     )
     output_rate = quantity(row.get("output_tput_per_gpu"))
     framework = text_of(row.get("framework"))
+    model = text_of(pick(row, "model", "infmax_model_prefix", "model_prefix"))
+    device = text_of(pick(row, "hw", "hardware"))
     return LoadReport(
-        model=text_of(pick(row, "model", "infmax_model_prefix", "model_prefix")),
-        device=text_of(pick(row, "hw", "hardware")),
+        model=_MODELS.get(model, model) if model else None,
+        # Before 2026 the hardware named the engine, too: `b200-trt`.
+        device=device.removesuffix(f"-{framework}") if device else None,
         engine=_ENGINES.get(framework, framework) if framework else None,
-        engine_version=text_of(row.get("image")),
+        engine_version=_version(text_of(row.get("image"))),
         precision=text_of(row.get("precision")),
         settings={"devices": devices, "data_parallel_size": copies},
-        configuration={"mode": "disagg" if _flag(row.get("disagg")) else "multinode"} if apart else None,
+        configuration=_configuration(row),
         answered=count(row.get("completed")),
         concurrency=row.get("conc"),
         input_tokens=quantity(row.get("isl")),
@@ -71,6 +79,21 @@ def _report(row: Mapping[str, Any]) -> LoadReport:
     )
 
 
+def _configuration(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what makes a row no load of one plain engine; None for a plain one."""
+    for flag in ("disagg", "is_multinode"):
+        if _flag(row.get(flag)):
+            return {"mode": flag.removeprefix("is_")}
+    speculation = text_of(pick(row, "spec_decoding", "spec_method"))
+    return None if speculation in (None, "none") else {"mode": f"speculative decoding: {speculation}"}
+
+
+def _version(image: str | None) -> str | None:
+    """Return the engine's version that an image states; the whole image where its tag begins with none."""
+    found = _TAG.search(image) if image else None
+    return found[1] if found else image
+
+
 def _statistics(row: Mapping[str, Any], metric: str) -> dict[str, float]:
     names = {name: "median" if name == "p50" else name for name in STATISTICS}
     found = {
@@ -80,10 +103,15 @@ def _statistics(row: Mapping[str, Any], metric: str) -> dict[str, float]:
 
 
 def _devices(row: Mapping[str, Any]) -> int | None:
+    """Return the devices of a deployment; None if the row does not say.
+
+    Of one engine that is the size of its tensor parallelism: its experts are on the same devices, though answers of the
+    dashboard multiply both into `num_decode_gpu`.
+    """
     parts = [count(row.get(name)) for name in ("num_prefill_gpu", "num_decode_gpu")]
     if _flag(row.get("disagg")) and all(part is not None for part in parts):
         return sum(part for part in parts if part is not None)
-    return count(pick(row, "num_gpus", "num_decode_gpu", "tp", "decode_tp"), at_least=1)
+    return count(pick(row, "num_gpus", "tp", "decode_tp", "num_decode_gpu"), at_least=1)
 
 
 def _flag(value: Any) -> bool:

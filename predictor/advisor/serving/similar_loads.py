@@ -25,8 +25,13 @@ class SimilarLoads:
         self._rows = [
             row for row in rows if row.deployment.quantization == quantization and row.deployment.decoder == decoder
         ]
-        self.devices = {row.deployment.device.name for row in rows}
-        """Names of the devices on which any load was measured, of any model."""
+        # Loads by requests of an engine that is answered for by batches alone: the predictor did not learn from them.
+        self.devices = {
+            row.deployment.device.name
+            for row in rows
+            if row.deployment.loaded or row.load.batch or math.isnan(row.first_ms)
+        }
+        """Names of the devices on which a load was measured that the answers may follow from, of any model."""
         self._same: dict[tuple[object, ...], list[MeasuredLoad]] = {}
         for row in self._rows:
             if not row.load.batch and not math.isnan(row.first_ms):

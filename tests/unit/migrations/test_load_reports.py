@@ -121,6 +121,8 @@ def test_inferencex_is_seconds_and_tells_prefill_apart() -> None:
     found = as_load(one)
     assert found is not None
     assert (found.deployment.devices, found.load.users, found.deployment.device.name) == (4, 16, "NVIDIA H200 SXM")
+    # A result states the typical request; the load is compared with the means of other tables.
+    assert (found.first_ms, found.token_ms) == (80, 6)
     assert apart.original["configuration"] == {"mode": "disagg"}
     assert as_load(apart) is None
 
@@ -130,6 +132,29 @@ def test_inferencex_calls_tensorrt_llm_trt() -> None:
     [row, _] = json.loads(path.read_text())
     (found,) = of_text(json.dumps([row | {"framework": "trt"}]))
     assert found.result.backend == "trtllm"
+
+
+def test_inferencex_states_the_version_in_its_image_and_tells_speculation_apart() -> None:
+    (path,) = FIXTURES.glob("inferencex.*")
+    [row, _] = json.loads(path.read_text())
+    images = {
+        "lmsysorg/sglang:v0.5.6.post1-rocm700-mi35x": "0.5.6.post1",
+        "nvcr.io#nvidia/tensorrt-llm/release:1.2.0rc6.post2": "1.2.0rc6.post2",
+        "nvcr.io/nvidia/tensorrt-llm/release:gpt-oss-dev": "nvcr.io/nvidia/tensorrt-llm/release:gpt-oss-dev",
+    }
+    for image, version in images.items():
+        (found,) = of_text(json.dumps([row | {"image": image}]))
+        load = as_load(found.result)
+        assert load is not None
+        assert load.deployment.engine_version == version
+    short = row | {"hw": "mi355x-sglang", "framework": "sglang", "model": "dsr1", "precision": "fp8", "tp": 8}
+    (found,) = of_text(json.dumps([short]))
+    load = as_load(found.result)
+    assert load is not None
+    assert (load.model, load.deployment.device.name) == ("deepseek-v3", "AMD Instinct MI355X")
+    (found,) = of_text(json.dumps([short | {"spec_method": "mtp"}]))
+    assert found.result.original["configuration"] == {"mode": "speculative decoding: mtp"}
+    assert as_load(found.result) is None
 
 
 def test_mlperf_endpoints_is_nanoseconds_and_an_interrupted_run_a_failure() -> None:

@@ -717,6 +717,14 @@ def test_where_only_batches_were_measured_limits_are_wider_and_say_so(measured: 
     assert local[0].launch.startswith("llama-server -m Llama-3.1-8B.gguf")
 
 
+def test_loads_that_nothing_was_learned_from_do_not_pass_for_knowledge_of_a_gpu() -> None:
+    where = deployment("deepseek-v3", "MI355X", engine="sglang", quantization="fp8", devices=8)
+    load_ = MeasuredLoad(where, LOAD, model="deepseek-v3", token_ms=10.0, first_ms=100.0, event_id="e")
+    answer = ask([load_], hardware=["MI355X"], goals={"max_devices": 1})
+    assert {option.engine for option in answer.options} == {"vllm"}
+    assert any("no load on AMD Instinct MI355X was measured" in each for each in answer.options[0].cautions)
+
+
 def test_a_batch_takes_longer_per_token_the_more_of_it_is_prompt() -> None:
     coefficients = dict(PRIORS)
     short, long = (work_of([(deployment(), Load(16, tokens, 256, batch=True))]) for tokens in (128, 2048))
