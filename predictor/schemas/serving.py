@@ -94,7 +94,7 @@ class ServingQuery(_Value):
     quantization: Name | None = Field(
         default=None,
         description="Of the weights: bfloat16, float16, fp8, int8, fp4 (nvfp4, mxfp4), int4 (awq, gptq). Default: what "
-        "the hub id (-AWQ) or the config states, else bfloat16.",
+        "the hub id (-AWQ) or the config states, else what the model is published in.",
     )
     kv_cache: CacheType = Field(default="auto", description="Type of keys and values; auto is the quantization's.")
     input_tokens: Tokens = Field(default=1024, description="Tokens of a prompt, in the mean.")

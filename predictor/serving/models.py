@@ -52,10 +52,17 @@ _OTHER_MODEL = re.compile(
 """Words after a name that make it another model's: a size, or another kind."""
 _STATED = {
     "4bit": "int4", "8bit": "int8", "awq": "int4", "bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16",
-    "fp4": "fp4", "fp8": "fp8", "gptq": "int4", "int4": "int4", "int8": "int8", "mxfp4": "fp4", "nvfp4": "fp4",
-    "q4": "int4", "q8": "int8", "w4a16": "int4", "w8a8": "int8",
+    "fp4": "fp4", "fp8": "fp8", "gptq": "int4", "int4": "int4", "int8": "int8", "iq4": "int4", "mxfp4": "mxfp4",
+    "nf4": "int4", "nvfp4": "nvfp4", "q4": "int4", "q8": "int8", "w4a16": "int4", "w8a8": "int8",
 }  # fmt: skip
-"""Quantizations, by the words with which hub ids state them."""
+"""Quantizations as `resolve_quantization` takes them, by the words with which hub ids and configs state them."""
+_FORMATS = {
+    "awq": "awq", "bnb": "bitsandbytes", "bitsandbytes": "bitsandbytes", "exl2": "exl2", "exl3": "exl3", "gguf": "gguf",
+    "gptq": "gptq", "mlc": "mlc", "mlx": "mlx", "onnx": "onnx", "openvino": "openvino",
+}  # fmt: skip
+"""Formats of weights that not every engine reads, by the words with which hub ids and configs state them."""
+_COMPRESSED = {"int4": "int4", "int8": "int8", "float8": "fp8", "float4": "nvfp4"}
+"""Quantizations by the type and the bits of a weight, as configs of compressed-tensors state them."""
 
 
 def find_served_model(name: str) -> Decoder | None:
@@ -74,25 +81,56 @@ def stated_quantization(name: str) -> str | None:
     return None if found is None else _last_stated(found[1])
 
 
+def published_quantization(name: str) -> str | None:
+    """Return the quantization that a model is published in: `mxfp4` for gpt-oss; None for 16 bits."""
+    row = _row(name)
+    return (row and row["quantization"]) or None
+
+
 def stored_quantization(config: Mapping[str, Any]) -> str | None:
     """Return the quantization that a config says its weights are stored in; None where it says none that is known."""
-    stored = config.get("quantization_config")
-    if not isinstance(stored, Mapping):
+    if (stored := _stored(config)) is None:
         return None
+    for group in (stored.get("config_groups") or {}).values():
+        weights = group.get("weights") or {}
+        return _COMPRESSED.get(f"{weights.get('type')}{weights.get('num_bits')}")
     bits = 4 if stored.get("load_in_4bit") else 8 if stored.get("load_in_8bit") else stored.get("bits")
     return _last_stated(f"{stored.get('quant_method')} {stored.get('quant_algo')} {bits}bit".casefold())
 
 
-def _last_stated(words: str) -> str | None:
+def stated_format(name: str) -> str | None:
+    """Return the format of weights that a hub id states: `gguf`; None for that of transformers, which all convert."""
+    return next((_FORMATS[word] for word in _words(name) if word in _FORMATS), None)
+
+
+def stored_format(config: Mapping[str, Any]) -> str | None:
+    """Return the format of weights that a config states; None for that of transformers."""
+    stored = _stored(config)
+    return None if stored is None else _FORMATS.get(str(stored.get("quant_method")))
+
+
+def _stored(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what a config says of its quantization; of a model that reads images, what its part for text says."""
+    for part in (config, config.get("text_config")):
+        if isinstance(part, Mapping) and isinstance(stored := part.get("quantization_config"), Mapping):
+            return stored
+    return None
+
+
+def _last_stated(text: str) -> str | None:
     # The last one counts, because `GPTQ-Int8` states the method first.
-    stated = [_STATED[word] for word in re.findall(r"[a-z0-9]+", words) if word in _STATED]
+    stated = [_STATED[word] for word in _words(text) if word in _STATED]
     return stated[-1] if stated else None
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.casefold())
 
 
 def holds_text_alone(name: str) -> bool:
     """Return whether a published model also reads images, which its row leaves out."""
-    found = _split(name)
-    return found is not None and any(row["name"] == found[0] and row["source"].endswith(_PART) for row in _rows())
+    row = _row(name)
+    return row is not None and row["source"].endswith(_PART)
 
 
 def hub_id_of(name: str) -> str:
@@ -100,6 +138,12 @@ def hub_id_of(name: str) -> str:
     if "/" in name:
         return name
     return next((row["source"].split()[0] for row in _rows() if row["name"] == name.casefold()), name)
+
+
+def original_of(name: str) -> str | None:
+    """Return the hub id of the published model that a name leads to, whoever keeps it how; None for no such model."""
+    row = _row(name)
+    return None if row is None else row["source"].split()[0]
 
 
 def served_models() -> list[str]:
@@ -133,6 +177,7 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
         "name": _VARIANT.sub("", _slug(hub_id)),
         **{column: known[column] for column in _FIGURES},
         "context": context,
+        "quantization": stored_quantization(config) or "",
         "source": source + _PART if towers else source,
     }
 
@@ -172,6 +217,12 @@ def _described(decoder: Decoder, config: Any) -> str:
         kept = f"{heads} heads{shared} of {size}"
     experts, chosen = experts_of(config)
     return f"{layers}; {kept}" + (f"; {chosen:.0f} of {experts:.0f} experts" if experts > 1 and chosen else "")
+
+
+def _row(name: str) -> dict[str, str] | None:
+    """Return the row of `models.csv` that a hub id or name leads to; None for none."""
+    found = _split(name)
+    return None if found is None else next(row for row in _rows() if row["name"] == found[0])
 
 
 @lru_cache(maxsize=256)

@@ -29,7 +29,7 @@ from predictor.serving.loads import (
     Engine,
     Load,
     PromptWorkers,
-    fp8_computed_in,
+    StoredWeights,
 )
 from predictor.serving.memory import MemoryFit, memory_fit
 from predictor.serving.models import find_served_model, served_models
@@ -124,14 +124,14 @@ def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list
 
 
 def plan_aggregated(
-    decoder: Decoder, devices: Sequence[DeviceSpec], quantization: str, query: ServingQuery, load: Load,
+    decoder: Decoder, devices: Sequence[DeviceSpec], weights: StoredWeights, query: ServingQuery, load: Load,
 ) -> tuple[list[DeploymentPlan], list[NotServed]]:  # fmt: skip
     """Return the plans in which every copy computes its own prompts, and the devices that were left out."""
     found: list[DeploymentPlan] = []
     excluded: list[NotServed] = []
     for device in devices:
-        engines = _engines_for(decoder, device, quantization, query.engine)
-        reason = _unsupported_reason(device, query.engine, quantization, engines)
+        engines = _engines_for(decoder, device, weights, query.engine)
+        reason = _unsupported_reason(device, query.engine, weights, engines)
         if reason is not None:
             excluded.append(NotServed(device=device.name, devices=1, cause="unsupported", reason=reason))
             continue
@@ -139,7 +139,7 @@ def plan_aggregated(
             decoder,
             device,
             engines[0],
-            quantization,
+            weights.quantization,
             cache_type=query.kv_cache,
             engine_version=query.engine_version,
         )
@@ -175,7 +175,7 @@ def _covers_load(plan: DeploymentPlan) -> bool:
 
 
 def _unsupported_reason(
-    device: DeviceSpec, engine: Engine | None, quantization: str, engines: tuple[Engine, ...]
+    device: DeviceSpec, engine: Engine | None, weights: StoredWeights, engines: tuple[Engine, ...]
 ) -> str | None:
     """Return why a device cannot serve with the engine, or with any engine if it is None; None if it can.
 
@@ -191,7 +191,10 @@ def _unsupported_reason(
         return f"of {device.vendor}'s GPUs only the {known} was measured, which tells nothing of others"
     if not engines:
         who = f"{engine} does not widen" if engine else "no engine widens"
-        return f"it computes nothing in {quantization}, and {who} such weights there"
+        return (
+            f"it computes nothing in {weights.number_format}, and {who} such weights there: convert them, and give the "
+            "quantization, such as bfloat16 or int4"
+        )
     if not device.bandwidth_gb_s or not device.peak_fp16_tensor_tflops:
         return "its bandwidth or its rate in 16 bits is not published"
     return None
@@ -229,7 +232,7 @@ def _sizes_that_fit(one: Deployment, most_devices: int, load: Load) -> tuple[lis
 
 
 def plan_disaggregated(
-    decoder: Decoder, devices: Sequence[DeviceSpec], quantization: str, query: ServingQuery, load: Load
+    decoder: Decoder, devices: Sequence[DeviceSpec], weights: StoredWeights, query: ServingQuery, load: Load
 ) -> list[DeploymentPlan]:
     """Return plans in which workers of their own compute the prompts (disaggregated serving).
 
@@ -240,8 +243,8 @@ def plan_disaggregated(
     for device in devices:
         if not (device.link_gb_s and device.bandwidth_gb_s and device.peak_fp16_tensor_tflops):
             continue
-        for engine, size in itertools.product(_engines_for(decoder, device, quantization, query.engine), _SIZES):
-            one = Deployment(decoder, device, engine, quantization, size, cache_type=query.kv_cache)
+        for engine, size in itertools.product(_engines_for(decoder, device, weights, query.engine), _SIZES):
+            one = Deployment(decoder, device, engine, weights.quantization, size, cache_type=query.kv_cache)
             for split in _parallelism_variants(one):
                 plans += _disaggregated_plans(split, query, load)
     return plans
@@ -286,13 +289,11 @@ def _copy_counts(devices_per_copy: int, query: ServingQuery, load: Load) -> rang
     return range(1, 1 + (most if query.requests_per_s is not None else min(most, int(load.users))))
 
 
-def _engines_for(decoder: Decoder, device: DeviceSpec, quantization: str, engine: Engine | None) -> tuple[Engine, ...]:
-    """Return the engines of `_engines_on` that can serve the model with this quantization."""
-    return tuple(
-        each
-        for each in _engines_on(device, engine)
-        if quantization != "fp8" or fp8_computed_in(each, device, decoder) is not None
-    )
+def _engines_for(
+    decoder: Decoder, device: DeviceSpec, weights: StoredWeights, engine: Engine | None
+) -> tuple[Engine, ...]:
+    """Return the engines of `_engines_on` that can serve the model with these weights."""
+    return tuple(each for each in _engines_on(device, engine) if weights.served_by(each, device, decoder))
 
 
 def _engines_on(device: DeviceSpec, engine: Engine | None) -> tuple[Engine, ...]:

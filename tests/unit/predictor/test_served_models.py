@@ -24,7 +24,7 @@ KEPT = {
     "": None, "-Instruct": None, "-it": None, "-Base": None, "-FP8": "fp8", "-AWQ": "int4",
     "-Instruct-GPTQ-Int4": "int4", "-GPTQ-Int8": "int8", "-GGUF": None,
     "-Q4_K_M-GGUF": "int4", "-unsloth-bnb-4bit": "int4", "-MLX-8bit": "int8",
-    "-NVFP4": "fp4", "-quantized.w8a8": "int8", "-quantized.w4a16": "int4", "-BF16": "bfloat16",
+    "-NVFP4": "nvfp4", "-quantized.w8a8": "int8", "-quantized.w4a16": "int4", "-BF16": "bfloat16",
 }  # fmt: skip
 """Ends of hub ids, and the quantization that they state."""
 
@@ -112,6 +112,9 @@ def test_a_config_of_a_known_shape_has_its_figures_and_a_context_of_its_own() ->
     row = row_of("nvidia/Llama-3.1-8B-UltraLong-Instruct", LLAMA)
     assert (row["name"], row["parameters_b"], row["context"]) == ("llama-3.1-8b-ultralong", "8.03", "65536")
     assert row["source"].endswith("config.json: 32 layers; 32 heads and 8 key-value heads of 128")
+    assert row["quantization"] == ""
+    stored = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    assert row_of("a/b", {**LLAMA, **stored})["quantization"] == "fp8"
     larger = row_of("a/b", {**LLAMA, "vocab_size": 200_000})
     assert larger["parameters_b"] == larger["active_b"] == "8.618"
 
@@ -144,10 +147,20 @@ def test_rows_say_what_layers_keep() -> None:
         ({"quant_method": "awq", "bits": 4}, "int4"),
         ({"quant_method": "gptq", "bits": 8}, "int8"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "int4"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "fp4"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        ({"quant_method": "mxfp4"}, "mxfp4"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int"}}},
+            },
+            "int4",
+        ),
         ({"quant_method": "compressed-tensors"}, None),
         (None, None),
     ],
 )
 def test_a_config_states_how_its_weights_are_stored(stored: object, quantization: str | None) -> None:
     assert stored_quantization({"quantization_config": stored}) == quantization
+    # Of a model that reads images the part for text states it.
+    assert stored_quantization({"text_config": {"quantization_config": stored}}) == quantization

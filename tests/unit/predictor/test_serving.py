@@ -137,9 +137,86 @@ def test_the_quantization_that_a_name_states_is_answered_for_unless_another_is_g
     assert other.warnings[0] == "Qwen/Qwen2.5-7B-Instruct-AWQ states int4: this is of bfloat16, as asked."
     untold = ask(model="bartowski/Qwen2.5-7B-Instruct-GGUF", **stated)
     assert untold.quantization == "bfloat16"
-    assert "does not say of how many bits" in untold.warnings[0]
+    assert "does not say of how many bits" in untold.warnings[1]
     plain = ask(model="Qwen/Qwen2.5-7B-Instruct", **stated)
     assert (plain.quantization, len(plain.warnings)) == ("bfloat16", len(answer.warnings) - 1)
+
+
+def test_the_quantization_that_a_model_is_published_in_is_answered_for_unless_another_is_given() -> None:
+    one = {"hardware": ["H200"], "goals": {"max_devices": 8}}
+    for model, published, quantization in (
+        ("openai/gpt-oss-120b", "mxfp4", "fp4"),
+        ("deepseek-ai/DeepSeek-V3.1", "fp8", "fp8"),
+        ("unsloth/DeepSeek-R1-0528", "fp8", "fp8"),
+        ("MiniMaxAI/MiniMax-M2", "fp8", "fp8"),
+        ("moonshotai/Kimi-K2.5", "int4", "int4"),
+    ):
+        answer = ask(model=model, **one)
+        assert answer.quantization == quantization
+        assert answer.warnings[0] == f"No quantization given: this is of {published}, in which {model} is published."
+        assert not any("The command loads weights" in warning for warning in answer.warnings)
+        # Published in fewer bits, all of these fit into eight H200; none but gpt-oss and MiniMax would in bfloat16.
+        assert answer.options
+    wide = ask(model="deepseek-ai/DeepSeek-V3", quantization="bf16", **one)
+    assert wide.warnings[0] == "deepseek-ai/DeepSeek-V3 is published in fp8: this is of bfloat16, as asked."
+    assert any("where these are not in bfloat16" in warning for warning in wide.warnings)
+    assert not wide.options
+    # What a hub id states goes before what the model is published in.
+    assert ask(model="unsloth/gpt-oss-20b-BF16", **one).quantization == "bfloat16"
+    assert ask(model="nvidia/DeepSeek-R1-FP4", **one).quantization == "fp4"
+
+
+def test_a_quantization_is_served_by_engines_that_have_kernels_for_it() -> None:
+    def engines(hardware: str, **asked: object) -> set[str]:
+        """Return the engines that serve a model on one device."""
+        answers = {
+            engine: ask(hardware=[hardware], goals={"max_devices": 2}, engine=engine, **asked)
+            for engine in ("vllm", "sglang", "trtllm")
+        }
+        return {engine for engine, answer in answers.items() if answer.options}
+
+    gpt_oss = {"model": "openai/gpt-oss-20b"}
+    assert engines("H100", **gpt_oss) == engines("B200 SXM", **gpt_oss) == {"vllm", "sglang", "trtllm"}
+    assert engines("NVIDIA A10", **gpt_oss) == {"vllm", "sglang"}
+    [widened] = ask(hardware=["NVIDIA A10"], goals={"max_devices": 1}, **gpt_oss).options
+    assert "vllm on NVIDIA A10 keeps weights in fp4 and computes in 16 bits" in widened.cautions
+    assert engines("NVIDIA T4", **gpt_oss) == set()
+    assert engines("MI300X", **gpt_oss) == {"vllm"}
+    assert engines("MI250", **gpt_oss) == set()
+    nvfp4 = {"model": "nvidia/Llama-3.1-8B-Instruct-NVFP4"}
+    assert engines("B200 SXM", **nvfp4) == {"vllm", "sglang", "trtllm"}
+    assert engines("H100", **nvfp4) == engines("H100", quantization="fp4") == {"vllm", "sglang"}
+    assert engines("MI300X", **nvfp4) == set()
+    [left_out] = ask(hardware=["NVIDIA T4"], goals={"max_devices": 1}, **gpt_oss).excluded
+    assert left_out.reason.startswith("it computes nothing in mxfp4, and no engine widens such weights there: convert")
+    # Where they are widened, keys and values stay in 16 bits.
+    old, new = (deployment("gpt-oss-20b", device, quantization="fp4") for device in ("A100", "H100"))
+    assert (old.cache_bytes, new.cache_bytes) == (2, 1)
+
+
+def test_files_of_a_format_are_served_by_engines_that_read_it() -> None:
+    one = {"hardware": ["NVIDIA L40S"], "goals": {"max_devices": 1}}
+    hub_id = "bartowski/Qwen_Qwen3-8B-GGUF:Q4_K_M"
+    [option] = ask(model=hub_id, **one).options
+    assert option.engine == "llama.cpp"
+    assert option.launch.startswith(f"llama-server -hf {hub_id} ")
+    assert "stores weights for gguf, which llama.cpp alone reads" in ask(model=hub_id, **one).warnings[0]
+    [of_file] = ask(model="Qwen3-8B-Q8_0.gguf", **one).options
+    assert of_file.launch.startswith("llama-server -m Qwen3-8B-Q8_0.gguf ")
+    for model, engine, message in (
+        (hub_id, "vllm", "for gguf, which vllm does not read: leave out the engine, for llama.cpp, or name Qwen/Qwen3"),
+        ("mlx-community/Qwen3-8B-4bit", None, "no engine that is known here does read: name Qwen/Qwen3-8B and a quant"),
+        ("turboderp/Qwen3-8B-exl3", "sglang", "for exl3, which sglang does not read: name Qwen/Qwen3-8B"),
+        ("Qwen/Qwen3-8B-AWQ", "trtllm", "for awq, which trtllm does not read: leave out the engine, for vllm or sg"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            ask(model=model, engine=engine, **one)
+    config = {"model_type": "qwen2", "quantization_config": {"quant_method": "gptq", "bits": 4}}
+    with pytest.raises(InvalidInput, match="The config stores weights for gptq, which trtllm does not read"):
+        ask(model=config, engine="trtllm")
+    assert {option.engine for option in ask(model="Qwen/Qwen3-8B-AWQ", **one).options} <= {"vllm", "sglang"}
+    bits_and_bytes = ask(model="unsloth/Qwen3-8B-bnb-4bit", **one)
+    assert {option.engine for option in bits_and_bytes.options} == {"sglang"}
 
 
 def test_quantizations_go_by_many_names() -> None:
@@ -641,6 +718,17 @@ def test_the_command_names_the_hub_and_what_the_device_computes_in(measured: lis
     assert "has no bfloat16" in " ".join(old.cautions)
     assert "--dtype half" in ask(measured, hardware=["NVIDIA T4"], quantization="awq", **asked).options[0].launch
     assert "--dtype" not in new.launch
+    # Engines keep keys and values in 16 bits unless told.
+    for engine, told in (
+        ("vllm", "--kv-cache-dtype fp8"),
+        ("sglang", "--kv-cache-dtype fp8_e4m3"),
+        ("trtllm", "dtype: fp8"),
+    ):
+        for quantization, small in (("fp8", True), ("int4", False)):
+            option = ask(hardware=["H100"], quantization=quantization, engine=engine, goals={"max_devices": 1}).options[
+                0
+            ]
+            assert (told in option.launch) is small
     assert "bfloat16" not in " ".join(new.cautions)
 
 
@@ -695,9 +783,8 @@ def test_widened_weights_save_their_own_memory_and_no_products() -> None:
     assert narrow.storage.weight_bytes == wide.storage.weight_bytes / 2
     assert native.flops == 2 * deployment(device="NVIDIA L4").flops
     refused = ask(hardware=["A100"], quantization="fp8", engine="trtllm", goals={"max_devices": 1}).excluded
-    assert [each.reason for each in refused] == [
-        "it computes nothing in fp8, and trtllm does not widen such weights there"
-    ]
+    reason = "it computes nothing in fp8, and trtllm does not widen such weights there"
+    assert [each.reason.partition(": ")[0] for each in refused] == [reason]
     experts = ask(model="mixtral-8x7b", hardware=["A100"], quantization="fp8", goals={"max_devices": 2}).options
     assert {option.engine for option in experts} == {"vllm"}
 
