@@ -56,6 +56,11 @@ _STATED = {
     "nf4": "int4", "nvfp4": "nvfp4", "q4": "int4", "q8": "int8", "w4a16": "int4", "w8a8": "int8",
 }  # fmt: skip
 """Quantizations as `resolve_quantization` takes them, by the words with which hub ids and configs state them."""
+_WIDENED = {
+    "1bit": "int4", "2bit": "int4", "3bit": "int4", "5bit": "int8", "6bit": "int8", "iq1": "int4", "iq2": "int4",
+    "iq3": "int4", "q2": "int4", "q3": "int4", "q5": "int8", "q6": "int8",
+}  # fmt: skip
+"""Quantizations that the platform does not tell apart, with the next one of more bits."""
 _FORMATS = {
     "awq": "awq", "bnb": "bitsandbytes", "bitsandbytes": "bitsandbytes", "exl2": "exl2", "exl3": "exl3", "gguf": "gguf",
     "gptq": "gptq", "mlc": "mlc", "mlx": "mlx", "onnx": "onnx", "openvino": "openvino",
@@ -79,6 +84,11 @@ def stated_quantization(name: str) -> str | None:
     """Return the quantization that the hub id of a published model states: `int4` for `-AWQ`; None for none."""
     found = _split(name)
     return None if found is None else _last_stated(found[1])
+
+
+def states_fewer_bits(name: str) -> bool:
+    """Return whether a hub id states fewer bits than the quantization that stands for them: `Q6_K` for int8."""
+    return any(word in _WIDENED for word in _words(name))
 
 
 def published_quantization(name: str) -> str | None:
@@ -119,7 +129,8 @@ def _stored(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _last_stated(text: str) -> str | None:
     # The last one counts, because `GPTQ-Int8` states the method first.
-    stated = [_STATED[word] for word in _words(text) if word in _STATED]
+    known = _STATED | _WIDENED
+    stated = [known[word] for word in _words(text) if word in known]
     return stated[-1] if stated else None
 
 

@@ -40,6 +40,8 @@ _LAYOUTS = ((1, 1), (1, 2), (1, 4), (1, _PER_HOST), (2, 2 * _PER_HOST), (4, 4 * 
 """Pairs of hosts and devices that one copy may take. Copies over several hosts are pipelines over full hosts."""
 _SIZES = tuple(devices for hosts, devices in _LAYOUTS if hosts == 1)
 """Numbers of devices in one host."""
+_PCIE_GB_S = 128
+"""Rate of 16 lanes of PCIe 5.0, in both directions together."""
 _POOL_SIZES = (*range(1, 9), 12, 16, 24)
 """Numbers of workers of either kind to try in disaggregated serving."""
 
@@ -110,7 +112,7 @@ def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
 def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list[str]]:
     """Return the devices to choose among, and how their names were understood. Raises InvalidInput."""
     if names is None:
-        return [spec for spec in catalog() if spec.kind == "gpu" and spec.link_gb_s and spec.memory_gib], []
+        return [spec for spec in catalog() if _is_of_a_server(spec)], []
     found = []
     for name in names:
         spec = find_spec(name)
@@ -121,6 +123,13 @@ def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list
             raise InvalidInput(f"The spec sheet has no GPU called {name!r}. {hint}")
         found.append(spec)
     return found, [*filter(None, map(form_factor_caution, names))]
+
+
+def _is_of_a_server(spec: DeviceSpec) -> bool:
+    """Return whether a device is a GPU that is rented out, or linked to others faster than by PCIe."""
+    rented, priced = spec.usd_per_hour is not None, spec.memory_gib and spec.peak_fp16_tensor_tflops
+    linked = (spec.link_gb_s or 0.0) > _PCIE_GB_S
+    return spec.kind == "gpu" and bool(priced and spec.link_gb_s) and (rented or linked)
 
 
 def plan_aggregated(

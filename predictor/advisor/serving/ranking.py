@@ -31,7 +31,7 @@ from predictor.advisor.serving.weights import command_warnings, resolve_weights
 from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
 from predictor.serving.loads import Engine, Load
 from predictor.serving.measured_loads import MeasuredLoad, version_key, versions_of
-from predictor.serving.models import holds_text_alone, hub_id_of
+from predictor.serving.models import holds_text_alone, hub_id_of, original_of, stated_format
 from predictor.serving.predictor import ServingPredictor, shipped_predictor
 from predictor.serving.queueing import (
     LENGTH_JITTER,
@@ -141,7 +141,11 @@ def _check_llama_cpp(query: ServingQuery) -> None:
     if query.disaggregated:
         raise InvalidInput("llama.cpp computes prompts where it generates: leave out disaggregated, or the engine.")
     if query.requests_per_s is not None:
-        raise InvalidInput("Of llama.cpp single requests alone were measured: give users, one for each device at most.")
+        by_name = isinstance(query.model, str) and stated_format(query.model) is not None
+        other = f", or name {original_of(str(query.model))}, which other engines read" if by_name else ""
+        raise InvalidInput(
+            f"Of llama.cpp single requests alone were measured: give users, one for each device at most{other}."
+        )
 
 
 def _summarize_trace(query: ServingQuery) -> ServingQuery:

@@ -11,6 +11,7 @@ from predictor.serving.models import (
     published_quantization,
     stated_format,
     stated_quantization,
+    states_fewer_bits,
     stored_format,
     stored_quantization,
 )
@@ -27,18 +28,22 @@ def resolve_weights(query: ServingQuery) -> tuple[StoredWeights, list[str]]:
     """
     readers, warnings = _readers(query)
     (stated, stored), name = _stored(query.model), _name(query.model)
-    quantization = resolve_quantization(query.quantization or stored or "bfloat16")
+    is_gguf = readers == READERS["gguf"]
+    # llama.cpp takes the 4 bits of Q4_K_M from a repository unless told.
+    quantization = resolve_quantization(query.quantization or stored or ("int4" if is_gguf else "bfloat16"))
     if query.quantization is not None:
         if stored is not None and not _alike(quantization, stored):
             how = "states" if stated else "is published in"
             warnings.append(f"{name} {how} {stored}: this is of {quantization}, as asked.")
     elif stored is None and _holds_unknown_bits(query.model):
         warnings.append(
-            f"{name} holds quantized weights, and does not say of how many bits: this is of bfloat16. "
-            "Give the quantization, such as int4."
+            f"{name} holds quantized weights, and does not say of how many bits: this is of {quantization}. "
+            "Give the quantization, such as int8."
         )
     elif quantization not in _SIXTEEN_BITS:
         how = f"which {name} states" if stated else f"in which {name} is published"
+        if isinstance(query.model, str) and states_fewer_bits(query.model):
+            how = f"the next of more bits than {name} states"
         warnings.append(f"No quantization given: this is of {stored}, {how}.")
     return StoredWeights(quantization, number_format_of(quantization, query.quantization, stored), readers), warnings
 
@@ -46,7 +51,7 @@ def resolve_weights(query: ServingQuery) -> tuple[StoredWeights, list[str]]:
 def command_warnings(query: ServingQuery, quantization: str, command_model: str) -> list[str]:
     """Return a warning where the command's repository may not hold weights in the quantization; else none."""
     _, stored = _stored(query.model)
-    if _alike(quantization, stored or "bfloat16"):
+    if stated_format(command_model) == "gguf" or _alike(quantization, stored or "bfloat16"):
         return []
     warning = (
         f"The command loads weights as {command_model} stores them: where these are not in {quantization}, name a "
@@ -59,6 +64,9 @@ def _stored(model: str | ModelConfig) -> tuple[bool, str | None]:
     """Return whether a hub id or a config states a quantization, and that or else the one that it is published in."""
     stated = stored_quantization(model.root) if isinstance(model, ModelConfig) else stated_quantization(model)
     published = None if isinstance(model, ModelConfig) else published_quantization(model)
+    if isinstance(model, str) and stated_format(model) == "gguf" and published != "mxfp4":
+        # Of the quantizations that models are published in, GGUF has MXFP4 alone.
+        published = None
     return stated is not None, stated or published
 
 

@@ -136,8 +136,13 @@ def test_the_quantization_that_a_name_states_is_answered_for_unless_another_is_g
     assert other.quantization == "bfloat16"
     assert other.warnings[0] == "Qwen/Qwen2.5-7B-Instruct-AWQ states int4: this is of bfloat16, as asked."
     untold = ask(model="bartowski/Qwen2.5-7B-Instruct-GGUF", **stated)
-    assert untold.quantization == "bfloat16"
-    assert "does not say of how many bits" in untold.warnings[1]
+    assert untold.quantization == "int4"  # what llama.cpp takes of such a repository
+    assert "does not say of how many bits: this is of int4" in untold.warnings[1]
+    fewer = ask(model="unsloth/Qwen3-8B-GGUF:Q6_K", **stated)
+    assert fewer.quantization == "int8"
+    assert "this is of int8, the next of more bits than unsloth/Qwen3-8B-GGUF:Q6_K states" in fewer.warnings[1]
+    assert ask(model="unsloth/DeepSeek-V3-GGUF", **stated).quantization == "int4"
+    assert ask(model="unsloth/gpt-oss-20b-GGUF", **stated).quantization == "fp4"
     plain = ask(model="Qwen/Qwen2.5-7B-Instruct", **stated)
     assert (plain.quantization, len(plain.warnings)) == ("bfloat16", len(answer.warnings) - 1)
 
@@ -217,6 +222,21 @@ def test_files_of_a_format_are_served_by_engines_that_read_it() -> None:
     assert {option.engine for option in ask(model="Qwen/Qwen3-8B-AWQ", **one).options} <= {"vllm", "sglang"}
     bits_and_bytes = ask(model="unsloth/Qwen3-8B-bnb-4bit", **one)
     assert {option.engine for option in bits_and_bytes.options} == {"sglang"}
+    with pytest.raises(InvalidInput, match="give users, one for each device at most, or name Qwen/Qwen3-8B, which"):
+        ask(model=hub_id, requests_per_s=1.0, **one)
+
+
+def test_a_model_is_split_over_gpus_that_are_linked_by_pcie_alone() -> None:
+    """Two RTX 3090 hold 70 billion weights of 4 bits, which neither does alone."""
+    asked = {"model": "llama-3.3-70b", "quantization": "awq", "goals": {"max_devices": 2}}
+    for name in ("RTX 3090", "RTX A5000", "NVIDIA A10G", "RTX 4090"):
+        [option] = ask(hardware=[name], **asked).options
+        assert option.devices_per_copy == 2
+        assert "--tensor-parallel-size 2" in option.launch or "--tp" in option.launch
+    # Without hardware the answer is of GPUs that are rented out or linked fast: no desktops, but those of PCIe.
+    devices = {each.device for each in ask(model="qwen3-0.6b").options}
+    assert {"NVIDIA A10G", "NVIDIA H100 PCIe 80GB", "NVIDIA H200 NVL"} <= devices
+    assert not any("GeForce" in device for device in devices)
 
 
 def test_quantizations_go_by_many_names() -> None:
