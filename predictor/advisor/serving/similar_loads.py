@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,8 +23,12 @@ class SimilarLoads:
     """Measured loads of one model in one quantization, indexed by deployment and load."""
 
     def __init__(self, rows: Sequence[MeasuredLoad], decoder: Decoder, quantization: str) -> None:
+        # Models of one shape answer for each other, however long a context each was trained for.
+        shape = replace(decoder, context=0.0)
         self._rows = [
-            row for row in rows if row.deployment.quantization == quantization and row.deployment.decoder == decoder
+            row
+            for row in rows
+            if row.deployment.quantization == quantization and replace(row.deployment.decoder, context=0.0) == shape
         ]
         self.devices = {row.deployment.device.name for row in rows}
         """Names of the devices on which any load was measured, of any model."""

@@ -302,6 +302,13 @@ def test_memory_adds_up_to_what_a_person_computes() -> None:
     assert apart is not None
     assert together is not None
     assert together.cache_per_user_gib == pytest.approx(8 * apart.cache_per_user_gib)
+    # Each device holds attention and the dense layers for its own users: 17 of 671 billion, seven times more.
+    assert together.weights_gib == pytest.approx(671e9 / 2**30)
+    assert apart.weights_gib == pytest.approx((671e9 + 7 * 17.1e9) / 2**30, rel=0.01)
+    dense = deployment("llama-3.1-8b", "H100", devices=2, attention_copies=2)
+    alone = memory_fit(dense, LOAD)
+    assert alone is not None
+    assert alone.weights_gib == pytest.approx(2 * 8.03e9 * 2 / 2**30)
 
 
 def test_as_many_run_at_once_as_memory_has_room_for() -> None:
@@ -464,6 +471,15 @@ def test_a_measured_load_answers_for_itself(measured: list[MeasuredLoad]) -> Non
     assert same.nearest[0].first_token_ms == pytest.approx(same.first_token_ms.p50, rel=0.5)
     others = [o for o in answer.options if o.provenance == "predicted"]
     assert all(o.output_token_ms.low and o.output_token_ms.high and o.output_token_ms.level == 0.8 for o in others)
+
+
+def test_a_measured_load_answers_for_models_of_its_shape_with_another_context(measured: list[MeasuredLoad]) -> None:
+    fields = {"quantization": "fp8", "hardware": ["H200"], "engine": "vllm", "goals": {"max_devices": 4}}
+    first, later = (
+        ask(measured, model=name, **fields).options for name in ("qwen3-235b-a22b", "qwen3-235b-a22b-instruct-2507")
+    )
+    assert later[0].nearest == first[0].nearest
+    assert later[0].nearest[0].model == "qwen3-235b-a22b"
 
 
 def test_goals_hold_at_the_unfavorable_end_and_what_misses_them_says_by_how_much() -> None:
