@@ -145,10 +145,14 @@ def holds_text_alone(name: str) -> bool:
 
 
 def hub_id_of(name: str) -> str:
-    """Return the hub id of a published model that is called by its short name; any other name as it is."""
-    if "/" in name:
+    """Return the hub id of a published model that is called without its publisher; any other name as it is."""
+    original, found = original_of(name), _split(name)
+    if "/" in name or original is None or found is None:
         return name
-    return next((row["source"].split()[0] for row in _rows() if row["name"] == name.casefold()), name)
+    if not found[1]:
+        return original
+    publisher = original.partition("/")[0]
+    return f"{publisher}/{name}" if _VARIANT.fullmatch(found[1]) else name
 
 
 def original_of(name: str) -> str | None:

@@ -92,8 +92,8 @@ def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
                 spec = resolve_model(model)
             except NotFound as error:
                 served = served_models()
-                names = [*served, *(known.model_id for known in known_models() if known.modality == "text")]
-                close = difflib.get_close_matches(model.casefold().rpartition("/")[2], names, n=3)
+                names = {*served, *(known.model_id for known in known_models() if known.modality == "text")}
+                close = difflib.get_close_matches(model.casefold().rpartition("/")[2], sorted(names), n=3)
                 hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(served[:5])}, ..."
                 raise NotFound(
                     f"No language model is called {model!r}. {hint} Any other: give its config (config.json of its "

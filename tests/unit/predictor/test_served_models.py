@@ -13,6 +13,7 @@ from accel_platform.errors import InvalidInput
 from predictor.serving.models import (
     find_served_model,
     holds_text_alone,
+    hub_id_of,
     row_of,
     served_models,
     stated_quantization,
@@ -81,6 +82,18 @@ def test_names_and_hub_ids_lead_to_the_figures_of_their_rows() -> None:
 )
 def test_names_of_other_models_lead_elsewhere(hub_id: str, name: str | None) -> None:
     assert find_served_model(hub_id) == (None if name is None else find_served_model(name))
+
+
+def test_a_name_without_its_publisher_leads_to_a_hub_id() -> None:
+    for name, hub_id in {
+        "qwen3-32b": "Qwen/Qwen3-32B",
+        "qwen3:32b": "Qwen/Qwen3-32B",
+        "Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct",
+        "unsloth/Qwen3-32B": "unsloth/Qwen3-32B",
+        "Qwen3-32B-AWQ": "Qwen3-32B-AWQ",
+        "my-finetune": "my-finetune",
+    }.items():
+        assert hub_id_of(name) == hub_id
 
 
 def test_of_models_that_see_the_part_for_text_is_held() -> None:
