@@ -190,7 +190,7 @@ class Deployment:
     """None if unknown: predicted as the newest version that was measured with the model on the device."""
 
     @property
-    def campaign(self) -> str:
+    def load_group(self) -> str:
         """Key of the loads with the same model shape, device and engine, mostly measured together by one person.
 
         Held out together, because they share what is particular to how they were measured.

@@ -152,8 +152,9 @@ def _read_parameters(deployment: Deployment, tokens: float) -> float:
     (1 - share) ** tokens.
     """
     decoder = deployment.decoder
-    missed: float = (1 - decoder.expert_share) ** tokens
-    return decoder.parameters - decoder.unread_parameters - decoder.expert_parameters * missed
+    all_parameters, experts = decoder.parameters - decoder.unread_parameters, decoder.expert_parameters
+    chosen: float = experts * (1 - (1 - decoder.expert_share) ** tokens)
+    return all_parameters - experts + chosen
 
 
 def _token_flops(deployment: Deployment, context: float) -> float:
