@@ -101,9 +101,11 @@ def stored_quantization(config: Mapping[str, Any]) -> str | None:
     """Return the quantization that a config says its weights are stored in; None where it says none that is known."""
     if (stored := _stored(config)) is None:
         return None
-    for group in (stored.get("config_groups") or {}).values():
-        weights = group.get("weights") or {}
-        return _COMPRESSED.get(f"{weights.get('type')}{weights.get('num_bits')}")
+    if groups := stored.get("config_groups"):
+        # Of several the one of the most layers counts; its format tells MXFP4 from NVFP4.
+        weights = max(groups.values(), key=lambda group: len(group.get("targets") or ())).get("weights") or {}
+        width = _COMPRESSED.get(f"{weights.get('type')}{weights.get('num_bits')}")
+        return _last_stated(str(stored.get("format"))) or width
     bits = 4 if stored.get("load_in_4bit") else 8 if stored.get("load_in_8bit") else stored.get("bits")
     return _last_stated(f"{stored.get('quant_method')} {stored.get('quant_algo')} {bits}bit".casefold())
 
@@ -142,6 +144,11 @@ def holds_text_alone(name: str) -> bool:
     """Return whether a published model also reads images, which its row leaves out."""
     row = _row(name)
     return row is not None and row["source"].endswith(_PART)
+
+
+def generates_no_text(name: str) -> bool:
+    """Return whether a hub id says that its model embeds or ranks texts."""
+    return any(word in ("embed", "embedding", "embeddings", "rerank", "reranker") for word in _words(name))
 
 
 def hub_id_of(name: str) -> str:
@@ -192,9 +199,13 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
         "name": _VARIANT.sub("", _slug(hub_id)),
         **{column: known[column] for column in _FIGURES},
         "context": context,
-        "quantization": stored_quantization(config) or "",
+        "quantization": _few_bits(stored_quantization(config) or _last_stated(hub_id)),
         "source": source + _PART if towers else source,
     }
+
+
+def _few_bits(quantization: str | None) -> str:
+    return "" if quantization is None or quantization in ("bfloat16", "float16") else quantization
 
 
 def _billions(parameters: float) -> float:

@@ -32,7 +32,7 @@ from predictor.serving.loads import (
     StoredWeights,
 )
 from predictor.serving.memory import MemoryFit, memory_fit
-from predictor.serving.models import find_served_model, served_models
+from predictor.serving.models import find_served_model, generates_no_text, served_models
 from predictor.serving.predictor import ServingPredictor, ServingTimes
 
 _PER_HOST = 8
@@ -91,6 +91,11 @@ def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
             try:
                 spec = resolve_model(model)
             except NotFound as error:
+                if generates_no_text(model):
+                    raise InvalidInput(
+                        f"{model} embeds or ranks texts and generates none: it cannot be served so. `accel recommend "
+                        f"{model}` answers for single batches, with its config if nobody measured it."
+                    ) from error
                 served = served_models()
                 names = {*served, *(known.model_id for known in known_models() if known.modality == "text")}
                 close = difflib.get_close_matches(model.casefold().rpartition("/")[2], sorted(names), n=3)

@@ -67,7 +67,10 @@ def test_names_and_hub_ids_lead_to_the_figures_of_their_rows() -> None:
         ("Qwen/Qwen3-30B-A3B-Thinking-2507-FP8", "qwen3-30b-a3b-thinking-2507"),
         ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1"),
         ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "deepseek-r1-0528-qwen3-8b"),
-        ("moonshotai/Kimi-K2.5", "kimi-k2"),
+        ("moonshotai/Kimi-K2.5", "kimi-k2.5"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"),
+        ("CohereForAI/c4ai-command-a-03-2025", "command-a-03-2025"),
+        ("Qwen/Qwen2.5-7B-Instruct-1M", "qwen2.5-7b-instruct-1m"),
         ("CohereForAI/c4ai-command-r-plus-08-2024", "command-r-plus"),
         ("internlm/internlm2_5-7b-chat", "internlm2-5-7b"),
         ("microsoft/Phi-4-multimodal-instruct", None),
@@ -108,7 +111,7 @@ def test_parameters_are_near_the_size_that_names_state() -> None:
         "glm-4.5": 355, "qwen3-coder-480b-a35b": 480, "deepseek-v2-lite": 15.7, "mixtral-8x22b": 141,
         "falcon-40b": 41.3,
         "opt-66b": 66, "phi-4": 14.7, "mistral-small-24b": 23.6, "command-r-plus": 104, "llama-4-scout-17b-16e": 109,
-        "qwen3.5-35b-a3b": 35,
+        "qwen3.5-35b-a3b": 35, "command-a-03-2025": 111, "nemotron-3-ultra-550b-a55b": 550,
     }.items():  # fmt: skip
         found = find_served_model(name)
         assert found is not None
@@ -128,6 +131,9 @@ def test_a_config_of_a_known_shape_has_its_figures_and_a_context_of_its_own() ->
     assert row["quantization"] == ""
     stored = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     assert row_of("a/b", {**LLAMA, **stored})["quantization"] == "fp8"
+    # Repositories of ModelOpt may state it in another file.
+    assert row_of("nvidia/b-FP8", LLAMA)["quantization"] == "fp8"
+    assert row_of("nvidia/b-BF16", LLAMA)["quantization"] == ""
     larger = row_of("a/b", {**LLAMA, "vocab_size": 200_000})
     assert larger["parameters_b"] == larger["active_b"] == "8.618"
 
@@ -168,6 +174,25 @@ def test_rows_say_what_layers_keep() -> None:
                 "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int"}}},
             },
             "int4",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "mxfp4-pack-quantized",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "float"}, "targets": ["Linear"]}},
+            },
+            "mxfp4",
+        ),
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "MIXED_PRECISION",
+                "config_groups": {
+                    "group_0": {"weights": {"num_bits": 4, "type": "float"}, "targets": ["lm_head"]},
+                    "group_1": {"weights": {"num_bits": 8, "type": "float"}, "targets": ["q_proj", "k_proj"]},
+                },
+            },
+            "fp8",
         ),
         ({"quant_method": "compressed-tensors"}, None),
         (None, None),
