@@ -131,8 +131,9 @@ def _stored(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _last_stated(text: str) -> str | None:
     # The last one counts, because `GPTQ-Int8` states the method first.
-    known = _STATED | _WIDENED
-    stated = [known[word] for word in _words(text) if word in known]
+    known, words = _STATED | _WIDENED, _words(text)
+    # After an `a` stands the precision of activations: `w-mxfp4-a-fp8`.
+    stated = [known[word] for word, before in zip(words, ["", *words], strict=False) if word in known and before != "a"]
     return stated[-1] if stated else None
 
 

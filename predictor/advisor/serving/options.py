@@ -245,8 +245,8 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
     if plan.deployment.prompts is not None:
         known = shipped_model().first_error
         cautions.append(
-            f"disaggregated serving was learned from {known.rows} loads of {known.groups} models on a GPU alone, so its "
-            "limits are wide; handing over keys and values is not in the formula"
+            f"disaggregated serving was learned from {known.rows} loads of {known.groups} models on a GPU alone, so "
+            "its limits are wide; handing over keys and values is not in the formula"
         )
     if not candidate.measured and not plan.deployment.loaded:
         batched = "single requests" if engine == "llama.cpp" else "whole batches"

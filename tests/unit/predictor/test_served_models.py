@@ -25,7 +25,8 @@ KEPT = {
     "": None, "-Instruct": None, "-it": None, "-Base": None, "-FP8": "fp8", "-AWQ": "int4",
     "-Instruct-GPTQ-Int4": "int4", "-GPTQ-Int8": "int8", "-GGUF": None,
     "-Q4_K_M-GGUF": "int4", "-unsloth-bnb-4bit": "int4", "-MLX-8bit": "int8",
-    "-NVFP4": "nvfp4", "-quantized.w8a8": "int8", "-quantized.w4a16": "int4", "-BF16": "bfloat16",
+    "-NVFP4": "nvfp4", "-w-mxfp4-a-fp8": "mxfp4", "-quantized.w8a8": "int8", "-quantized.w4a16": "int4",
+    "-BF16": "bfloat16",
 }  # fmt: skip
 """Ends of hub ids, and the quantization that they state."""
 

@@ -240,6 +240,7 @@ def test_a_model_is_split_over_gpus_that_are_linked_by_pcie_alone() -> None:
 
 
 def test_quantizations_go_by_many_names() -> None:
+    assert [resolve_quantization(name) for name in ("Q4_K_M", "q8_0")] == ["int4", "int8"]
     assert [resolve_quantization(name) for name in ("NVFP4", "awq", "bf16", "fp8")] == [
         "fp4",
         "int4",
