@@ -46,14 +46,15 @@ _AMD_WITHOUT_FP8 = ("gfx9", "gfx10", "gfx11")
 _AMD_WITH_FP8 = ("gfx94", "gfx95")
 """Prefixes of AMD architectures with 8-bit floating point among those of `_AMD_WITHOUT_FP8`."""
 READERS: dict[str, tuple[Engine, ...]] = {
-    "awq": ("vllm", "sglang"), "bitsandbytes": ("sglang",), "exl2": (), "exl3": (), "gguf": ("llama.cpp",),
+    "awq": ("vllm", "sglang"), "bitsandbytes": ("sglang",), "compressed-tensors": ("vllm", "sglang", "llama.cpp"),
+    "exl2": (), "exl3": (), "gguf": ("llama.cpp",),
     "gptq": ("vllm", "sglang"), "mlc": (), "mlx": (), "onnx": (), "openvino": (),
 }  # fmt: skip
 """Engines that serve weights of a format; any serves those that transformers stores, llama.cpp once converted.
 
 vLLM serves no GGUF since 0.24 without a plugin, and no bitsandbytes in 0.33. TensorRT-LLM reads quantized weights of
-ModelOpt and compressed-tensors, and the fp8 and mxfp4 of DeepSeek and OpenAI, but neither AWQ nor GPTQ. SGLang's MLX is
-for Apple's chips.
+ModelOpt, floating ones of compressed-tensors, and the fp8 and mxfp4 of DeepSeek and OpenAI, but neither AWQ, nor GPTQ,
+nor integers of compressed-tensors (its `quant_config_utils.py` raises). SGLang's MLX is for Apple's chips.
 """
 
 

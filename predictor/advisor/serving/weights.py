@@ -77,6 +77,9 @@ def _readers(query: ServingQuery) -> tuple[tuple[Engine, ...], list[str]]:
     """
     model, name = query.model, _name(query.model)
     stored = stored_format(model.root) if isinstance(model, ModelConfig) else stated_format(model)
+    if stored is None and _stored(model)[1] in ("int4", "int8"):
+        # As Kimi K2.5 and the w4a16 and w8a8 of Red Hat are stored.
+        stored = "compressed-tensors"
     readers, original = READERS.get(stored or "", ENGINES), isinstance(model, str) and original_of(model)
     if readers and query.engine in (None, *readers):
         alone = f"{name} stores weights for {stored}, which {readers[0]} alone reads here: "
@@ -84,7 +87,7 @@ def _readers(query: ServingQuery) -> tuple[tuple[Engine, ...], list[str]]:
         return readers, [alone + instead] if len(readers) == 1 and query.engine is None else []
     who = f"{query.engine} does not" if query.engine else "no engine that is known here does"
     remedies = [f"leave out the engine, for {' or '.join(readers)}"] if readers else []
-    remedies += [f"name {original} and a quantization"] if original else []
+    remedies += [f"name {original} and a quantization"] if original and original != model else []
     raise InvalidInput(
         ": ".join([f"{name} stores weights for {stored}, which {who} read", ", or ".join(remedies)]) + "."
     )

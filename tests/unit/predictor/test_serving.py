@@ -212,6 +212,11 @@ def test_files_of_a_format_are_served_by_engines_that_read_it() -> None:
         (hub_id, "vllm", "for gguf, which vllm does not read: leave out the engine, for llama.cpp, or name Qwen/Qwen3"),
         ("mlx-community/Qwen3-8B-4bit", None, "no engine that is known here does read: name Qwen/Qwen3-8B and a quant"),
         ("turboderp/Qwen3-8B-exl3", "sglang", "for exl3, which sglang does not read: name Qwen/Qwen3-8B"),
+        (
+            "moonshotai/Kimi-K2.5",
+            "trtllm",
+            r"for compressed-tensors, which trtllm does not read: .* llama\.cpp\.$",
+        ),
         ("Qwen/Qwen3-8B-AWQ", "trtllm", "for awq, which trtllm does not read: leave out the engine, for vllm or sg"),
     ):
         with pytest.raises(InvalidInput, match=message):
@@ -219,7 +224,8 @@ def test_files_of_a_format_are_served_by_engines_that_read_it() -> None:
     config = {"model_type": "qwen2", "quantization_config": {"quant_method": "gptq", "bits": 4}}
     with pytest.raises(InvalidInput, match="The config stores weights for gptq, which trtllm does not read"):
         ask(model=config, engine="trtllm")
-    assert {option.engine for option in ask(model="Qwen/Qwen3-8B-AWQ", **one).options} <= {"vllm", "sglang"}
+    for model in ("Qwen/Qwen3-8B-AWQ", "RedHatAI/Qwen3-8B-quantized.w4a16", "RedHatAI/Qwen3-8B-quantized.w8a8"):
+        assert {option.engine for option in ask(model=model, **one).options} <= {"vllm", "sglang"}
     bits_and_bytes = ask(model="unsloth/Qwen3-8B-bnb-4bit", **one)
     assert {option.engine for option in bits_and_bytes.options} == {"sglang"}
     with pytest.raises(InvalidInput, match="give users, one for each device at most, or name Qwen/Qwen3-8B, which"):
