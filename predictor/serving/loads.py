@@ -42,8 +42,8 @@ and TensorRT-LLM's `model_config.py`, which gives MXFP4 kernels to Hopper and NV
 _OF_NVIDIA = {"fp4": "nvfp4"}
 """Format of the fp4 repositories for NVIDIA's GPUs, as far as they do not say."""
 _AMD_WITHOUT_FP8 = ("gfx9", "gfx10", "gfx11")
-"""Prefixes of AMD architectures without 8-bit floating point, apart from `_AMD_WITH_FP8`."""
-_AMD_WITH_FP8 = ("gfx94", "gfx95")
+"""Prefixes of AMD architectures without 8-bit floating point, apart from `AMD_WITH_FP8`."""
+AMD_WITH_FP8 = ("gfx94", "gfx95")
 """Prefixes of AMD architectures with 8-bit floating point among those of `_AMD_WITHOUT_FP8`."""
 READERS: dict[str, tuple[Engine, ...]] = {
     "awq": ("vllm", "sglang"), "bitsandbytes": ("sglang",), "compressed-tensors": ("vllm", "sglang", "llama.cpp"),
@@ -83,9 +83,9 @@ def few_bits_computed_in(
         return "float16" if number_format != "fp8" or engine == "vllm" or decoder.expert_share == 1 else None
     architecture = spec.architecture or ""
     if number_format == "fp8":
-        lacks = architecture.startswith(_AMD_WITHOUT_FP8) and not architecture.startswith(_AMD_WITH_FP8)
+        lacks = architecture.startswith(_AMD_WITHOUT_FP8) and not architecture.startswith(AMD_WITH_FP8)
     else:
-        lacks = number_format == "nvfp4" or not architecture.startswith(_AMD_WITH_FP8)
+        lacks = number_format == "nvfp4" or not architecture.startswith(AMD_WITH_FP8)
     return None if lacks else "float8"
 
 

@@ -39,6 +39,8 @@ _FIGURES = {
     "context": "context",
 }
 """Columns of `models.csv`, and the fields of a `Decoder` that they hold."""
+_SPARSE = "; sparse attention"
+"""In the source of a model whose tokens attend to those that an index chooses (DeepSeek V3.2)."""
 _PART = "; its part for text"
 """End of the source of a model that reads images, too."""
 _ROUNDED = 2e-3
@@ -152,6 +154,14 @@ def generates_no_text(name: str) -> bool:
     return any(word in ("embed", "embedding", "embeddings", "rerank", "reranker") for word in _words(name))
 
 
+def attends_sparsely(model: str | Mapping[str, Any]) -> bool:
+    """Return whether tokens attend to those alone that an index chooses, by a name or a config."""
+    if isinstance(model, str):
+        row = _row(model)
+        return row is not None and _SPARSE in row["source"]
+    return any(part.get("index_topk") for part in (model, model.get("text_config")) if isinstance(part, Mapping))
+
+
 def hub_id_of(name: str) -> str:
     """Return the hub id of a published model that is called without its publisher; any other name as it is."""
     original, found = original_of(name), _split(name)
@@ -196,6 +206,7 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
     known = next((other for other in _rows() if _of_same_shape(other, row)), row)
     context = row["context"]
     source = f"{hub_id} config.json: {_described(shape, config_of(spec).get_text_config(decoder=True))}"
+    source += _SPARSE if attends_sparsely(config) else ""
     return {
         "name": _VARIANT.sub("", _slug(hub_id)),
         **{column: known[column] for column in _FIGURES},

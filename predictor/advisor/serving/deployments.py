@@ -22,6 +22,7 @@ from predictor.data.traced_models import traced_decoder
 from predictor.schemas.requests import ModelConfig
 from predictor.schemas.serving import MAX_USERS, NotServed, ServingQuery
 from predictor.serving.loads import (
+    AMD_WITH_FP8,
     MEASURED_BY_REQUESTS,
     MEASURED_IN_BATCHES,
     ONLY_MEASURED_GPU,
@@ -40,6 +41,8 @@ _LAYOUTS = ((1, 1), (1, 2), (1, 4), (1, _PER_HOST), (2, 2 * _PER_HOST), (4, 4 * 
 """Pairs of hosts and devices that one copy may take. Copies over several hosts are pipelines over full hosts."""
 _SIZES = tuple(devices for hosts, devices in _LAYOUTS if hosts == 1)
 """Numbers of devices in one host."""
+_HOPPER = 90
+"""Compute capability of NVIDIA's Hopper, times ten."""
 _PCIE_GB_S = 128
 """Rate of 16 lanes of PCIe 5.0, in both directions together."""
 _POOL_SIZES = (*range(1, 9), 12, 16, 24)
@@ -135,6 +138,24 @@ def _is_of_a_server(spec: DeviceSpec) -> bool:
     rented, priced = spec.usd_per_hour is not None, spec.memory_gib and spec.peak_fp16_tensor_tflops
     linked = (spec.link_gb_s or 0.0) > _PCIE_GB_S
     return spec.kind == "gpu" and bool(priced and spec.link_gb_s) and (rented or linked)
+
+
+def split_by_sparse_attention(devices: Sequence[DeviceSpec]) -> tuple[list[DeviceSpec], list[NotServed]]:
+    """Return the devices for which engines have kernels of DeepSeek's sparse attention, and the others.
+
+    The kernels of vLLM 0.33 are for NVIDIA's GPUs from Hopper on, and for AMD's MI300 and later.
+    """
+    kept = [
+        spec
+        for spec in devices
+        if (spec.compute_capability or 0) >= _HOPPER or (spec.architecture or "").startswith(AMD_WITH_FP8)
+    ]
+    reason = "engines have no kernels there for its sparse attention, but from Hopper and MI300 on"
+    return kept, [
+        NotServed(device=spec.name, devices=1, cause="unsupported", reason=reason)
+        for spec in devices
+        if spec not in kept
+    ]
 
 
 def plan_aggregated(

@@ -24,6 +24,7 @@ from predictor.advisor.serving.deployments import (
     resolve_devices,
     split_by_prompt_capacity,
     split_by_rate,
+    split_by_sparse_attention,
 )
 from predictor.advisor.serving.options import ServingCandidate, make_option, missed_goal, missed_limit
 from predictor.advisor.serving.similar_loads import SimilarLoads
@@ -31,7 +32,7 @@ from predictor.advisor.serving.weights import command_warnings, resolve_weights
 from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
 from predictor.serving.loads import Engine, Load
 from predictor.serving.measured_loads import MeasuredLoad, version_key, versions_of
-from predictor.serving.models import holds_text_alone, hub_id_of, original_of, stated_format
+from predictor.serving.models import attends_sparsely, holds_text_alone, hub_id_of, original_of, stated_format
 from predictor.serving.predictor import ServingPredictor, shipped_predictor
 from predictor.serving.queueing import (
     LENGTH_JITTER,
@@ -78,7 +79,11 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         warnings.append(f"{name} is answered for with its part for text: what it holds for images is left out.")
     warnings += _query_warnings(query, predictor, measured)
     warnings += command_warnings(query, quantization, command_model)
+    model, lacking = query.model if isinstance(query.model, str) else query.model.root, list[NotServed]()
+    if query.engine != "llama.cpp" and attends_sparsely(model):
+        devices, lacking = split_by_sparse_attention(devices)
     plans, excluded = plan_aggregated(decoder, devices, weights, query, load)
+    excluded += lacking
     disaggregated = plan_disaggregated(decoder, devices, weights, query, load) if query.disaggregated else []
     plans += disaggregated
     if query.requests_per_s is not None:

@@ -130,6 +130,9 @@ def test_a_config_of_a_known_shape_has_its_figures_and_a_context_of_its_own() ->
     assert (row["name"], row["parameters_b"], row["context"]) == ("llama-3.1-8b-ultralong", "8.03", "65536")
     assert row["source"].endswith("config.json: 32 layers; 32 heads and 8 key-value heads of 128")
     assert row["quantization"] == ""
+    assert row_of("a/b", {"model_type": "glm_moe_dsa", "num_hidden_layers": 2, "index_topk": 8})["source"].endswith(
+        "8 of 256 experts; sparse attention"
+    )
     stored = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     assert row_of("a/b", {**LLAMA, **stored})["quantization"] == "fp8"
     # Repositories of ModelOpt may state it in another file.

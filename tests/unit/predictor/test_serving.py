@@ -199,6 +199,17 @@ def test_a_quantization_is_served_by_engines_that_have_kernels_for_it() -> None:
     assert (old.cache_bytes, new.cache_bytes) == (2, 1)
 
 
+def test_sparse_attention_is_served_where_engines_have_kernels_for_it() -> None:
+    asked = {"quantization": "int4", "goals": {"max_devices": 16}, "hardware": ["A100", "H100", "MI250", "MI300X"]}
+    for model in ("deepseek-ai/DeepSeek-V3.2-Exp", "zai-org/GLM-5.1"):
+        answer = ask(model=model, **asked)
+        assert {option.device for option in answer.options} == {"NVIDIA H100 SXM5 80GB", "AMD Instinct MI300X"}
+        lacking = [each for each in answer.excluded if "sparse attention" in each.reason]
+        assert [each.device for each in lacking] == ["NVIDIA A100 SXM4 80GB", "AMD Instinct MI250"]
+    dense = ask(model="deepseek-ai/DeepSeek-V3.1", **asked)
+    assert "NVIDIA A100 SXM4 80GB" in {option.device for option in dense.options}
+
+
 def test_files_of_a_format_are_served_by_engines_that_read_it() -> None:
     one = {"hardware": ["NVIDIA L40S"], "goals": {"max_devices": 1}}
     hub_id = "bartowski/Qwen_Qwen3-8B-GGUF:Q4_K_M"
