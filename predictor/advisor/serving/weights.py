@@ -88,9 +88,8 @@ def _readers(query: ServingQuery) -> tuple[tuple[Engine, ...], list[str]]:
     who = f"{query.engine} does not" if query.engine else "no engine that is known here does"
     remedies = [f"leave out the engine, for {' or '.join(readers)}"] if readers else []
     remedies += [f"name {original} and a quantization"] if original and original != model else []
-    raise InvalidInput(
-        ": ".join([f"{name} stores weights for {stored}, which {who} read", ", or ".join(remedies)]) + "."
-    )
+    remedies = remedies or ["give the config of the unquantized model, and a quantization"]
+    raise InvalidInput(f"{name} stores weights for {stored}, which {who} read: {', or '.join(remedies)}.")
 
 
 def _name(model: str | ModelConfig) -> str:

@@ -235,6 +235,8 @@ def test_files_of_a_format_are_served_by_engines_that_read_it() -> None:
     config = {"model_type": "qwen2", "quantization_config": {"quant_method": "gptq", "bits": 4}}
     with pytest.raises(InvalidInput, match="The config stores weights for gptq, which trtllm does not read"):
         ask(model=config, engine="trtllm")
+    with pytest.raises(InvalidInput, match="read: give the config of the unquantized model"):
+        ask(model={"model_type": "qwen2", "quantization_config": {"quant_method": "exl3", "bits": 4}})
     for model in ("Qwen/Qwen3-8B-AWQ", "RedHatAI/Qwen3-8B-quantized.w4a16", "RedHatAI/Qwen3-8B-quantized.w8a8"):
         assert {option.engine for option in ask(model=model, **one).options} <= {"vllm", "sglang"}
     bits_and_bytes = ask(model="unsloth/Qwen3-8B-bnb-4bit", **one)
