@@ -74,7 +74,7 @@ def _disaggregated(rows: Sequence[MeasuredLoad], aggregated: Sequence[MeasuredLo
         "device": lambda row: row.deployment.device.name,
         "model": lambda row: row.model,
         "engine": lambda row: row.deployment.engine,
-        "campaign": lambda row: row.deployment.campaign,
+        "load_group": lambda row: row.deployment.load_group,
     }
     for kind, group in groups.items():
         names = [group(row) for row in rows]

@@ -48,6 +48,13 @@ class Decoder:
     context: float = 0.0
     """Most tokens of a sequence; 0 where the config does not say."""
 
+    @property
+    def expert_parameters(self) -> float:
+        """Number of parameters of all experts together; 0 without experts."""
+        if self.expert_share >= 1:
+            return 0.0
+        return (self.parameters - self.unread_parameters - self.active_parameters) / (1 - self.expert_share)
+
     def read_parameters(self, sequences: int) -> float:
         """Return the parameters used in a step by so many sequences; with experts more for more sequences."""
         read = self.parameters - self.unread_parameters

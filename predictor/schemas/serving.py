@@ -94,7 +94,7 @@ class ServingQuery(_Value):
     quantization: Name | None = Field(
         default=None,
         description="Of the weights: bfloat16, float16, fp8, int8, fp4 (nvfp4, mxfp4), int4 (awq, gptq). Default: what "
-        "the hub id (-AWQ) or the config states, else bfloat16.",
+        "the hub id (-AWQ) or the config states, else what the model is published in.",
     )
     kv_cache: CacheType = Field(default="auto", description="Type of keys and values; auto is the quantization's.")
     input_tokens: Tokens = Field(default=1024, description="Tokens of a prompt, in the mean.")
@@ -132,7 +132,7 @@ class ServingQuery(_Value):
     )
     hardware: list[Name] | None = Field(
         default=None, min_length=1, max_length=64,
-        description="Devices of the spec sheet. Default: GPUs whose link to others is published.",
+        description="Devices of the spec sheet. Default: GPUs that are rented out, or linked faster than by PCIe.",
     )  # fmt: skip
     goals: ServingGoals = Field(
         default=ServingGoals(), description="Goals and limits that deployments must meet. Default: at most 8 devices."
@@ -174,7 +174,7 @@ class ServingQuery(_Value):
 class Memory(_Value):
     """Memory of one deployment, over all of its devices, in GiB."""
 
-    weights_gib: float = Field(description="Weights of the whole model.")
+    weights_gib: float = Field(description="Weights, on all devices: with data-parallel attention some more than once.")
     cache_per_user_gib: float = Field(description="Keys and values of one request at its full length.")
     working_gib: float = Field(description="Activations, buffers and graphs.")
     limit_gib: float = Field(description="What an engine takes of the devices' memory by default.")

@@ -93,7 +93,7 @@ def prompt_deployment(deployment: Deployment) -> Deployment:
 
 @dataclass(frozen=True)
 class DisaggregatedModel:
-    """Trees on the formula's log residuals, with the calibrated errors of both on unseen campaigns."""
+    """Trees on the formula's log residuals, with the calibrated errors of both on unseen load groups."""
 
     service_factor: float
     """Factor on the formula's time of one further prompt; at most 1.

@@ -41,10 +41,10 @@ _LEFT_OUT = ("device", "model", "parallelism")
 
 
 def row_weights(rows: Sequence[MeasuredLoad]) -> Array:
-    """Return a weight per row: a campaign of many rows counts more than one of few, but not as much more."""
-    campaigns = [row.deployment.campaign for row in rows]
-    sizes = Counter(campaigns)
-    weights = np.array([sizes[campaign] ** -0.5 for campaign in campaigns])
+    """Return a weight per row: a load group of many rows counts more than one of few, but not as much more."""
+    load_groups = [row.deployment.load_group for row in rows]
+    sizes = Counter(load_groups)
+    weights = np.array([sizes[load_group] ** -0.5 for load_group in load_groups])
     return np.asarray(weights / weights.mean())
 
 
@@ -135,9 +135,9 @@ def leave_out_disaggregated(
 
 
 def fit_disaggregated(rows: Sequence[MeasuredLoad], coefficients: Coefficients) -> DisaggregatedModel:
-    """Return the model of disaggregated serving, with the errors that leaving campaigns out shows."""
-    campaigns = [row.deployment.campaign for row in rows]
-    left_out = leave_out_disaggregated(rows, campaigns, lambda _: coefficients)
+    """Return the model of disaggregated serving, with the errors that leaving load groups out shows."""
+    load_groups = [row.deployment.load_group for row in rows]
+    left_out = leave_out_disaggregated(rows, load_groups, lambda _: coefficients)
     parts = parts_of([(row.deployment, row.load) for row in rows], coefficients)
     token_ms, first_ms = times_of(rows)
     # All of these deployments kept up, so that nearly all of their workers for prompts were busy less than always.
@@ -145,8 +145,8 @@ def fit_disaggregated(rows: Sequence[MeasuredLoad], coefficients: Coefficients) 
     return DisaggregatedModel(
         min(1.0, 1 / float(np.quantile(busy, _KEPT_UP))),
         *fit_trees(rows, parts),
-        token_error=calibrate(np.abs(left_out.token), campaigns, level=LEVEL),
-        first_error=calibrate(np.abs(left_out.first), campaigns, level=LEVEL),
+        token_error=calibrate(np.abs(left_out.token), load_groups, level=LEVEL),
+        first_error=calibrate(np.abs(left_out.first), load_groups, level=LEVEL),
     )
 
 

@@ -1,8 +1,8 @@
 """Cross-fitted boosted trees on the log residuals of the serving formula.
 
-A campaign is all measured loads of one model, device and engine. The campaigns are divided into folds, and each fold
-has trees that were fitted without it. So the trees' errors on unseen campaigns are known, and a prediction may use
-either the trees that saw its campaign or those that did not.
+A load group is all measured loads of one model, device and engine. The groups are divided into folds, and each fold
+has trees that were fitted without it. So the trees' errors on unseen load groups are known, and a prediction may use
+either the trees that saw its load group or those that did not.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ TREES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class FoldTrees:
-    """Trees for each fold of campaigns, fitted to the other folds."""
+    """Trees for each fold of load groups, fitted to the other folds."""
 
     boosters: tuple[tuple[lgb.Booster, ...], ...]
     """By fold, then by column of the residuals (time per output token, time to the first token)."""
     folds: Mapping[str, int]
-    """Fold of each campaign: the one whose trees were fitted without it."""
+    """Fold of each load group: the one whose trees were fitted without it."""
 
     @classmethod
-    def fit(cls, x: Array, residuals: Array, weights: Array, campaigns: Sequence[str]) -> tuple[FoldTrees, Array]:
+    def fit(cls, x: Array, residuals: Array, weights: Array, load_groups: Sequence[str]) -> tuple[FoldTrees, Array]:
         """Fit the trees, and return them with the out-of-fold prediction of each row.
 
         Parameters
@@ -48,13 +48,13 @@ class FoldTrees:
             Log of measured over formula, one column for each of the two times; NaN where a time was not measured.
         weights
             Weight of each load.
-        campaigns
-            Name of each load's campaign.
+        load_groups
+            Name of each load's load group.
         """
         unseen = np.full_like(residuals, np.nan)
         boosters: list[tuple[lgb.Booster, ...]] = []
         folds: dict[str, int] = {}
-        for number, (seen, out) in enumerate(GroupKFold(_FOLDS).split(x, groups=campaigns)):
+        for number, (seen, out) in enumerate(GroupKFold(_FOLDS).split(x, groups=load_groups)):
             of_fold = []
             for column in range(residuals.shape[1]):
                 rows = seen[np.isfinite(residuals[seen, column])]
@@ -62,17 +62,17 @@ class FoldTrees:
                 unseen[out, column] = predict_trees(trees.booster_, x[out])
                 of_fold.append(trees.booster_)
             boosters.append(tuple(of_fold))
-            folds |= {campaigns[i]: number for i in out}
+            folds |= {load_groups[i]: number for i in out}
         return cls(tuple(boosters), folds), unseen
 
-    def predict(self, x: Array, campaigns: Sequence[str], *, unseen: npt.NDArray[np.bool_]) -> Array:
+    def predict(self, x: Array, load_groups: Sequence[str], *, unseen: npt.NDArray[np.bool_]) -> Array:
         """Return the expected log residuals, one row per load and one column for each of the two times.
 
-        They are the mean over the trees that were fitted to the row's campaign, or where `unseen` is True the
-        prediction of those fitted without it. For a campaign that is in no fold it is the mean over all trees.
+        They are the mean over the trees that were fitted to the row's load group, or where `unseen` is True the
+        prediction of those fitted without it. For a load group that is in no fold it is the mean over all trees.
         """
         by_fold = np.stack([np.column_stack([predict_trees(trees, x) for trees in fold]) for fold in self.boosters])
-        fold = np.array([self.folds.get(campaign, -1) for campaign in campaigns])
+        fold = np.array([self.folds.get(load_group, -1) for load_group in load_groups])
         out = np.arange(len(self.boosters))[:, None] == fold
         used = np.where(fold < 0, True, out == unseen)
         return np.asarray(np.sum(by_fold * used[..., None], axis=0) / used.sum(axis=0)[:, None])
@@ -93,7 +93,7 @@ def share_that_holds(said: Array, residuals: Array, weights: Array) -> float:
     """Return the factor, 0 to 1, by which out-of-fold predictions are to be multiplied to fit the residuals best.
 
     It minimizes the weighted sum of absolute errors |residual - factor · said|. The minimum is the weighted median of
-    residual / said, with weights · |said| as weights. `said` holds the predictions of trees for unseen campaigns.
+    residual / said, with weights · |said| as weights. `said` holds the predictions of trees for unseen load groups.
     """
     ratios, counts = residuals / said, weights * np.abs(said)
     order = np.argsort(ratios)

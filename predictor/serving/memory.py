@@ -21,6 +21,7 @@ class MemoryFit:
     """Memory of one copy of a model over all of its devices, in GiB, and the users that fit."""
 
     weights_gib: float
+    """Weights on all devices, with the copies of those that groups of them do not share."""
     cache_per_user_gib: float
     """Keys and values of one request at its full length."""
     working_gib: float
@@ -44,11 +45,11 @@ def memory_fit(deployment: Deployment, load: Load) -> MemoryFit | None:
     if memory is None:
         return None
     decoder = deployment.decoder
-    weights = decoder.parameters * deployment.storage.weight_bytes / 2**30
+    weights = weight_bytes(deployment) / 2**30
     working = deployment.devices * memory * WORKING_SHARE
     copies = cache_copies(deployment)
     per_user = copies * deployment.cache_bytes * decoder.held(load.input_tokens + load.output_tokens) / 2**30
-    free = cache_room(deployment) / 2**30
+    free = _room_beside(weight_bytes(deployment), deployment) / 2**30
     return MemoryFit(
         weights_gib=weights,
         cache_per_user_gib=per_user,
@@ -59,14 +60,31 @@ def memory_fit(deployment: Deployment, load: Load) -> MemoryFit | None:
     )
 
 
+def weight_bytes(deployment: Deployment) -> float:
+    """Return the bytes of weights on all devices.
+
+    With data-parallel attention each group of devices holds all weights but the experts', which are split over all.
+    """
+    decoder, groups = deployment.decoder, deployment.attention_copies
+    held = groups * decoder.parameters - (groups - 1) * decoder.expert_parameters
+    return held * deployment.storage.weight_bytes
+
+
 def cache_room(deployment: Deployment) -> float:
+    """Return the bytes for keys and values beside one copy of each weight, on all devices.
+
+    Times are predicted with this, because they were fitted with it: what groups of devices hold besides is left out.
+    """
+    return _room_beside(deployment.decoder.parameters * deployment.storage.weight_bytes, deployment)
+
+
+def _room_beside(weights: float, deployment: Deployment) -> float:
     """Return the bytes for keys and values on all devices: negative if the weights do not fit, NaN if unknown.
 
     TensorRT-LLM takes its share of what the weights leave. Even there weights beyond the other engines' limit count as
     not fitting, because no such load was measured.
     """
     memory = deployment.devices * (deployment.device.memory_gib or float("nan")) * 2**30
-    weights = deployment.decoder.parameters * deployment.storage.weight_bytes
     usual = memory * (ENGINE_SHARE - WORKING_SHARE) - weights
     if deployment.engine == "trtllm" and usual > 0:
         return (memory - weights) * ENGINE_SHARE - memory * WORKING_SHARE

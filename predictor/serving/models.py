@@ -39,6 +39,8 @@ _FIGURES = {
     "context": "context",
 }
 """Columns of `models.csv`, and the fields of a `Decoder` that they hold."""
+_SPARSE = "; sparse attention"
+"""In the source of a model whose tokens attend to those that an index chooses (DeepSeek V3.2)."""
 _PART = "; its part for text"
 """End of the source of a model that reads images, too."""
 _ROUNDED = 2e-3
@@ -52,10 +54,22 @@ _OTHER_MODEL = re.compile(
 """Words after a name that make it another model's: a size, or another kind."""
 _STATED = {
     "4bit": "int4", "8bit": "int8", "awq": "int4", "bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16",
-    "fp4": "fp4", "fp8": "fp8", "gptq": "int4", "int4": "int4", "int8": "int8", "mxfp4": "fp4", "nvfp4": "fp4",
-    "q4": "int4", "q8": "int8", "w4a16": "int4", "w8a8": "int8",
+    "fp4": "fp4", "fp8": "fp8", "gptq": "int4", "int4": "int4", "int8": "int8", "iq4": "int4", "mxfp4": "mxfp4",
+    "nf4": "int4", "nvfp4": "nvfp4", "q4": "int4", "q8": "int8", "w4a16": "int4", "w8a8": "int8",
 }  # fmt: skip
-"""Quantizations, by the words with which hub ids state them."""
+"""Quantizations as `resolve_quantization` takes them, by the words with which hub ids and configs state them."""
+_WIDENED = {
+    "1bit": "int4", "2bit": "int4", "3bit": "int4", "5bit": "int8", "6bit": "int8", "iq1": "int4", "iq2": "int4",
+    "iq3": "int4", "q2": "int4", "q3": "int4", "q5": "int8", "q6": "int8",
+}  # fmt: skip
+"""Quantizations that the platform does not tell apart, with the next one of more bits."""
+_FORMATS = {
+    "awq": "awq", "bnb": "bitsandbytes", "bitsandbytes": "bitsandbytes", "exl2": "exl2", "exl3": "exl3", "gguf": "gguf",
+    "gptq": "gptq", "mlc": "mlc", "mlx": "mlx", "onnx": "onnx", "openvino": "openvino",
+}  # fmt: skip
+"""Formats of weights that not every engine reads, by the words with which hub ids and configs state them."""
+_COMPRESSED = {"int4": "int4", "int8": "int8", "float8": "fp8", "float4": "nvfp4"}
+"""Quantizations by the type and the bits of a weight, as configs of compressed-tensors state them."""
 
 
 def find_served_model(name: str) -> Decoder | None:
@@ -74,32 +88,95 @@ def stated_quantization(name: str) -> str | None:
     return None if found is None else _last_stated(found[1])
 
 
+def states_fewer_bits(name: str) -> bool:
+    """Return whether a hub id states fewer bits than the quantization that stands for them: `Q6_K` for int8."""
+    return any(word in _WIDENED for word in _words(name))
+
+
+def published_quantization(name: str) -> str | None:
+    """Return the quantization that a model is published in: `mxfp4` for gpt-oss; None for 16 bits."""
+    row = _row(name)
+    return (row and row["quantization"]) or None
+
+
 def stored_quantization(config: Mapping[str, Any]) -> str | None:
     """Return the quantization that a config says its weights are stored in; None where it says none that is known."""
-    stored = config.get("quantization_config")
-    if not isinstance(stored, Mapping):
+    if (stored := _stored(config)) is None:
         return None
+    if groups := stored.get("config_groups"):
+        # Of several the one of the most layers counts; its format tells MXFP4 from NVFP4.
+        weights = max(groups.values(), key=lambda group: len(group.get("targets") or ())).get("weights") or {}
+        width = _COMPRESSED.get(f"{weights.get('type')}{weights.get('num_bits')}")
+        return _last_stated(str(stored.get("format"))) or width
     bits = 4 if stored.get("load_in_4bit") else 8 if stored.get("load_in_8bit") else stored.get("bits")
     return _last_stated(f"{stored.get('quant_method')} {stored.get('quant_algo')} {bits}bit".casefold())
 
 
-def _last_stated(words: str) -> str | None:
+def stated_format(name: str) -> str | None:
+    """Return the format of weights that a hub id states: `gguf`; None for that of transformers, which all convert."""
+    return next((_FORMATS[word] for word in _words(name) if word in _FORMATS), None)
+
+
+def stored_format(config: Mapping[str, Any]) -> str | None:
+    """Return the format of weights that a config states; None for that of transformers."""
+    stored = _stored(config)
+    return None if stored is None else _FORMATS.get(str(stored.get("quant_method")))
+
+
+def _stored(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what a config says of its quantization; of a model that reads images, what its part for text says."""
+    for part in (config, config.get("text_config")):
+        if isinstance(part, Mapping) and isinstance(stored := part.get("quantization_config"), Mapping):
+            return stored
+    return None
+
+
+def _last_stated(text: str) -> str | None:
     # The last one counts, because `GPTQ-Int8` states the method first.
-    stated = [_STATED[word] for word in re.findall(r"[a-z0-9]+", words) if word in _STATED]
+    known, words = _STATED | _WIDENED, _words(text)
+    # After an `a` stands the precision of activations: `w-mxfp4-a-fp8`.
+    stated = [known[word] for word, before in zip(words, ["", *words], strict=False) if word in known and before != "a"]
     return stated[-1] if stated else None
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.casefold())
 
 
 def holds_text_alone(name: str) -> bool:
     """Return whether a published model also reads images, which its row leaves out."""
-    found = _split(name)
-    return found is not None and any(row["name"] == found[0] and row["source"].endswith(_PART) for row in _rows())
+    row = _row(name)
+    return row is not None and row["source"].endswith(_PART)
+
+
+def generates_no_text(name: str) -> bool:
+    """Return whether a hub id says that its model embeds or ranks texts."""
+    return any(word in ("embed", "embedding", "embeddings", "rerank", "reranker") for word in _words(name))
+
+
+def attends_sparsely(model: str | Mapping[str, Any]) -> bool:
+    """Return whether tokens attend to those alone that an index chooses, by a name or a config."""
+    if isinstance(model, str):
+        row = _row(model)
+        return row is not None and _SPARSE in row["source"]
+    return any(part.get("index_topk") for part in (model, model.get("text_config")) if isinstance(part, Mapping))
 
 
 def hub_id_of(name: str) -> str:
-    """Return the hub id of a published model that is called by its short name; any other name as it is."""
-    if "/" in name:
+    """Return the hub id of a published model that is called without its publisher; any other name as it is."""
+    original, found = original_of(name), _split(name)
+    if "/" in name or original is None or found is None:
         return name
-    return next((row["source"].split()[0] for row in _rows() if row["name"] == name.casefold()), name)
+    if not found[1]:
+        return original
+    publisher = original.partition("/")[0]
+    return f"{publisher}/{name}" if _VARIANT.fullmatch(found[1]) else name
+
+
+def original_of(name: str) -> str | None:
+    """Return the hub id of the published model that a name leads to, whoever keeps it how; None for no such model."""
+    row = _row(name)
+    return None if row is None else row["source"].split()[0]
 
 
 def served_models() -> list[str]:
@@ -129,12 +206,18 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
     known = next((other for other in _rows() if _of_same_shape(other, row)), row)
     context = row["context"]
     source = f"{hub_id} config.json: {_described(shape, config_of(spec).get_text_config(decoder=True))}"
+    source += _SPARSE if attends_sparsely(config) else ""
     return {
         "name": _VARIANT.sub("", _slug(hub_id)),
         **{column: known[column] for column in _FIGURES},
         "context": context,
+        "quantization": _few_bits(stored_quantization(config) or _last_stated(hub_id)),
         "source": source + _PART if towers else source,
     }
+
+
+def _few_bits(quantization: str | None) -> str:
+    return "" if quantization is None or quantization in ("bfloat16", "float16") else quantization
 
 
 def _billions(parameters: float) -> float:
@@ -172,6 +255,12 @@ def _described(decoder: Decoder, config: Any) -> str:
         kept = f"{heads} heads{shared} of {size}"
     experts, chosen = experts_of(config)
     return f"{layers}; {kept}" + (f"; {chosen:.0f} of {experts:.0f} experts" if experts > 1 and chosen else "")
+
+
+def _row(name: str) -> dict[str, str] | None:
+    """Return the row of `models.csv` that a hub id or name leads to; None for none."""
+    found = _split(name)
+    return None if found is None else next(row for row in _rows() if row["name"] == found[0])
 
 
 @lru_cache(maxsize=256)

@@ -1,8 +1,8 @@
 """Gaussian process over measured loads: what they took beyond formula and trees is carried over to loads like them.
 
 Loads are alike in their ratios of work, and more so where they share the model, the device and engine, or both: a
-campaign measured on four GPUs tells of eight. One kernel serves both times, per output token and to the first, because
-the same loads are alike in both.
+load group measured on four GPUs tells of eight. One kernel serves both times, per output token and to the first,
+because the same loads are alike in both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PRIORS = {
     "model": 0.1,
     "place": 0.05,  # device and engine
     "model_engine": 0.1,
-    "campaign": 0.5,  # model, device and engine
+    "load_group": 0.5,  # model, device and engine
     "ratios_length": 8.0,
     "users_length": 10.0,
     "input_length": 10.0,
@@ -100,7 +100,7 @@ class PairsOfLoads:
     model: Pairs
     place: Pairs
     model_engine: Pairs
-    campaign: Pairs
+    load_group: Pairs
     quantization: Pairs
     version: Pairs
 
@@ -143,9 +143,9 @@ class PairsOfLoads:
         for of, square in zip(_SIZES, squares, strict=True):
             yield f"{of}_length", falling * square
         # The share's derivative by the log of its odds is share x (1 - share), and the terms hold the share already.
-        across = (terms["model_engine"] + terms["campaign"]) * ~self.quantization
+        across = (terms["model_engine"] + terms["load_group"]) * ~self.quantization
         yield "other_quantization", across * (1 - _share(value["other_quantization"]))
-        released = (terms["model_engine"] + terms["campaign"]) * ~self.version
+        released = (terms["model_engine"] + terms["load_group"]) * ~self.version
         yield "other_version", released * (1 - _share(value["other_version"]))
 
     def terms(self, value: Mapping[str, float]) -> dict[str, Array]:
@@ -159,7 +159,7 @@ class PairsOfLoads:
             "model": value["model"] * near * self.model,
             "place": value["place"] * near * self.place,
             "model_engine": value["model_engine"] * near * self.model_engine * kept * released,
-            "campaign": value["campaign"] * near * self.campaign * kept * released,
+            "load_group": value["load_group"] * near * self.load_group * kept * released,
         }
 
 
@@ -215,8 +215,8 @@ class Neighbors:
         return frozenset(self.points.names[:, 1].tolist())
 
     def _newest_of(self, names: Sequence[str]) -> str:
-        *campaign, _, quantization = names
-        return self._newest.get((*campaign, quantization)) or self._newest.get(tuple(campaign)) or ""
+        *load_group, _, quantization = names
+        return self._newest.get((*load_group, quantization)) or self._newest.get(tuple(load_group)) or ""
 
     def _likeliest(self) -> dict[str, float]:
         """Return the parameters under which these residuals are likeliest, and not far from the priors."""
@@ -252,7 +252,7 @@ class Neighbors:
 
     @property
     def _own_variance(self) -> float:
-        return sum(self._value[name] for name in ("any", "model", "place", "model_engine", "campaign"))
+        return sum(self._value[name] for name in ("any", "model", "place", "model_engine", "load_group"))
 
     @cached_property
     def _scales(self) -> Array:

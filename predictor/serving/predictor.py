@@ -65,7 +65,7 @@ class ServingModel:
     coefficients: dict[str, float]
     trees: FoldTrees
     tree_shares: tuple[float, ...]
-    """Share of what the trees say of a load that holds where they did not see its campaign, one for each time."""
+    """Share of what the trees say of a load that holds where they did not see its load group, one for each time."""
     neighbors: Neighbors
 
     def predict(self, cells: Sequence[tuple[Deployment, Load]]) -> LoadTimes:
@@ -78,8 +78,8 @@ class ServingModel:
         x = _features(work, token, first)
         carried, deviations = self.neighbors.predict(points_of(cells, x))
         loaded = np.array([deployment.loaded and not load.batch for deployment, load in cells])
-        # What a campaign has in common is carried over, so trees that saw it would count it twice.
-        by_trees = self.trees.predict(x, [deployment.campaign for deployment, _ in cells], unseen=loaded)
+        # What a load group has in common is carried over, so trees that saw it would count it twice.
+        by_trees = self.trees.predict(x, [deployment.load_group for deployment, _ in cells], unseen=loaded)
         residuals = np.where(loaded[:, None], by_trees * self.tree_shares + carried, by_trees)
         token_log, first_log = residuals.T
         # Corrections learned on devices of much bandwidth would make one of little bandwidth faster than it can be.
@@ -212,7 +212,7 @@ def fit(rows: Sequence[MeasuredLoad], weights: Array) -> ServingModel:
     token, first = step_times(work, coefficients)
     x = _features(work, token, first)
     residuals = np.log(np.column_stack([token_ms / token, first_ms / first]))
-    trees, by_trees = FoldTrees.fit(x, residuals, weights, [row.deployment.campaign for row in rows])
+    trees, by_trees = FoldTrees.fit(x, residuals, weights, [row.deployment.load_group for row in rows])
     timed = np.flatnonzero(np.isfinite(first_ms))
     points, left, said = points_of([cells[i] for i in timed], x[timed]), residuals[timed], by_trees[timed]
     shares = tuple(share_that_holds(*columns, weights[timed]) for columns in zip(said.T, left.T, strict=True))

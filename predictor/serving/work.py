@@ -152,11 +152,8 @@ def _read_parameters(deployment: Deployment, tokens: float) -> float:
     (1 - share) ** tokens.
     """
     decoder = deployment.decoder
-    all_parameters, share = decoder.parameters - decoder.unread_parameters, decoder.expert_share
-    if share >= 1:
-        return all_parameters
-    experts = (all_parameters - decoder.active_parameters) / (1 - share)
-    chosen: float = experts * (1 - (1 - share) ** tokens)
+    all_parameters, experts = decoder.parameters - decoder.unread_parameters, decoder.expert_parameters
+    chosen: float = experts * (1 - (1 - decoder.expert_share) ** tokens)
     return all_parameters - experts + chosen
 
 

@@ -176,6 +176,23 @@ def test_tables_of_figures_fit_a_window_of_1280(visitor: Visitor, path: str) -> 
     assert visitor.page.evaluate(CUT) == 0
 
 
+CUT_CHOICES = """() => [...document.querySelectorAll('select:not([multiple])')].flatMap(select => {
+    const ruler = document.createElement('canvas').getContext('2d'), style = getComputedStyle(select);
+    ruler.font = style.font;
+    const room = select.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    return [...select.options].map(option => option.text.trim()).filter(text => ruler.measureText(text).width > room);
+})"""
+"""The choices of a page's lists that are wider than the list."""
+
+
+def test_choices_of_forms_are_not_cut(visitor: Visitor) -> None:
+    cut = {}
+    for path in PATHS:
+        visitor.visit(path)
+        cut[path] = visitor.page.evaluate(CUT_CHOICES)
+    assert {path: texts for path, texts in cut.items() if texts} == {}
+
+
 def test_a_wide_table_has_a_shadow_where_it_goes_on_and_its_names_stay_whole(visitor: Visitor) -> None:
     visitor.page.set_viewport_size(NARROW)
     visitor.visit("/matrix")

@@ -36,8 +36,8 @@ def serving(
         str | None,
         typer.Option(
             "--quantization",
-            help="Of the weights: bfloat16, fp8, int8, fp4, int4, or awq, nvfp4, ….",
-            show_default="what the hub id or the config states, else bfloat16",
+            help="Of the weights: bfloat16, fp8, int8, fp4, int4, or awq, nvfp4, …. Default: as the hub id "
+            "or config states, or as published.",
         ),
     ] = None,
     kv_cache: Annotated[

@@ -22,6 +22,7 @@ from predictor.data.traced_models import traced_decoder
 from predictor.schemas.requests import ModelConfig
 from predictor.schemas.serving import MAX_USERS, NotServed, ServingQuery
 from predictor.serving.loads import (
+    AMD_WITH_FP8,
     MEASURED_BY_REQUESTS,
     MEASURED_IN_BATCHES,
     ONLY_MEASURED_GPU,
@@ -29,10 +30,10 @@ from predictor.serving.loads import (
     Engine,
     Load,
     PromptWorkers,
-    fp8_computed_in,
+    StoredWeights,
 )
 from predictor.serving.memory import MemoryFit, memory_fit
-from predictor.serving.models import find_served_model, served_models
+from predictor.serving.models import find_served_model, generates_no_text, served_models
 from predictor.serving.predictor import ServingPredictor, ServingTimes
 
 _PER_HOST = 8
@@ -40,6 +41,10 @@ _LAYOUTS = ((1, 1), (1, 2), (1, 4), (1, _PER_HOST), (2, 2 * _PER_HOST), (4, 4 * 
 """Pairs of hosts and devices that one copy may take. Copies over several hosts are pipelines over full hosts."""
 _SIZES = tuple(devices for hosts, devices in _LAYOUTS if hosts == 1)
 """Numbers of devices in one host."""
+_HOPPER = 90
+"""Compute capability of NVIDIA's Hopper, times ten."""
+_PCIE_GB_S = 128
+"""Rate of 16 lanes of PCIe 5.0, in both directions together."""
 _POOL_SIZES = (*range(1, 9), 12, 16, 24)
 """Numbers of workers of either kind to try in disaggregated serving."""
 
@@ -89,9 +94,14 @@ def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
             try:
                 spec = resolve_model(model)
             except NotFound as error:
+                if generates_no_text(model):
+                    raise InvalidInput(
+                        f"{model} embeds or ranks texts and generates none: it cannot be served so. `accel recommend "
+                        f"{model}` answers for single batches, with its config if nobody measured it."
+                    ) from error
                 served = served_models()
-                names = [*served, *(known.model_id for known in known_models() if known.modality == "text")]
-                close = difflib.get_close_matches(model.casefold().rpartition("/")[2], names, n=3)
+                names = {*served, *(known.model_id for known in known_models() if known.modality == "text")}
+                close = difflib.get_close_matches(model.casefold().rpartition("/")[2], sorted(names), n=3)
                 hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(served[:5])}, ..."
                 raise NotFound(
                     f"No language model is called {model!r}. {hint} Any other: give its config (config.json of its "
@@ -110,7 +120,7 @@ def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
 def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list[str]]:
     """Return the devices to choose among, and how their names were understood. Raises InvalidInput."""
     if names is None:
-        return [spec for spec in catalog() if spec.kind == "gpu" and spec.link_gb_s and spec.memory_gib], []
+        return [spec for spec in catalog() if _is_of_a_server(spec)], []
     found = []
     for name in names:
         spec = find_spec(name)
@@ -123,15 +133,40 @@ def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list
     return found, [*filter(None, map(form_factor_caution, names))]
 
 
+def _is_of_a_server(spec: DeviceSpec) -> bool:
+    """Return whether a device is a GPU that is rented out, or linked to others faster than by PCIe."""
+    rented, priced = spec.usd_per_hour is not None, spec.memory_gib and spec.peak_fp16_tensor_tflops
+    linked = (spec.link_gb_s or 0.0) > _PCIE_GB_S
+    return spec.kind == "gpu" and bool(priced and spec.link_gb_s) and (rented or linked)
+
+
+def split_by_sparse_attention(devices: Sequence[DeviceSpec]) -> tuple[list[DeviceSpec], list[NotServed]]:
+    """Return the devices for which engines have kernels of DeepSeek's sparse attention, and the others.
+
+    The kernels of vLLM 0.33 are for NVIDIA's GPUs from Hopper on, and for AMD's MI300 and later.
+    """
+    kept = [
+        spec
+        for spec in devices
+        if (spec.compute_capability or 0) >= _HOPPER or (spec.architecture or "").startswith(AMD_WITH_FP8)
+    ]
+    reason = "engines have no kernels there for its sparse attention, but from Hopper and MI300 on"
+    return kept, [
+        NotServed(device=spec.name, devices=1, cause="unsupported", reason=reason)
+        for spec in devices
+        if spec not in kept
+    ]
+
+
 def plan_aggregated(
-    decoder: Decoder, devices: Sequence[DeviceSpec], quantization: str, query: ServingQuery, load: Load,
+    decoder: Decoder, devices: Sequence[DeviceSpec], weights: StoredWeights, query: ServingQuery, load: Load,
 ) -> tuple[list[DeploymentPlan], list[NotServed]]:  # fmt: skip
     """Return the plans in which every copy computes its own prompts, and the devices that were left out."""
     found: list[DeploymentPlan] = []
     excluded: list[NotServed] = []
     for device in devices:
-        engines = _engines_for(decoder, device, quantization, query.engine)
-        reason = _unsupported_reason(device, query.engine, quantization, engines)
+        engines = _engines_for(decoder, device, weights, query.engine)
+        reason = _unsupported_reason(device, query.engine, weights, engines)
         if reason is not None:
             excluded.append(NotServed(device=device.name, devices=1, cause="unsupported", reason=reason))
             continue
@@ -139,7 +174,7 @@ def plan_aggregated(
             decoder,
             device,
             engines[0],
-            quantization,
+            weights.quantization,
             cache_type=query.kv_cache,
             engine_version=query.engine_version,
         )
@@ -175,7 +210,7 @@ def _covers_load(plan: DeploymentPlan) -> bool:
 
 
 def _unsupported_reason(
-    device: DeviceSpec, engine: Engine | None, quantization: str, engines: tuple[Engine, ...]
+    device: DeviceSpec, engine: Engine | None, weights: StoredWeights, engines: tuple[Engine, ...]
 ) -> str | None:
     """Return why a device cannot serve with the engine, or with any engine if it is None; None if it can.
 
@@ -191,7 +226,10 @@ def _unsupported_reason(
         return f"of {device.vendor}'s GPUs only the {known} was measured, which tells nothing of others"
     if not engines:
         who = f"{engine} does not widen" if engine else "no engine widens"
-        return f"it computes nothing in {quantization}, and {who} such weights there"
+        return (
+            f"it computes nothing in {weights.number_format}, and {who} such weights there: convert them, and give the "
+            "quantization, such as bfloat16 or int4"
+        )
     if not device.bandwidth_gb_s or not device.peak_fp16_tensor_tflops:
         return "its bandwidth or its rate in 16 bits is not published"
     return None
@@ -229,7 +267,7 @@ def _sizes_that_fit(one: Deployment, most_devices: int, load: Load) -> tuple[lis
 
 
 def plan_disaggregated(
-    decoder: Decoder, devices: Sequence[DeviceSpec], quantization: str, query: ServingQuery, load: Load
+    decoder: Decoder, devices: Sequence[DeviceSpec], weights: StoredWeights, query: ServingQuery, load: Load
 ) -> list[DeploymentPlan]:
     """Return plans in which workers of their own compute the prompts (disaggregated serving).
 
@@ -240,8 +278,8 @@ def plan_disaggregated(
     for device in devices:
         if not (device.link_gb_s and device.bandwidth_gb_s and device.peak_fp16_tensor_tflops):
             continue
-        for engine, size in itertools.product(_engines_for(decoder, device, quantization, query.engine), _SIZES):
-            one = Deployment(decoder, device, engine, quantization, size, cache_type=query.kv_cache)
+        for engine, size in itertools.product(_engines_for(decoder, device, weights, query.engine), _SIZES):
+            one = Deployment(decoder, device, engine, weights.quantization, size, cache_type=query.kv_cache)
             for split in _parallelism_variants(one):
                 plans += _disaggregated_plans(split, query, load)
     return plans
@@ -286,13 +324,11 @@ def _copy_counts(devices_per_copy: int, query: ServingQuery, load: Load) -> rang
     return range(1, 1 + (most if query.requests_per_s is not None else min(most, int(load.users))))
 
 
-def _engines_for(decoder: Decoder, device: DeviceSpec, quantization: str, engine: Engine | None) -> tuple[Engine, ...]:
-    """Return the engines of `_engines_on` that can serve the model with this quantization."""
-    return tuple(
-        each
-        for each in _engines_on(device, engine)
-        if quantization != "fp8" or fp8_computed_in(each, device, decoder) is not None
-    )
+def _engines_for(
+    decoder: Decoder, device: DeviceSpec, weights: StoredWeights, engine: Engine | None
+) -> tuple[Engine, ...]:
+    """Return the engines of `_engines_on` that can serve the model with these weights."""
+    return tuple(each for each in _engines_on(device, engine) if weights.served_by(each, device, decoder))
 
 
 def _engines_on(device: DeviceSpec, engine: Engine | None) -> tuple[Engine, ...]:

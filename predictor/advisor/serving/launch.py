@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from predictor.advisor.serving.deployments import DeploymentPlan
 from predictor.serving.disaggregated import prompt_deployment
+from predictor.serving.loads import CACHE_BYTES
+from predictor.serving.models import stated_format
 
 _VLLM = "vllm serve {model}{split} --max-num-seqs {users} --max-model-len {length}"
 _VLLM_STAGES = " --pipeline-parallel-size {stages} --distributed-executor-backend ray"
@@ -16,7 +18,7 @@ _SGLANG = (
 _SGLANG_STAGES = " --pp-size {stages} --nnodes {stages} --node-rank 0 --dist-init-addr FIRST_HOST:20000"
 _TRTLLM = "trtllm-serve {model} --tp_size {devices}{split} --max_batch_size {users} --max_seq_len {length}"
 _TRTLLM_STAGES = "mpirun -n {all_devices} --hostfile HOSTS trtllm-llmapi-launch "
-_LLAMA_CPP = "llama-server -m {file}.gguf -ngl 999 --parallel {users} --ctx-size {context}"
+_LLAMA_CPP = "llama-server {file} -ngl 999 --parallel {users} --ctx-size {context}"
 _NIXL = """ --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'"""
 _SEEN = " --host 0.0.0.0"
 """Workers of SGLang and TensorRT-LLM answer on their own host alone by default."""
@@ -88,7 +90,8 @@ def _one_engine(
     deployment = plan.deployment
     apart, stages = deployment.attention_copies > 1, deployment.stages
     devices = deployment.devices // stages
-    small_cache = deployment.cache_type == "fp8"
+    # Engines keep 16 bits for each number unless told, and what fits and how long it takes is of a byte.
+    small_cache = deployment.cache_bytes == CACHE_BYTES["fp8"]
     users = plan.most_running
     fields = {"model": model, "devices": devices, "users": users, "length": longest, "context": longest * users}
     half = " --dtype half" if lacks_bfloat16(plan) else ""
@@ -103,7 +106,7 @@ def _one_engine(
     if deployment.engine == "sglang":
         split = f" --dp {devices} --enable-dp-attention --ep-size {devices}" if apart else ""
         split += _SGLANG_STAGES.format(stages=stages) if stages > 1 else ""
-        return _SGLANG.format(split=split, **fields) + half + (" --kv-cache-dtype fp8_e5m2" if small_cache else "")
+        return _SGLANG.format(split=split, **fields) + half + (" --kv-cache-dtype fp8_e4m3" if small_cache else "")
     if deployment.engine == "trtllm":
         split = f" --ep_size {devices}" if apart else f" --pp_size {stages}" if stages > 1 else ""
         launcher = _TRTLLM_STAGES.format(all_devices=deployment.devices) if stages > 1 else ""
@@ -114,7 +117,10 @@ def _one_engine(
             return command
         lines = " ".join(f"'{option}'" for option in options)
         return f"printf '%s\\n' {lines} > {file} && {command} --extra_llm_api_options {file}"
-    return _LLAMA_CPP.format(file=model.rpartition("/")[2], **fields)
+    # It fetches repositories of GGUF files by itself; any other model is converted to such a file before.
+    is_repository = "/" in model and stated_format(model) == "gguf"
+    file = f"-hf {model}" if is_repository else f"-m {model.rpartition('/')[2].removesuffix('.gguf')}.gguf"
+    return _LLAMA_CPP.format(file=file, **fields)
 
 
 def lacks_bfloat16(plan: DeploymentPlan) -> bool:

@@ -233,7 +233,8 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
         cautions.append(f"{spec.name} has no bfloat16: the command serves in float16")
     if plan.deployment.weights_widened:
         newer = f"; {engine} does so from version 0.14 on" if engine == "vllm" and spec.before_ampere else ""
-        cautions.append(f"{engine} on {spec.name} keeps weights in fp8 and computes in 16 bits{newer}")
+        kept = plan.deployment.quantization
+        cautions.append(f"{engine} on {spec.name} keeps weights in {kept} and computes in 16 bits{newer}")
     if spec.name not in loads.devices | shipped_predictor().model.neighbors.devices:
         cautions.append(f"no load on {spec.name} was measured: its figures follow from those of other GPUs")
     if plan.deployment.stages > 1:
@@ -244,8 +245,8 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
     if plan.deployment.prompts is not None:
         known = shipped_model().first_error
         cautions.append(
-            f"disaggregated serving was learned from {known.rows} loads of {known.groups} campaigns alone, so its "
-            "limits are wide; handing over keys and values is not in the formula"
+            f"disaggregated serving was learned from {known.rows} loads of {known.groups} models on a GPU alone, so "
+            "its limits are wide; handing over keys and values is not in the formula"
         )
     if not candidate.measured and not plan.deployment.loaded:
         batched = "single requests" if engine == "llama.cpp" else "whole batches"

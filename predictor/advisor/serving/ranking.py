@@ -24,14 +24,15 @@ from predictor.advisor.serving.deployments import (
     resolve_devices,
     split_by_prompt_capacity,
     split_by_rate,
+    split_by_sparse_attention,
 )
 from predictor.advisor.serving.options import ServingCandidate, make_option, missed_goal, missed_limit
 from predictor.advisor.serving.similar_loads import SimilarLoads
-from predictor.schemas.requests import ModelConfig
+from predictor.advisor.serving.weights import command_warnings, resolve_weights
 from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
-from predictor.serving.loads import Engine, Load, resolve_quantization
+from predictor.serving.loads import Engine, Load
 from predictor.serving.measured_loads import MeasuredLoad, version_key, versions_of
-from predictor.serving.models import holds_text_alone, hub_id_of, stated_quantization, stored_quantization
+from predictor.serving.models import attends_sparsely, holds_text_alone, hub_id_of, original_of, stated_format
 from predictor.serving.predictor import ServingPredictor, shipped_predictor
 from predictor.serving.queueing import (
     LENGTH_JITTER,
@@ -47,8 +48,6 @@ from predictor.serving.queueing import (
 
 _OWN_MODEL = "MODEL"
 """Stands for the folder or hub id of a config's model in commands."""
-_AS_PUBLISHED = frozenset(("bfloat16", "float16"))
-"""Quantizations that most repositories store, and that engines turn into each other."""
 
 
 def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], snapshot_id: str | None) -> ServingAnswer:
@@ -58,8 +57,11 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     quantization, lengths beyond the model's context, and lengths of which no distribution has the percentile.
     """
     name, decoder = resolve_decoder(query.model)
-    quantization, warnings = _quantization(query)
+    weights, warnings = resolve_weights(query)
+    quantization = weights.quantization
     query = _summarize_trace(query)
+    if len(weights.readers) == 1:
+        query = query.model_copy(update={"engine": weights.readers[0]})
     if query.engine == "llama.cpp":
         _check_llama_cpp(query)
     longest = _longest_request(query, name, decoder.context)
@@ -76,13 +78,13 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     if isinstance(query.model, str) and holds_text_alone(name):
         warnings.append(f"{name} is answered for with its part for text: what it holds for images is left out.")
     warnings += _query_warnings(query, predictor, measured)
-    if quantization not in {*_AS_PUBLISHED, _stated_quantization(query.model)}:
-        warnings.append(
-            f"The command loads weights as {command_model} stores them: where these are not in {quantization}, name a "
-            "repository that has them so."
-        )
-    plans, excluded = plan_aggregated(decoder, devices, quantization, query, load)
-    disaggregated = plan_disaggregated(decoder, devices, quantization, query, load) if query.disaggregated else []
+    warnings += command_warnings(query, quantization, command_model)
+    model, lacking = query.model if isinstance(query.model, str) else query.model.root, list[NotServed]()
+    if query.engine != "llama.cpp" and attends_sparsely(model):
+        devices, lacking = split_by_sparse_attention(devices)
+    plans, excluded = plan_aggregated(decoder, devices, weights, query, load)
+    excluded += lacking
+    disaggregated = plan_disaggregated(decoder, devices, weights, query, load) if query.disaggregated else []
     plans += disaggregated
     if query.requests_per_s is not None:
         plans, overloaded = split_by_rate(predictor, plans, query.requests_per_s)
@@ -118,28 +120,6 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     )
 
 
-def _stated_quantization(model: str | ModelConfig) -> str | None:
-    """Return the quantization that a hub id or a config states."""
-    return stated_quantization(model) if isinstance(model, str) else stored_quantization(model.root)
-
-
-def _quantization(query: ServingQuery) -> tuple[str, list[str]]:
-    """Return the quantization to answer for, with warnings."""
-    stated, model = _stated_quantization(query.model), query.model if isinstance(query.model, str) else "The config"
-    if query.quantization is not None:
-        asked = resolve_quantization(query.quantization)
-        differ = stated is not None and asked != stated and not {asked, stated} <= _AS_PUBLISHED
-        return asked, [f"{model} states {stated}: this is of {asked}, as asked."] if differ else []
-    if stated is not None:
-        assumed = f"No quantization given: this is of {stated}, which {model} states."
-        return stated, [] if stated in _AS_PUBLISHED else [assumed]
-    is_file = isinstance(query.model, str) and "gguf" in query.model.casefold()
-    if is_file or (isinstance(query.model, ModelConfig) and query.model.root.get("quantization_config")):
-        why = "holds quantized weights, and does not say of how many bits"
-        return "bfloat16", [f"{model} {why}: this is of bfloat16. Give the quantization, such as int4."]
-    return "bfloat16", []
-
-
 def _no_disaggregated_warning(placed: int, in_time: int) -> str:
     """Return why no disaggregated plan is an option, given how many fit and how many of these keep up."""
     if not placed:
@@ -166,7 +146,11 @@ def _check_llama_cpp(query: ServingQuery) -> None:
     if query.disaggregated:
         raise InvalidInput("llama.cpp computes prompts where it generates: leave out disaggregated, or the engine.")
     if query.requests_per_s is not None:
-        raise InvalidInput("Of llama.cpp single requests alone were measured: give users, one for each device at most.")
+        by_name = isinstance(query.model, str) and stated_format(query.model) is not None
+        other = f", or name {original_of(str(query.model))}, which other engines read" if by_name else ""
+        raise InvalidInput(
+            f"Of llama.cpp single requests alone were measured: give users, one for each device at most{other}."
+        )
 
 
 def _summarize_trace(query: ServingQuery) -> ServingQuery:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,8 +23,12 @@ class SimilarLoads:
     """Measured loads of one model in one quantization, indexed by deployment and load."""
 
     def __init__(self, rows: Sequence[MeasuredLoad], decoder: Decoder, quantization: str) -> None:
+        # Models of one shape answer for each other, however long a context each was trained for.
+        shape = replace(decoder, context=0.0)
         self._rows = [
-            row for row in rows if row.deployment.quantization == quantization and row.deployment.decoder == decoder
+            row
+            for row in rows
+            if row.deployment.quantization == quantization and replace(row.deployment.decoder, context=0.0) == shape
         ]
         # Loads by requests of an engine that is answered for by batches alone: the predictor did not learn from them.
         self.devices = {

@@ -13,6 +13,7 @@ from accel_platform.errors import InvalidInput
 from predictor.serving.models import (
     find_served_model,
     holds_text_alone,
+    hub_id_of,
     row_of,
     served_models,
     stated_quantization,
@@ -24,7 +25,8 @@ KEPT = {
     "": None, "-Instruct": None, "-it": None, "-Base": None, "-FP8": "fp8", "-AWQ": "int4",
     "-Instruct-GPTQ-Int4": "int4", "-GPTQ-Int8": "int8", "-GGUF": None,
     "-Q4_K_M-GGUF": "int4", "-unsloth-bnb-4bit": "int4", "-MLX-8bit": "int8",
-    "-NVFP4": "fp4", "-quantized.w8a8": "int8", "-quantized.w4a16": "int4", "-BF16": "bfloat16",
+    "-NVFP4": "nvfp4", "-w-mxfp4-a-fp8": "mxfp4", "-quantized.w8a8": "int8", "-quantized.w4a16": "int4",
+    "-BF16": "bfloat16",
 }  # fmt: skip
 """Ends of hub ids, and the quantization that they state."""
 
@@ -66,7 +68,10 @@ def test_names_and_hub_ids_lead_to_the_figures_of_their_rows() -> None:
         ("Qwen/Qwen3-30B-A3B-Thinking-2507-FP8", "qwen3-30b-a3b-thinking-2507"),
         ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1"),
         ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "deepseek-r1-0528-qwen3-8b"),
-        ("moonshotai/Kimi-K2.5", "kimi-k2"),
+        ("moonshotai/Kimi-K2.5", "kimi-k2.5"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"),
+        ("CohereForAI/c4ai-command-a-03-2025", "command-a-03-2025"),
+        ("Qwen/Qwen2.5-7B-Instruct-1M", "qwen2.5-7b-instruct-1m"),
         ("CohereForAI/c4ai-command-r-plus-08-2024", "command-r-plus"),
         ("internlm/internlm2_5-7b-chat", "internlm2-5-7b"),
         ("microsoft/Phi-4-multimodal-instruct", None),
@@ -83,6 +88,18 @@ def test_names_of_other_models_lead_elsewhere(hub_id: str, name: str | None) -> 
     assert find_served_model(hub_id) == (None if name is None else find_served_model(name))
 
 
+def test_a_name_without_its_publisher_leads_to_a_hub_id() -> None:
+    for name, hub_id in {
+        "qwen3-32b": "Qwen/Qwen3-32B",
+        "qwen3:32b": "Qwen/Qwen3-32B",
+        "Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct",
+        "unsloth/Qwen3-32B": "unsloth/Qwen3-32B",
+        "Qwen3-32B-AWQ": "Qwen3-32B-AWQ",
+        "my-finetune": "my-finetune",
+    }.items():
+        assert hub_id_of(name) == hub_id
+
+
 def test_of_models_that_see_the_part_for_text_is_held() -> None:
     assert holds_text_alone("google/gemma-3-27b-it")
     assert not holds_text_alone("google/gemma-3-1b-it")
@@ -95,7 +112,7 @@ def test_parameters_are_near_the_size_that_names_state() -> None:
         "glm-4.5": 355, "qwen3-coder-480b-a35b": 480, "deepseek-v2-lite": 15.7, "mixtral-8x22b": 141,
         "falcon-40b": 41.3,
         "opt-66b": 66, "phi-4": 14.7, "mistral-small-24b": 23.6, "command-r-plus": 104, "llama-4-scout-17b-16e": 109,
-        "qwen3.5-35b-a3b": 35,
+        "qwen3.5-35b-a3b": 35, "command-a-03-2025": 111, "nemotron-3-ultra-550b-a55b": 550,
     }.items():  # fmt: skip
         found = find_served_model(name)
         assert found is not None
@@ -112,6 +129,15 @@ def test_a_config_of_a_known_shape_has_its_figures_and_a_context_of_its_own() ->
     row = row_of("nvidia/Llama-3.1-8B-UltraLong-Instruct", LLAMA)
     assert (row["name"], row["parameters_b"], row["context"]) == ("llama-3.1-8b-ultralong", "8.03", "65536")
     assert row["source"].endswith("config.json: 32 layers; 32 heads and 8 key-value heads of 128")
+    assert row["quantization"] == ""
+    assert row_of("a/b", {"model_type": "glm_moe_dsa", "num_hidden_layers": 2, "index_topk": 8})["source"].endswith(
+        "8 of 256 experts; sparse attention"
+    )
+    stored = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    assert row_of("a/b", {**LLAMA, **stored})["quantization"] == "fp8"
+    # Repositories of ModelOpt may state it in another file.
+    assert row_of("nvidia/b-FP8", LLAMA)["quantization"] == "fp8"
+    assert row_of("nvidia/b-BF16", LLAMA)["quantization"] == ""
     larger = row_of("a/b", {**LLAMA, "vocab_size": 200_000})
     assert larger["parameters_b"] == larger["active_b"] == "8.618"
 
@@ -144,10 +170,39 @@ def test_rows_say_what_layers_keep() -> None:
         ({"quant_method": "awq", "bits": 4}, "int4"),
         ({"quant_method": "gptq", "bits": 8}, "int8"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "int4"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "fp4"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        ({"quant_method": "mxfp4"}, "mxfp4"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int"}}},
+            },
+            "int4",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "mxfp4-pack-quantized",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "float"}, "targets": ["Linear"]}},
+            },
+            "mxfp4",
+        ),
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "MIXED_PRECISION",
+                "config_groups": {
+                    "group_0": {"weights": {"num_bits": 4, "type": "float"}, "targets": ["lm_head"]},
+                    "group_1": {"weights": {"num_bits": 8, "type": "float"}, "targets": ["q_proj", "k_proj"]},
+                },
+            },
+            "fp8",
+        ),
         ({"quant_method": "compressed-tensors"}, None),
         (None, None),
     ],
 )
 def test_a_config_states_how_its_weights_are_stored(stored: object, quantization: str | None) -> None:
     assert stored_quantization({"quantization_config": stored}) == quantization
+    # Of a model that reads images the part for text states it.
+    assert stored_quantization({"text_config": {"quantization_config": stored}}) == quantization

@@ -136,13 +136,130 @@ def test_the_quantization_that_a_name_states_is_answered_for_unless_another_is_g
     assert other.quantization == "bfloat16"
     assert other.warnings[0] == "Qwen/Qwen2.5-7B-Instruct-AWQ states int4: this is of bfloat16, as asked."
     untold = ask(model="bartowski/Qwen2.5-7B-Instruct-GGUF", **stated)
-    assert untold.quantization == "bfloat16"
-    assert "does not say of how many bits" in untold.warnings[0]
+    assert untold.quantization == "int4"  # what llama.cpp takes of such a repository
+    assert "does not say of how many bits: this is of int4" in untold.warnings[1]
+    fewer = ask(model="unsloth/Qwen3-8B-GGUF:Q6_K", **stated)
+    assert fewer.quantization == "int8"
+    assert "this is of int8, the next of more bits than unsloth/Qwen3-8B-GGUF:Q6_K states" in fewer.warnings[1]
+    assert ask(model="unsloth/DeepSeek-V3-GGUF", **stated).quantization == "int4"
+    assert ask(model="unsloth/gpt-oss-20b-GGUF", **stated).quantization == "fp4"
     plain = ask(model="Qwen/Qwen2.5-7B-Instruct", **stated)
     assert (plain.quantization, len(plain.warnings)) == ("bfloat16", len(answer.warnings) - 1)
 
 
+def test_the_quantization_that_a_model_is_published_in_is_answered_for_unless_another_is_given() -> None:
+    one = {"hardware": ["H200"], "goals": {"max_devices": 8}}
+    for model, published, quantization in (
+        ("openai/gpt-oss-120b", "mxfp4", "fp4"),
+        ("deepseek-ai/DeepSeek-V3.1", "fp8", "fp8"),
+        ("unsloth/DeepSeek-R1-0528", "fp8", "fp8"),
+        ("MiniMaxAI/MiniMax-M2", "fp8", "fp8"),
+        ("moonshotai/Kimi-K2.5", "int4", "int4"),
+    ):
+        answer = ask(model=model, **one)
+        assert answer.quantization == quantization
+        assert answer.warnings[0] == f"No quantization given: this is of {published}, in which {model} is published."
+        assert not any("The command loads weights" in warning for warning in answer.warnings)
+        # Published in fewer bits, all of these fit into eight H200; none but gpt-oss and MiniMax would in bfloat16.
+        assert answer.options
+    wide = ask(model="deepseek-ai/DeepSeek-V3", quantization="bf16", **one)
+    assert wide.warnings[0] == "deepseek-ai/DeepSeek-V3 is published in fp8: this is of bfloat16, as asked."
+    assert any("where these are not in bfloat16" in warning for warning in wide.warnings)
+    assert not wide.options
+    # What a hub id states goes before what the model is published in.
+    assert ask(model="unsloth/gpt-oss-20b-BF16", **one).quantization == "bfloat16"
+    assert ask(model="nvidia/DeepSeek-R1-FP4", **one).quantization == "fp4"
+
+
+def test_a_quantization_is_served_by_engines_that_have_kernels_for_it() -> None:
+    def engines(hardware: str, **asked: object) -> set[str]:
+        """Return the engines that serve a model on one device."""
+        answers = {
+            engine: ask(hardware=[hardware], goals={"max_devices": 2}, engine=engine, **asked)
+            for engine in ("vllm", "sglang", "trtllm")
+        }
+        return {engine for engine, answer in answers.items() if answer.options}
+
+    gpt_oss = {"model": "openai/gpt-oss-20b"}
+    assert engines("H100", **gpt_oss) == engines("B200 SXM", **gpt_oss) == {"vllm", "sglang", "trtllm"}
+    assert engines("NVIDIA A10", **gpt_oss) == {"vllm", "sglang"}
+    [widened] = ask(hardware=["NVIDIA A10"], goals={"max_devices": 1}, **gpt_oss).options
+    assert "vllm on NVIDIA A10 keeps weights in fp4 and computes in 16 bits" in widened.cautions
+    assert engines("NVIDIA T4", **gpt_oss) == set()
+    assert engines("MI300X", **gpt_oss) == {"vllm"}
+    assert engines("MI250", **gpt_oss) == set()
+    nvfp4 = {"model": "nvidia/Llama-3.1-8B-Instruct-NVFP4"}
+    assert engines("B200 SXM", **nvfp4) == {"vllm", "sglang", "trtllm"}
+    assert engines("H100", **nvfp4) == engines("H100", quantization="fp4") == {"vllm", "sglang"}
+    assert engines("MI300X", **nvfp4) == set()
+    [left_out] = ask(hardware=["NVIDIA T4"], goals={"max_devices": 1}, **gpt_oss).excluded
+    assert left_out.reason.startswith("it computes nothing in mxfp4, and no engine widens such weights there: convert")
+    # Where they are widened, keys and values stay in 16 bits.
+    old, new = (deployment("gpt-oss-20b", device, quantization="fp4") for device in ("A100", "H100"))
+    assert (old.cache_bytes, new.cache_bytes) == (2, 1)
+
+
+def test_sparse_attention_is_served_where_engines_have_kernels_for_it() -> None:
+    asked = {"quantization": "int4", "goals": {"max_devices": 16}, "hardware": ["A100", "H100", "MI250", "MI300X"]}
+    for model in ("deepseek-ai/DeepSeek-V3.2-Exp", "zai-org/GLM-5.1"):
+        answer = ask(model=model, **asked)
+        assert {option.device for option in answer.options} == {"NVIDIA H100 SXM5 80GB", "AMD Instinct MI300X"}
+        lacking = [each for each in answer.excluded if "sparse attention" in each.reason]
+        assert [each.device for each in lacking] == ["NVIDIA A100 SXM4 80GB", "AMD Instinct MI250"]
+    dense = ask(model="deepseek-ai/DeepSeek-V3.1", **asked)
+    assert "NVIDIA A100 SXM4 80GB" in {option.device for option in dense.options}
+
+
+def test_files_of_a_format_are_served_by_engines_that_read_it() -> None:
+    one = {"hardware": ["NVIDIA L40S"], "goals": {"max_devices": 1}}
+    hub_id = "bartowski/Qwen_Qwen3-8B-GGUF:Q4_K_M"
+    [option] = ask(model=hub_id, **one).options
+    assert option.engine == "llama.cpp"
+    assert option.launch.startswith(f"llama-server -hf {hub_id} ")
+    assert "stores weights for gguf, which llama.cpp alone reads" in ask(model=hub_id, **one).warnings[0]
+    [of_file] = ask(model="Qwen3-8B-Q8_0.gguf", **one).options
+    assert of_file.launch.startswith("llama-server -m Qwen3-8B-Q8_0.gguf ")
+    for model, engine, message in (
+        (hub_id, "vllm", "for gguf, which vllm does not read: leave out the engine, for llama.cpp, or name Qwen/Qwen3"),
+        ("mlx-community/Qwen3-8B-4bit", None, "no engine that is known here does read: name Qwen/Qwen3-8B and a quant"),
+        ("turboderp/Qwen3-8B-exl3", "sglang", "for exl3, which sglang does not read: name Qwen/Qwen3-8B"),
+        (
+            "moonshotai/Kimi-K2.5",
+            "trtllm",
+            r"for compressed-tensors, which trtllm does not read: .* llama\.cpp\.$",
+        ),
+        ("Qwen/Qwen3-8B-AWQ", "trtllm", "for awq, which trtllm does not read: leave out the engine, for vllm or sg"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            ask(model=model, engine=engine, **one)
+    config = {"model_type": "qwen2", "quantization_config": {"quant_method": "gptq", "bits": 4}}
+    with pytest.raises(InvalidInput, match="The config stores weights for gptq, which trtllm does not read"):
+        ask(model=config, engine="trtllm")
+    with pytest.raises(InvalidInput, match="read: give the config of the unquantized model"):
+        ask(model={"model_type": "qwen2", "quantization_config": {"quant_method": "exl3", "bits": 4}})
+    for model in ("Qwen/Qwen3-8B-AWQ", "RedHatAI/Qwen3-8B-quantized.w4a16", "RedHatAI/Qwen3-8B-quantized.w8a8"):
+        assert {option.engine for option in ask(model=model, **one).options} <= {"vllm", "sglang"}
+    bits_and_bytes = ask(model="unsloth/Qwen3-8B-bnb-4bit", **one)
+    assert {option.engine for option in bits_and_bytes.options} == {"sglang"}
+    with pytest.raises(InvalidInput, match="give users, one for each device at most, or name Qwen/Qwen3-8B, which"):
+        ask(model=hub_id, requests_per_s=1.0, **one)
+
+
+def test_a_model_is_split_over_gpus_that_are_linked_by_pcie_alone() -> None:
+    """Two RTX 3090 hold 70 billion weights of 4 bits, which neither does alone."""
+    asked = {"model": "llama-3.3-70b", "quantization": "awq", "goals": {"max_devices": 2}}
+    for name in ("RTX 3090", "RTX A5000", "NVIDIA A10G", "RTX 4090"):
+        [option] = ask(hardware=[name], **asked).options
+        assert option.devices_per_copy == 2
+        assert "--tensor-parallel-size 2" in option.launch or "--tp" in option.launch
+    # Without hardware the answer is of GPUs that are rented out or linked fast: no desktops, but those of PCIe.
+    devices = {each.device for each in ask(model="qwen3-0.6b").options}
+    assert {"NVIDIA A10G", "NVIDIA H100 PCIe 80GB", "NVIDIA H200 NVL"} <= devices
+    assert not any("GeForce" in device for device in devices)
+
+
 def test_quantizations_go_by_many_names() -> None:
+    assert [resolve_quantization(name) for name in ("Q4_K_M", "q8_0")] == ["int4", "int8"]
     assert [resolve_quantization(name) for name in ("NVFP4", "awq", "bf16", "fp8")] == [
         "fp4",
         "int4",
@@ -205,6 +322,13 @@ def test_memory_adds_up_to_what_a_person_computes() -> None:
     assert apart is not None
     assert together is not None
     assert together.cache_per_user_gib == pytest.approx(8 * apart.cache_per_user_gib)
+    # Each device holds attention and the dense layers for its own users: 17 of 671 billion, seven times more.
+    assert together.weights_gib == pytest.approx(671e9 / 2**30)
+    assert apart.weights_gib == pytest.approx((671e9 + 7 * 17.1e9) / 2**30, rel=0.01)
+    dense = deployment("llama-3.1-8b", "H100", devices=2, attention_copies=2)
+    alone = memory_fit(dense, LOAD)
+    assert alone is not None
+    assert alone.weights_gib == pytest.approx(2 * 8.03e9 * 2 / 2**30)
 
 
 def test_as_many_run_at_once_as_memory_has_room_for() -> None:
@@ -367,6 +491,15 @@ def test_a_measured_load_answers_for_itself(measured: list[MeasuredLoad]) -> Non
     assert same.nearest[0].first_token_ms == pytest.approx(same.first_token_ms.p50, rel=0.5)
     others = [o for o in answer.options if o.provenance == "predicted"]
     assert all(o.output_token_ms.low and o.output_token_ms.high and o.output_token_ms.level == 0.8 for o in others)
+
+
+def test_a_measured_load_answers_for_models_of_its_shape_with_another_context(measured: list[MeasuredLoad]) -> None:
+    fields = {"quantization": "fp8", "hardware": ["H200"], "engine": "vllm", "goals": {"max_devices": 4}}
+    first, later = (
+        ask(measured, model=name, **fields).options for name in ("qwen3-235b-a22b", "qwen3-235b-a22b-instruct-2507")
+    )
+    assert later[0].nearest == first[0].nearest
+    assert later[0].nearest[0].model == "qwen3-235b-a22b"
 
 
 def test_goals_hold_at_the_unfavorable_end_and_what_misses_them_says_by_how_much() -> None:
@@ -641,6 +774,17 @@ def test_the_command_names_the_hub_and_what_the_device_computes_in(measured: lis
     assert "has no bfloat16" in " ".join(old.cautions)
     assert "--dtype half" in ask(measured, hardware=["NVIDIA T4"], quantization="awq", **asked).options[0].launch
     assert "--dtype" not in new.launch
+    # Engines keep keys and values in 16 bits unless told.
+    for engine, told in (
+        ("vllm", "--kv-cache-dtype fp8"),
+        ("sglang", "--kv-cache-dtype fp8_e4m3"),
+        ("trtllm", "dtype: fp8"),
+    ):
+        for quantization, small in (("fp8", True), ("int4", False)):
+            option = ask(hardware=["H100"], quantization=quantization, engine=engine, goals={"max_devices": 1}).options[
+                0
+            ]
+            assert (told in option.launch) is small
     assert "bfloat16" not in " ".join(new.cautions)
 
 
@@ -695,9 +839,8 @@ def test_widened_weights_save_their_own_memory_and_no_products() -> None:
     assert narrow.storage.weight_bytes == wide.storage.weight_bytes / 2
     assert native.flops == 2 * deployment(device="NVIDIA L4").flops
     refused = ask(hardware=["A100"], quantization="fp8", engine="trtllm", goals={"max_devices": 1}).excluded
-    assert [each.reason for each in refused] == [
-        "it computes nothing in fp8, and trtllm does not widen such weights there"
-    ]
+    reason = "it computes nothing in fp8, and trtllm does not widen such weights there"
+    assert [each.reason.partition(": ")[0] for each in refused] == [reason]
     experts = ask(model="mixtral-8x7b", hardware=["A100"], quantization="fp8", goals={"max_devices": 2}).options
     assert {option.engine for option in experts} == {"vllm"}
 
@@ -760,9 +903,11 @@ def test_what_cannot_be_answered_says_why() -> None:
         ask(input_tokens=200_000)
     with pytest.raises(InvalidInput, match="does not generate"):
         ask(model="bert-tiny")
+    with pytest.raises(InvalidInput, match="Qwen3-Embedding-8B embeds or ranks texts and generates none"):
+        ask(model="Qwen/Qwen3-Embedding-8B")
     with pytest.raises(NotFound, match=r"config\.json"):
         ask(model="nobody/knows-this-7b")
-    with pytest.raises(NotFound, match=r"Did you mean llama-3\.1-8b"):
+    with pytest.raises(NotFound, match=r"Did you mean llama-3\.1-8b, llama-3-8b, llama-3\.1-70b\?"):
         ask(model="meta-llama/lama-3.1-8b")
     with pytest.raises(InvalidInput, match="Did you mean NVIDIA GeForce RTX 4090"):
         ask(hardware=["4090"])

@@ -1,4 +1,4 @@
-"""What measured loads near a deployment tell: campaigns carry over, strangers keep the prior."""
+"""What measured loads near a deployment tell: load groups carry over, strangers keep the prior."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from predictor.serving.neighbors import PRIORS, Neighbors, PairsOfLoads, Points,
 from predictor.serving.work import Array
 
 USERS, DEVICES = (1, 4, 16, 64), (1, 2, 4)
-CAMPAIGNS = (("llama", "H100", "vllm", 0.6), ("llama", "B200", "trtllm", -0.3), ("qwen", "H100", "sglang", 0.1))
+LOAD_GROUPS = (("llama", "H100", "vllm", 0.6), ("llama", "B200", "trtllm", -0.3), ("qwen", "H100", "sglang", 0.1))
 
 
 def points(rows: list[tuple[str, str, str, int, int]], version: str = "1") -> Points:
@@ -25,18 +25,18 @@ def points(rows: list[tuple[str, str, str, int, int]], version: str = "1") -> Po
 
 @pytest.fixture(scope="module")
 def rows() -> list[tuple[str, str, str, int, int]]:
-    return [(m, d, e, u, n) for m, d, e, _ in CAMPAIGNS for u in USERS for n in DEVICES]
+    return [(m, d, e, u, n) for m, d, e, _ in LOAD_GROUPS for u in USERS for n in DEVICES]
 
 
 @pytest.fixture(scope="module")
 def fitted(rows: list[tuple[str, str, str, int, int]]) -> Neighbors:
-    beyond = {(m, d, e): offset for m, d, e, offset in CAMPAIGNS}
+    beyond = {(m, d, e): offset for m, d, e, offset in LOAD_GROUPS}
     drawn = np.random.default_rng(1).normal(0, 0.02, (len(rows), 2))
     residuals = np.array([[beyond[m, d, e], 2 * beyond[m, d, e]] for m, d, e, *_ in rows]) + drawn
     return Neighbors.fit(points(rows), residuals, np.ones(len(rows)))
 
 
-def test_a_campaign_carries_over_to_a_layout_that_it_lacks(fitted: Neighbors) -> None:
+def test_a_load_group_carries_over_to_a_layout_that_it_lacks(fitted: Neighbors) -> None:
     [[token, first]], [[token_deviation, _]] = fitted.predict(points([("llama", "H100", "vllm", 8, 8)]))
     assert token == pytest.approx(0.6, abs=0.15)
     assert first == pytest.approx(1.2, abs=0.3)
@@ -52,7 +52,7 @@ def test_an_unknown_version_is_the_newest_measured_and_another_one_is_less_alike
 def prior(fitted: Neighbors) -> Array:
     """Return the standard deviations of a load that is like none, by the kernel's variances and the residuals' size."""
     value = {name: float(np.exp(log)) for name, log in fitted.parameters.items()}
-    variance = sum(value[name] for name in ("any", "model", "place", "model_engine", "campaign"))
+    variance = sum(value[name] for name in ("any", "model", "place", "model_engine", "load_group"))
     return np.asarray(np.sqrt((variance + value["noise"] ** 2) * np.mean(fitted.residuals**2, axis=0)))
 
 
