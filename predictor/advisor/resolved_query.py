@@ -14,6 +14,7 @@ from predictor.advisor.serving_state import KnownDecoder, KnownModel, ServingSta
 from predictor.data.evidence import CellKey, Evidence, Target
 from predictor.data.model_resolution import (
     ResolvedModel,
+    describe_drawing,
     resolve_item_cost,
     resolve_output_tokens,
     resolve_queried_model,
@@ -152,7 +153,8 @@ def resolve_query(
     if subject.named_only:
         pixels, image_warning = _resolve_measured_image_size(subject, query.image_size, evidence)
     warnings = (
-        length_warning, tokens_warning, precision_warning, cost_warning, text_warning, *device_warnings, image_warning,
+        describe_drawing(subject, query.mode, pixels), length_warning, tokens_warning, precision_warning, cost_warning,
+        text_warning, *device_warnings, image_warning,
         _served_warning(query.model) if subject.named_only else None,
     )  # fmt: skip
     trained = _find_trained_model(state, query, subject, length, sizes, cost)

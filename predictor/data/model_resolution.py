@@ -15,7 +15,15 @@ from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.table_io.values import count_of
 from accel_platform.workloads.kv_cache import Decoder
-from accel_platform.workloads.model_catalog import ModelSpec, find_model, resolve_model, slug, slugs_of, spellings
+from accel_platform.workloads.model_catalog import (
+    IMAGE_GENERATORS,
+    ModelSpec,
+    find_model,
+    resolve_model,
+    slug,
+    slugs_of,
+    spellings,
+)
 from accel_platform.workloads.operators import OperatorProfile
 from predictor.data.config_cost import canonical_config, config_operators, estimate_config_cost
 from predictor.data.evidence import Evidence
@@ -70,6 +78,22 @@ class ResolvedModel:
     def traceable(self) -> bool:
         """True for a model that can be traced for its operators."""
         return self.spec is not None or self.config is not None
+
+
+def describe_drawing(model: ResolvedModel, mode: str, pixels: float | None) -> str | None:
+    """Return what an item of a model that draws images is; None for other models.
+
+    Raises InvalidInput for a mode that draws none.
+    """
+    config = {} if model.config is None else json.loads(model.config)
+    architecture = config.get("model_type") if model.spec is None else model.spec.architecture
+    if architecture not in IMAGE_GENERATORS:
+        return None
+    if mode != "inference":
+        raise InvalidInput(f"{model.model_id} draws images, which is priced in the mode inference, not in {mode}.")
+    steps = (config if model.spec is None else model.spec.config).get("steps")
+    drawn = "" if steps is None else f", drawn in {count_of(steps, 'step')}"
+    return f"An item of {model.model_id} is an image of {pixels:g} x {pixels:g} pixels{drawn}." if pixels else None
 
 
 def resolve_queried_model(query: str | ModelConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:

@@ -229,7 +229,7 @@ def _one_line(error: Exception) -> str:
 @cache
 def _cache_folder() -> Path | None:
     """Return the cache folder of these versions and this code; None without a home folder."""
-    digest = hashlib.sha256("".join(version(package) for package in ("torch", "transformers")).encode())
+    digest = hashlib.sha256("".join(version(package) for package in ("diffusers", "torch", "transformers")).encode())
     ours = (Path(__file__), Path(__file__).with_name("config_worker.py"))
     for path in (*ours, *sorted(Path(accel_platform.workloads.__path__[0]).glob("*.py"))):
         digest.update(path.read_bytes())

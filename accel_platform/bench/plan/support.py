@@ -13,7 +13,7 @@ from accel_platform.hardware.cpu import usable_cores
 from accel_platform.precisions import PRECISIONS
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.heads import Head, generation_head, training_head
-from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec
 from accel_platform.workloads.sources import GRAPHS, is_sourced, runs_on
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -111,6 +111,8 @@ def _unsupported_mode_reason(cell: Cell) -> str | None:
     if not runs_on(model, runtime.backend):
         readers = ", ".join(name for name in RUNTIMES if runs_on(model, runtime_for(name).backend))
         return f"{model.model_id} is {GRAPHS[model.architecture].name}, which runs on {readers}"
+    if model.architecture in IMAGE_GENERATORS:
+        return _unsupported_drawing_reason(cell)
     head = head_for(model, cell.mode)
     if head is None:
         if is_sourced(model):
@@ -119,6 +121,16 @@ def _unsupported_mode_reason(cell: Cell) -> str | None:
     if cell.processes > usable_cores():
         return f"training in {cell.processes} processes needs a core for each; here: {usable_cores()}"
     return None if runtime.reads == "weights" or cell.mode == "inference" else _unsupported_decoder_reason(cell, head)
+
+
+def _unsupported_drawing_reason(cell: Cell) -> str | None:
+    """Return why a model that draws images cannot be measured; None where it can."""
+    if cell.mode != "inference":
+        return f"{cell.model.model_id} draws images: it is measured in inference, not in {cell.mode}"
+    if cell.runtime.reads == "weights" and cell.runtime.choice is None:
+        return None
+    able = ", ".join(name for name in RUNTIMES if runtime_for(name).reads == "weights")
+    return f"{cell.model.model_id} repeats its denoiser, which no graph holds and no compiler unrolls: it runs on {able}"
 
 
 def _unsupported_weights_reason(cell: Cell) -> str | None:
