@@ -59,7 +59,7 @@ UNSUPPORTED_PRECISION = "unsupported_precision"
 def unsupported_reason(cell: Cell) -> FailureReason | None:
     """Return why the cell cannot be measured; None where nothing is known against it, though its device may still
     refuse."""
-    if (reason := _unsupported_mode_reason(cell)) is not None:
+    if (reason := _unsupported_mode_reason(cell) or _unsupported_drawing_reason(cell)) is not None:
         return FailureReason("failed", UNSUPPORTED_MODE, reason)
     if (reason := cell.runtime.precision_problem(cell.precision)) is not None:
         return FailureReason("failed", UNSUPPORTED_PRECISION, reason)
@@ -111,8 +111,6 @@ def _unsupported_mode_reason(cell: Cell) -> str | None:
     if not runs_on(model, runtime.backend):
         readers = ", ".join(name for name in RUNTIMES if runs_on(model, runtime_for(name).backend))
         return f"{model.model_id} is {GRAPHS[model.architecture].name}, which runs on {readers}"
-    if model.architecture in IMAGE_GENERATORS:
-        return _unsupported_drawing_reason(cell)
     head = head_for(model, cell.mode)
     if head is None:
         if is_sourced(model):
@@ -124,13 +122,16 @@ def _unsupported_mode_reason(cell: Cell) -> str | None:
 
 
 def _unsupported_drawing_reason(cell: Cell) -> str | None:
-    """Return why a model that draws images cannot be measured; None where it can."""
+    """Return why a model that draws images cannot be measured; None where it can, and for other models."""
+    if cell.model.architecture not in IMAGE_GENERATORS:
+        return None
     if cell.mode != "inference":
         return f"{cell.model.model_id} draws images: it is measured in inference, not in {cell.mode}"
     if cell.runtime.reads == "weights" and cell.runtime.choice is None:
         return None
     able = ", ".join(name for name in RUNTIMES if runtime_for(name).reads == "weights")
-    return f"{cell.model.model_id} repeats its denoiser, which no graph holds and no compiler unrolls: it runs on {able}"
+    name = cell.model.model_id
+    return f"{name} repeats its denoiser, which no graph holds and no compiler unrolls: it runs on {able}"
 
 
 def _unsupported_weights_reason(cell: Cell) -> str | None:
