@@ -7,6 +7,7 @@ module. Add an architecture here, to `IMAGE_GENERATORS` and to `sets.toml`.
 
 from __future__ import annotations
 
+import importlib
 from abc import abstractmethod
 from dataclasses import field
 from typing import Any, ClassVar, NamedTuple
@@ -55,7 +56,7 @@ _DECODER: dict[str, Any] = {
 _DECODER_OF_16_CHANNELS = {**_DECODER, "latent_channels": 16, "use_quant_conv": False, "use_post_quant_conv": False}
 
 
-class StableDiffusionConfig(PreTrainedConfig):
+class StableDiffusionConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     """Config of a denoiser that is a U-Net, as Stable Diffusion 1 and 2 have; the figures are those of 1.5.
 
     Parts are given by the fields of their published configs, and are replaced whole.
@@ -93,7 +94,7 @@ class StableDiffusionConfig(PreTrainedConfig):
         return int(self.decoder.get("latent_channels", 4)), edge, edge
 
 
-class StableDiffusionXLConfig(StableDiffusionConfig):
+class StableDiffusionXLConfig(StableDiffusionConfig):  # type: ignore[no-untyped-call]
     """Config of Stable Diffusion XL: a U-Net that also reads a summary of the prompt and the image's size."""
 
     model_type = "stable-diffusion-xl"
@@ -116,7 +117,7 @@ class StableDiffusionXLConfig(StableDiffusionConfig):
     )
 
 
-class StableDiffusion3Config(StableDiffusionConfig):
+class StableDiffusion3Config(StableDiffusionConfig):  # type: ignore[no-untyped-call]
     """Config of Stable Diffusion 3: a transformer that reads prompt and image together; the figures are 3.5 large's."""
 
     model_type = "stable-diffusion-3"
@@ -143,7 +144,7 @@ class StableDiffusion3Config(StableDiffusionConfig):
     decoder: dict[str, Any] = field(default_factory=lambda: _DECODER_OF_16_CHANNELS)
 
 
-class FluxConfig(StableDiffusionConfig):
+class FluxConfig(StableDiffusionConfig):  # type: ignore[no-untyped-call]
     """Config of FLUX.1: a transformer that learned guidance, so that each step runs once; the figures are dev's."""
 
     model_type = "flux"
@@ -166,7 +167,7 @@ class Prompt(NamedTuple):
     """One row of numbers per prompt."""
 
 
-class ImageGenerator(PreTrainedModel):
+class ImageGenerator(PreTrainedModel):  # type: ignore[no-untyped-call]
     """Text encoders, denoiser and decoder as one module, whose pass makes a batch of images."""
 
     config_class = StableDiffusionConfig
@@ -175,14 +176,14 @@ class ImageGenerator(PreTrainedModel):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        import diffusers
-
+        # Imported late, because the other backends and models do without it.
+        diffusers: Any = importlib.import_module("diffusers")
         self.text_encoders = torch.nn.ModuleDict(
             {name: _encoder_class(fields)(config.encoder_config(name)) for name, fields in config.text_encoders.items()}
         )
         self.denoiser = getattr(diffusers, self.denoiser_class)(**config.denoiser)
         self.decoder = diffusers.AutoencoderKL(**config.decoder)
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(self, noise: torch.Tensor, **tokens: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return images of shape (batch, 3, edge, edge).
@@ -205,7 +206,7 @@ class ImageGenerator(PreTrainedModel):
 
     def _change(self, latents: torch.Tensor, time: float, prompt: Prompt) -> torch.Tensor:
         """Return what a step subtracts; `time` falls from 1 to 0."""
-        if not self.config.guided:  # type: ignore[attr-defined]
+        if not self.config.guided:
             return self.predict(latents, latents.new_full((len(latents),), time), prompt)
         twice = torch.cat([latents, latents])
         without, with_prompt = self.predict(twice, twice.new_full((len(twice),), time), prompt).chunk(2)
@@ -232,7 +233,7 @@ class ImageGenerator(PreTrainedModel):
         return self.text_encoders[name](tokens[name], output_hidden_states=True)
 
 
-class StableDiffusion(ImageGenerator):
+class StableDiffusion(ImageGenerator):  # type: ignore[no-untyped-call]
     """Stable Diffusion 1 and 2."""
 
     denoiser_class = "UNet2DConditionModel"
@@ -246,7 +247,7 @@ class StableDiffusion(ImageGenerator):
         return sample
 
 
-class StableDiffusionXL(ImageGenerator):
+class StableDiffusionXL(ImageGenerator):  # type: ignore[no-untyped-call]
     """Stable Diffusion XL and models distilled from it."""
 
     config_class = StableDiffusionXLConfig
@@ -257,7 +258,7 @@ class StableDiffusionXL(ImageGenerator):
         return Prompt(torch.cat([first.hidden_states[-2], second.hidden_states[-2]], dim=-1), second.text_embeds)
 
     def predict(self, latents: torch.Tensor, time: torch.Tensor, prompt: Prompt) -> torch.Tensor:
-        edge = self.config.image_size  # type: ignore[attr-defined]
+        edge = self.config.image_size
         # The size that the image is to look like, its crop, and its own size.
         sizes = latents.new_tensor([edge, edge, 0, 0, edge, edge]).repeat(len(latents), 1)
         added = {"text_embeds": prompt.summary, "time_ids": sizes}
@@ -265,7 +266,7 @@ class StableDiffusionXL(ImageGenerator):
         return sample
 
 
-class StableDiffusion3(ImageGenerator):
+class StableDiffusion3(ImageGenerator):  # type: ignore[no-untyped-call]
     """Stable Diffusion 3 and 3.5."""
 
     config_class = StableDiffusion3Config
@@ -285,7 +286,7 @@ class StableDiffusion3(ImageGenerator):
         return sample
 
 
-class Flux(ImageGenerator):
+class Flux(ImageGenerator):  # type: ignore[no-untyped-call]
     """FLUX.1, which denoises patches of 2 x 2 latents."""
 
     config_class = FluxConfig
@@ -298,11 +299,11 @@ class Flux(ImageGenerator):
         return torch.nn.functional.pixel_unshuffle(latents, 2).flatten(2).transpose(1, 2)
 
     def unpack(self, latents: torch.Tensor) -> torch.Tensor:
-        edge = self.config.latent_shape[-1] // 2  # type: ignore[attr-defined]
-        return torch.nn.functional.pixel_shuffle(latents.transpose(1, 2).unflatten(2, (edge, edge)), 2)
+        edge = self.config.latent_shape[-1] // 2
+        return torch.nn.functional.pixel_shuffle(latents.transpose(1, 2).reshape(len(latents), -1, edge, edge), 2)
 
     def predict(self, latents: torch.Tensor, time: torch.Tensor, prompt: Prompt) -> torch.Tensor:
-        edge = self.config.latent_shape[-1] // 2  # type: ignore[attr-defined]
+        edge = self.config.latent_shape[-1] // 2
         places = torch.arange(edge, device=latents.device, dtype=latents.dtype)
         rows, columns = places.repeat_interleave(edge), places.repeat(edge)
         sample: torch.Tensor = self.denoiser(

@@ -209,6 +209,13 @@ def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:
     return replace(spec, config={**spec.config, "vision_config": vision})
 
 
+def with_steps(spec: ModelSpec, steps: int) -> ModelSpec:
+    """Return the model with another number of denoising steps. Raises InvalidInput for a model that draws nothing."""
+    if spec.architecture not in IMAGE_GENERATORS:
+        raise InvalidInput(f"{spec.model_id} draws no images: leave out steps.")
+    return replace(spec, config={**spec.config, "steps": steps})
+
+
 def usual_image_size(spec: ModelSpec) -> int | None:
     """Return the edge in pixels of the images it is measured with.
 

@@ -27,7 +27,7 @@ def _command(query: ResolvedQuery, hardware: str) -> str:  # noqa: PLR0911 - a r
     if subject.figures is not None:
         return "ask with its transformers config, which can be measured (cost figures cannot)"
     if query.sizes != _OWN_SIZES:
-        return "ask without image_size and audio_seconds: only a model's own sizes are measured"
+        return "ask without image_size, audio_seconds and steps: only a model's own are measured"
     if query.output_tokens not in (None, NEW_TOKENS):
         return f"ask for {NEW_TOKENS} output_tokens, which can be measured here: no other number is"
     if hardware.partition(":")[0] not in RUNTIMES:

@@ -80,7 +80,7 @@ class ResolvedModel:
         return self.spec is not None or self.config is not None
 
 
-def describe_drawing(model: ResolvedModel, mode: str, pixels: float | None) -> str | None:
+def describe_drawing(model: ResolvedModel, mode: str, pixels: float | None, steps: int | None) -> str | None:
     """Return what an item of a model that draws images is; None for other models.
 
     Raises InvalidInput for a mode that draws none.
@@ -91,7 +91,7 @@ def describe_drawing(model: ResolvedModel, mode: str, pixels: float | None) -> s
         return None
     if mode != "inference":
         raise InvalidInput(f"{model.model_id} draws images, which is priced in the mode inference, not in {mode}.")
-    steps = (config if model.spec is None else model.spec.config).get("steps")
+    steps = steps or (config if model.spec is None else model.spec.config).get("steps")
     drawn = "" if steps is None else f", drawn in {count_of(steps, 'step')}"
     return f"An item of {model.model_id} is an image of {pixels:g} x {pixels:g} pixels{drawn}." if pixels else None
 
@@ -233,26 +233,24 @@ def resolve_output_tokens(
 def resolve_item_cost(
     model: ResolvedModel,
     sequence_length: int | None,
-    image_size: int | None,
-    audio_seconds: float | None,
+    sizes: InputSizes,
     models: Mapping[str, dict[str, Any]],
 ) -> tuple[InputSizes, ItemCost | None, str | None]:
-    """Return the sizes of images and sound that are not the model's own, the cost of one item, and a warning.
+    """Return the sizes that are not the model's own, the cost of one item, and a warning.
 
     The cost is None where it is unknown. Raises InvalidInput for a size that the model does not read or cannot take.
     """
-    _check_sizes_are_read(model, image_size=image_size, audio_seconds=audio_seconds)
-    sizes = InputSizes(image_size, audio_seconds)
+    _check_sizes_are_read(model, sizes)
     if model.figures is not None:
-        return sizes, *_convert_to_layer_outputs(replace(model.figures, image_size=image_size), models)
+        return sizes, *_convert_to_layer_outputs(replace(model.figures, image_size=sizes.image_size), models)
     if model.config is not None:
-        if image_size == model.image_size:
-            sizes = InputSizes(None, audio_seconds)
+        if sizes.image_size == model.image_size:
+            sizes = replace(sizes, image_size=None)
         cost = estimate_config_cost(
             json.loads(model.config),
             sequence_length=_stated_length(model, sequence_length),
             image_size=sizes.image_size,
-            audio_seconds=audio_seconds,
+            audio_seconds=sizes.audio_seconds,
         )
         written = cost.activation_bytes, cost.layer_output_bytes
         return sizes, ItemCost(cost.parameters, cost.layers, cost.flops, *written, cost.image_size), None
@@ -285,10 +283,14 @@ def resolve_operators(
     )
 
 
-def _check_sizes_are_read(model: ResolvedModel, **sizes: float | None) -> None:
-    """Raise InvalidInput for a size of images or sound that the model does not read."""
+def _check_sizes_are_read(model: ResolvedModel, sizes: InputSizes) -> None:
+    """Raise InvalidInput for a size of images or sound that the model does not read, and for steps that it lacks."""
+    if sizes.steps is not None and model.config is not None:
+        raise InvalidInput("Steps belong to the config: state them there, and leave out steps.")
+    if sizes.steps is not None and (model.spec is None or model.spec.architecture not in IMAGE_GENERATORS):
+        raise InvalidInput(f"{model.model_id} draws no images: leave out steps.")
     for name, modality in (("image_size", "vision"), ("audio_seconds", "audio")):
-        if sizes[name] is None:
+        if getattr(sizes, name) is None:
             continue
         if model.named_only:
             raise InvalidInput(f"{model.model_id} is known by its results only, which state no {name}: leave it out.")

@@ -58,23 +58,35 @@ class ItemCost:
 
 @dataclass(frozen=True)
 class InputSizes:
-    """Sizes of images and sound; None for the model's own."""
+    """Sizes of images and sound, and the steps that an image is drawn in; None for the model's own."""
 
     image_size: int | None = None
     """Pixels along an edge."""
     audio_seconds: float | None = None
+    steps: int | None = None
+    """Denoising steps of a model that draws images."""
+
+    def applied_to(self, spec: ModelSpec) -> ModelSpec:
+        """Return the model for images of this size and these steps. Raises InvalidInput for a model without them."""
+        from accel_platform.workloads.inputs import with_image_size, with_steps
+
+        sized = spec if self.image_size is None else with_image_size(spec, self.image_size)
+        return sized if self.steps is None else with_steps(sized, self.steps)
 
 
 OWN_SIZES = InputSizes()
 
 
 def has_own_sizes(spec: ModelSpec, sizes: InputSizes) -> bool:
-    """Return whether these sizes of images and sound are the model's own."""
+    """Return whether these sizes are the model's own."""
     require_slow_path()
     with TRACE_LOCK:
-        from accel_platform.workloads.inputs import describe_inputs, with_image_size
+        from accel_platform.workloads.build import config_of
+        from accel_platform.workloads.inputs import describe_inputs
 
-        sized = spec if sizes.image_size is None else with_image_size(spec, sizes.image_size)
+        sized = sizes.applied_to(spec)
+        if sizes.steps is not None and config_of(spec).steps != sizes.steps:
+            return False
         inputs = describe_inputs(sized, batch_size=1, audio_seconds=sizes.audio_seconds)
         return inputs == describe_inputs(spec, batch_size=1)
 
@@ -133,9 +145,8 @@ def trace_profile(spec: ModelSpec, sequence_length: int | None, sizes: InputSize
     Nothing is cached. Raises MemoryError and OSError, which say nothing of the model.
     """
     from accel_platform.workloads.heads import training_head
-    from accel_platform.workloads.inputs import with_image_size
 
-    sized = spec if sizes.image_size is None else with_image_size(spec, sizes.image_size)
+    sized = sizes.applied_to(spec)
     try:
         profile = trace_operators(
             sized,
@@ -152,9 +163,9 @@ def trace_profile(spec: ModelSpec, sequence_length: int | None, sizes: InputSize
 
 def _trace_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> ItemCost:
     from accel_platform.workloads.cost import cost_of
-    from accel_platform.workloads.inputs import usual_image_size, with_image_size
+    from accel_platform.workloads.inputs import usual_image_size
 
-    sized = spec if sizes.image_size is None else with_image_size(spec, sizes.image_size)
+    sized = sizes.applied_to(spec)
     try:
         pixels = usual_image_size(sized)
         cost = cost_of(sized, batch_size=1, sequence_length=sequence_length, audio_seconds=sizes.audio_seconds)

@@ -22,6 +22,7 @@ from accel_platform.workloads.custom_models import custom_models
 from accel_platform.workloads.inputs import describe_inputs, make_inputs, with_image_size
 from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec, known_models, resolve_model
 from accel_platform.workloads.operators import trace_operators
+from predictor.data.config_worker import spec_from_config
 
 _CLIP = {
     "architectures": ["CLIPTextModel"], "vocab_size": 100, "hidden_size": 32, "intermediate_size": 64,
@@ -155,6 +156,12 @@ def test_catalog_entries_state_their_steps() -> None:
     assert all(spec.config["steps"] >= 1 for spec in drawing)
     assert resolve_model("sdxl") == resolve_model("stabilityai/stable-diffusion-xl-base-1.0")
     assert resolve_model("black-forest-labs/FLUX.1-dev").config["steps"] == 50
+
+
+def test_a_published_config_describes_one_too() -> None:
+    spec = spec_from_config({"model_type": "flux", "steps": 4, **_TINY["flux"]})
+    assert (spec.family, spec.modality, spec.sequence_length) == ("flux", "vision", None)
+    assert spec.config["steps"] == 4
 
 
 @pytest.mark.slow
