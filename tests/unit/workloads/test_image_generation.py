@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from accel_platform.backends.pytorch import PyTorchBackend
 from accel_platform.bench.plan.plan import plan_cells
 from accel_platform.bench.plan.support import unsupported_reason
-from accel_platform.bench.prepare.description import describe_model
+from accel_platform.bench.prepare import worker
+from accel_platform.bench.prepare.artifacts import Artifacts
+from accel_platform.bench.prepare.description import describe_model, read_description
 from accel_platform.errors import InvalidInput
 from accel_platform.workloads.build import build_model, outputs_of
 from accel_platform.workloads.cost import cost_of, meta_model, parameters_of
@@ -110,18 +112,28 @@ def test_steps_guidance_and_size_change_what_is_computed() -> None:
     assert cost_of(larger, batch_size=1).flops > 2 * guided.flops
 
 
-def test_saved_weights_draw_the_same_image(tmp_path: Path) -> None:
+def test_a_prepared_model_runs_and_draws_what_the_reference_draws(tmp_path: Path) -> None:
     for architecture in ("stable-diffusion-3", "flux"):
-        spec = _tiny(architecture)
-        model, arrays = build_model(spec), make_inputs(spec, batch_size=1)
-        model.save_pretrained(tmp_path / architecture)  # type: ignore[operator]
+        spec, artifacts = _tiny(architecture), Artifacts(tmp_path / architecture)
+        messages: list[dict[str, Any]] = []
+        job = {
+            "model": asdict(spec), "folder": str(artifacts.folder), "kinds": ["weights"], "shapes": [(1, None)],
+            "threads": 1,
+        }  # fmt: skip
+        worker.prepare_job(job, messages.append)
+        assert messages == [{"kind": "prepared", "drawn": ()}]
+        data = np.load(artifacts.data((1, None)))
         backend = PyTorchBackend(device="cpu", threads=1)
-        backend.load(tmp_path / architecture, precision="float32")
-        backend.compile(arrays)
-        backend.bind(arrays)
+        backend.load(artifacts.weights, precision="float32")
+        inputs = {name.removeprefix("input/"): data[name] for name in data.files if name.startswith("input/")}
+        backend.compile(inputs)
+        backend.bind(inputs)
         backend.run()
-        assert np.allclose(backend.outputs()["images"], outputs_of(model, arrays)["images"], atol=1e-5)
+        assert np.allclose(backend.outputs()["images"], data["reference/images"], atol=1e-5)
         assert backend.precision_share() == 1.0
+        described, reason = read_description(spec, artifacts)
+        assert reason is None
+        assert described.image_size == 32
 
 
 def test_runs_that_cannot_be_are_refused_with_the_reason() -> None:
