@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.measure.generation import NEW_TOKENS
-from accel_platform.bench.plan.support import supports_mode
+from accel_platform.bench.plan.support import runs_loops, supports_mode
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.data.traced_models import InputSizes
 
@@ -32,6 +32,8 @@ def _command(query: ResolvedQuery, hardware: str) -> str:  # noqa: PLR0911 - a r
         return f"ask for {NEW_TOKENS} output_tokens, which can be measured here: no other number is"
     if hardware.partition(":")[0] not in RUNTIMES:
         return f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
+    if subject.draws_images and not runs_loops(hardware):
+        return f"ask for hardware that runs loops: {', '.join(filter(runs_loops, RUNTIMES))}"
     if not supports_mode(hardware.partition(":")[0], query.mode):
         return (
             f"ask for hardware that runs {query.mode}: {', '.join(n for n in RUNTIMES if supports_mode(n, query.mode))}"

@@ -75,6 +75,14 @@ class ResolvedModel:
         return self.spec is None and self.config is None and self.figures is None
 
     @property
+    def draws_images(self) -> bool:
+        """True for a model that makes images in steps."""
+        architecture = (
+            json.loads(self.config or "{}").get("model_type") if self.spec is None else self.spec.architecture
+        )
+        return architecture in IMAGE_GENERATORS
+
+    @property
     def traceable(self) -> bool:
         """True for a model that can be traced for its operators."""
         return self.spec is not None or self.config is not None
@@ -85,13 +93,12 @@ def describe_drawing(model: ResolvedModel, mode: str, pixels: float | None, step
 
     Raises InvalidInput for a mode that draws none.
     """
-    config = {} if model.config is None else json.loads(model.config)
-    architecture = config.get("model_type") if model.spec is None else model.spec.architecture
-    if architecture not in IMAGE_GENERATORS:
+    if not model.draws_images:
         return None
     if mode != "inference":
         raise InvalidInput(f"{model.model_id} draws images, which is priced in the mode inference, not in {mode}.")
-    steps = steps or (config if model.spec is None else model.spec.config).get("steps")
+    config = json.loads(model.config or "{}") if model.spec is None else model.spec.config
+    steps = steps or config.get("steps")
     drawn = "" if steps is None else f", drawn in {count_of(steps, 'step')}"
     return f"An item of {model.model_id} is an image of {pixels:g} x {pixels:g} pixels{drawn}." if pixels else None
 
@@ -287,7 +294,7 @@ def _check_sizes_are_read(model: ResolvedModel, sizes: InputSizes) -> None:
     """Raise InvalidInput for a size of images or sound that the model does not read, and for steps that it lacks."""
     if sizes.steps is not None and model.config is not None:
         raise InvalidInput("Steps belong to the config: state them there, and leave out steps.")
-    if sizes.steps is not None and (model.spec is None or model.spec.architecture not in IMAGE_GENERATORS):
+    if sizes.steps is not None and not model.draws_images:
         raise InvalidInput(f"{model.model_id} draws no images: leave out steps.")
     for name, modality in (("image_size", "vision"), ("audio_seconds", "audio")):
         if getattr(sizes, name) is None:

@@ -49,6 +49,12 @@ def supports_mode(hardware: str, mode: Mode) -> bool:
     return runtime.reads == "weights" or (mode == "generation" and runtime.generation is not None)
 
 
+def runs_loops(hardware: str) -> bool:
+    """Return whether the runtime can repeat a part of a model: graphs would hold, and compilers unroll, all passes."""
+    runtime = runtime_for(hardware)
+    return runtime.reads == "weights" and runtime.choice is None
+
+
 BUILDER_ARCHITECTURES = frozenset(("gemma", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3"))
 """Decoders that ONNX Runtime GenAI's builder makes, and quantizes, as far as tried here. torch exports the others."""
 
@@ -127,9 +133,9 @@ def _unsupported_drawing_reason(cell: Cell) -> str | None:
         return None
     if cell.mode != "inference":
         return f"{cell.model.model_id} draws images: it is measured in inference, not in {cell.mode}"
-    if cell.runtime.reads == "weights" and cell.runtime.choice is None:
+    if runs_loops(cell.hardware):
         return None
-    able = ", ".join(name for name in RUNTIMES if runtime_for(name).reads == "weights")
+    able = ", ".join(filter(runs_loops, RUNTIMES))
     name = cell.model.model_id
     return f"{name} repeats its denoiser, which no graph holds and no compiler unrolls: it runs on {able}"
 

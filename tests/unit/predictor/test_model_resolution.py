@@ -456,6 +456,8 @@ def test_models_that_draw_say_what_an_item_is_and_take_its_size_and_steps(adviso
     small, _, warnings = drawn(steps=2, image_size=256)
     assert small < once
     assert "An item of sd-turbo is an image of 256 x 256 pixels, drawn in 2 steps." in warnings
+    [left_out] = _ask(advisor, model="sd-turbo", hardware=["onnxruntime"]).excluded
+    assert left_out.reason.endswith("onnxruntime holds no loop, and images are drawn step by step")
     for more, fault in (
         ({"mode": "training"}, "draws images, which is priced in the mode inference, not in training"),
         ({"image_size": 500}, "multiples of 8 pixels, not of 500: ask for 496 or 504"),
