@@ -23,7 +23,7 @@ import accel_platform.workloads
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError, Busy, InvalidInput
 from accel_platform.workloads.kv_cache import Decoder
-from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec
 from accel_platform.workloads.operators import OperatorProfile, profile_from_json, profile_to_json, trace_operators
 from accel_platform.workloads.sources import is_sourced
 from predictor.data.fast_path import require_slow_path
@@ -49,6 +49,8 @@ class ItemCost:
     """Bytes written by linear layers and convolutions alone, as timm and fvcore count."""
     image_size: float | None = None
     """Pixels along an edge; None without images, or where the size is unknown."""
+    steps: float = 1.0
+    """Equal passes one after the other that make an item: each reads the weights, and one at a time is held."""
 
     @property
     def written_bytes(self) -> float | None:
@@ -175,7 +177,12 @@ def _trace_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes)
             raise
         reason = " ".join(str(error).split())
         raise InvalidInput(f"{spec.model_id} cannot take inputs of this size: {reason}") from error
-    return ItemCost(cost.parameters, cost.layers, cost.flops, cost.activation_bytes, cost.layer_output_bytes, pixels)
+    written = cost.activation_bytes, cost.layer_output_bytes
+    return ItemCost(cost.parameters, cost.layers, cost.flops, *written, pixels, _steps_of(sized))
+
+
+def _steps_of(spec: ModelSpec | None) -> float:
+    return 1.0 if spec is None or spec.architecture not in IMAGE_GENERATORS else float(spec.config.get("steps", 1))
 
 
 def _trace_decoder(spec: ModelSpec) -> dict[str, Any] | None:
@@ -275,6 +282,7 @@ def lookup_item_cost(
             row["activation_bytes_per_item"],
             row["layer_output_bytes_per_item"],
             row["image_size"],
+            _steps_of(spec),
         )
         # A row without layer outputs is of an old version, and serves only if the model cannot be traced.
         if spec is None or (sequence_length == default and described.layer_output_bytes is not None):

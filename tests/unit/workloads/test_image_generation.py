@@ -182,6 +182,7 @@ def test_parts_have_the_parameters_of_the_published_ones() -> None:
         "stable-diffusion-v1-5": (859.5, [123.1], 83.7),
         "stable-diffusion-2-1": (865.9, [340.4], 83.7),
         "stable-diffusion-xl-base-1.0": (2567.5, [123.1, 694.7], 83.7),
+        "stable-diffusion-3-medium": (2028.3, [123.7, 694.7, 4762.3], 83.8),
         "stable-diffusion-3.5-medium": (2243.2, [123.7, 694.7, 4762.3], 83.8),
         "stable-diffusion-3.5-large": (8056.6, [123.7, 694.7, 4762.3], 83.8),
         "flux.1-dev": (11901.4, [123.1, 4762.3], 83.8),
