@@ -178,9 +178,9 @@ class ImageGenerator(PreTrainedModel):  # type: ignore[no-untyped-call]
         super().__init__(config)
         # Imported late, because the other backends and models do without it.
         diffusers: Any = importlib.import_module("diffusers")
-        self.text_encoders = torch.nn.ModuleDict(
-            {name: _encoder_class(fields)(config.encoder_config(name)) for name, fields in config.text_encoders.items()}
-        )
+        for name, fields in config.text_encoders.items():
+            # Each is a child of its own, because transformers ties the weights of direct children alone.
+            self.add_module(name, _encoder_class(fields)(config.encoder_config(name)))
         self.denoiser = getattr(diffusers, self.denoiser_class)(**config.denoiser)
         self.decoder = diffusers.AutoencoderKL(**config.decoder)
         self.post_init()  # type: ignore[no-untyped-call]
@@ -230,7 +230,7 @@ class ImageGenerator(PreTrainedModel):  # type: ignore[no-untyped-call]
 
     def _read(self, name: str, tokens: dict[str, torch.Tensor]) -> Any:
         """Return the output of a text encoder with those of all its layers."""
-        return self.text_encoders[name](tokens[name], output_hidden_states=True)
+        return self.get_submodule(name)(tokens[name], output_hidden_states=True)
 
 
 class StableDiffusion(ImageGenerator):  # type: ignore[no-untyped-call]

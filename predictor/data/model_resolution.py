@@ -292,10 +292,10 @@ def resolve_operators(
 
 def _check_sizes_are_read(model: ResolvedModel, sizes: InputSizes) -> None:
     """Raise InvalidInput for a size of images or sound that the model does not read, and for steps that it lacks."""
-    if sizes.steps is not None and model.config is not None:
-        raise InvalidInput("Steps belong to the config: state them there, and leave out steps.")
     if sizes.steps is not None and not model.draws_images:
         raise InvalidInput(f"{model.model_id} draws no images: leave out steps.")
+    if sizes.steps is not None and model.config is not None:
+        raise InvalidInput("A config states its own steps: set them there, and leave out steps.")
     for name, modality in (("image_size", "vision"), ("audio_seconds", "audio")):
         if getattr(sizes, name) is None:
             continue

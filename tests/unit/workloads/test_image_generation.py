@@ -131,6 +131,8 @@ def test_a_prepared_model_runs_and_draws_what_the_reference_draws(tmp_path: Path
         backend.run()
         assert np.allclose(backend.outputs()["images"], data["reference/images"], atol=1e-5)
         assert backend.precision_share() == 1.0
+        loaded = backend.model.t5
+        assert loaded.encoder.embed_tokens.weight is loaded.shared.weight
         described, reason = read_description(spec, artifacts)
         assert reason is None
         assert described.image_size == 32
@@ -190,7 +192,7 @@ def test_parts_have_the_parameters_of_the_published_ones() -> None:
     }
     for name, (denoiser, encoders, decoder) in published.items():
         model = meta_model(resolve_model(name))
-        parts = [model.denoiser, *model.text_encoders.values(), model.decoder]
+        parts = [model.denoiser, *map(model.get_submodule, model.config.text_encoders), model.decoder]
         counted = [sum(p.numel() for p in part.parameters()) / 1e6 for part in parts]
         assert counted == pytest.approx([denoiser, *encoders, decoder], abs=0.06), name
 
