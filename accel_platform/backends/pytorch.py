@@ -62,6 +62,9 @@ class PyTorchBackend:
         if (sourced := load_source(artifact)) is not None:
             model = sourced.to(dtype)
         else:
+            # Importing it makes its architectures known to transformers.
+            import accel_platform.workloads.image_generation  # noqa: F401
+
             model = getattr(transformers, head).from_pretrained(artifact, dtype=dtype).eval()
         self._precision = precision
         self.model = (_quantized(model) if precision == "int8" else model).to(self.device)

@@ -36,6 +36,9 @@ def classify(model_type: str) -> ArchitectureKind:
     """Return family and category of a model type, importing at most its config class. Raises NotFound."""
     from transformers import CONFIG_MAPPING
 
+    from accel_platform.workloads.build import register_architecture
+
+    register_architecture(model_type)
     if model_type not in CONFIG_MAPPING:
         raise NotFound(f"The installed transformers has no model type {model_type!r}.")
     return ArchitectureKind(family_of(model_type), _category(model_type, CONFIG_MAPPING[model_type]))

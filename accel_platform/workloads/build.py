@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_platform.errors import NotFound
 from accel_platform.workloads.heads import Head
-from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec
 from accel_platform.workloads.sources import build_source, is_sourced
 
 if TYPE_CHECKING:
@@ -32,10 +32,17 @@ def new_config(model_type: str, **fields: Any) -> Any:
     """Return a transformers config with these fields."""
     from transformers import AutoConfig
 
+    register_architecture(model_type)
     config = AutoConfig.for_model(model_type, **fields)
     # Of several classes (DeiT with a teacher and without) the first is taken; over None transformers 5.23 stumbles.
     config.architectures = config.architectures or []
     return config
+
+
+def register_architecture(model_type: str) -> None:
+    """Make an architecture of this platform known to transformers; those of transformers itself are."""
+    if model_type in IMAGE_GENERATORS:
+        import accel_platform.workloads.image_generation  # noqa: F401 - importing it registers them
 
 
 def build_model(spec: ModelSpec, *, head: Head = "AutoModel") -> nn.Module:

@@ -11,7 +11,7 @@ from typing import Any
 from accel_platform.precisions import resolve_precision
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.inputs import InputSpec, describe_inputs
-from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec
 from accel_platform.workloads.sources import GRAPHS, is_sourced, meta_source, source_file
 
 TRACING = threading.Lock()
@@ -99,7 +99,11 @@ def _cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], precision: str) -> Mod
     if spec.architecture in GRAPHS:
         return _graph_cost(spec, inputs, dtype.itemsize)
     model = _meta_model(spec, "AutoModel", dtype)
-    flops, written, put_out = _trace(model, meta_inputs(inputs, dtype))
+    if spec.architecture in IMAGE_GENERATORS:
+        # torch's FLOP counter cannot count one step for all.
+        flops, written, put_out = _operator_sums(spec, inputs, dtype.itemsize)
+    else:
+        flops, written, put_out = _trace(model, meta_inputs(inputs, dtype))
     stored = [*model.parameters(), *model.buffers()]
     return ModelCost(
         parameters=sum(p.numel() for p in model.parameters()),
@@ -116,17 +120,28 @@ def _cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], precision: str) -> Mod
 
 
 def _graph_cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], bytes_per_number: int) -> ModelCost:
-    from accel_platform.workloads.operators import operators_of
-
-    operators, parameters = operators_of(spec, inputs), parameters_of(spec)
-    layers = [one for one in operators if one.kind in ("linear", "batched_matmul", "convolution")]
+    parameters = parameters_of(spec)
+    flops, written, put_out = _operator_sums(spec, inputs, bytes_per_number)
     return ModelCost(
         parameters=parameters,
         layers=None,
-        flops=round(sum(one.flops for one in operators)),
-        activation_bytes=round(sum(one.written for one in operators) * bytes_per_number),
-        layer_output_bytes=round(sum(one.written for one in layers) * bytes_per_number),
+        flops=flops,
+        activation_bytes=written,
+        layer_output_bytes=put_out,
         weight_bytes=parameters * bytes_per_number,
+    )
+
+
+def _operator_sums(spec: ModelSpec, inputs: tuple[InputSpec, ...], bytes_per_number: int) -> tuple[int, int, int]:
+    """Return FLOPs, bytes written and bytes of layer outputs of one forward pass, as sums over its operators."""
+    from accel_platform.workloads.operators import operators_of
+
+    operators = operators_of(spec, inputs)
+    layers = [one for one in operators if one.kind in ("linear", "batched_matmul", "convolution")]
+    return (
+        round(sum(one.count * one.flops for one in operators)),
+        round(sum(one.count * one.written for one in operators) * bytes_per_number),
+        round(sum(one.count * one.written for one in layers) * bytes_per_number),
     )
 
 

@@ -162,6 +162,9 @@ def _builds_the_same(one: ModelSpec, other: ModelSpec) -> bool:
 def _check_architecture(name: str) -> None:
     from transformers import CONFIG_MAPPING
 
+    from accel_platform.workloads.build import register_architecture
+
+    register_architecture(name)
     known: list[str] = list(CONFIG_MAPPING.keys())
     if name not in known:
         close = difflib.get_close_matches(name, known, n=3)

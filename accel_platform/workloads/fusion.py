@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from accel_platform.workloads.repetition import passes
+
 
 @dataclass
 class DataFlow:
@@ -31,8 +33,8 @@ class DataFlow:
         self._alive += [*inputs, *outputs]
         self._moves.append(moves)
         self._group.append(place)
-        self._reads.append([(_storage(tensor), held_numbers(tensor)) for tensor in inputs])
-        self._writes.append([(_storage(tensor), tensor.numel()) for tensor in outputs])
+        self._reads.append([(_storage(tensor), passes() * held_numbers(tensor)) for tensor in inputs])
+        self._writes.append([(_storage(tensor), passes() * tensor.numel()) for tensor in outputs])
         for storage, _ in self._reads[place] if moves else ():
             maker = self._made_by.get(storage)
             if maker is not None and self._moves[maker]:

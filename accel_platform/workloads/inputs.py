@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from accel_platform.errors import InvalidInput
 from accel_platform.workloads.input_shapes import parse_shape
-from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
+from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec, sequence_length_for
 from accel_platform.workloads.sources import is_sourced
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ def describe_inputs(
     if spec.modality == "text":
         assert length is not None
         return _text(config, spec, batch_size, length)
+    if spec.architecture in IMAGE_GENERATORS:
+        return _image_generation(config, spec, batch_size)
     if spec.modality == "vision":
         return (InputSpec("pixel_values", (batch_size, 3, *_image_size(config)), "signal"),)
     assert length is not None
@@ -173,6 +175,24 @@ def _llava(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[Input
     return inputs
 
 
+def _image_generation(config: Any, spec: ModelSpec, batch: int) -> tuple[InputSpec, ...]:
+    """Return noise, and the tokens of each text encoder."""
+    if config.steps < 1:
+        raise InvalidInput(f"{spec.model_id} needs at least 1 step to draw an image, not {config.steps}.")
+    if config.image_size % config.edge_unit:
+        below = config.image_size // config.edge_unit * config.edge_unit
+        sizes = " or ".join(str(size) for size in (below, below + config.edge_unit) if size)
+        raise InvalidInput(
+            f"{spec.model_id} draws images with edges in multiples of {config.edge_unit} pixels, not of "
+            f"{config.image_size}: ask for {sizes}."
+        )
+    tokens = (
+        InputSpec(name, (batch, config.tokens_of(name)), "tokens", config.encoder_config(name).vocab_size)
+        for name in config.text_encoders
+    )
+    return (InputSpec("noise", (batch, *config.latent_shape), "signal"), *tokens)
+
+
 def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:
     """Return the model for square images of another size. Raises InvalidInput for a model without images."""
     from accel_platform.workloads.build import config_of
@@ -189,6 +209,13 @@ def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:
     return replace(spec, config={**spec.config, "vision_config": vision})
 
 
+def with_steps(spec: ModelSpec, steps: int) -> ModelSpec:
+    """Return the model with another number of denoising steps. Raises InvalidInput for a model that draws nothing."""
+    if spec.architecture not in IMAGE_GENERATORS:
+        raise InvalidInput(f"{spec.model_id} draws no images: leave out steps.")
+    return replace(spec, config={**spec.config, "steps": steps})
+
+
 def usual_image_size(spec: ModelSpec) -> int | None:
     """Return the edge in pixels of the images it is measured with.
 
@@ -196,6 +223,10 @@ def usual_image_size(spec: ModelSpec) -> int | None:
     """
     if spec.modality != "vision":
         return None
+    if spec.architecture in IMAGE_GENERATORS:
+        from accel_platform.workloads.build import config_of
+
+        return int(config_of(spec).image_size)
     inputs = describe_inputs(spec, batch_size=1)
     shapes = [item.shape[-2:] for item in inputs if item.kind == "signal" and len(item.shape) == 4]
     return shapes[0][0] if shapes and shapes[0][0] == shapes[0][1] else None

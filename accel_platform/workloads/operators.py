@@ -18,6 +18,7 @@ from accel_platform.workloads.fusion import DataFlow, held_numbers, tensors_in
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.inputs import InputSpec, describe_inputs
 from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.repetition import one_pass_each, passes
 from accel_platform.workloads.sources import GRAPHS, source_file
 
 OperatorKind = Literal[
@@ -220,7 +221,10 @@ def _profile(name: str, trace: Callable[[int], _Trace], parameters: float) -> Op
         two, fused_share = trace(2)
     if not _are_alike(two, three):
         raise InvalidInput(f"{name} computes other operators for three items than for two.")
-    counts = Counter(zip(two, three, strict=True))
+    counts: Counter[tuple[Operator, Operator]] = Counter()
+    for pair in zip(two, three, strict=True):
+        of_two, of_three = (replace(operator, count=1) for operator in pair)
+        counts[of_two, of_three] += pair[0].count
     two, three = tuple(replace(op, count=n) for (op, _), n in counts.items()), tuple(op for _, op in counts)
     return OperatorProfile(two, three, parameters, fused_share)
 
@@ -262,7 +266,7 @@ def _trace(model: Any, inputs: dict[str, Any]) -> _Trace:
             if not (func.is_view or func is aten._unsafe_view.default):
                 operator = _operator(func.overloadpacket.__name__, args, kwargs or {}, out)
                 if operator is not None:
-                    found.append(operator)
+                    found.append(replace(operator, count=passes()))
                     inputs = tensors_in((*args, *(kwargs or {}).values()))
                     flow.add(inputs, tensors_in((out,)), moves=operator.kind in MOVING)
             return out
@@ -279,6 +283,7 @@ def _trace(model: Any, inputs: dict[str, Any]) -> _Trace:
                         "batched_matmul",
                         "grouped_mm",
                         (experts, tokens.shape[0] / experts, width, weights.shape[-2]),
+                        passes(),
                     )
                 )
                 out = tokens.new_empty((tokens.shape[0], width))
@@ -303,6 +308,7 @@ def _trace(model: Any, inputs: dict[str, Any]) -> _Trace:
                         value.shape[-1],
                         length * (length + 1) / 2 if causal else length * key.shape[-2],
                     ),
+                    passes(),
                 )
             )
             # Runtimes write it as (batch, length, heads, width), so that what follows copies nothing.
@@ -311,7 +317,7 @@ def _trace(model: Any, inputs: dict[str, Any]) -> _Trace:
             flow.add([query, key, value], [out], moves=False)
             return out.transpose(-2, -3)
 
-    with TRACING, torch.no_grad(), torch.device("meta"), Recorder(), FusedAttention():  # type: ignore[no-untyped-call]
+    with TRACING, torch.no_grad(), torch.device("meta"), one_pass_each(), Recorder(), FusedAttention():  # type: ignore[no-untyped-call]
         model(**inputs)
     return tuple(found), flow.fused_share()
 

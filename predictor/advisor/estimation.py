@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from accel_platform.backends.registry import RUNTIMES
-from accel_platform.bench.plan.support import supports_mode
+from accel_platform.bench.plan.support import runs_loops, supports_mode
 from accel_platform.precisions import PRECISIONS
 from accel_platform.table_io.values import rounded
 from predictor.advisor.candidates import Candidate
@@ -199,6 +199,8 @@ def _unsupported_runtime(evidence: Evidence, query: ResolvedQuery, candidate: Ca
         return Abstention("no_runtime", f"not measured, and no runtime of this platform drives {hardware}")
     if not supports_mode(hardware, query.mode) and RUNTIMES[hardware].backend == candidate.target.backend:
         return Abstention("no_runtime", f"{candidate.target.backend} runs inference only here, not {query.mode}")
+    if query.subject.draws_images and not runs_loops(hardware):
+        return Abstention("no_runtime", f"{hardware} holds no loop, and images are drawn step by step")
     measured = _measured_in(evidence, query, candidate.target)
     reason = None if measured else _unsupported_precision(query, candidate.target)
     return None if reason is None else Abstention("no_runtime", reason)

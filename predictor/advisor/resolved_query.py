@@ -14,6 +14,7 @@ from predictor.advisor.serving_state import KnownDecoder, KnownModel, ServingSta
 from predictor.data.evidence import CellKey, Evidence, Target
 from predictor.data.model_resolution import (
     ResolvedModel,
+    describe_drawing,
     resolve_item_cost,
     resolve_output_tokens,
     resolve_queried_model,
@@ -83,7 +84,7 @@ class ResolvedQuery:
 
     def _image_sizes(self) -> list[float | None]:
         """Return the image sizes of answering results: None of the platform's own, the model's if a file states it."""
-        if self.sizes.audio_seconds is not None:
+        if self.sizes.audio_seconds is not None or self.sizes.steps is not None:
             return []
         own: list[float | None] = [] if self.sizes.image_size else [None]
         pixels = self.image_size if self.sizes.image_size is None else float(self.sizes.image_size)
@@ -141,7 +142,8 @@ def resolve_query(
     if query.mode == "generation":
         tokens, tokens_warning = resolve_output_tokens(subject, query.output_tokens, length, evidence)
     image_size = None if subject.named_only else query.image_size
-    sizes, cost, cost_warning = resolve_item_cost(subject, length, image_size, query.audio_seconds, evidence.models)
+    queried_sizes = InputSizes(image_size, query.audio_seconds, query.steps)
+    sizes, cost, cost_warning = resolve_item_cost(subject, length, queried_sizes, evidence.models)
     text_warning = (
         f"{subject.model_id} is costed for text alone: what it would do with images or sound is left out."
         if subject.text_alone
@@ -152,7 +154,8 @@ def resolve_query(
     if subject.named_only:
         pixels, image_warning = _resolve_measured_image_size(subject, query.image_size, evidence)
     warnings = (
-        length_warning, tokens_warning, precision_warning, cost_warning, text_warning, *device_warnings, image_warning,
+        describe_drawing(subject, query.mode, pixels, query.steps), length_warning, tokens_warning, precision_warning,
+        cost_warning, text_warning, *device_warnings, image_warning,
         _served_warning(query.model) if subject.named_only else None,
     )  # fmt: skip
     trained = _find_trained_model(state, query, subject, length, sizes, cost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.measure.generation import NEW_TOKENS
-from accel_platform.bench.plan.support import supports_mode
+from accel_platform.bench.plan.support import runs_loops, supports_mode
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.data.traced_models import InputSizes
 
@@ -27,11 +27,13 @@ def _command(query: ResolvedQuery, hardware: str) -> str:  # noqa: PLR0911 - a r
     if subject.figures is not None:
         return "ask with its transformers config, which can be measured (cost figures cannot)"
     if query.sizes != _OWN_SIZES:
-        return "ask without image_size and audio_seconds: only a model's own sizes are measured"
+        return "ask without image_size, audio_seconds and steps: only a model's own are measured"
     if query.output_tokens not in (None, NEW_TOKENS):
         return f"ask for {NEW_TOKENS} output_tokens, which can be measured here: no other number is"
     if hardware.partition(":")[0] not in RUNTIMES:
         return f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
+    if subject.draws_images and not runs_loops(hardware):
+        return f"ask for hardware that runs loops: {', '.join(filter(runs_loops, RUNTIMES))}"
     if not supports_mode(hardware.partition(":")[0], query.mode):
         return (
             f"ask for hardware that runs {query.mode}: {', '.join(n for n in RUNTIMES if supports_mode(n, query.mode))}"

@@ -114,10 +114,11 @@ def spec_from_config(config: dict[str, Any]) -> ModelSpec:
     from transformers import CONFIG_MAPPING
 
     from accel_platform.workloads.architectures import answers, classify, matches
-    from accel_platform.workloads.build import config_of, text_part
+    from accel_platform.workloads.build import config_of, register_architecture, text_part
 
     classes = config.get("architectures") or []
     model_type = config.get("model_type") or _model_type_of_class(str(classes[0]))
+    register_architecture(model_type)
     if model_type not in CONFIG_MAPPING:
         raise InvalidInput(f"the installed transformers has no model type {model_type!r}.")
     usual = architectures().get(model_type, {})

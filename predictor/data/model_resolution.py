@@ -15,7 +15,15 @@ from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.table_io.values import count_of
 from accel_platform.workloads.kv_cache import Decoder
-from accel_platform.workloads.model_catalog import ModelSpec, find_model, resolve_model, slug, slugs_of, spellings
+from accel_platform.workloads.model_catalog import (
+    IMAGE_GENERATORS,
+    ModelSpec,
+    find_model,
+    resolve_model,
+    slug,
+    slugs_of,
+    spellings,
+)
 from accel_platform.workloads.operators import OperatorProfile
 from predictor.data.config_cost import canonical_config, config_operators, estimate_config_cost
 from predictor.data.evidence import Evidence
@@ -67,9 +75,32 @@ class ResolvedModel:
         return self.spec is None and self.config is None and self.figures is None
 
     @property
+    def draws_images(self) -> bool:
+        """True for a model that makes images in steps."""
+        architecture = (
+            json.loads(self.config or "{}").get("model_type") if self.spec is None else self.spec.architecture
+        )
+        return architecture in IMAGE_GENERATORS
+
+    @property
     def traceable(self) -> bool:
         """True for a model that can be traced for its operators."""
         return self.spec is not None or self.config is not None
+
+
+def describe_drawing(model: ResolvedModel, mode: str, pixels: float | None, steps: int | None) -> str | None:
+    """Return what an item of a model that draws images is; None for other models.
+
+    Raises InvalidInput for a mode that draws none.
+    """
+    if not model.draws_images:
+        return None
+    if mode != "inference":
+        raise InvalidInput(f"{model.model_id} draws images, which is priced in the mode inference, not in {mode}.")
+    config = json.loads(model.config or "{}") if model.spec is None else model.spec.config
+    steps = steps or config.get("steps")
+    drawn = "" if steps is None else f", drawn in {count_of(steps, 'step')}"
+    return f"An item of {model.model_id} is an image of {pixels:g} x {pixels:g} pixels{drawn}." if pixels else None
 
 
 def resolve_queried_model(query: str | ModelConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:
@@ -209,26 +240,24 @@ def resolve_output_tokens(
 def resolve_item_cost(
     model: ResolvedModel,
     sequence_length: int | None,
-    image_size: int | None,
-    audio_seconds: float | None,
+    sizes: InputSizes,
     models: Mapping[str, dict[str, Any]],
 ) -> tuple[InputSizes, ItemCost | None, str | None]:
-    """Return the sizes of images and sound that are not the model's own, the cost of one item, and a warning.
+    """Return the sizes that are not the model's own, the cost of one item, and a warning.
 
     The cost is None where it is unknown. Raises InvalidInput for a size that the model does not read or cannot take.
     """
-    _check_sizes_are_read(model, image_size=image_size, audio_seconds=audio_seconds)
-    sizes = InputSizes(image_size, audio_seconds)
+    _check_sizes_are_read(model, sizes)
     if model.figures is not None:
-        return sizes, *_convert_to_layer_outputs(replace(model.figures, image_size=image_size), models)
+        return sizes, *_convert_to_layer_outputs(replace(model.figures, image_size=sizes.image_size), models)
     if model.config is not None:
-        if image_size == model.image_size:
-            sizes = InputSizes(None, audio_seconds)
+        if sizes.image_size == model.image_size:
+            sizes = replace(sizes, image_size=None)
         cost = estimate_config_cost(
             json.loads(model.config),
             sequence_length=_stated_length(model, sequence_length),
             image_size=sizes.image_size,
-            audio_seconds=audio_seconds,
+            audio_seconds=sizes.audio_seconds,
         )
         written = cost.activation_bytes, cost.layer_output_bytes
         return sizes, ItemCost(cost.parameters, cost.layers, cost.flops, *written, cost.image_size), None
@@ -261,10 +290,14 @@ def resolve_operators(
     )
 
 
-def _check_sizes_are_read(model: ResolvedModel, **sizes: float | None) -> None:
-    """Raise InvalidInput for a size of images or sound that the model does not read."""
+def _check_sizes_are_read(model: ResolvedModel, sizes: InputSizes) -> None:
+    """Raise InvalidInput for a size of images or sound that the model does not read, and for steps that it lacks."""
+    if sizes.steps is not None and not model.draws_images:
+        raise InvalidInput(f"{model.model_id} draws no images: leave out steps.")
+    if sizes.steps is not None and model.config is not None:
+        raise InvalidInput("A config states its own steps: set them there, and leave out steps.")
     for name, modality in (("image_size", "vision"), ("audio_seconds", "audio")):
-        if sizes[name] is None:
+        if getattr(sizes, name) is None:
             continue
         if model.named_only:
             raise InvalidInput(f"{model.model_id} is known by its results only, which state no {name}: leave it out.")

@@ -35,13 +35,13 @@ class WorkloadCost:
     parameters: float
     flops: float
     activation_bytes: float
-    """Activations written in one pass, counted as `Sample.counted` says; keys and values read in generation."""
+    """Activations written in all passes, counted as `Sample.counted` says; keys and values read in generation."""
     weight_bytes: float
-    """Weights read: once, or once per generated token."""
+    """Weights read: once, or once per generated token or denoising step."""
     steps: float
     """Number of passes, each of which launches all kernels; in generation layers times output tokens."""
     held_bytes: float
-    """Memory besides the weights in bytes: all activations of a pass, or the key-value cache at the end."""
+    """Memory besides the weights in bytes: all activations of one pass, or the key-value cache at the end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,9 +258,9 @@ def _forward_cost(cost: ItemCost | None, batch: int, precision: str) -> Workload
         parameters=cost.parameters,
         flops=cost.flops * batch,
         activation_bytes=activation_bytes,
-        weight_bytes=cost.parameters * weight_bytes(precision, "inference"),
+        weight_bytes=cost.steps * cost.parameters * weight_bytes(precision, "inference"),
         steps=1.0,
-        held_bytes=activation_bytes,
+        held_bytes=activation_bytes / cost.steps,
     )
 
 

@@ -29,7 +29,7 @@ import accel_platform.workloads
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError, Busy, InvalidInput
 from accel_platform.workloads.kv_cache import Decoder
-from accel_platform.workloads.model_catalog import ModelSpec, known_models
+from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec, known_models
 from accel_platform.workloads.operators import OperatorProfile, profile_from_json, profile_to_json, trace_operators
 from accel_platform.workloads.sources import is_sourced
 from predictor.data.fast_path import require_slow_path
@@ -56,6 +56,8 @@ class ItemCost:
     """Bytes written by linear layers and convolutions alone, as timm and fvcore count."""
     image_size: float | None = None
     """Pixels along an edge; None without images, or where the size is unknown."""
+    steps: float = 1.0
+    """Equal passes one after the other that make an item: each reads the weights, and one at a time is held."""
 
     @property
     def written_bytes(self) -> float | None:
@@ -65,23 +67,35 @@ class ItemCost:
 
 @dataclass(frozen=True)
 class InputSizes:
-    """Sizes of images and sound; None for the model's own."""
+    """Sizes of images and sound, and the steps that an image is drawn in; None for the model's own."""
 
     image_size: int | None = None
     """Pixels along an edge."""
     audio_seconds: float | None = None
+    steps: int | None = None
+    """Denoising steps of a model that draws images."""
+
+    def applied_to(self, spec: ModelSpec) -> ModelSpec:
+        """Return the model for images of this size and these steps. Raises InvalidInput for a model without them."""
+        from accel_platform.workloads.inputs import with_image_size, with_steps
+
+        sized = spec if self.image_size is None else with_image_size(spec, self.image_size)
+        return sized if self.steps is None else with_steps(sized, self.steps)
 
 
 OWN_SIZES = InputSizes()
 
 
 def has_own_sizes(spec: ModelSpec, sizes: InputSizes) -> bool:
-    """Return whether these sizes of images and sound are the model's own."""
+    """Return whether these sizes are the model's own."""
     require_slow_path()
     with TRACE_LOCK:
-        from accel_platform.workloads.inputs import describe_inputs, with_image_size
+        from accel_platform.workloads.build import config_of
+        from accel_platform.workloads.inputs import describe_inputs
 
-        sized = spec if sizes.image_size is None else with_image_size(spec, sizes.image_size)
+        sized = sizes.applied_to(spec)
+        if sizes.steps is not None and config_of(spec).steps != sizes.steps:
+            return False
         inputs = describe_inputs(sized, batch_size=1, audio_seconds=sizes.audio_seconds)
         return inputs == describe_inputs(spec, batch_size=1)
 
@@ -140,9 +154,8 @@ def trace_profile(spec: ModelSpec, sequence_length: int | None, sizes: InputSize
     Nothing is cached. Raises MemoryError and OSError, which say nothing of the model.
     """
     from accel_platform.workloads.heads import training_head
-    from accel_platform.workloads.inputs import with_image_size
 
-    sized = spec if sizes.image_size is None else with_image_size(spec, sizes.image_size)
+    sized = sizes.applied_to(spec)
     try:
         profile = trace_operators(
             sized,
@@ -159,9 +172,9 @@ def trace_profile(spec: ModelSpec, sequence_length: int | None, sizes: InputSize
 
 def _trace_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> ItemCost:
     from accel_platform.workloads.cost import cost_of
-    from accel_platform.workloads.inputs import usual_image_size, with_image_size
+    from accel_platform.workloads.inputs import usual_image_size
 
-    sized = spec if sizes.image_size is None else with_image_size(spec, sizes.image_size)
+    sized = sizes.applied_to(spec)
     try:
         pixels = usual_image_size(sized)
         cost = cost_of(sized, batch_size=1, sequence_length=sequence_length, audio_seconds=sizes.audio_seconds)
@@ -171,7 +184,12 @@ def _trace_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes)
             raise
         reason = " ".join(str(error).split())
         raise InvalidInput(f"{spec.model_id} cannot take inputs of this size: {reason}") from error
-    return ItemCost(cost.parameters, cost.layers, cost.flops, cost.activation_bytes, cost.layer_output_bytes, pixels)
+    written = cost.activation_bytes, cost.layer_output_bytes
+    return ItemCost(cost.parameters, cost.layers, cost.flops, *written, pixels, _steps_of(sized))
+
+
+def _steps_of(spec: ModelSpec | None) -> float:
+    return 1.0 if spec is None or spec.architecture not in IMAGE_GENERATORS else float(spec.config.get("steps", 1))
 
 
 def _trace_decoder(spec: ModelSpec) -> dict[str, Any] | None:
@@ -274,7 +292,7 @@ def _one_line(error: Exception) -> str:
 @cache
 def _cache_folder() -> Path | None:
     """Return the cache folder of these versions and this code; None without a home folder."""
-    digest = hashlib.sha256("".join(version(package) for package in ("torch", "transformers")).encode())
+    digest = hashlib.sha256("".join(version(package) for package in ("diffusers", "torch", "transformers")).encode())
     ours = (Path(__file__), Path(__file__).with_name("config_worker.py"))
     for path in (*ours, *sorted(Path(accel_platform.workloads.__path__[0]).glob("*.py"))):
         digest.update(path.read_bytes())
@@ -309,6 +327,7 @@ def lookup_item_cost(
             row["activation_bytes_per_item"],
             row["layer_output_bytes_per_item"],
             row["image_size"],
+            _steps_of(spec),
         )
         # A row without layer outputs is of an old version, and serves only if the model cannot be traced.
         if spec is None or (sequence_length == default and described.layer_output_bytes is not None):

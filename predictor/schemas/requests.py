@@ -23,6 +23,7 @@ MAX_CONFIGS = 16
 """Different configs in one batch. Each takes seconds when it is new."""
 MAX_IMAGE_SIZE = 16_384
 MAX_AUDIO_SECONDS = 3_600.0
+MAX_STEPS = 1_000
 _CONFIG_VALUES = 20_000
 _CONFIG_DEPTH = 8
 _CONFIG_TEXT = 2_000
@@ -161,6 +162,13 @@ class Query(_Value):
         strict=True,
         allow_inf_nan=False,
         description="Seconds of sound per item. Default: the model's own.",
+    )
+    steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_STEPS,
+        strict=True,
+        description="Denoising steps of a model that draws images. Default: those of its publisher's example.",
     )
     output_tokens: int | None = Field(
         default=None,

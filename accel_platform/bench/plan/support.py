@@ -13,7 +13,7 @@ from accel_platform.hardware.cpu import usable_cores
 from accel_platform.precisions import PRECISIONS
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.heads import Head, generation_head, training_head
-from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec
 from accel_platform.workloads.sources import GRAPHS, is_sourced, runs_on
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -49,6 +49,12 @@ def supports_mode(hardware: str, mode: Mode) -> bool:
     return runtime.reads == "weights" or (mode == "generation" and runtime.generation is not None)
 
 
+def runs_loops(hardware: str) -> bool:
+    """Return whether the runtime can repeat a part of a model: graphs would hold, and compilers unroll, all passes."""
+    runtime = runtime_for(hardware)
+    return runtime.reads == "weights" and runtime.choice is None
+
+
 BUILDER_ARCHITECTURES = frozenset(("gemma", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3"))
 """Decoders that ONNX Runtime GenAI's builder makes, and quantizes, as far as tried here. torch exports the others."""
 
@@ -59,7 +65,7 @@ UNSUPPORTED_PRECISION = "unsupported_precision"
 def unsupported_reason(cell: Cell) -> FailureReason | None:
     """Return why the cell cannot be measured; None where nothing is known against it, though its device may still
     refuse."""
-    if (reason := _unsupported_mode_reason(cell)) is not None:
+    if (reason := _unsupported_mode_reason(cell) or _unsupported_drawing_reason(cell)) is not None:
         return FailureReason("failed", UNSUPPORTED_MODE, reason)
     if (reason := cell.runtime.precision_problem(cell.precision)) is not None:
         return FailureReason("failed", UNSUPPORTED_PRECISION, reason)
@@ -119,6 +125,19 @@ def _unsupported_mode_reason(cell: Cell) -> str | None:
     if cell.processes > usable_cores():
         return f"training in {cell.processes} processes needs a core for each; here: {usable_cores()}"
     return None if runtime.reads == "weights" or cell.mode == "inference" else _unsupported_decoder_reason(cell, head)
+
+
+def _unsupported_drawing_reason(cell: Cell) -> str | None:
+    """Return why a model that draws images cannot be measured; None where it can, and for other models."""
+    if cell.model.architecture not in IMAGE_GENERATORS:
+        return None
+    if cell.mode != "inference":
+        return f"{cell.model.model_id} draws images: it is measured in inference, not in {cell.mode}"
+    if runs_loops(cell.hardware):
+        return None
+    able = ", ".join(filter(runs_loops, RUNTIMES))
+    name = cell.model.model_id
+    return f"{name} repeats its denoiser, which no graph holds and no compiler unrolls: it runs on {able}"
 
 
 def _unsupported_weights_reason(cell: Cell) -> str | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LAYOUT = 2
 """Raise it whenever what the preparing worker writes, or how it traces a model's cost, changes."""
-_PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy", "timm")
+_PACKAGES = ("torch", "transformers", "diffusers", "onnx", "onnxscript", "onnxruntime", "numpy", "timm")
 _MODE_PACKAGES: dict[Mode, tuple[str, ...]] = {"generation": ("openvino", "onnxruntime-genai", "nncf")}
 """Further packages that decide what is written for a mode."""
 Shape = tuple[int, int | None]

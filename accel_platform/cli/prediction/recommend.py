@@ -76,6 +76,10 @@ ImageSize = Annotated[
 AudioSeconds = Annotated[
     float | None, typer.Option("--audio-seconds", help="Seconds of audio per item. Default: the model's own.")
 ]
+Steps = Annotated[
+    int | None,
+    typer.Option("--steps", min=1, help="Steps that a model draws an image in. Default: its publisher's."),
+]
 Precision = Annotated[str | None, typer.Option("--precision", help="Default: float32.")]
 ModeOption = Annotated[
     Mode, typer.Option("--mode", help="inference, generation or training; for a load of users see `accel serving`.")
@@ -107,6 +111,7 @@ def recommend(
     output_tokens: OutputTokens = None,
     image_size: ImageSize = None,
     audio_seconds: AudioSeconds = None,
+    steps: Steps = None,
     precision: Precision = None,
     mode: ModeOption = Mode.inference,
     objective: Annotated[Objective, typer.Option("--objective", help="The figure to rank by.")] = Objective.latency,
@@ -147,6 +152,7 @@ def recommend(
         output_tokens=output_tokens,
         image_size=image_size,
         audio_seconds=audio_seconds,
+        steps=steps,
         precision=precision,
         mode=mode.value,
         objective=objective.value,
@@ -193,6 +199,7 @@ def predict(
     output_tokens: OutputTokens = None,
     image_size: ImageSize = None,
     audio_seconds: AudioSeconds = None,
+    steps: Steps = None,
     precision: Precision = None,
     precisions: Annotated[
         str | None, typer.Option("--precisions", metavar=SEVERAL, help="Several precisions; a row for each.")
@@ -238,6 +245,7 @@ def predict(
         "output_tokens": output_tokens,
         "image_size": image_size,
         "audio_seconds": audio_seconds,
+        "steps": steps,
         "mode": mode.value,
     }
     numbers = _precisions(precisions, precision)

@@ -299,7 +299,7 @@ def test_the_own_image_size_of_a_config_is_no_size_of_its_own(advisor: Advisor) 
     config = {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
               "intermediate_size": 64, "image_size": 32, "patch_size": 16}  # fmt: skip
     subject = resolve_queried_model(ModelConfig(config), advisor.state().evidence)
-    sizes = [resolve_item_cost(subject, None, pixels, None, {})[0] for pixels in (None, 32, 64)]
+    sizes = [resolve_item_cost(subject, None, InputSizes(pixels), {})[0] for pixels in (None, 32, 64)]
     assert sizes == [InputSizes(), InputSizes(), InputSizes(image_size=64)]
 
 
@@ -440,3 +440,28 @@ def test_language_models_of_engines_lead_to_the_command_that_answers(tmp_path: P
         _ask(advisor, "google/gemma-3-27b-it")
     assert any(command.format("Qwen3-32B") in warning for warning in _ask(advisor, "Qwen3-32B").warnings)
     assert not any("accel serving" in warning for warning in _ask(advisor, "bert-base").warnings)
+
+
+def test_models_that_draw_say_what_an_item_is_and_take_its_size_and_steps(advisor: Advisor) -> None:
+    def drawn(**more: Any) -> tuple[float, float, list[str]]:
+        query = {"model": "sd-turbo", "hardware": ["RTX 4090"], "precision": "float16", "batch_size": 8, **more}
+        answer = _ask(advisor, **query)
+        [one] = answer.recommendations
+        return one.latency_ms.p50, one.items_per_s.p50, answer.warnings
+
+    once, images_per_s, warnings = drawn()
+    assert images_per_s == pytest.approx(8e3 / once, rel=1e-3)
+    assert "An item of sd-turbo is an image of 512 x 512 pixels, drawn in 1 step." in warnings
+    assert drawn(steps=1, image_size=512)[0] == once
+    small, _, warnings = drawn(steps=2, image_size=256)
+    assert small < once
+    assert "An item of sd-turbo is an image of 256 x 256 pixels, drawn in 2 steps." in warnings
+    [left_out] = _ask(advisor, model="sd-turbo", hardware=["onnxruntime"]).excluded
+    assert left_out.reason.endswith("onnxruntime holds no loop, and images are drawn step by step")
+    for more, fault in (
+        ({"mode": "training"}, "draws images, which is priced in the mode inference, not in training"),
+        ({"image_size": 500}, "multiples of 8 pixels, not of 500: ask for 496 or 504"),
+        ({"model": "bert-base", "steps": 4}, "bert-base draws no images: leave out steps"),
+    ):
+        with pytest.raises(InvalidInput, match=fault):
+            drawn(**more)

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from accel_platform.errors import Busy
+from accel_platform.hardware.catalog import find_spec
 from accel_platform.workloads.model_catalog import known_models, resolve_model
 from predictor.data import traced_models
+from predictor.data.samples import make_sample
 from predictor.data.traced_models import (
     OWN_SIZES,
     InputSizes,
@@ -162,3 +164,24 @@ def test_what_is_shipped_is_what_is_traced() -> None:
             if traced and "activation_bytes" in traced:
                 traced["activation_bytes"] = pytest.approx(traced["activation_bytes"], rel=1e-3)
             assert shipped == traced, f"{spec.model_id}: run `python -m predictor.data.traced_models`"
+
+
+def test_an_image_drawn_in_steps_reads_the_weights_in_each_and_holds_one_of_them() -> None:
+    spec = resolve_model("sd-turbo")
+    once, thrice = (traced_cost(spec, None, InputSizes(64, steps=steps)) for steps in (1, 3))
+    assert (once.steps, thrice.steps) == (1, 3)
+    assert thrice.parameters == once.parameters
+    assert once.flops < thrice.flops < 3 * once.flops
+    device = find_spec("NVIDIA L4")
+    assert device is not None
+    samples = []
+    for cost in (once, thrice):
+        sample = make_sample(
+            model="m", family="f", cost=cost, mode="inference", batch_size=1, size=None, precision="float32",
+            device=device, hardware="cuda", backend="pytorch",
+        )  # fmt: skip
+        assert not isinstance(sample, str)
+        samples.append(sample.work)
+    one, three = samples
+    assert three.weight_bytes == 3 * one.weight_bytes
+    assert three.held_bytes < one.held_bytes < three.activation_bytes

@@ -1,0 +1,210 @@
+"""Models that draw images: what they compute, cost and refuse, by tiny ones and by the published figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from accel_platform.backends.pytorch import PyTorchBackend
+from accel_platform.bench.plan.plan import plan_cells
+from accel_platform.bench.plan.support import unsupported_reason
+from accel_platform.bench.prepare import worker
+from accel_platform.bench.prepare.artifacts import Artifacts
+from accel_platform.bench.prepare.description import describe_model, read_description
+from accel_platform.errors import InvalidInput
+from accel_platform.workloads.build import build_model, outputs_of
+from accel_platform.workloads.cost import cost_of, meta_model, parameters_of
+from accel_platform.workloads.custom_models import custom_models
+from accel_platform.workloads.inputs import describe_inputs, make_inputs, with_image_size
+from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec, known_models, resolve_model
+from accel_platform.workloads.operators import trace_operators
+from predictor.data.config_worker import spec_from_config
+
+_CLIP = {
+    "architectures": ["CLIPTextModel"], "vocab_size": 100, "hidden_size": 32, "intermediate_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 16, "projection_dim": 32,
+    "bos_token_id": 98, "eos_token_id": 99,
+}  # fmt: skip
+_PROJECTED = {**_CLIP, "architectures": ["CLIPTextModelWithProjection"]}
+_T5 = {
+    "architectures": ["T5EncoderModel"], "vocab_size": 100, "d_model": 64, "d_ff": 64, "d_kv": 16, "num_layers": 2,
+    "num_heads": 4,
+}  # fmt: skip
+_U_NET = {
+    "block_out_channels": [16, 32], "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D"],
+    "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D"], "layers_per_block": 1, "norm_num_groups": 8,
+    "attention_head_dim": 4, "cross_attention_dim": 32,
+}  # fmt: skip
+_TINY: dict[str, dict[str, Any]] = {
+    "stable-diffusion": {"text_encoders": {"clip": _CLIP}, "denoiser": _U_NET},
+    "stable-diffusion-xl": {
+        "text_encoders": {"clip": _CLIP, "clip_2": _PROJECTED},
+        "denoiser": {
+            **_U_NET, "cross_attention_dim": 64, "transformer_layers_per_block": [1, 2], "use_linear_projection": True,
+            "addition_embed_type": "text_time", "addition_time_embed_dim": 8,
+            "projection_class_embeddings_input_dim": 80,
+        },
+    },
+    "stable-diffusion-3": {
+        "text_encoders": {"clip": _PROJECTED, "clip_2": _PROJECTED, "t5": _T5},
+        "denoiser": {
+            "num_layers": 2, "num_attention_heads": 4, "attention_head_dim": 8, "joint_attention_dim": 64,
+            "caption_projection_dim": 32, "pooled_projection_dim": 64, "pos_embed_max_size": 32, "in_channels": 4,
+            "out_channels": 4,
+        },
+    },
+    "flux": {
+        "text_encoders": {"clip": _CLIP, "t5": _T5},
+        "denoiser": {
+            "num_layers": 1, "num_single_layers": 1, "attention_head_dim": 16, "num_attention_heads": 2,
+            "joint_attention_dim": 64, "pooled_projection_dim": 32, "in_channels": 16, "axes_dims_rope": [4, 6, 6],
+            "guidance_embeds": True,
+        },
+    },
+}  # fmt: skip
+_DECODER = {
+    "block_out_channels": [16, 16], "down_block_types": ["DownEncoderBlock2D"] * 2,
+    "up_block_types": ["UpDecoderBlock2D"] * 2, "layers_per_block": 1, "norm_num_groups": 8,
+}  # fmt: skip
+
+
+def _tiny(architecture: str, **config: Any) -> ModelSpec:
+    shape = {"image_size": 32, "steps": 3, "prompt_tokens": 8, "decoder": _DECODER}
+    described = {"architecture": architecture, "config": {**_TINY[architecture], **shape, **config}}
+    (spec,) = custom_models({"tiny": described}, where="test").values()
+    return spec
+
+
+def test_each_architecture_draws_images_and_is_traced_as_it_computes() -> None:
+    assert set(_TINY) == set(IMAGE_GENERATORS)
+    for architecture in IMAGE_GENERATORS:
+        spec = _tiny(architecture)
+        model, arrays = build_model(spec), make_inputs(spec, batch_size=2)
+        # Attention is counted as the products that it is made of.
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            (images,) = outputs_of(model, arrays).values()
+        assert images.shape == (2, 3, 32, 32)
+        assert np.isfinite(images).all()
+        # A trace runs one step of three and is to count as many FLOPs as all three have; but of CLIP's causal attention
+        # it counts the pairs that meet.
+        traced = cost_of(spec, batch_size=2).flops
+        assert traced == pytest.approx(counter.get_total_flops(), rel=2e-3), architecture
+        assert not np.array_equal(images[0], images[1])
+
+
+def test_steps_guidance_and_size_change_what_is_computed() -> None:
+    one, two, three = (trace_operators(_tiny("stable-diffusion", steps=steps)).of_two for steps in (1, 2, 3))
+    by_steps = [sum(operator.count * operator.flops for operator in operators) for operators in (one, two, three)]
+    assert by_steps[2] - by_steps[1] == by_steps[1] - by_steps[0] > 0
+    assert len(two) == len(three)
+    plain = cost_of(_tiny("stable-diffusion", guided=False), batch_size=1)
+    guided = cost_of(_tiny("stable-diffusion"), batch_size=1)
+    assert 1.3 * plain.flops < guided.flops < 2 * plain.flops
+    larger = with_image_size(_tiny("stable-diffusion"), 64)
+    assert describe_inputs(larger, batch_size=1)[0].shape == (1, 4, 32, 32)
+    assert describe_model(larger).image_size == 64
+    assert cost_of(larger, batch_size=1).flops > 2 * guided.flops
+
+
+def test_a_prepared_model_runs_and_draws_what_the_reference_draws(tmp_path: Path) -> None:
+    for architecture in ("stable-diffusion-3", "flux"):
+        spec, artifacts = _tiny(architecture), Artifacts(tmp_path / architecture)
+        messages: list[dict[str, Any]] = []
+        job = {
+            "model": asdict(spec), "folder": str(artifacts.folder), "kinds": ["weights"], "shapes": [(1, None)],
+            "threads": 1,
+        }  # fmt: skip
+        worker.prepare_job(job, messages.append)
+        assert messages == [{"kind": "prepared", "drawn": ()}]
+        data = np.load(artifacts.data((1, None)))
+        backend = PyTorchBackend(device="cpu", threads=1)
+        backend.load(artifacts.weights, precision="float32")
+        inputs = {name.removeprefix("input/"): data[name] for name in data.files if name.startswith("input/")}
+        backend.compile(inputs)
+        backend.bind(inputs)
+        backend.run()
+        assert np.allclose(backend.outputs()["images"], data["reference/images"], atol=1e-5)
+        assert backend.precision_share() == 1.0
+        loaded = backend.model.t5
+        assert loaded.encoder.embed_tokens.weight is loaded.shared.weight
+        described, reason = read_description(spec, artifacts)
+        assert reason is None
+        assert described.image_size == 32
+
+
+def test_runs_that_cannot_be_are_refused_with_the_reason() -> None:
+    spec = _tiny("stable-diffusion")
+    reasons = {
+        (cell.hardware, cell.mode): unsupported_reason(cell)
+        for hardware, mode in (("cpu", "inference"), ("onnxruntime", "inference"), ("cpu:compile", "inference"),
+                               ("cpu", "training"), ("cpu", "generation"))
+        for cell in plan_cells([spec], [hardware], (1,), modes=(mode,))
+    }  # fmt: skip
+    assert reasons.pop(("cpu", "inference")) is None
+    found = {key: reason.reason for key, reason in reasons.items() if reason is not None}
+    assert "it runs on cpu, cuda, rocm, mps" in found["onnxruntime", "inference"]
+    assert "repeats its denoiser" in found["cpu:compile", "inference"]
+    assert "measured in inference, not in training" in found["cpu", "training"]
+    assert "does not generate" in found["cpu", "generation"]
+
+
+def test_wrong_sizes_steps_and_fields_are_refused_with_what_is_right() -> None:
+    for architecture, unit, sizes in (("stable-diffusion", 8, "24 or 32"), ("flux", 16, "16 or 32")):
+        with pytest.raises(InvalidInput, match=f"multiples of {unit} pixels, not of 30: ask for {sizes}"):
+            describe_inputs(_tiny(architecture, image_size=30), batch_size=1)
+    with pytest.raises(InvalidInput, match="at least 1 step to draw an image, not 0"):
+        cost_of(_tiny("flux", steps=0), batch_size=1)
+    with pytest.raises(InvalidInput, match="has no 'step', did you mean steps"):
+        _tiny("flux", step=4)
+
+
+def test_catalog_entries_state_their_steps() -> None:
+    drawing = [spec for spec in known_models() if spec.architecture in IMAGE_GENERATORS]
+    assert len(drawing) >= 8
+    assert all(spec.config["steps"] >= 1 for spec in drawing)
+    assert resolve_model("sdxl") == resolve_model("stabilityai/stable-diffusion-xl-base-1.0")
+    assert resolve_model("black-forest-labs/FLUX.1-dev").config["steps"] == 50
+
+
+def test_a_published_config_describes_one_too() -> None:
+    spec = spec_from_config({"model_type": "flux", "steps": 4, **_TINY["flux"]})
+    assert (spec.family, spec.modality, spec.sequence_length) == ("flux", "vision", None)
+    assert spec.config["steps"] == 4
+
+
+@pytest.mark.slow
+def test_parts_have_the_parameters_of_the_published_ones() -> None:
+    published = {
+        "stable-diffusion-v1-5": (859.5, [123.1], 83.7),
+        "stable-diffusion-2-1": (865.9, [340.4], 83.7),
+        "stable-diffusion-xl-base-1.0": (2567.5, [123.1, 694.7], 83.7),
+        "stable-diffusion-3-medium": (2028.3, [123.7, 694.7, 4762.3], 83.8),
+        "stable-diffusion-3.5-medium": (2243.2, [123.7, 694.7, 4762.3], 83.8),
+        "stable-diffusion-3.5-large": (8056.6, [123.7, 694.7, 4762.3], 83.8),
+        "flux.1-dev": (11901.4, [123.1, 4762.3], 83.8),
+        "flux.1-schnell": (11891.2, [123.1, 4762.3], 83.8),
+    }
+    for name, (denoiser, encoders, decoder) in published.items():
+        model = meta_model(resolve_model(name))
+        parts = [model.denoiser, *map(model.get_submodule, model.config.text_encoders), model.decoder]
+        counted = [sum(p.numel() for p in part.parameters()) / 1e6 for part in parts]
+        assert counted == pytest.approx([denoiser, *encoders, decoder], abs=0.06), name
+
+
+@pytest.mark.slow
+def test_the_denoisers_compute_as_much_as_published() -> None:
+    """Published are multiply-adds of one step without guidance at the usual size."""
+    for name, macs in (("stable-diffusion-v1-5", 338.7e9), ("stable-diffusion-xl-base-1.0", 2990e9)):
+        spec = resolve_model(name)
+        one, two = (
+            cost_of(replace(spec, config={**spec.config, "steps": steps, "guided": False}), batch_size=1).flops
+            for steps in (1, 2)
+        )
+        assert two - one == pytest.approx(2 * macs, rel=0.2), name
+    assert parameters_of(resolve_model("sdxl-turbo")) == parameters_of(resolve_model("sdxl"))
