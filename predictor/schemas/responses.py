@@ -26,7 +26,8 @@ class _Value(BaseModel):
 class Interval(_Value):
     """A figure and its limits. `level` is the share of single batches (measured), or of unseen cells, inside them.
 
-    Limits are null where one claimed figure is all there is; `level` is null where the limits are bounds, not a share.
+    Limits are null where one claimed figure is all there is; `level` is null where the limits are bounds, not a share,
+    or where nobody knows the share.
     """
 
     p50: float = Field(description="The figure itself: the median.")
