@@ -352,7 +352,7 @@ def test_a_serving_with_workers_for_prompts_names_them_and_three_commands(
     assert any(row.startswith("1x4 + 1x4 x GB200") for row in out.splitlines())
     assert "1x4 + 1x4 x GB200: 1 worker of 4 devices for prompts, 1 worker of 4 devices for tokens" in err
     assert not out.splitlines()[2].startswith("1x4 + 1x4")  # its commands are told though it does not come first
-    options = "'enable_attention_dp: true' 'disable_overlap_scheduler: true'"
+    options = "'enable_attention_dp: true' 'kv_cache_config: {dtype: fp8}' 'disable_overlap_scheduler: true'"
     assert f"start a worker for prompts of 1x4 + 1x4 x GB200: printf '%s\\n' {options}" in err
     assert "start the router of 1x4 + 1x4 x GB200: printf '%s\\n' 'hostname: 0.0.0.0'" in err
     code, out, err = accel(*question, "--max-first-token-ms", "1", "--percentile", "50", "--home", adopted)
