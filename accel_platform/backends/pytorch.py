@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from accel_platform.backends.base import Arrays, Confirmation, Unsupported, UnsupportedPrecision, share
 from accel_platform.backends.profiling import OperatorTime
+from accel_platform.workloads.build import register_architecture
 from accel_platform.workloads.sources import load_source
 
 if TYPE_CHECKING:
@@ -62,9 +64,7 @@ class PyTorchBackend:
         if (sourced := load_source(artifact)) is not None:
             model = sourced.to(dtype)
         else:
-            # Importing it makes its architectures known to transformers.
-            import accel_platform.workloads.image_generation  # noqa: F401
-
+            register_architecture(json.loads((artifact / "config.json").read_bytes())["model_type"])
             model = getattr(transformers, head).from_pretrained(artifact, dtype=dtype).eval()
         self._precision = precision
         self.model = (_quantized(model) if precision == "int8" else model).to(self.device)

@@ -11,7 +11,7 @@ from typing import Any
 from accel_platform.precisions import resolve_precision
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.inputs import InputSpec, describe_inputs
-from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec
+from accel_platform.workloads.model_catalog import ModelSpec
 from accel_platform.workloads.sources import GRAPHS, is_sourced, meta_source, source_file
 
 TRACING = threading.Lock()
@@ -99,7 +99,7 @@ def _cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], precision: str) -> Mod
     if spec.architecture in GRAPHS:
         return _graph_cost(spec, inputs, dtype.itemsize)
     model = _meta_model(spec, "AutoModel", dtype)
-    if spec.architecture in IMAGE_GENERATORS:
+    if spec.draws_images:
         # torch's FLOP counter cannot count one step for all.
         flops, written, put_out = _operator_sums(spec, inputs, dtype.itemsize)
     else:

@@ -159,7 +159,7 @@ class FluxConfig(StableDiffusionConfig):  # type: ignore[no-untyped-call]
 
 
 class Prompt(NamedTuple):
-    """What the text encoders make of the prompts."""
+    """Output of the text encoders."""
 
     words: Any
     """A row of numbers per token."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from accel_platform.errors import InvalidInput
 from accel_platform.workloads.input_shapes import parse_shape
-from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec, sequence_length_for
+from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
 from accel_platform.workloads.sources import is_sourced
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def describe_inputs(
     if spec.modality == "text":
         assert length is not None
         return _text(config, spec, batch_size, length)
-    if spec.architecture in IMAGE_GENERATORS:
+    if spec.draws_images:
         return _image_generation(config, spec, batch_size)
     if spec.modality == "vision":
         return (InputSpec("pixel_values", (batch_size, 3, *_image_size(config)), "signal"),)
@@ -211,7 +211,7 @@ def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:
 
 def with_steps(spec: ModelSpec, steps: int) -> ModelSpec:
     """Return the model with another number of denoising steps. Raises InvalidInput for a model that draws nothing."""
-    if spec.architecture not in IMAGE_GENERATORS:
+    if not spec.draws_images:
         raise InvalidInput(f"{spec.model_id} draws no images: leave out steps.")
     return replace(spec, config={**spec.config, "steps": steps})
 
@@ -223,7 +223,7 @@ def usual_image_size(spec: ModelSpec) -> int | None:
     """
     if spec.modality != "vision":
         return None
-    if spec.architecture in IMAGE_GENERATORS:
+    if spec.draws_images:
         from accel_platform.workloads.build import config_of
 
         return int(config_of(spec).image_size)

@@ -52,6 +52,11 @@ class ModelSpec:
     operators: str | None = None
     """`OperatorProfile` of one pass at the usual length, in JSON, where the model's code may not be at hand."""
 
+    @property
+    def draws_images(self) -> bool:
+        """True for a model that makes images in steps."""
+        return self.architecture in IMAGE_GENERATORS
+
     @classmethod
     def of_job(cls, fields: dict[str, Any]) -> ModelSpec:
         """Rebuild the specification from the JSON of another process (`asdict`)."""

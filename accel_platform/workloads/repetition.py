@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _PASSES: ContextVar[int | None] = ContextVar("passes", default=None)
-"""How often what runs now counts in a trace; None where nothing is traced."""
+"""Number of times that what runs now counts in a trace; None where nothing is traced."""
 
 
 def repeat(times: int) -> Iterator[int]:

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -74,12 +75,12 @@ class ResolvedModel:
         """True for a model that only results name."""
         return self.spec is None and self.config is None and self.figures is None
 
-    @property
+    @cached_property
     def draws_images(self) -> bool:
         """True for a model that makes images in steps."""
-        architecture = (
-            json.loads(self.config or "{}").get("model_type") if self.spec is None else self.spec.architecture
-        )
+        if self.spec is not None:
+            return self.spec.draws_images
+        architecture = json.loads(self.config or "{}").get("model_type")
         return architecture in IMAGE_GENERATORS
 
     @property

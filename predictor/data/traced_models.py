@@ -29,7 +29,7 @@ import accel_platform.workloads
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError, Busy, InvalidInput
 from accel_platform.workloads.kv_cache import Decoder
-from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec, known_models
+from accel_platform.workloads.model_catalog import ModelSpec, known_models
 from accel_platform.workloads.operators import OperatorProfile, profile_from_json, profile_to_json, trace_operators
 from accel_platform.workloads.sources import is_sourced
 from predictor.data.fast_path import require_slow_path
@@ -189,7 +189,7 @@ def _trace_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes)
 
 
 def _steps_of(spec: ModelSpec | None) -> float:
-    return 1.0 if spec is None or spec.architecture not in IMAGE_GENERATORS else float(spec.config.get("steps", 1))
+    return 1.0 if spec is None or not spec.draws_images else float(spec.config.get("steps", 1))
 
 
 def _trace_decoder(spec: ModelSpec) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from accel_platform.hardware.cpu import usable_cores
 from accel_platform.precisions import PRECISIONS
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.heads import Head, generation_head, training_head
-from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec
+from accel_platform.workloads.model_catalog import ModelSpec
 from accel_platform.workloads.sources import GRAPHS, is_sourced, runs_on
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -129,7 +129,7 @@ def _unsupported_mode_reason(cell: Cell) -> str | None:
 
 def _unsupported_drawing_reason(cell: Cell) -> str | None:
     """Return why a model that draws images cannot be measured; None where it can, and for other models."""
-    if cell.model.architecture not in IMAGE_GENERATORS:
+    if not cell.model.draws_images:
         return None
     if cell.mode != "inference":
         return f"{cell.model.model_id} draws images: it is measured in inference, not in {cell.mode}"

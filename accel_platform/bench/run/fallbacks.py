@@ -9,7 +9,6 @@ from typing import Literal
 from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.bench.prepare.artifacts import Exporter
-from accel_platform.workloads.model_catalog import IMAGE_GENERATORS
 from accel_platform.workloads.sources import is_sourced
 
 FallbackName = Literal[
@@ -66,7 +65,7 @@ def _expand(name: FallbackName, cell: Cell, taken: Collection[Cell]) -> Iterator
         if cell.precision != "float32" == runtime.precision:
             yield Fallback(name, replace(cell, precision="float32"))
     elif name == "eager_attention":
-        if is_sourced(cell.model) or cell.model.architecture in IMAGE_GENERATORS:
+        if is_sourced(cell.model) or cell.model.draws_images:
             return
         eager = {**cell.model.config, "attn_implementation": "eager"}
         if eager != cell.model.config:

@@ -1,4 +1,4 @@
-"""What measured loads near a deployment tell: load groups carry over, strangers keep the prior."""
+"""Figures carried over from measured loads nearby: load groups share theirs, strangers keep the prior."""
 
 from __future__ import annotations
 
