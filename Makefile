@@ -76,16 +76,16 @@ ui: $(VENV)/.installed
 # Threads of its linear algebra would only wait for each other. Bytecode is written even where Python is told to write none,
 # because each process would compile all tests anew, which takes it 8 s.
 TESTING := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
-# It runs three by three, as much of it waits; in the order of the folders.
-PYTEST := $(TESTING) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15
+# It runs three by three, as much of it waits; in the order of the folders. A test that ends its process, as one that hangs
+# does, ends the run: pytest-xdist would repeat it with a new process, twelve times.
+PYTEST := $(TESTING) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations 15
 test: $(VENV)/.installed-dev
 	@$(PYTEST) -m 'not slow and not alone'
 
-# Each is named as it begins and ends, so that one that takes too long is known. Tests of measured times have the machine
-# for themselves.
+# Tests of measured times have the machine for themselves.
 test-slow: $(VENV)/.installed-dev
 	@failed=0; \
-	$(PYTEST) -v -m 'slow and not alone' || failed=$$?; \
+	$(PYTEST) -m 'slow and not alone' || failed=$$?; \
 	$(BIN)/python -m pytest -m alone tests/e2e || failed=$$?; \
 	exit $$failed
 

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -32,6 +33,35 @@ hypothesis_settings.load_profile(os.environ.get("ACCEL_TEST_PROFILE", "everyday"
 
 # A shell has what it starts in the background ignore Ctrl-C, and all children after it: tests send it to some.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_running: dict[str, float] = {}
+"""When each test began that has not ended, by its name."""
+_failed: list[str] = []
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    _running[nodeid] = time.monotonic()
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    _running.pop(nodeid, None)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        _failed.append(report.nodeid)
+
+
+def _name_running_tests(*_: object) -> None:
+    """Say what failed and what runs when time is up, before the end, as with Ctrl-C, waits for what runs."""
+    lines = [f"failed: {nodeid}" for nodeid in _failed]
+    lines += [f"stopped after {time.monotonic() - began:.0f} s: {nodeid}" for nodeid, began in _running.items()]
+    print("", *lines, sep="\n", file=sys.stderr, flush=True)
+    raise KeyboardInterrupt
+
+
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    signal.signal(signal.SIGTERM, _name_running_tests)
 
 
 @pytest.fixture(autouse=True, scope="module")
