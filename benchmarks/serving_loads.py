@@ -57,7 +57,9 @@ def _aggregated(rows: Sequence[MeasuredLoad]) -> dict[str, Any]:
             errors = LeftOut(found.token[here], found.first[here], found.deviations[here])
             report[kind][name] = _errors(errors, np.array(groupings[name])[here])
         if name in ("device", "model", "question"):
-            report["loads"][name]["choices"] = _regret(rows, found.token, found.first)
+            report["loads"][name]["choices"] = _regret(rows, found)
+        if name == "device":
+            report["loads"][name]["choices_beside_measured"] = _regret(rows, found, groupings[name])
     return report
 
 
@@ -117,12 +119,13 @@ def _errors(found: LeftOut, names: npt.NDArray[Any]) -> dict[str, Any]:
     return figures
 
 
-def _regret(rows: Sequence[MeasuredLoad], token_error: Array, first_error: Array) -> dict[str, float]:
+def _regret(rows: Sequence[MeasuredLoad], found: LeftOut, groups: Sequence[str] | None = None) -> dict[str, float]:
     """Return what choosing by predictions costs more than by measurements, where several deployments were measured.
 
     A question is a model, a quantization and a load. For each a goal is set: the median of the measured times per
     token. The choice is the cheapest deployment that is predicted to meet it, per output token. One that misses the
-    goal in truth counts as missed, and has no regret.
+    goal in truth counts as missed, and has no regret. With `groups`, a question is put once for each group in it: that
+    one is predicted, all others are as measured, as for somebody who considers a device that nobody has measured.
     """
     questions: dict[tuple[object, ...], list[int]] = {}
     for i, row in enumerate(rows):
@@ -133,20 +136,27 @@ def _regret(rows: Sequence[MeasuredLoad], token_error: Array, first_error: Array
         if len({(rows[i].deployment.device.name, rows[i].deployment.devices) for i in members}) < 2:
             continue
         goal = float(np.median([rows[i].token_ms for i in members]))
-        truth = {i: _cost(rows[i], rows[i].token_ms, rows[i].first_ms) for i in members}
-        predicted = {
-            i: (rows[i].token_ms * np.exp(token_error[i]), rows[i].first_ms * np.exp(first_error[i])) for i in members
-        }
-        meeting = [i for i in members if predicted[i][0] <= goal]
-        if not meeting:
-            none += 1
+        best = min(_cost(rows[i], rows[i].token_ms, rows[i].first_ms) for i in members if rows[i].token_ms <= goal)
+        named = [groups[i] if groups else "all" for i in members]
+        unseen = set(named)
+        if groups and len(unseen) == 1:
             continue
-        chosen = min(meeting, key=lambda i: _cost(rows[i], *predicted[i]))
-        if rows[chosen].token_ms > goal:
-            missed += 1
-            continue
-        best = min(truth[i] for i in members if rows[i].token_ms <= goal)
-        regrets.append(truth[chosen] / best - 1)
+        for group in unseen:
+            expected = {
+                i: (rows[i].token_ms * np.exp(found.token[i]), rows[i].first_ms * np.exp(found.first[i]))
+                if name == group
+                else (rows[i].token_ms, rows[i].first_ms)
+                for i, name in zip(members, named, strict=True)
+            }
+            meeting = [i for i in members if expected[i][0] <= goal]
+            if not meeting:
+                none += 1
+                continue
+            chosen = min(meeting, key=lambda i: _cost(rows[i], *expected[i]))
+            if rows[chosen].token_ms > goal:
+                missed += 1
+                continue
+            regrets.append(_cost(rows[chosen], rows[chosen].token_ms, rows[chosen].first_ms) / best - 1)
     return {
         "questions": len(regrets) + missed + none,
         "goal_missed": missed,
