@@ -157,13 +157,15 @@ def test_the_catalog_is_known_without_tracing(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 def test_what_is_shipped_is_what_is_traced() -> None:
-    for spec in {spec.architecture: spec for spec in known_models()}.values():
-        for digest, trace in catalog_traces(spec).items():
+    # Each is another way of computing; all of the catalog take minutes.
+    for name in ("modernbert-base", "qwen3-0.6b", "t5-small", "resnet-50", "swin-tiny", "whisper-base", "clip-vit-base-patch32",
+                 "sd-turbo", "flux.1-schnell"):  # fmt: skip
+        for digest, trace in catalog_traces(resolve_model(name)).items():
             shipped, traced = json.loads(shipped_traces()[digest]), json.loads(trace)
             # Some models keep a little of what their first pass computes for all others.
             if traced and "activation_bytes" in traced:
                 traced["activation_bytes"] = pytest.approx(traced["activation_bytes"], rel=1e-3)
-            assert shipped == traced, f"{spec.model_id}: run `python -m predictor.data.traced_models`"
+            assert shipped == traced, f"{name}: run `python -m predictor.data.traced_models`"
 
 
 def test_an_image_drawn_in_steps_reads_the_weights_in_each_and_holds_one_of_them() -> None:
