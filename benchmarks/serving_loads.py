@@ -44,8 +44,7 @@ def main() -> None:
 def _aggregated(rows: Sequence[MeasuredLoad]) -> dict[str, Any]:
     kinds = np.array([_kind(row) for row in rows])
     report: dict[str, Any] = {kind: {"rows": int(np.sum(kinds == kind))} for kind in np.unique(kinds)}
-    questions = [f"tenth {zlib.crc32(repr(_question(row)).encode()) % 10}" for row in rows]
-    groupings = groups_of(rows) | {"question": questions}
+    groupings = groups_of(rows) | {"question": list(map(_tenth, rows))}
     left_out = {name: leave_out(rows, groups) for name, groups in groupings.items()}
     for name in ("engine version", "parallelism", "question"):
         unnamed = f"{name}, no version named"
@@ -75,11 +74,17 @@ def _disaggregated(rows: Sequence[MeasuredLoad], aggregated: Sequence[MeasuredLo
         "model": lambda row: row.model,
         "engine": lambda row: row.deployment.engine,
         "load_group": lambda row: row.deployment.load_group,
+        "question": _tenth,
     }
     for kind, group in groups.items():
         names = [group(row) for row in rows]
         report[kind] = _errors(leave_out_disaggregated(rows, names, partial(coefficients, group)), np.array(names))
     return report
+
+
+def _tenth(row: MeasuredLoad) -> str:
+    """Return the tenth of all questions that a row's question is in."""
+    return f"tenth {zlib.crc32(repr(_question(row)).encode()) % 10}"
 
 
 def _question(row: MeasuredLoad) -> tuple[str, str, Load]:

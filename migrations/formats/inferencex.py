@@ -116,9 +116,7 @@ def _workers(row: Mapping[str, Any]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for kind, theirs in _KINDS.items():
-        workers, devices = (
-            count(row.get(name), at_least=1) for name in (f"{theirs}_num_workers", f"num_{theirs}_gpu")
-        )
+        workers, devices = (count(row.get(name), at_least=1) for name in (f"{theirs}_num_workers", f"num_{theirs}_gpu"))
         if workers is None or devices is None or devices % workers:
             return {}
         each = devices // workers
