@@ -69,6 +69,8 @@ def _disaggregated(rows: Sequence[MeasuredLoad], aggregated: Sequence[MeasuredLo
         return fit_step_times(work_of(cells), *times_of(rest), row_weights(rest))
 
     report: dict[str, Any] = {"rows": len(rows)}
+    of_pack = np.array([row.event_id.startswith("inferencex") for row in rows])
+    sources = {"aiconfigurator": np.flatnonzero(~of_pack), "inferencex": np.flatnonzero(of_pack)}
     groups: dict[str, Callable[[MeasuredLoad], str]] = {
         "device": lambda row: row.deployment.device.name,
         "model": lambda row: row.model,
@@ -78,7 +80,11 @@ def _disaggregated(rows: Sequence[MeasuredLoad], aggregated: Sequence[MeasuredLo
     }
     for kind, group in groups.items():
         names = [group(row) for row in rows]
-        report[kind] = _errors(leave_out_disaggregated(rows, names, partial(coefficients, group)), np.array(names))
+        found = leave_out_disaggregated(rows, names, partial(coefficients, group))
+        report[kind] = _errors(found, np.array(names))
+        report[kind]["by_source"] = {
+            source: [len(of), _median(found.token[of]), _median(found.first[of])] for source, of in sources.items()
+        }
     return report
 
 
