@@ -1,7 +1,7 @@
 """Times of disaggregated serving, in which some workers compute prompts and others generate.
 
-The formula of `step_times` is applied to both kinds of workers apart, and boosted trees correct it on measured
-deployments. Decoding steps wait for no prompt. A first token takes its own prompt, and waits
+Decoding steps follow the formula of `step_times`, without any prompt beside them. First tokens have a formula of their
+own (`first_parts`), and boosted trees correct both. A first token takes its own prompt, and waits
 
 * for the prompts of the other users, which all come at once at the beginning of a measurement,
 * where the prompt workers are always busy, for as long as users then spend in their queue: all users' prompts take that
@@ -107,8 +107,8 @@ def prompt_deployment(deployment: Deployment) -> Deployment:
 def _slot_answers(deployment: Deployment, users: float) -> float:
     """Return how long a request waits for a slot of its copy, in times of an answer; 0 without a limit of slots.
 
-    Requests are spread over the copies at random, so that a copy has a normally distributed number of them. While a
-    share of its requests waits, an answer comes to all of them, so that each waits for share / (1 - share) answers.
+    Requests are spread over the copies at random, so that a copy has a normally distributed number of them. By Little's
+    law their wait is to an answer as the requests that wait are to those that run.
     """
     if deployment.slots is None:
         return 0.0
@@ -146,13 +146,11 @@ def first_parts(parts: Parts, answer_s: Array, coefficients: Coefficients) -> Fi
     value = {name: np.exp(coefficients[name]) for name in FIRST_PRIORS}
 
     def by_engine(what: str) -> Array:
-        return np.asarray(
-            sum(value[f"{what}_{engine}"] * here for engine, here in zip(_ENGINES, work.engine, strict=False))
-        )
+        factors = zip(_ENGINES, work.engine[: len(_ENGINES)], strict=True)
+        return np.asarray(sum(value[f"{what}_{engine}"] * here for engine, here in factors))
 
-    vendor = 1 + sum(
-        (value[f"prompt_{vendor}"] - 1) * here for vendor, here in zip(_VENDORS[1:], work.vendor[1:], strict=False)
-    )
+    others = zip(_VENDORS[1:], work.vendor[1 : len(_VENDORS)], strict=True)
+    vendor = 1 + sum((value[f"prompt_{vendor}"] - 1) * here for vendor, here in others)
     few_bits = np.where(work.weight_bytes < 1, value["prompt_below_8_bits"], 1.0)
     prompt_s = (
         value["prompt"] * by_engine("prompt") * vendor * few_bits * work.prompt_compute_s
@@ -162,10 +160,12 @@ def first_parts(parts: Parts, answer_s: Array, coefficients: Coefficients) -> Fi
     alone_s = start_s + prompt_s * (1 + value["attention_copies"] * (work.copies - 1))
     slot_s = value["slot"] * parts.slot_answers * answer_s
     queue_s = prompt_s / parts.workers * parts.decoding.users
-    # A smooth maximum of both: users' prompts take as long as the rest of a request, or the rest waits for them.
-    rest_s, sharpness = answer_s + alone_s + slot_s, value["always_busy"]
-    busy_s = rest_s * (((queue_s / rest_s) ** sharpness + 1) ** (1 / sharpness) - 1)
-    first_s = alone_s + value["burst"] * queue_s + slot_s + busy_s
+    rest_s, sharpness = alone_s + slot_s + answer_s, value["always_busy"]
+    shorter, longer = np.minimum(queue_s, rest_s), np.maximum(queue_s, rest_s)
+    # A user's turn comes again after all users' prompts, or after the rest of the request: whichever takes longer, with
+    # a smooth bend between both.
+    round_s = longer * (1 + (shorter / longer) ** sharpness) ** (1 / sharpness)
+    first_s = alone_s + value["burst"] * queue_s + slot_s + (round_s - rest_s)
     return FirstParts(alone_s, queue_s, slot_s, answer_s, first_s)
 
 
