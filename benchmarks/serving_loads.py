@@ -44,8 +44,7 @@ def main() -> None:
 def _aggregated(rows: Sequence[MeasuredLoad]) -> dict[str, Any]:
     kinds = np.array([_kind(row) for row in rows])
     report: dict[str, Any] = {kind: {"rows": int(np.sum(kinds == kind))} for kind in np.unique(kinds)}
-    questions = [f"tenth {zlib.crc32(repr(_question(row)).encode()) % 10}" for row in rows]
-    groupings = groups_of(rows) | {"question": questions}
+    groupings = groups_of(rows) | {"question": list(map(_tenth, rows))}
     left_out = {name: leave_out(rows, groups) for name, groups in groupings.items()}
     for name in ("engine version", "parallelism", "question"):
         unnamed = f"{name}, no version named"
@@ -72,16 +71,28 @@ def _disaggregated(rows: Sequence[MeasuredLoad], aggregated: Sequence[MeasuredLo
         return fit_step_times(work_of(cells), *times_of(rest), row_weights(rest))
 
     report: dict[str, Any] = {"rows": len(rows)}
+    of_pack = np.array([row.event_id.startswith("inferencex") for row in rows])
+    sources = {"aiconfigurator": np.flatnonzero(~of_pack), "inferencex": np.flatnonzero(of_pack)}
     groups: dict[str, Callable[[MeasuredLoad], str]] = {
         "device": lambda row: row.deployment.device.name,
         "model": lambda row: row.model,
         "engine": lambda row: row.deployment.engine,
         "load_group": lambda row: row.deployment.load_group,
+        "question": _tenth,
     }
     for kind, group in groups.items():
         names = [group(row) for row in rows]
-        report[kind] = _errors(leave_out_disaggregated(rows, names, partial(coefficients, group)), np.array(names))
+        found = leave_out_disaggregated(rows, names, partial(coefficients, group))
+        report[kind] = _errors(found, np.array(names))
+        report[kind]["by_source"] = {
+            source: [len(of), _median(found.token[of]), _median(found.first[of])] for source, of in sources.items()
+        }
     return report
+
+
+def _tenth(row: MeasuredLoad) -> str:
+    """Return the tenth of all questions that a row's question is in."""
+    return f"tenth {zlib.crc32(repr(_question(row)).encode()) % 10}"
 
 
 def _question(row: MeasuredLoad) -> tuple[str, str, Load]:

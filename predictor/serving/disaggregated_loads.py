@@ -1,30 +1,57 @@
 """Measured loads of disaggregated serving: prompts on some devices, tokens on others.
 
-`python -m predictor.serving.disaggregated_loads TABLE.csv` converts aiconfigurator's table of measurements (Apache-2.0)
-to `disaggregated.csv`, which ships with the package. Rows that lack the number of workers or of users are left out.
+`python -m predictor.serving.disaggregated_loads TABLE.csv CONFIGURATIONS` writes `disaggregated.csv`, which ships with
+the package, from aiconfigurator's table of measurements and the pack `inferencex` (both Apache-2.0). Rows that lack the
+number of workers or of users are left out, and those of the pack whose deployment and load the table holds already.
+
+Neither states how many requests an engine may generate for at once, though first tokens wait for that. InferenceX, of
+which both are exports, says it in its configurations: the folder holds its `.github/configs/nvidia-master.yaml` of
+several days, each named by its day (`2026-01-30.yaml`).
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow.parquet as pq
+import yaml
+
 from accel_platform.hardware.catalog import find_spec
-from predictor.serving.loads import Deployment, Engine, Load, PromptWorkers, resolve_quantization
+from accel_platform.knowledge.packs import PACKS
+from predictor.serving.loads import Deployment, Engine, Load, PromptWorkers, Slots, resolve_quantization
 from predictor.serving.measured_loads import MeasuredLoad, model_family
 from predictor.serving.models import find_served_model
 
 SHIPPED = Path(__file__).with_name("disaggregated.csv")
 _COLUMNS = (
     "model", "device", "engine", "engine_version", "quantization", "prompt_workers", "prompt_devices",
-    "prompt_attention_copies", "token_workers", "token_devices", "token_attention_copies", "users", "input_tokens",
-    "output_tokens", "first_token_ms", "output_token_ms", "source",
+    "prompt_attention_copies", "token_workers", "token_devices", "token_attention_copies", "token_slots", "users",
+    "input_tokens", "output_tokens", "first_token_ms", "output_token_ms", "source",
 )  # fmt: skip
+_WORKERS = _COLUMNS[5:11]
+_SAME_LOAD = (*_COLUMNS[1:3], *_COLUMNS[4:11], *_COLUMNS[12:15])
+"""Columns that are equal, beside the model family, where both sources hold one deployment and load in some run."""
+_FRAMEWORKS = {"dynamo-trt": "trtllm", "dynamo-sglang": "sglang"}
+"""Engines of InferenceX's configurations that name a limit of requests at once."""
+_FAMILIES = {"dsr1": "deepseek-v3", "gptoss": "gpt-oss-120b", "kimik2.5": "kimi-k2.5"}
+"""Model families by their names in InferenceX's configurations."""
+_LIMITS = (
+    (re.compile(r"DECODE_MAX_BATCH_SIZE=(\d+)"), True),
+    (re.compile(r"gen\d+_?(?:dep|tep|tp)\d+_batch(\d+)"), True),
+    (re.compile(r"/bs(\d+)-"), False),
+)
+"""Settings that limit requests at once, and whether of each group of devices with attention of its own."""
+_USERS_PER_COPY = ("h200", "dynamo-trt")
+"""Runner and framework whose configurations state the users of one generating copy, and not of all."""
 
 
 def load_disaggregated() -> list[MeasuredLoad]:
@@ -34,7 +61,7 @@ def load_disaggregated() -> list[MeasuredLoad]:
 
 
 def _measured(row: Mapping[str, str]) -> MeasuredLoad:
-    number = {name: int(row[name]) for name in _COLUMNS if name.endswith(("_workers", "_devices", "_copies", "users"))}
+    number = {name: int(row[name]) for name in (*_WORKERS, "users")}
     decoder, device = find_served_model(row["model"]), find_spec(row["device"])
     assert decoder is not None, f"{SHIPPED.name}: unknown model {row['model']}"
     assert device is not None, f"{SHIPPED.name}: unknown device {row['device']}"
@@ -45,7 +72,9 @@ def _measured(row: Mapping[str, str]) -> MeasuredLoad:
     )
     deployment = Deployment(
         decoder, device, cast("Engine", row["engine"]), row["quantization"], number["token_devices"],
-        number["token_attention_copies"], prompts=prompts, engine_version=row["engine_version"] or None,
+        number["token_attention_copies"], prompts=prompts,
+        slots=Slots(int(row["token_slots"]), number["token_workers"]) if row["token_slots"] else None,
+        engine_version=row["engine_version"] or None,
     )  # fmt: skip
     users = number["users"] / number["token_workers"]
     return MeasuredLoad(
@@ -58,12 +87,96 @@ def _measured(row: Mapping[str, str]) -> MeasuredLoad:
     )
 
 
-def convert(table: Iterable[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """Return the complete disaggregated loads of aiconfigurator's table, with the columns of `_COLUMNS`."""
-    return [row for row in map(_converted, table) if row is not None]
+@dataclass(frozen=True)
+class Configured:
+    """A deployment in InferenceX's configurations that limits how many requests a copy generates for at once."""
+
+    day: date
+    """Day on which the configurations held it."""
+    slots: int
+    """Requests of one generating copy at once."""
+    key: tuple[object, ...]
+    """What `_key` gives for rows of its loads, but for the users."""
+    users: frozenset[int]
 
 
-def _converted(row: Mapping[str, str]) -> dict[str, Any] | None:
+def read_configured(folder: Path) -> list[Configured]:
+    """Return the disaggregated deployments without speculative decoding that the configurations of a folder limit."""
+    return [
+        found
+        for path in sorted(folder.glob("*.yaml"))
+        for entry in yaml.safe_load(path.read_text(encoding="utf-8")).values()
+        for lengths in entry.get("seq-len-configs") or ()
+        for space in lengths["search-space"]
+        if (found := _configured(date.fromisoformat(path.stem), entry, lengths, space)) is not None
+    ]
+
+
+def _configured(
+    day: date, entry: Mapping[str, Any], lengths: Mapping[str, int], space: Mapping[str, Any]
+) -> Configured | None:
+    engine = _FRAMEWORKS.get(entry["framework"])
+    if "prefill" not in space or engine is None or space.get("spec-decoding", "none") != "none":
+        return None
+    prompts, tokens = space["prefill"], space["decode"]
+    settings = [*(tokens.get("additional-settings") or ()), *(prompts.get("additional-settings") or ())]
+    limits = (
+        int(found[1]) * (tokens["tp"] if by_group and tokens["dp-attn"] else 1)
+        for pattern, by_group in _LIMITS
+        for setting in settings
+        if (found := pattern.search(setting))
+    )
+    slots = next(limits, None)
+    if slots is None:
+        return None
+    runner = str(entry["runner"]).partition("-")[0]
+    times = tokens["num-worker"] if (runner, entry["framework"]) == _USERS_PER_COPY else 1
+    key = (
+        _FAMILIES.get(entry["model-prefix"]), runner, engine, entry["precision"], lengths["isl"], lengths["osl"],
+        prompts["num-worker"], tokens["num-worker"], tokens["tp"],
+    )  # fmt: skip
+    return Configured(day, slots, key, frozenset(times * users for users in space.get("conc-list") or ()))
+
+
+def _key(row: Mapping[str, Any]) -> tuple[object, ...]:
+    runner = re.sub(r"^(NVIDIA|AMD Instinct) ", "", row["device"]).partition(" ")[0].casefold()
+    return (
+        model_family(row["model"]), runner, row["engine"], row["quantization"], row["input_tokens"],
+        row["output_tokens"], row["prompt_workers"], row["token_workers"], row["token_devices"],
+    )  # fmt: skip
+
+
+def convert(
+    table: Iterable[Mapping[str, str]], events: Iterable[Mapping[str, Any]], configured: Sequence[Configured]
+) -> list[dict[str, Any]]:
+    """Return the complete disaggregated loads of aiconfigurator's table and of a pack, with the columns of `_COLUMNS`.
+
+    Parameters
+    ----------
+    events
+        Events of the pack `inferencex`, each with its id and payload.
+    configured
+        Deployments with limits; a row gets the limit of the day nearest to its measurement.
+    """
+    rows = [*filter(None, map(_of_table, table))]
+    held = set(map(_identity, rows))
+    rows += [row for row in _of_pack(events) if _identity(row) not in held]
+    return [{name: {**row, "token_slots": _slots(row, configured)}[name] for name in _COLUMNS} for row in rows]
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[object, ...]:
+    return model_family(row["model"]), *(row[name] for name in _SAME_LOAD)
+
+
+def _slots(row: Mapping[str, Any], configured: Sequence[Configured]) -> int | str:
+    """Return the limit of requests at once of a row's deployment; an empty text if none is known."""
+    same = [each for each in configured if each.key == _key(row) and row["users"] in each.users]
+    measured: date | None = row["measured"]
+    nearest = min(same, key=lambda each: abs(each.day - (measured or each.day)), default=None)
+    return "" if nearest is None else nearest.slots
+
+
+def _of_table(row: Mapping[str, str]) -> dict[str, Any] | None:
     """Return a row of aiconfigurator's table converted; None if it is of another kind or incomplete."""
     users = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
     device = find_spec(re.sub(r"^(.*)_sxm$", r"\1 SXM", row["system"]))
@@ -75,12 +188,48 @@ def _converted(row: Mapping[str, str]) -> dict[str, Any] | None:
         tensor, apart = int(row[f"{role}_tp_size"]), int(row[f"{role}_attention_dp_size"])
         return [int(row[f"{role}_num_workers"]), tensor * apart, apart]
 
-    values = [
-        row["model_path"], device.name, row["backend"], row["backend_version"], resolve_quantization(row["precision"]),
-        *workers("prefill"), *workers("decode"), users[1], row["isl"], row["osl"],
-        round(float(row["silicon_ttft_ms"]), 3), round(float(row["silicon_tpot_ms"]), 4), row["id"],
-    ]  # fmt: skip
-    return dict(zip(_COLUMNS, values, strict=True))
+    day = re.search(r"measured=([\d-]{10})", row["silicon_data_source"])
+    return {
+        "model": row["model_path"],
+        "device": device.name,
+        "engine": row["backend"],
+        "engine_version": row["backend_version"],
+        "quantization": resolve_quantization(row["precision"]),
+        **dict(zip(_WORKERS, [*workers("prefill"), *workers("decode")], strict=True)),
+        "users": int(users[1]),
+        "input_tokens": int(row["isl"]),
+        "output_tokens": int(row["osl"]),
+        "first_token_ms": round(float(row["silicon_ttft_ms"]), 3),
+        "output_token_ms": round(float(row["silicon_tpot_ms"]), 4),
+        "source": row["id"],
+        "measured": date.fromisoformat(day[1]) if day else None,
+    }
+
+
+def _of_pack(events: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the events of disaggregated loads converted, by their means, as those of the table are."""
+    for event in events:
+        payload = json.loads(event["payload"])
+        original = payload["original"]
+        stated, workers = original["stated"], original.get("configuration") or {}
+        device = find_spec(re.sub(r"^\d+ x ", "", payload["device_name"]))
+        if not set(_WORKERS) <= set(workers) or device is None:
+            continue
+        yield {
+            "model": original["model"],
+            "device": device.name,
+            "engine": payload["backend"],
+            "engine_version": payload["environment"].get(payload["backend"], ""),
+            "quantization": resolve_quantization(payload["precision"]),
+            **{name: workers[name] for name in _WORKERS},
+            "users": original["concurrency"],
+            "input_tokens": payload["sequence_length"],
+            "output_tokens": payload["output_tokens"],
+            "first_token_ms": round(stated["time_to_first_token_ms"]["mean"], 3),
+            "output_token_ms": round(stated["time_per_output_token_ms"]["mean"], 4),
+            "source": f"inferencex {event['event_id']}",
+            "measured": None,
+        }
 
 
 def _write(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -92,6 +241,7 @@ def _write(rows: Sequence[Mapping[str, Any]]) -> None:
 
 if __name__ == "__main__":
     with Path(sys.argv[1]).open(encoding="utf-8", newline="") as source:
-        taken = convert(csv.DictReader(source))
+        pack = pq.read_table(PACKS / "inferencex" / "results.parquet", columns=["event_id", "payload"])
+        taken = convert(csv.DictReader(source), pack.to_pylist(), read_configured(Path(sys.argv[2])))
     _write(taken)
     sys.stderr.write(f"{len(taken)} rows into {SHIPPED.name}\n")

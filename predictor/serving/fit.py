@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from accel_platform.signals import interrupt_with_parent
 from predictor.calibration.conformal import Calibration, calibrate
 from predictor.serving.disaggregated import SHIPPED as SHIPPED_DISAGGREGATED
-from predictor.serving.disaggregated import DisaggregatedModel, corrected, fit_trees, parts_of
+from predictor.serving.disaggregated import DisaggregatedModel, fit_times, parts_of
 from predictor.serving.disaggregated import save as save_disaggregated
 from predictor.serving.disaggregated_loads import load_disaggregated
 from predictor.serving.measured_loads import MeasuredLoad, groups_of, load_measured_loads
@@ -34,8 +34,6 @@ LEVEL = 0.8
 """Share of rows of an unseen device, model or layout that intervals aim to hold."""
 _LEAST_ROWS = 20
 """Rows of a group that is calibrated on: the share of fewer inside an interval tells little, and each group counts."""
-_KEPT_UP = 0.95
-"""Share of the measured disaggregated loads that the formula may not take for too much."""
 _LEFT_OUT = ("device", "model", "parallelism")
 """Groups that intervals are calibrated on. What carries over between layouts says nothing of whole batches."""
 
@@ -128,8 +126,8 @@ def leave_out_disaggregated(
     for name in np.unique(names):
         out, formula = names == name, coefficients(str(name))
         rest, left = ([row for row, here in zip(rows, out, strict=True) if here == wanted] for wanted in (False, True))
-        trees = fit_trees(rest, parts_of([(row.deployment, row.load) for row in rest], formula))
-        token, first = corrected(*trees, parts_of([(row.deployment, row.load) for row in left], formula))
+        times = fit_times(rest, parts_of([(row.deployment, row.load) for row in rest], formula), row_weights(rest))
+        token, first, _ = times.predict(parts_of([(row.deployment, row.load) for row in left], formula))
         found.token[out], found.first[out] = np.log(token / token_ms[out]), np.log(first / first_ms[out])
     return found
 
@@ -139,12 +137,8 @@ def fit_disaggregated(rows: Sequence[MeasuredLoad], coefficients: Coefficients) 
     load_groups = [row.deployment.load_group for row in rows]
     left_out = leave_out_disaggregated(rows, load_groups, lambda _: coefficients)
     parts = parts_of([(row.deployment, row.load) for row in rows], coefficients)
-    token_ms, first_ms = times_of(rows)
-    # All of these deployments kept up, so that nearly all of their workers for prompts were busy less than always.
-    busy = parts.queue_s / (first_ms + parts.decoding.output_tokens * token_ms) * 1e3
     return DisaggregatedModel(
-        min(1.0, 1 / float(np.quantile(busy, _KEPT_UP))),
-        *fit_trees(rows, parts),
+        fit_times(rows, parts, row_weights(rows)),
         token_error=calibrate(np.abs(left_out.token), load_groups, level=LEVEL),
         first_error=calibrate(np.abs(left_out.first), load_groups, level=LEVEL),
     )

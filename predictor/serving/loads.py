@@ -170,6 +170,15 @@ class PromptWorkers:
 
 
 @dataclass(frozen=True)
+class Slots:
+    """Most requests that copies generate for at once, where a setting of the engine limits them below what fits."""
+
+    per_copy: int
+    copies: int
+    """Copies over which requests are spread: of several some have too many of them while others have slots free."""
+
+
+@dataclass(frozen=True)
 class Deployment:
     """One copy of a model: an engine on devices of one kind, in one host or as a pipeline over several."""
 
@@ -187,6 +196,8 @@ class Deployment:
     """Pipeline stages: hosts that each hold some of the layers, on their share of the devices."""
     prompts: PromptWorkers | None = None
     """Workers that compute its prompts; None if it computes them itself (aggregated serving)."""
+    slots: Slots | None = None
+    """None where as many requests run as fit into memory. Only measured disaggregated deployments state any."""
     engine_version: str | None = None
     """None if unknown: predicted as the newest version that was measured with the model on the device."""
 

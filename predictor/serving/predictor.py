@@ -15,7 +15,7 @@ import numpy as np
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
 from predictor.schemas.responses import Interval
-from predictor.serving.disaggregated import parts_of
+from predictor.serving.disaggregated import first_parts, parts_of
 from predictor.serving.disaggregated import shipped_model as disaggregated_model
 from predictor.serving.fold_trees import FoldTrees, share_that_holds
 from predictor.serving.loads import Deployment, Load
@@ -154,13 +154,15 @@ class ServingPredictor:
         self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes, copies: int
     ) -> Pace:
         parts = parts_of([(deployment, load)], self.model.coefficients)
+        answer_s = np.array([times.output_token_ms.p50 * load.output_tokens / 1e3])
+        first = first_parts(parts, answer_s, disaggregated_model().times.first_coefficients)
         factor = times.output_token_ms.p50 / 1e3 / float(parts.decode_s[0])
         steps_s = self._steps_s(deployment, load, most_running, factor)
         return Pace(
             # Requests are spread evenly over the copies.
             step_s=np.repeat(steps_s, copies).tolist(),
-            prompt_s=float(parts.prompt_s[0]),
-            stall_s=disaggregated_model().service_factor * float(parts.service_s[0]) / copies,
+            prompt_s=float(first.alone_s[0]),
+            stall_s=float(first.queue_s[0]) / load.users / copies,
             room_tokens=copies * most_running * (load.input_tokens + load.output_tokens),
             prompts_apart=True,
         )

@@ -64,7 +64,7 @@ def test_each_report_is_recognised_and_becomes_a_generation(name: str) -> None:
         assert result.mode == "generation"
         assert result.batch_size is None
         if result.status == "ok":
-            assert result.hardware == "cuda" or name == "guidellm"
+            assert result.hardware == "cuda" or name in ("guidellm", "inferencex")
             assert result.time_to_first_token_ms is not None
             assert result.time_per_output_token_ms is not None
 
@@ -114,7 +114,7 @@ def test_requests_of_aiperf_are_one_load_without_its_warm_up() -> None:
 
 
 def test_inferencex_is_seconds_and_tells_prefill_apart() -> None:
-    one, apart = results("inferencex")
+    one, apart, workers = results("inferencex")
     assert (one.model_id, one.precision, one.backend) == ("openai-gpt-oss-120b", "fp4", "vllm")
     assert (one.time_to_first_token_ms, one.time_per_output_token_ms) == (70, pytest.approx(6.1))
     assert (one.throughput_tokens_per_s, one.device_name) == (2400, "4 x h200")
@@ -125,18 +125,39 @@ def test_inferencex_is_seconds_and_tells_prefill_apart() -> None:
     assert (found.first_ms, found.token_ms) == (80, 6)
     assert apart.original["configuration"] == {"mode": "disagg"}
     assert as_load(apart) is None
+    assert as_load(workers) is None
+    assert workers.original["model"] == "deepseek-ai/DeepSeek-R1-0528"
+    assert (workers.hardware, workers.backend, workers.device_name) == ("rocm", "sglang", "24 x mi355x")
+    # Devices of a worker are those of all of them, shared; tokens come from those that generate.
+    assert workers.original["configuration"] == {
+        "mode": "disagg",
+        "prompt_workers": 1,
+        "prompt_devices": 8,
+        "prompt_attention_copies": 8,
+        "token_workers": 2,
+        "token_devices": 8,
+        "token_attention_copies": 1,
+    }
+    assert workers.throughput_tokens_per_s == pytest.approx(340 * 16)
 
 
 def test_inferencex_calls_tensorrt_llm_trt() -> None:
     (path,) = FIXTURES.glob("inferencex.*")
-    [row, _] = json.loads(path.read_text())
+    [row, _, apart] = json.loads(path.read_text())
     (found,) = of_text(json.dumps([row | {"framework": "trt"}]))
     assert found.result.backend == "trtllm"
+    image = "nvcr.io#nvidia/ai-dynamo/tensorrtllm-runtime:0.7.0.post2"
+    (found,) = of_text(json.dumps([apart | {"framework": "dynamo-trt", "image": image}]))
+    assert found.result.backend == "trtllm"
+    assert found.result.environment["trtllm"] == image  # its version is that of Dynamo
+    (found,) = of_text(json.dumps([apart | {"spec_decoding": "mtp", "num_decode_gpu": 15}]))
+    # 15 devices are not those of two equal workers.
+    assert found.result.original["configuration"] == {"mode": "disagg", "speculative_decoding": "mtp"}
 
 
 def test_inferencex_states_the_version_in_its_image_and_tells_speculation_apart() -> None:
     (path,) = FIXTURES.glob("inferencex.*")
-    [row, _] = json.loads(path.read_text())
+    [row, *_] = json.loads(path.read_text())
     images = {
         "lmsysorg/sglang:v0.5.6.post1-rocm700-mi35x": "0.5.6.post1",
         "nvcr.io#nvidia/tensorrt-llm/release:1.2.0rc6.post2": "1.2.0rc6.post2",
