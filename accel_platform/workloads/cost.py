@@ -72,6 +72,11 @@ def head_parameters(spec: ModelSpec, head: Head) -> int:
     return sum(p.numel() for p in out.parameters() if id(p) not in others)
 
 
+def embedding_parameters(spec: ModelSpec) -> int:
+    """Return the number of parameters of the token embedding."""
+    return sum(p.numel() for p in meta_model(spec).get_input_embeddings().parameters())
+
+
 def sizes_of_parameters(spec: ModelSpec) -> dict[str, int]:
     """Return how many numbers each parameter has, by name."""
     return {name: p.numel() for name, p in meta_model(spec).named_parameters()}

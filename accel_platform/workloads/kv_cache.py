@@ -47,6 +47,9 @@ class Decoder:
     """Devices over which the cache of one token can be split: the key-value heads; 1 for a latent vector."""
     context: float = 0.0
     """Most tokens of a sequence; 0 where the config does not say."""
+    vocabulary_parameters: float = 0.0
+    """Number of parameters of token embedding and head, counted once where they are one matrix; 0 where unknown. They
+    stay in 16 bits where the rest is quantized."""
 
     @property
     def expert_parameters(self) -> float:
@@ -85,7 +88,7 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
     caches.
     """
     from accel_platform.workloads.build import config_of
-    from accel_platform.workloads.cost import head_parameters, sizes_of_parameters, text_tower
+    from accel_platform.workloads.cost import embedding_parameters, head_parameters, sizes_of_parameters, text_tower
     from accel_platform.workloads.heads import generation_head
     from accel_platform.workloads.sources import is_sourced
 
@@ -103,7 +106,8 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
     idle = (_BY_ROW, *(f".layers.{at}." for at in skipped))
     met_by_text = {name: n for name, n in sizes.items() if name.startswith(reads) and not any(i in name for i in idle)}
     resting = (1 - met) * sum(n for name, n in met_by_text.items() if ".experts." in name)
-    read, everything = sum(met_by_text.values()), sum(sizes.values()) + head_parameters(spec, head)
+    of_head = head_parameters(spec, head)
+    read, everything = sum(met_by_text.values()), sum(sizes.values()) + of_head
     return Decoder(
         everything,
         read - resting,
@@ -115,6 +119,7 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
         attended=sum(_attended(layer) for kind, layer in layers_of(config, int(layers)) if kind in KEEP_ALL),
         cache_parts=1.0 if _first(config, "kv_lora_rank") else _least_kv_heads(config, int(layers)),
         context=_first(config, "max_position_embeddings", "n_positions", "seq_length", "max_seq_len") or 0.0,
+        vocabulary_parameters=embedding_parameters(spec) + of_head,
     )
 
 

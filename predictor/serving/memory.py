@@ -14,6 +14,11 @@ TensorRT-LLM's `kv_cache_free_gpu_mem_fraction` is 0.9 of the memory that the we
 """
 WORKING_SHARE = 0.03
 """Share of a device's memory, within that, for activations, communication buffers and CUDA graphs."""
+_VOCABULARY_BYTES = 2.0
+"""Bytes of a parameter of token embedding and head, which AWQ, GPTQ, compressed-tensors and ModelOpt leave in 16 bits."""
+_GGUF_BYTES = {"int4": 4.8944 / 8, "int8": 8.5008 / 8}
+"""Bytes of a parameter in files of Q4_K_M and Q8_0, embedding and head included: those of Llama 3.1 8B, as llama.cpp's
+tools/quantize/README.md states them."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,10 @@ def weight_bytes(deployment: Deployment) -> float:
     """
     decoder, groups = deployment.decoder, deployment.attention_copies
     held = groups * decoder.parameters - (groups - 1) * decoder.expert_parameters
-    return held * deployment.storage.weight_bytes
+    each = deployment.storage.weight_bytes
+    if deployment.engine == "llama.cpp":
+        return held * _GGUF_BYTES.get(deployment.quantization, each)
+    return held * each + groups * decoder.vocabulary_parameters * max(_VOCABULARY_BYTES - each, 0.0)
 
 
 def cache_room(deployment: Deployment) -> float:

@@ -37,8 +37,11 @@ _FIGURES = {
     "cache_parts": "cache_parts",
     "expert_share": "expert_share",
     "context": "context",
+    "vocabulary_b": "vocabulary_parameters",
 }
 """Columns of `models.csv`, and the fields of a `Decoder` that they hold."""
+_OWN = ("context", "vocabulary_b")
+"""Columns in which models of one shape may differ."""
 _SPARSE = "; sparse attention"
 """In the source of a model whose tokens attend to those that an index chooses (DeepSeek V3.2)."""
 _PART = "; its part for text"
@@ -201,16 +204,15 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
         parameters=_billions(decoder.parameters - towers),
         # Rows count the table of words as met, as those did from whose loads the predictor learned.
         active_parameters=_billions(decoder.active_parameters + of_head),
+        vocabulary_parameters=_billions(decoder.vocabulary_parameters),
     )
     row = {column: f"{getattr(shape, field):.8g}" for column, field in _FIGURES.items()}
     known = next((other for other in _rows() if _of_same_shape(other, row)), row)
-    context = row["context"]
     source = f"{hub_id} config.json: {_described(shape, config_of(spec).get_text_config(decoder=True))}"
     source += _SPARSE if attends_sparsely(config) else ""
     return {
         "name": _VARIANT.sub("", _slug(hub_id)),
-        **{column: known[column] for column in _FIGURES},
-        "context": context,
+        **{column: (row if column in _OWN else known)[column] for column in _FIGURES},
         "quantization": _few_bits(stored_quantization(config) or _last_stated(hub_id)),
         "source": source + _PART if towers else source,
     }
@@ -225,8 +227,8 @@ def _billions(parameters: float) -> float:
 
 
 def _of_same_shape(known: Mapping[str, str], row: Mapping[str, str]) -> bool:
-    """Return whether two rows differ at most in the context, and by what rounding leaves."""
-    numbers = [(float(known[column]), float(row[column])) for column in _FIGURES if column != "context"]
+    """Return whether two rows differ at most in what is each model's own, and by what rounding leaves."""
+    numbers = [(float(known[column]), float(row[column])) for column in _FIGURES if column not in _OWN]
     return all(math.isclose(one, other, rel_tol=_ROUNDED) for one, other in numbers)
 
 
