@@ -15,7 +15,7 @@ TensorRT-LLM's `kv_cache_free_gpu_mem_fraction` is 0.9 of the memory that the we
 WORKING_SHARE = 0.03
 """Share of a device's memory, within that, for activations, communication buffers and CUDA graphs."""
 _VOCABULARY_BYTES = 2.0
-"""Bytes of a parameter of token embedding and head, which AWQ, GPTQ, compressed-tensors and ModelOpt leave in 16 bits."""
+"""Bytes of a parameter of token embedding and head, which AWQ, GPTQ, compressed-tensors and ModelOpt leave so."""
 _GGUF_BYTES = {"int4": 4.8944 / 8, "int8": 8.5008 / 8}
 """Bytes of a parameter in files of Q4_K_M and Q8_0, embedding and head included: those of Llama 3.1 8B, as llama.cpp's
 tools/quantize/README.md states them."""

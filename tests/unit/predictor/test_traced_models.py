@@ -158,8 +158,10 @@ def test_the_catalog_is_known_without_tracing(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 def test_what_is_shipped_is_what_is_traced() -> None:
     # Each is another way of computing; all of the catalog take minutes.
-    for name in ("modernbert-base", "qwen3-0.6b", "t5-small", "resnet-50", "swin-tiny", "whisper-base", "clip-vit-base-patch32",
-                 "sd-turbo", "flux.1-schnell"):  # fmt: skip
+    for name in (
+        "modernbert-base", "qwen3-0.6b", "t5-small", "resnet-50", "swin-tiny", "whisper-base", "clip-vit-base-patch32",
+        "sd-turbo", "flux.1-schnell",
+    ):  # fmt: skip
         for digest, trace in catalog_traces(resolve_model(name)).items():
             shipped, traced = json.loads(shipped_traces()[digest]), json.loads(trace)
             # Some models keep a little of what their first pass computes for all others.
