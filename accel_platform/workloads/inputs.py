@@ -187,7 +187,7 @@ def _image_generation(config: Any, spec: ModelSpec, batch: int) -> tuple[InputSp
             f"{config.image_size}: ask for {sizes}."
         )
     tokens = (
-        InputSpec(name, (batch, config.tokens_of(name)), "tokens", config.encoder_config(name).vocab_size)
+        InputSpec(name, (batch, config.tokens_of(name)), "tokens", config.vocabulary_of(name))
         for name in config.text_encoders
     )
     return (InputSpec("noise", (batch, *config.latent_shape), "signal"), *tokens)

@@ -17,8 +17,11 @@ Modality = Literal["text", "vision", "audio", "multimodal"]
 SourceKind = Literal["module", "torchscript", "exported", "onnx", "openvino", "timm"]
 SOURCE_KINDS: tuple[SourceKind, ...] = get_args(SourceKind)
 """Architectures of models that do not come from transformers; `sources.py` reads them."""
-IMAGE_GENERATORS = ("stable-diffusion", "stable-diffusion-xl", "stable-diffusion-3", "flux")
-"""Architectures that draw images; `image_generation.py` adds them to those of transformers."""
+IMAGE_GENERATORS = (
+    "stable-diffusion", "stable-diffusion-xl", "stable-diffusion-3", "flux", "flux-2", "pixart-sigma", "qwen-image",
+    "sana", "z-image",
+)  # fmt: skip
+"""Architectures that draw images; `image_generation` adds them to those of transformers."""
 
 
 @dataclass(frozen=True)

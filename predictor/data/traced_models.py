@@ -294,7 +294,7 @@ def _cache_folder() -> Path | None:
     """Return the cache folder of these versions and this code; None without a home folder."""
     digest = hashlib.sha256("".join(version(package) for package in ("diffusers", "torch", "transformers")).encode())
     ours = (Path(__file__), Path(__file__).with_name("config_worker.py"))
-    for path in (*ours, *sorted(Path(accel_platform.workloads.__path__[0]).glob("*.py"))):
+    for path in (*ours, *sorted(Path(accel_platform.workloads.__path__[0]).rglob("*.py"))):
         digest.update(path.read_bytes())
     try:
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
