@@ -1,4 +1,4 @@
-"""What models that draw images have in common: their config, and the loop from noise to images."""
+"""Common base of models that draw images: their config, and the loop from noise to images."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ GUIDANCE_SCALE = 5.0
 
 
 class ImageGeneratorConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
-    """Config of a model that draws images. Parts are given by the fields of their published configs, and are replaced
-    whole.
+    """Config of a model that draws images.
+
+    Parts are given by the fields of their published configs, and are replaced whole.
     """
 
     edge_unit: ClassVar[int] = 16
