@@ -7,6 +7,7 @@ because the same loads are alike in both.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -213,6 +214,13 @@ class Neighbors:
     def devices(self) -> frozenset[str]:
         """Names of the devices that loads were measured on."""
         return frozenset(self.points.names[:, 1].tolist())
+
+    @cached_property
+    def models_measured(self) -> Counter[str]:
+        """Number of models that were measured, by quantization."""
+        return Counter(
+            quantization for _, quantization in {(names[0], names[-1]) for names in self.points.names.tolist()}
+        )
 
     def _newest_of(self, names: Sequence[str]) -> str:
         *load_group, _, quantization = names

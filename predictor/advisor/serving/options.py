@@ -17,6 +17,9 @@ from predictor.serving.predictor import ServingTimes, shipped_predictor
 from predictor.serving.queueing import RequestTimes
 from predictor.serving.work import Array
 
+_FEW_MODELS = 3
+"""Number of models measured in a quantization below which nothing tells how others do in it."""
+
 
 @dataclass(frozen=True)
 class ServingCandidate:
@@ -214,7 +217,7 @@ def _share_within_goals(simulated: RequestTimes, goals: ServingGoals) -> float |
 def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
     """Return the warnings that a reader needs before trusting the option's figures."""
     plan, load = candidate.plan, candidate.plan.load
-    spec, engine = plan.deployment.device, plan.deployment.engine
+    spec, engine, quantization = plan.deployment.device, plan.deployment.engine, plan.deployment.quantization
     cautions = []
     if load.users > plan.fit.max_users:
         cautions.append(
@@ -233,9 +236,13 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
         cautions.append(f"{spec.name} has no bfloat16: the command serves in float16")
     if plan.deployment.weights_widened:
         newer = f"; {engine} does so from version 0.14 on" if engine == "vllm" and spec.before_ampere else ""
-        kept = plan.deployment.quantization
-        cautions.append(f"{engine} on {spec.name} keeps weights in {kept} and computes in 16 bits{newer}")
-    if spec.name not in loads.devices | shipped_predictor().model.neighbors.devices:
+        cautions.append(f"{engine} on {spec.name} keeps weights in {quantization} and computes in 16 bits{newer}")
+    neighbors = shipped_predictor().model.neighbors
+    models = neighbors.models_measured[quantization]
+    if not candidate.measured and models < _FEW_MODELS:
+        of = f"{models} model{'s' if models > 1 else ''} alone" if models else "no model"
+        cautions.append(f"in {quantization} loads of {of} were measured: how often its limits hold is not known")
+    if spec.name not in loads.devices | neighbors.devices:
         cautions.append(f"no load on {spec.name} was measured: its figures follow from those of other GPUs")
     if plan.deployment.stages > 1:
         cautions.append(

@@ -309,6 +309,14 @@ def test_what_makers_say_fits_fits(
     assert found.fits is fits, found
 
 
+def test_quantizations_that_hardly_anybody_measured_are_told() -> None:
+    for quantization, told in (("int8", "in int8 loads of no model"), ("int4", "in int4 loads of 1 model alone")):
+        (option, *_) = ask(hardware=["H100 SXM"], users=4, quantization=quantization).options
+        assert any(told in caution for caution in option.cautions), option.cautions
+    (option, *_) = ask(hardware=["H100 SXM"], users=4, quantization="fp8").options
+    assert not any("loads of" in caution for caution in option.cautions)
+
+
 def test_quantized_weights_take_as_much_as_measured() -> None:
     # GiB of an A100 with transformers at 2,049 tokens, by Qwen2.5's documentation (speed_benchmark.rst): AWQ of 4 bits,
     # and GPTQ of 8 bits, whose groups of 128 add scales.
