@@ -42,6 +42,20 @@ class ImageGeneratorConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     denoiser: dict[str, Any] = field(default_factory=dict)
     decoder: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self, **others: Any) -> None:
+        """Refuse parts that cannot be built; transformers would fail in the middle of building them."""
+        super().__post_init__(**others)  # type: ignore[no-untyped-call]
+        usual = type(self).__dataclass_fields__["text_encoders"].default_factory()
+        # The only one of a family goes by any name: FLUX.2 klein has another language model than FLUX.2 dev.
+        if len(self.text_encoders) != len(usual) or (len(usual) > 1 and set(self.text_encoders) != set(usual)):
+            names = [", ".join(sorted(encoders)) or "none" for encoders in (self.text_encoders, usual)]
+            raise ValueError(f"text_encoders names {names[0]}: {self.model_type} has {names[1]}")
+        for name, fields in self.text_encoders.items():
+            if _encoder_class(fields) is None:
+                raise ValueError(f"{name} needs `architectures` with a class of transformers, such as CLIPTextModel")
+        if usual and not self.decoder.get(self.decoder_blocks):
+            raise ValueError(f"the decoder needs {self.decoder_blocks}, with an entry per block")
+
     def encoder_config(self, name: str) -> Any:
         """Return the transformers config of a text encoder."""
         fields = self.text_encoders[name]
@@ -176,5 +190,6 @@ class PatchGenerator(ImageGenerator):  # type: ignore[no-untyped-call]
 
 
 def _encoder_class(fields: dict[str, Any]) -> Any:
-    """Return the class of transformers that a published config names."""
-    return getattr(transformers, fields["architectures"][0])
+    """Return the class of transformers that a published config names; None where it names none."""
+    (name, *_) = fields.get("architectures") or [""]
+    return getattr(transformers, name, None)

@@ -260,6 +260,16 @@ def test_wrong_sizes_steps_and_fields_are_refused_with_what_is_right() -> None:
         cost_of(_tiny("flux", steps=0), batch_size=1)
     with pytest.raises(InvalidInput, match="has no 'step', did you mean steps"):
         _tiny("flux", step=4)
+    for wrong, words in (
+        ({"text_encoders": {"clip": _CLIP}}, "text_encoders names clip: flux has clip, t5"),
+        (
+            {"text_encoders": {"clip": {"architectures": ["Clip"]}, "t5": _T5}},
+            "clip needs `architectures` .*CLIPTextMod",
+        ),
+        ({"decoder": {"layers_per_block": 2}}, "the decoder needs block_out_channels"),
+    ):
+        with pytest.raises(InvalidInput, match=f"its config is refused: {words}"):
+            _tiny("flux", **wrong)
 
 
 def test_catalog_entries_state_their_steps() -> None:
