@@ -22,7 +22,7 @@ from predictor.schemas.serving import ServingAnswer, ServingOption, ServingQuery
 from predictor.serving.fit import row_weights
 from predictor.serving.loads import Deployment, Load, resolve_quantization
 from predictor.serving.measured_loads import MeasuredLoad, load_measured_loads, measured_load
-from predictor.serving.memory import memory_fit
+from predictor.serving.memory import cache_room, memory_fit
 from predictor.serving.models import find_served_model
 from predictor.serving.predictor import SHIPPED, ServingPredictor, load, save, shipped_predictor
 from predictor.serving.step_times import PRIORS, fit_step_times, step_times
@@ -340,7 +340,7 @@ def test_memory_adds_up_to_what_a_person_computes() -> None:
     assert found.weights_gib == pytest.approx(8.03e9 * 2 / 2**30)
     # 32 layers, 8 key-value heads of 128, keys and values, 2 bytes, 8192 tokens: one GiB.
     assert found.cache_per_user_gib == pytest.approx(1.0)
-    assert found.max_users == int(80 * 0.87 - found.weights_gib)
+    assert found.max_users == int(80 * 0.875 - found.weights_gib)
     latent = deployment("deepseek-v3", "H200", quantization="fp8", devices=8)
     apart = memory_fit(replace(latent, attention_copies=8), LOAD)
     together = memory_fit(latent, LOAD)
@@ -366,12 +366,15 @@ def test_as_many_run_at_once_as_memory_has_room_for() -> None:
         assert fit is not None
         most[engine] = fit.max_users
         [running] = work_of([(hardly, load)]).running
-        assert min(512, fit.max_users) <= running <= min(512, fit.max_users + 1)
+        # Times were fitted with a little less room than there is.
+        room = cache_room(hardly) / 2**30 / fit.cache_per_user_gib
+        assert running == pytest.approx(min(512, room), rel=0.01)
+        assert running <= fit.max_users
     # TensorRT-LLM takes nine tenths of what the weights leave, vLLM of all.
     assert most["vllm"] < 20 < 200 < most["trtllm"]
     tight = memory_fit(deployment("deepseek-v3", "GB200", quantization="fp4", devices=2, engine="trtllm"), LOAD)
     assert tight is not None
-    assert not tight.fits  # 0.95 of the memory for weights; nothing was measured beyond 0.87
+    assert not tight.fits  # 0.95 of the memory for weights; nothing was measured beyond 0.875
 
 
 @given(
