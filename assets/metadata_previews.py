@@ -51,9 +51,12 @@ def chart(drawing: alt.Chart | alt.LayerChart) -> dg.MarkdownMetadataValue:
     """
     import vl_convert
 
+    from accel_platform.reports.charts.render import CONVERTING
+
     if drawing.data == {"values": []}:
         return dg.MetadataValue.md(NOTHING_TO_DRAW)
-    png = vl_convert.vegalite_to_png(drawing.to_json())
+    with CONVERTING:
+        png = vl_convert.vegalite_to_png(drawing.to_json())
     return dg.MetadataValue.md(f"![chart](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 

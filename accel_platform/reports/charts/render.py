@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +18,8 @@ from accel_platform.table_io.files import save_bytes
 Kind = Literal["json", "svg", "png", "html"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Chart = alt.TopLevelMixin
+CONVERTING = threading.Lock()
+"""Held around each call of vl_convert: two at once may wait for each other for ever, and keep Python from running."""
 _MARK = re.compile(r'(<(?:path|line|text)\b[^>]* aria-label="([^"]*)"[^>]*?)(?:/>|>([^<]*)</(path|line|text)>)')
 
 _ID = re.compile(r'(\bid="|url\(#)([^")]+)')
@@ -38,7 +41,8 @@ def render(chart: Chart, kind: Kind, theme: Theme = "light") -> bytes:
     if kind == "json":
         return json.dumps(spec, ensure_ascii=False, indent=1).encode()
     if kind == "png":
-        png: bytes = vl_convert.vegalite_to_png(spec, scale=2)
+        with CONVERTING:
+            png: bytes = vl_convert.vegalite_to_png(spec, scale=2)
         return png
     if kind == "svg":
         return svg(chart, theme).encode()
@@ -52,8 +56,10 @@ def svg(chart: Chart, theme: Theme = "page", *, name: str = "chart") -> str:
     """
     import vl_convert
 
-    drawn = _ID.sub(rf"\1{name}-\2", vl_convert.vegalite_to_svg(specification(chart, theme)))
-    return _MARK.sub(_with_title, _with_widths(drawn))
+    spec = specification(chart, theme)
+    with CONVERTING:
+        drawn = vl_convert.vegalite_to_svg(spec)
+    return _MARK.sub(_with_title, _with_widths(_ID.sub(rf"\1{name}-\2", drawn)))
 
 
 def page(chart: Chart, theme: Theme = "light", *, heading: str = "", below: str = "") -> str:
@@ -93,8 +99,9 @@ def write(chart: Chart, path: Path, theme: Theme = "light", *, heading: str = ""
 def _bundle() -> str:
     import vl_convert
 
-    # The default snippet is right, but the type hints do not know it.
-    text: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    with CONVERTING:
+        # The default snippet is right, but the type hints do not know it.
+        text: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     return text
 
 
@@ -138,7 +145,8 @@ def _measure(lines: list[dict[str, str]]) -> list[float]:
             {"type": "symbol", "from": {"data": "drawn"}, "encode": {"update": {"x": {"signal": width}}}},
         ],
     }
-    [root] = vl_convert.vega_to_scenegraph(spec)["scenegraph"]["items"]
+    with CONVERTING:
+        [root] = vl_convert.vega_to_scenegraph(spec)["scenegraph"]["items"]
     return [symbol["x"] for symbol in root["items"][1]["items"]]
 
 

@@ -6,6 +6,8 @@ import itertools
 import json
 import random
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+import vl_convert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -233,6 +236,30 @@ def test_each_kind_is_what_it_says() -> None:
     assert "currentColor" in svg(drawn), "letters take the colour of the page"
     with pytest.raises(InvalidInput, match=r"\.png"):
         kind_of(Path("x.bmp"))
+
+
+def test_charts_are_converted_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most = [0], [0]
+
+    def watched(convert: Any) -> Any:
+        def run(*arguments: Any, **options: Any) -> Any:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+            try:
+                time.sleep(0.01)
+                return convert(*arguments, **options)
+            finally:
+                running[0] -= 1
+
+        return run
+
+    for name in ("vegalite_to_svg", "vegalite_to_png", "vega_to_scenegraph"):
+        monkeypatch.setattr(vl_convert, name, watched(getattr(vl_convert, name)))
+    drawn = ranked.hardware([cell(model_id="bert-tiny", hardware="cpu")], [])
+    with ThreadPoolExecutor(4) as pool:
+        pictures = list(pool.map(lambda kind: render(drawn, kind), ("svg", "png", "svg", "png")))
+    assert all(pictures)
+    assert most == [1]
 
 
 def test_texts_keep_the_width_they_are_laid_out_with_in_any_font() -> None:
