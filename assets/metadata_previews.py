@@ -49,14 +49,11 @@ def chart(drawing: alt.Chart | alt.LayerChart) -> dg.MarkdownMetadataValue:
     """Return the chart as a PNG inside Markdown, without a browser or network (about a second); empty without
     values.
     """
-    import vl_convert
-
-    from accel_platform.reports.charts.render import CONVERTING
+    from accel_platform.reports.charts.render import convert
 
     if drawing.data == {"values": []}:
         return dg.MetadataValue.md(NOTHING_TO_DRAW)
-    with CONVERTING:
-        png = vl_convert.vegalite_to_png(drawing.to_json())
+    png = convert("vegalite_to_png", drawing.to_json())
     return dg.MetadataValue.md(f"![chart](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 

@@ -21,7 +21,7 @@ _TIMES = ("ttft", "tpot", "itl", "e2el")
 _ENGINES = {"trt": "trtllm"}
 """Elsewhere `trt` is TensorRT, which serves no language models by itself."""
 _AROUND_ENGINE = re.compile(r"^dynamo-|-disagg$")
-"""What a framework of several workers has around the engine's name: `dynamo-trt`, `sglang-disagg`."""
+"""Parts that the name of a framework of several workers has around the engine's name: `dynamo-trt`, `sglang-disagg`."""
 _RUNNER = re.compile(r"-[a-z]+_\d+$")
 """Name of the machine after that of the GPU: `mi355x-amd_0`."""
 _MODELS = {"dsr1": "deepseek-ai/DeepSeek-R1-0528", "gptoss": "openai/gpt-oss-120b"}

@@ -67,7 +67,7 @@ _LEAST_GAIN = 1e-6
 
 @dataclass(frozen=True)
 class Parts:
-    """What deployments do under their loads: arrays with one entry per deployment and load."""
+    """Work and waits of deployments under their loads: arrays with one entry per deployment and load."""
 
     decode_s: Array
     """Seconds of one decoding step of the users of a generating copy, by the formula."""

@@ -96,7 +96,7 @@ class Configured:
     slots: int
     """Requests of one generating copy at once."""
     key: tuple[object, ...]
-    """What `_key` gives for rows of its loads, but for the users."""
+    """Key of rows of its loads, as `_key` returns it, without the users."""
     users: frozenset[int]
 
 

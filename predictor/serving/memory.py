@@ -80,7 +80,7 @@ def weight_bytes(deployment: Deployment) -> float:
     each = deployment.storage.weight_bytes
     if deployment.engine == "llama.cpp":
         return held * _GGUF_BYTES.get(deployment.quantization, each)
-    return held * each + groups * decoder.vocabulary_parameters * max(_VOCABULARY_BYTES - each, 0.0)
+    return held * each + groups * decoder.vocabulary_parameters * (_VOCABULARY_BYTES - each)
 
 
 def cache_room(deployment: Deployment) -> float:

@@ -18,8 +18,7 @@ from accel_platform.table_io.files import save_bytes
 Kind = Literal["json", "svg", "png", "html"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Chart = alt.TopLevelMixin
-CONVERTING = threading.Lock()
-"""Held around each call of vl_convert: two at once may wait for each other for ever, and keep Python from running."""
+_CONVERTING = threading.Lock()
 _MARK = re.compile(r'(<(?:path|line|text)\b[^>]* aria-label="([^"]*)"[^>]*?)(?:/>|>([^<]*)</(path|line|text)>)')
 
 _ID = re.compile(r'(\bid="|url\(#)([^")]+)')
@@ -33,16 +32,24 @@ def specification(chart: Chart, theme: Theme = "light") -> dict[str, Any]:
     return {**spec, "config": theme_config(theme)}
 
 
-def render(chart: Chart, kind: Kind, theme: Theme = "light") -> bytes:
-    """Render the chart in one of KINDS."""
+def convert(function: str, *arguments: Any, **options: Any) -> Any:
+    """Call a function of vl_convert, one call at a time.
+
+    Two at once may wait for each other for ever, and keep Python from running.
+    """
     import vl_convert
 
+    with _CONVERTING:
+        return getattr(vl_convert, function)(*arguments, **options)
+
+
+def render(chart: Chart, kind: Kind, theme: Theme = "light") -> bytes:
+    """Render the chart in one of KINDS."""
     spec = specification(chart, theme)
     if kind == "json":
         return json.dumps(spec, ensure_ascii=False, indent=1).encode()
     if kind == "png":
-        with CONVERTING:
-            png: bytes = vl_convert.vegalite_to_png(spec, scale=2)
+        png: bytes = convert("vegalite_to_png", spec, scale=2)
         return png
     if kind == "svg":
         return svg(chart, theme).encode()
@@ -54,12 +61,8 @@ def svg(chart: Chart, theme: Theme = "page", *, name: str = "chart") -> str:
 
     `name` keeps its ids apart from those of other charts on one page.
     """
-    import vl_convert
-
-    spec = specification(chart, theme)
-    with CONVERTING:
-        drawn = vl_convert.vegalite_to_svg(spec)
-    return _MARK.sub(_with_title, _with_widths(_ID.sub(rf"\1{name}-\2", drawn)))
+    drawn = _ID.sub(rf"\1{name}-\2", convert("vegalite_to_svg", specification(chart, theme)))
+    return _MARK.sub(_with_title, _with_widths(drawn))
 
 
 def page(chart: Chart, theme: Theme = "light", *, heading: str = "", below: str = "") -> str:
@@ -97,11 +100,7 @@ def write(chart: Chart, path: Path, theme: Theme = "light", *, heading: str = ""
 
 
 def _bundle() -> str:
-    import vl_convert
-
-    with CONVERTING:
-        # The default snippet is right, but the type hints do not know it.
-        text: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    text: str = convert("javascript_bundle")
     return text
 
 
@@ -128,8 +127,6 @@ def _with_widths(drawn: str) -> str:
 
 def _measure(lines: list[dict[str, str]]) -> list[float]:
     """Return the width of each text in pixels, by the font metrics that charts are laid out with."""
-    import vl_convert
-
     fonts = {"text": "text", "font": "family", "fontSize": "size", "fontWeight": "weight"}
     width = "datum.bounds.x2 - datum.bounds.x1"
     spec = {
@@ -145,8 +142,7 @@ def _measure(lines: list[dict[str, str]]) -> list[float]:
             {"type": "symbol", "from": {"data": "drawn"}, "encode": {"update": {"x": {"signal": width}}}},
         ],
     }
-    with CONVERTING:
-        [root] = vl_convert.vega_to_scenegraph(spec)["scenegraph"]["items"]
+    [root] = convert("vega_to_scenegraph", spec)["scenegraph"]["items"]
     return [symbol["x"] for symbol in root["items"][1]["items"]]
 
 
