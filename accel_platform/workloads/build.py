@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_platform.errors import NotFound
 from accel_platform.workloads.heads import Head
-from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec
+from accel_platform.workloads.model_catalog import DETECTORS, IMAGE_GENERATORS, ModelSpec
 from accel_platform.workloads.sources import build_source, is_sourced
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def new_config(model_type: str, **fields: Any) -> Any:
 def register_architecture(model_type: str) -> None:
     """Make an architecture of this platform known to transformers; those of transformers itself are."""
     if model_type in IMAGE_GENERATORS:
-        import accel_platform.workloads.image_generation  # noqa: F401 - importing it registers them
+        import accel_platform.workloads.image_generation
+    elif model_type in DETECTORS:
+        import accel_platform.workloads.yolo  # noqa: F401 - importing it registers them
 
 
 def build_model(spec: ModelSpec, *, head: Head = "AutoModel") -> nn.Module:

@@ -22,6 +22,8 @@ IMAGE_GENERATORS = (
     "sana", "z-image",
 )  # fmt: skip
 """Architectures that draw images; `image_generation` adds them to those of transformers."""
+DETECTORS = ("yolov8", "yolo11")
+"""Architectures that find objects; `yolo` adds them to those of transformers."""
 
 
 @dataclass(frozen=True)
