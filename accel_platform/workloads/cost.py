@@ -192,7 +192,8 @@ def _meta_model(spec: ModelSpec, head: Head, dtype: Any) -> Any:
         return meta_source(spec).to(dtype)
     auto: Any = getattr(transformers, head)
     with torch.device("meta"):
-        return auto.from_config(config_of(spec), dtype=dtype).eval()
+        # Nothing learns here, and torch's FLOP counter fails on parameters that modules put out, as SAM's do.
+        return auto.from_config(config_of(spec), dtype=dtype).eval().requires_grad_(False)
 
 
 def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int, int]:

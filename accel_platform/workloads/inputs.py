@@ -19,6 +19,8 @@ Kind = Literal["tokens", "mask", "size", "signal"]
 SAMPLES_PER_S = 16_000
 """Sampling rate of wav2vec2 and similar models, in Hz."""
 WAVEFORM_SAMPLES = 5 * SAMPLES_PER_S
+FRAMES_PER_S = 100
+"""Spectra that models such as Whisper and Parakeet read of a second of sound."""
 SPEECH_DECODER_TOKENS = 16
 """Tokens of a short transcript, decoded in one forward pass beside the encoder's fixed 30 seconds of sound."""
 _FIRST_PLAIN_TOKEN = 10
@@ -120,8 +122,8 @@ def _text(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputS
 
 def _audio(config: Any, batch: int, seconds: float | None) -> tuple[InputSpec, ...]:
     if config.model_type == "whisper":
-        # 100 frames a second, padded or cut to a window that is the same for all sound.
-        window = config.max_source_positions / 50
+        # Sound is padded or cut to a window that is the same for all.
+        window = 2 * config.max_source_positions / FRAMES_PER_S
         if seconds not in (None, window):
             raise InvalidInput(f"whisper reads {window:g} s of sound at a time, however long it is, not {seconds:g} s.")
         # The encoder's first convolutions halve the frames down to its positions.
@@ -130,8 +132,21 @@ def _audio(config: Any, batch: int, seconds: float | None) -> tuple[InputSpec, .
             InputSpec("input_features", (batch, config.num_mel_bins, frames), "signal"),
             InputSpec("decoder_input_ids", (batch, SPEECH_DECODER_TOKENS), "tokens", config.vocab_size),
         )
+    if config.model_type == "audio-spectrogram-transformer":
+        if seconds is not None:
+            raise InvalidInput(
+                f"{config.model_type} reads {config.max_length} frames of sound at a time: leave out audio_seconds."
+            )
+        return (InputSpec("input_values", (batch, config.max_length, config.num_mel_bins), "signal"),)
     samples = WAVEFORM_SAMPLES if seconds is None else round(seconds * SAMPLES_PER_S)
-    return (InputSpec("input_values", (batch, samples), "signal"),)
+    if config.model_type == "parakeet_ctc":
+        frames = samples * FRAMES_PER_S // SAMPLES_PER_S
+        return (InputSpec("input_features", (batch, frames, config.encoder_config.num_mel_bins), "signal"),)
+    waveform = InputSpec("input_values", (batch, samples), "signal")
+    if config.is_encoder_decoder:
+        tokens = InputSpec("decoder_input_ids", (batch, SPEECH_DECODER_TOKENS), "tokens", config.vocab_size)
+        return waveform, tokens
+    return (waveform,)
 
 
 def _multimodal(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
@@ -201,12 +216,13 @@ def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:
         raise InvalidInput(
             f"{spec.model_id} reads images of the size that its input's shape states: leave out image_size."
         )
-    if spec.modality == "vision":
+    parts = _SIZED_PARTS.get(spec.architecture, ())
+    if spec.modality == "vision" and not parts:
         return replace(spec, config={**spec.config, "image_size": pixels})
     if not hasattr(config_of(spec), "vision_config"):
         raise InvalidInput(f"{spec.model_id} reads no images: leave out image_size.")
-    vision = {**spec.config.get("vision_config", {}), "image_size": pixels}
-    return replace(spec, config={**spec.config, "vision_config": vision})
+    sized = {part: {**spec.config.get(part, {}), "image_size": pixels} for part in parts or ("vision_config",)}
+    return replace(spec, config={**spec.config, **sized})
 
 
 def with_steps(spec: ModelSpec, steps: int) -> ModelSpec:
@@ -232,13 +248,16 @@ def usual_image_size(spec: ModelSpec) -> int | None:
     return shapes[0][0] if shapes and shapes[0][0] == shapes[0][1] else None
 
 
-_PROCESSED_EDGES = {"detr": 800, "rt_detr": 640}
+_PROCESSED_EDGES = {"d_fine": 640, "detr": 800, "rt_detr": 640, "rt_detr_v2": 640}
 """Pixels along the shorter edge of images for detection, by the defaults of transformers' image processors."""
+_SIZED_PARTS = {"sam": ("vision_config", "prompt_encoder_config")}
+"""Parts of a config that state the size of images, where the whole states none."""
 
 
 def _image_size(config: Any) -> tuple[int, int]:
     """Return height and width in pixels: the config's, else those that the architecture's image processor makes."""
-    size = getattr(config, "image_size", _PROCESSED_EDGES.get(config.model_type, 224))
+    part = config.vision_config if config.model_type in _SIZED_PARTS else config
+    size = getattr(part, "image_size", _PROCESSED_EDGES.get(config.model_type, 224))
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 

@@ -19,7 +19,7 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.workloads.build import config_of
 from accel_platform.workloads.cost import cost_of, parameters_of
 from accel_platform.workloads.heads import training_head
-from accel_platform.workloads.inputs import describe_inputs, make_inputs
+from accel_platform.workloads.inputs import describe_inputs, make_inputs, with_image_size
 from accel_platform.workloads.kv_cache import Decoder, decoder_of
 from accel_platform.workloads.model_catalog import (
     ModelSpec,
@@ -123,9 +123,38 @@ def test_models_have_the_parameters_of_the_published_checkpoints() -> None:
 
 
 def test_detectors_see_images_of_the_size_that_their_processors_make() -> None:
-    for name, edges in (("rt-detr-r50", (640, 640)), ("detr-resnet-50", (800, 800)), ("yolos-tiny", (800, 1333))):
+    for name, edges in {
+        "rt-detr-r50": (640, 640),
+        "rt-detr-v2-r50": (640, 640),
+        "d-fine-l": (640, 640),
+        "detr-resnet-50": (800, 800),
+        "yolos-tiny": (800, 1333),
+        "yolo11n": (640, 640),
+        "sam-vit-base": (1024, 1024),
+    }.items():
         (images,) = [item for item in describe_inputs(resolve_model(name), batch_size=1) if item.name == "pixel_values"]
         assert images.shape[-2:] == edges
+
+
+def test_segment_anything_reads_images_of_the_size_asked_for() -> None:
+    smaller = with_image_size(resolve_model("sam-vit-base"), 512)
+    assert describe_inputs(smaller, batch_size=1)[0].shape == (1, 3, 512, 512)
+    # A quarter of the image, by windows of 14 x 14 places, of which the edges fill up.
+    assert (
+        0.15 < cost_of(smaller, batch_size=1).flops / cost_of(resolve_model("sam-vit-base"), batch_size=1).flops < 0.3
+    )
+
+
+def test_sound_is_read_as_each_architecture_wants_it() -> None:
+    def shapes(name: str, seconds: float | None = None) -> dict[str, tuple[int, ...]]:
+        inputs = describe_inputs(resolve_model(name), batch_size=2, audio_seconds=seconds)
+        return {item.name: item.shape for item in inputs}
+
+    assert shapes("parakeet-ctc-0.6b", 7) == {"input_features": (2, 700, 80)}
+    assert shapes("moonshine-tiny", 2) == {"input_values": (2, 32_000), "decoder_input_ids": (2, 16)}
+    assert shapes("ast-audioset") == {"input_values": (2, 1024, 128)}
+    with pytest.raises(InvalidInput, match="reads 1024 frames of sound at a time: leave out audio_seconds"):
+        shapes("ast-audioset", 5)
 
 
 @pytest.mark.slow

@@ -1,0 +1,68 @@
+"""Detectors have the parameters and FLOPs that are published, and what they compute can be read as boxes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from accel_platform.workloads.build import build_model, outputs_of
+from accel_platform.workloads.cost import cost_of, parameters_of
+from accel_platform.workloads.inputs import make_inputs, with_image_size
+from accel_platform.workloads.model_catalog import resolve_model
+from accel_platform.workloads.yolo import YoloV8, YoloV8Config
+
+# Trainable parameters and GFLOPs at 640 x 640 pixels, as the publisher's tables and configs state them.
+PUBLISHED = {
+    "yolov8n": (3_157_184, 8.7),
+    "yolov8s": (11_166_544, 28.6),
+    "yolov8m": (25_902_624, 78.9),
+    "yolov8l": (43_691_504, 165.2),
+    "yolov8x": (68_229_632, 257.8),
+    "yolo11n": (2_624_064, 6.5),
+    "yolo11s": (9_458_736, 21.5),
+    "yolo11m": (20_114_672, 68.0),
+    "yolo11l": (25_372_144, 86.9),
+    "yolo11x": (56_966_160, 194.9),
+}
+
+
+def test_parameters_and_flops_are_those_published() -> None:
+    counted = {name: parameters_of(resolve_model(name)) for name in PUBLISHED}
+    assert counted == {name: parameters for name, (parameters, _) in PUBLISHED.items()}
+    for name in ("yolov8n", "yolov8m", "yolo11n", "yolo11m"):
+        assert cost_of(resolve_model(name), batch_size=1).flops / 1e9 == pytest.approx(PUBLISHED[name][1], rel=0.01)
+
+
+def test_each_item_of_a_batch_gets_its_own_boxes_and_scores() -> None:
+    for name in ("yolov8n", "yolo11n"):
+        spec = with_image_size(resolve_model(name), 64)
+        found = outputs_of(build_model(spec), make_inputs(spec, batch_size=2))
+        assert found["boxes"].shape == (2, 8 * 8 + 4 * 4 + 2 * 2, 4)
+        assert found["scores"].shape == (2, 84, 80)
+        assert np.isfinite(found["boxes"]).all()
+        assert (found["boxes"][..., 2:] >= 0).all()
+        assert ((found["scores"] > 0) & (found["scores"] < 1)).all()
+        for array in found.values():
+            assert not np.allclose(array[0], array[1])
+
+
+def test_a_head_that_sees_no_distance_puts_boxes_on_the_places_of_its_grid() -> None:
+    model: Any = YoloV8(YoloV8Config(image_size=64, width=0.25, depth=0.33))
+    # Equal likelihoods of 0 to 15 steps of 8 pixels on each side: 7.5 steps on the mean.
+    boxes = model._boxes(torch.zeros(1, 64, 2, 3), stride=8)
+    assert boxes[0, :, :2].tolist() == [[4, 4], [12, 4], [20, 4], [4, 12], [12, 12], [20, 12]]
+    assert torch.allclose(boxes[0, :, 2:], torch.full((6, 2), 2 * 7.5 * 8))
+    # Certain of 2 steps to the left and 0 elsewhere: the center lies a step to the left, and the box is 2 steps wide.
+    read = torch.full((1, 4, 16, 1), -1e9)
+    read[0, 0, 2] = read[0, 1, 0] = read[0, 2, 0] = read[0, 3, 0] = 0
+    assert model._boxes(read.view(1, 64, 1, 1), stride=8).flatten().tolist() == [-4, 4, 16, 0]
+
+
+def test_published_tables_and_files_name_them() -> None:
+    for name, model_id in (("YOLOv8n.pt", "yolov8n"), ("yolov11x", "yolo11x"), ("Ultralytics/YOLO11s", "yolo11s")):
+        assert resolve_model(name).model_id == model_id
+    # Qualcomm's AI Hub measured the smallest size: 2.64 million parameters at 640 x 640 pixels.
+    assert resolve_model("yolov11_det").model_id == "yolo11n"
