@@ -27,9 +27,11 @@ import yaml
 
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.knowledge.packs import PACKS
-from predictor.serving.loads import Deployment, Engine, Load, PromptWorkers, Slots, resolve_quantization
+from predictor.serving.engines import Engine
+from predictor.serving.loads import Deployment, Load, PromptWorkers, Slots
 from predictor.serving.measured_loads import MeasuredLoad, model_family
 from predictor.serving.models import find_served_model
+from predictor.serving.quantization import resolve_quantization
 
 SHIPPED = Path(__file__).with_name("disaggregated.csv")
 _COLUMNS = (

@@ -18,8 +18,10 @@ from accel_platform.backend_names import canonical_backend
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.knowledge.packs import PACKS
 from accel_platform.warehouse.reader import Reader
-from predictor.serving.loads import ENGINES, Deployment, Engine, Load, resolve_quantization
+from predictor.serving.engines import ENGINES, Engine
+from predictor.serving.loads import Deployment, Load
 from predictor.serving.models import find_served_model
+from predictor.serving.quantization import resolve_quantization
 
 _SOURCES = ("aiconfigurator", "llm-inference-bench", "llm-pilot")
 """Packs that the serving predictor learns from. With `inferencex` other GPUs or models came out worse."""

@@ -77,10 +77,10 @@ class ServingModel:
         token, first = step_times(work, self.coefficients)
         x = _features(work, token, first)
         carried, deviations = self.neighbors.predict(points_of(cells, x))
-        loaded = np.array([deployment.loaded and not load.batch for deployment, load in cells])
+        by_requests = np.array([deployment.measured_by_requests and not load.batch for deployment, load in cells])
         # What a load group has in common is carried over, so trees that saw it would count it twice.
-        by_trees = self.trees.predict(x, [deployment.load_group for deployment, _ in cells], unseen=loaded)
-        residuals = np.where(loaded[:, None], by_trees * self.tree_shares + carried, by_trees)
+        by_trees = self.trees.predict(x, [deployment.load_group for deployment, _ in cells], unseen=by_requests)
+        residuals = np.where(by_requests[:, None], by_trees * self.tree_shares + carried, by_trees)
         token_log, first_log = residuals.T
         # Corrections learned on devices of much bandwidth would make one of little bandwidth faster than it can be.
         least = 1e3 * work.step_light_s
@@ -120,16 +120,29 @@ class ServingPredictor:
 
     def _aggregated(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         times = self.model.predict(cells)
-        token_widths, first_widths = (
-            error.half_width * deviations
-            for error, deviations in zip((self.token_error, self.first_error), times.deviations.T, strict=True)
+        return [self._with_intervals(deployment, times, row) for row, (deployment, _) in enumerate(cells)]
+
+    def _with_intervals(self, deployment: Deployment, times: LoadTimes, row: int) -> ServingTimes:
+        """Return the times of a row with their limits, of level None where nobody knows how often they hold."""
+        token_width, first_width = (
+            error.half_width * deviation
+            for error, deviation in zip((self.token_error, self.first_error), times.deviations[row], strict=True)
         )
-        return [
-            self._loaded(deployment, *of_one) if deployment.loaded else self._batched(*of_one)
-            for (deployment, _), *of_one in zip(
-                cells, times.token_ms, times.first_ms, token_widths, first_widths, times.least_token_ms, strict=True
-            )
-        ]
+        token_level: float | None = self.token_error.level
+        first_level: float | None = self.first_error.level
+        version = deployment.engine_version or self.model.neighbors.newest_version(deployment)
+        if not deployment.measured_by_requests:
+            # The errors of whole batches stand for those of loads, and no first token was timed.
+            batch = self.batch_error
+            token_width, first_width = max(token_width, batch.half_width), max(first_width, batch.half_width)
+            token_level, first_level, version = min(self.token_error.level, batch.level), None, None
+        elif deployment.stages > 1:
+            token_level = first_level = None  # because no pipeline was measured
+        return ServingTimes(
+            _interval(times.first_ms[row], first_width, first_level),
+            _interval(times.token_ms[row], token_width, token_level, times.least_token_ms[row]),
+            version,
+        )
 
     def pace(self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes, copies: int = 1) -> Pace:
         """Return how long the deployment takes at up to so many requests that run at once.
@@ -175,35 +188,6 @@ class ServingPredictor:
         steps = step_parts(work, self.model.coefficients).decode_s
         found: list[float] = (factor * np.interp(np.arange(1, most_running + 1), counts, steps)).tolist()
         return found
-
-    def _loaded(
-        self,
-        deployment: Deployment,
-        token_ms: float,
-        first_ms: float,
-        token_width: float,
-        first_width: float,
-        least_token_ms: float,
-    ) -> ServingTimes:
-        """Return times with their limits; no pipeline was measured, so nobody knows how often those of one hold."""
-        known = deployment.stages == 1
-        return ServingTimes(
-            _interval(first_ms, first_width, self.first_error.level if known else None),
-            _interval(token_ms, token_width, self.token_error.level if known else None, least_token_ms),
-            deployment.engine_version or self.model.neighbors.newest_version(deployment),
-        )
-
-    def _batched(
-        self, token_ms: float, first_ms: float, token_width: float, first_width: float, least_token_ms: float
-    ) -> ServingTimes:
-        """Return times with the wider limits; nobody knows how often the first token's hold, so its level is None."""
-        batch = self.batch_error
-        return ServingTimes(
-            _interval(first_ms, max(first_width, batch.half_width), None),
-            _interval(
-                token_ms, max(token_width, batch.half_width), min(self.token_error.level, batch.level), least_token_ms
-            ),
-        )
 
 
 def fit(rows: Sequence[MeasuredLoad], weights: Array) -> ServingModel:

@@ -21,20 +21,18 @@ from predictor.data.config_cost import estimate_config_cost
 from predictor.data.traced_models import traced_decoder
 from predictor.schemas.requests import ModelConfig
 from predictor.schemas.serving import MAX_USERS, NotServed, ServingQuery
-from predictor.serving.loads import (
+from predictor.serving.engines import (
     AMD_WITH_FP8,
     MEASURED_BY_REQUESTS,
     MEASURED_IN_BATCHES,
     ONLY_MEASURED_GPU,
-    Deployment,
     Engine,
-    Load,
-    PromptWorkers,
-    StoredWeights,
 )
+from predictor.serving.loads import Deployment, Load, PromptWorkers
 from predictor.serving.memory import MemoryFit, memory_fit
 from predictor.serving.models import find_served_model, generates_no_text, served_models
 from predictor.serving.predictor import ServingPredictor, ServingTimes
+from predictor.serving.stored_weights import StoredWeights
 
 _PER_HOST = 8
 _LAYOUTS = ((1, 1), (1, 2), (1, 4), (1, _PER_HOST), (2, 2 * _PER_HOST), (4, 4 * _PER_HOST))
@@ -246,7 +244,7 @@ def _sizes_that_fit(one: Deployment, most_devices: int, load: Load) -> tuple[lis
         if count > most_devices or (count > 1 and not one.device.link_gb_s):
             break
         size = replace(one, devices=count, stages=stages)
-        if stages > 1 and (fitting or not size.loaded):
+        if stages > 1 and (fitting or not size.measured_by_requests):
             break
         left_out = partial(NotServed, device=one.device.name, devices=count)
         fit = memory_fit(size, load)
@@ -260,7 +258,7 @@ def _sizes_that_fit(one: Deployment, most_devices: int, load: Load) -> tuple[lis
             f"{rounded(fit.weights_gib)} GiB of weights and {rounded(fit.cache_per_user_gib, 2)} GiB of "
             f"cache per request do not fit into {rounded(fit.limit_gib - fit.working_gib)} GiB"
         )
-        if size.loaded and count == _PER_HOST and most_devices < 2 * count:
+        if size.measured_by_requests and count == _PER_HOST and most_devices < 2 * count:
             reason += f"; max_devices {2 * count} would allow a pipeline over two hosts"
         too_small.append(left_out(cause="does_not_fit", reason=reason))
     return fitting, too_small
@@ -287,7 +285,7 @@ def plan_disaggregated(
 
 def _disaggregated_plans(split: Deployment, query: ServingQuery, load: Load) -> Iterator[DeploymentPlan]:
     """Yield the plans of one split of the generating copies: each split and number of workers for prompts."""
-    fit = memory_fit(split, load) if split.loaded else None
+    fit = memory_fit(split, load) if split.measured_by_requests else None
     if fit is None or not fit.fits:
         return
     closed_loop = query.requests_per_s is None
@@ -314,7 +312,7 @@ def _parallelism_variants(deployment: Deployment) -> Iterator[Deployment]:
     """Yield a copy with tensor parallelism and, for models with experts, with data-parallel attention."""
     yield deployment
     several = deployment.devices > 1 and deployment.stages == 1
-    if several and deployment.decoder.expert_share < 1 and deployment.loaded:
+    if several and deployment.decoder.expert_share < 1 and deployment.measured_by_requests:
         yield replace(deployment, attention_copies=deployment.devices)
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from predictor.advisor.serving.deployments import DeploymentPlan
 from predictor.serving.disaggregated import prompt_deployment
-from predictor.serving.loads import CACHE_BYTES
-from predictor.serving.models import stated_format
+from predictor.serving.quantization import CACHE_BYTES
+from predictor.serving.stored_weights import format_of_hub_id
 
 _VLLM = "vllm serve {model}{split} --max-num-seqs {users} --max-model-len {length}"
 _VLLM_STAGES = " --pipeline-parallel-size {stages} --distributed-executor-backend ray"
@@ -118,7 +118,7 @@ def _one_engine(
         lines = " ".join(f"'{option}'" for option in options)
         return f"printf '%s\\n' {lines} > {file} && {command} --extra_llm_api_options {file}"
     # It fetches repositories of GGUF files by itself; any other model is converted to such a file before.
-    is_repository = "/" in model and stated_format(model) == "gguf"
+    is_repository = "/" in model and format_of_hub_id(model) == "gguf"
     file = f"-hf {model}" if is_repository else f"-m {model.rpartition('/')[2].removesuffix('.gguf')}.gguf"
     return _LLAMA_CPP.format(file=file, **fields)
 

@@ -255,7 +255,7 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
             f"disaggregated serving was learned from {known.rows} loads of {known.groups} models on a GPU alone, so "
             "its limits are wide; handing over keys and values is not in the formula"
         )
-    if not candidate.measured and not plan.deployment.loaded:
+    if not candidate.measured and not plan.deployment.measured_by_requests:
         batched = "single requests" if engine == "llama.cpp" else "whole batches"
         cautions.append(
             f"of {engine} on {spec.vendor}'s GPUs only {batched} were measured: how often the limits of the first "

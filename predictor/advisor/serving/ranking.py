@@ -30,9 +30,10 @@ from predictor.advisor.serving.options import ServingCandidate, make_option, mis
 from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.advisor.serving.weights import command_warnings, resolve_weights
 from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
-from predictor.serving.loads import Engine, Load
+from predictor.serving.engines import Engine
+from predictor.serving.loads import Load
 from predictor.serving.measured_loads import MeasuredLoad, version_key, versions_of
-from predictor.serving.models import attends_sparsely, holds_text_alone, hub_id_of, original_of, stated_format
+from predictor.serving.models import attends_sparsely, holds_text_alone, hub_id_of, original_of
 from predictor.serving.predictor import ServingPredictor, shipped_predictor
 from predictor.serving.queueing import (
     LENGTH_JITTER,
@@ -45,6 +46,7 @@ from predictor.serving.queueing import (
     rescale_to_typical,
     simulate,
 )
+from predictor.serving.stored_weights import format_of_hub_id
 
 _OWN_MODEL = "MODEL"
 """Stands for the folder or hub id of a config's model in commands."""
@@ -146,7 +148,7 @@ def _check_llama_cpp(query: ServingQuery) -> None:
     if query.disaggregated:
         raise InvalidInput("llama.cpp computes prompts where it generates: leave out disaggregated, or the engine.")
     if query.requests_per_s is not None:
-        by_name = isinstance(query.model, str) and stated_format(query.model) is not None
+        by_name = isinstance(query.model, str) and format_of_hub_id(query.model) is not None
         other = f", or name {original_of(str(query.model))}, which other engines read" if by_name else ""
         raise InvalidInput(
             f"Of llama.cpp single requests alone were measured: give users, one for each device at most{other}."

@@ -5,15 +5,16 @@ from __future__ import annotations
 from accel_platform.errors import InvalidInput
 from predictor.schemas.requests import ModelConfig
 from predictor.schemas.serving import ServingQuery
-from predictor.serving.loads import ENGINES, READERS, Engine, StoredWeights, number_format_of, resolve_quantization
-from predictor.serving.models import (
-    original_of,
-    published_quantization,
-    stated_format,
-    stated_quantization,
-    states_fewer_bits,
-    stored_format,
-    stored_quantization,
+from predictor.serving.engines import ENGINES, READERS, Engine
+from predictor.serving.models import original_of, published_quantization, quantization_of_hub_id
+from predictor.serving.quantization import resolve_quantization
+from predictor.serving.stored_weights import (
+    StoredWeights,
+    format_of_config,
+    format_of_hub_id,
+    number_format_of,
+    quantization_of_config,
+    rounds_bits_up,
 )
 
 _SIXTEEN_BITS = frozenset(("bfloat16", "float16"))
@@ -42,7 +43,7 @@ def resolve_weights(query: ServingQuery) -> tuple[StoredWeights, list[str]]:
         )
     elif quantization not in _SIXTEEN_BITS:
         how = f"which {name} states" if stated else f"in which {name} is published"
-        if isinstance(query.model, str) and states_fewer_bits(query.model):
+        if isinstance(query.model, str) and rounds_bits_up(query.model):
             how = f"the next of more bits than {name} states"
         warnings.append(f"No quantization given: this is of {stored}, {how}.")
     return StoredWeights(quantization, number_format_of(quantization, query.quantization, stored), readers), warnings
@@ -51,7 +52,7 @@ def resolve_weights(query: ServingQuery) -> tuple[StoredWeights, list[str]]:
 def command_warnings(query: ServingQuery, quantization: str, command_model: str) -> list[str]:
     """Return a warning where the command's repository may not hold weights in the quantization; else none."""
     _, stored = _stored(query.model)
-    if stated_format(command_model) == "gguf" or _alike(quantization, stored or "bfloat16"):
+    if format_of_hub_id(command_model) == "gguf" or _alike(quantization, stored or "bfloat16"):
         return []
     warning = (
         f"The command loads weights as {command_model} stores them: where these are not in {quantization}, name a "
@@ -62,9 +63,9 @@ def command_warnings(query: ServingQuery, quantization: str, command_model: str)
 
 def _stored(model: str | ModelConfig) -> tuple[bool, str | None]:
     """Return whether a hub id or a config states a quantization, and that or else the one that it is published in."""
-    stated = stored_quantization(model.root) if isinstance(model, ModelConfig) else stated_quantization(model)
+    stated = quantization_of_config(model.root) if isinstance(model, ModelConfig) else quantization_of_hub_id(model)
     published = None if isinstance(model, ModelConfig) else published_quantization(model)
-    if isinstance(model, str) and stated_format(model) == "gguf" and published != "mxfp4":
+    if isinstance(model, str) and format_of_hub_id(model) == "gguf" and published != "mxfp4":
         # Of the quantizations that models are published in, GGUF has MXFP4 alone.
         published = None
     return stated is not None, stated or published
@@ -76,7 +77,7 @@ def _readers(query: ServingQuery) -> tuple[tuple[Engine, ...], list[str]]:
     Raises InvalidInput where none of the engines in question does.
     """
     model, name = query.model, _name(query.model)
-    stored = stored_format(model.root) if isinstance(model, ModelConfig) else stated_format(model)
+    stored = format_of_config(model.root) if isinstance(model, ModelConfig) else format_of_hub_id(model)
     if stored is None and _stored(model)[1] in ("int4", "int8"):
         # As Kimi K2.5 and the w4a16 and w8a8 of Red Hat are stored.
         stored = "compressed-tensors"
@@ -100,7 +101,7 @@ def _holds_unknown_bits(model: str | ModelConfig) -> bool:
     """Return whether weights are quantized, for all that a hub id or a config says, without the number of bits."""
     if isinstance(model, ModelConfig):
         return bool(model.root.get("quantization_config"))
-    return stated_format(model) is not None
+    return format_of_hub_id(model) is not None
 
 
 def _alike(quantization: str, other: str) -> bool:
