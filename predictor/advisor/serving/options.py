@@ -233,7 +233,7 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
                 f"{plan.devices} x {spec.name}: at the slow end of its limits requests pile up, because "
                 f"{wanted * plan.copies:,.0f} would be under way and {plan.fit.max_users * plan.copies} fit"
             )
-    if lacks_bfloat16(plan):
+    if lacks_bfloat16(plan.deployment):
         cautions.append(f"{spec.name} has no bfloat16: the command serves in float16")
     if plan.deployment.weights_widened:
         newer = f"; {engine} does so from version 0.14 on" if engine == "vllm" and spec.before_ampere else ""
