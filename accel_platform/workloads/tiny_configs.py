@@ -115,7 +115,7 @@ def default_config(model_type: str) -> Any:
     return new_config(model_type, **NEEDED.get(model_type, {}))
 
 
-def shrunk(config: Any, scale: Scale) -> Any:
+def shrink(config: Any, scale: Scale) -> Any:
     """Return a new config of the same class at this scale. Raises the class's own error where the figures do not
     fit.
     """
@@ -124,15 +124,15 @@ def shrunk(config: Any, scale: Scale) -> Any:
     changes = _changes(config, scale)
     for name, value in vars(config).items():
         if hasattr(value, "model_type") and hasattr(value, "to_dict"):
-            changes[name] = shrunk(value, scale)
+            changes[name] = shrink(value, scale)
     if scale in ("tiny", "narrow"):
         changes |= {
             name: value for name, value in NEEDED.get(config.model_type, {}).items() if not isinstance(value, list)
         }
-    return _remade(config, changes)
+    return _reconstruct(config, changes)
 
 
-def _given(config: Any, changes: dict[str, Any]) -> dict[str, Any]:
+def _constructor_arguments(config: Any, changes: dict[str, Any]) -> dict[str, Any]:
     """Return a config's constructor arguments with the changes; a tower's figures may be its parent's choice."""
     usual = vars(type(config)())
     return {
@@ -263,12 +263,12 @@ def special_token(name: str) -> int:
     return VOCABULARY - 1 - place % 200
 
 
-def _remade(config: Any, changes: dict[str, Any]) -> Any:
+def _reconstruct(config: Any, changes: dict[str, Any]) -> Any:
     """Construct the config anew with these changes, so that derived figures follow.
 
     A list with an entry per layer, if given, is cut to one entry of each kind.
     """
-    given = _given(config, changes)
+    given = _constructor_arguments(config, changes)
     lists: dict[str, list[Any]] = {}
     for name, value in vars(config).items():
         if name in changes and isinstance(value, int) and _LAYERS.search(name):

@@ -63,7 +63,7 @@ def build_pack(card_folder: Path, source_dir: Path, out: Path) -> BuiltPack:
     if not card.files:
         raise InvalidInput(f"The card of {card.name} names no [files] to convert: write them, or leave the pack out.")
     readings = [_read(card, source_dir, path, file) for path, file in sorted(card.files.items())]
-    doubted = _suspected(readings)
+    doubted = _find_suspected(readings)
     left_out: Counter[str] = Counter()
     kept: list[tuple[Event, ResultRecorded]] = []
     for reading in readings:
@@ -77,7 +77,7 @@ def build_pack(card_folder: Path, source_dir: Path, out: Path) -> BuiltPack:
             elif event.payload.provenance != "imported" or event.event_id in doubted:
                 left_out["suspected by the rules of the importer"] += 1
             else:
-                result = _completed(event.payload, card)
+                result = _complete(event.payload, card)
                 kept.append((event.model_copy(update={"payload": result}), result))
     if not kept:
         raise InvalidInput(f"The files of {card.name} hold no results that a pack may hold: {dict(left_out)}.")
@@ -150,7 +150,7 @@ def _read(card: Card, source_dir: Path, path: str, file: SourceFile) -> Reading:
     return reading
 
 
-def _completed(result: ResultRecorded, card: Card) -> ResultRecorded:
+def _complete(result: ResultRecorded, card: Card) -> ResultRecorded:
     """Return the result with what the card knows and the files leave out: the batch size, a device's full name."""
     known: dict[str, Any] = {}
     if card.batch_size is not None and result.batch_size is None and result.mode == "inference":
@@ -162,7 +162,7 @@ def _completed(result: ResultRecorded, card: Card) -> ResultRecorded:
     return result.model_copy(update=known)
 
 
-def _suspected(readings: list[Reading]) -> set[object]:
+def _find_suspected(readings: list[Reading]) -> set[object]:
     """Return the ids of results that the comparison of all files with each other suspects."""
     with tempfile.TemporaryDirectory() as folder:
         log = EventLog.open(Settings(home=Path(folder)))

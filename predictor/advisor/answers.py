@@ -84,7 +84,7 @@ def candidate_result(
     # Figures of an unnamed device are not reported, because nobody could measure on it.
     named = target.device_id is not None or target not in evidence.by_target
     reported = named and not _lacked_elsewhere(evidence, target)
-    return CandidateResult(excluded=_excluded(evidence, query, candidate, estimate) if reported else None)
+    return CandidateResult(excluded=_exclusion(evidence, query, candidate, estimate) if reported else None)
 
 
 def _lacked_elsewhere(evidence: Evidence, target: Target) -> bool:
@@ -162,7 +162,7 @@ def _apply_constraints(
             continue
         violated = violations(limits, result.figures, candidate.spec, spread) if limits else None
         if violated is not None:
-            excluded.append(_excluded(evidence, query, candidate, Abstention("constraint", violated)))
+            excluded.append(_exclusion(evidence, query, candidate, Abstention("constraint", violated)))
             continue
         cautions += [(result.figures, caution) for caution in result.cautions]
         remaining.append(result.figures)
@@ -201,8 +201,8 @@ def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -
     faster = dict.fromkeys(c.spec.name for c in answered if c.spec.peak_fp16_tensor_tflops)
     if faster:
         return (
-            f"No precision was given: figures that state theirs are of {query.precision}. On {listed(list(faster))} "
-            "float16 or bfloat16 is usual and faster: ask for it."
+            f"No precision was given: figures that state theirs are of {query.precision}. "
+            f"On {join_first(list(faster))} float16 or bfloat16 is usual and faster: ask for it."
         )
     if query.precision not in ("float32", "tf32"):
         return None
@@ -218,7 +218,7 @@ def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -
         return None
     labels = [place_label(excluded, shared_devices(too_small)) for excluded in too_small]
     return (
-        f"No precision was given, and in {query.precision} the model does not fit on {listed(labels)}: in float16 "
+        f"No precision was given, and in {query.precision} the model does not fit on {join_first(labels)}: in float16 "
         "it takes half, so ask for that."
     )
 
@@ -228,10 +228,10 @@ def _join_cautions(cautions: Sequence[tuple[Figures, str]], shared: Set[str]) ->
     labels: dict[str, list[str]] = {}
     for figures, text in cautions:
         labels.setdefault(text, []).append(place_label(figures, shared))
-    return [f"{listed([*dict.fromkeys(of)])}: {text}" for text, of in labels.items()]
+    return [f"{join_first([*dict.fromkeys(of)])}: {text}" for text, of in labels.items()]
 
 
-def listed(names: Sequence[str]) -> str:
+def join_first(names: Sequence[str]) -> str:
     """Return the first names in words, and how many more there are."""
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return ", ".join(names[:_MAX_NAMED]) + more
@@ -282,7 +282,7 @@ def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, est
     )
 
 
-def _excluded(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, abstention: Abstention) -> Excluded:
+def _exclusion(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, abstention: Abstention) -> Excluded:
     target = candidate.target
     device = evidence.by_device.get(target)
     # An emulated device does not count as present, because measuring it would settle nothing.

@@ -55,10 +55,10 @@ def predict_by_operators(cells: Sequence[Cell]) -> list[OperatorPrediction | Abs
         devices = [device for device in rates if isinstance(device, DeviceRates)]
         found = _predict_on_devices(query, devices) if devices else []
         if isinstance(found, str):
-            results += [_unsupported(found if isinstance(device, DeviceRates) else device) for device in rates]
+            results += [_abstain(found if isinstance(device, DeviceRates) else device) for device in rates]
             continue
         predictions = iter(found)
-        results += [next(predictions) if isinstance(device, DeviceRates) else _unsupported(device) for device in rates]
+        results += [next(predictions) if isinstance(device, DeviceRates) else _abstain(device) for device in rates]
     return results
 
 
@@ -101,7 +101,7 @@ def operator_estimate(
     )
 
 
-def _unsupported(reason: str) -> Abstention:
+def _abstain(reason: str) -> Abstention:
     return Abstention("unsupported", reason)
 
 

@@ -9,7 +9,7 @@ from itertools import compress
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import AccelError, NotFound
 from predictor.advisor.answer_cache import CandidateResult
-from predictor.advisor.answers import build_answer, candidate_result, candidate_results, excluded_by_reason, listed
+from predictor.advisor.answers import build_answer, candidate_result, candidate_results, excluded_by_reason, join_first
 from predictor.advisor.estimation import estimate_all
 from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
 from predictor.advisor.serving_state import ServingState
@@ -145,7 +145,9 @@ def _other_choices(name: str, best: Figures, ranked: Sequence[Figures]) -> list[
     devices = {r.device_id or r.device: _device_label(r) for r in [best, *ranked]}
     if len(devices) > 1:
         first, *others = devices.values()
-        return [f"{name} stands for {len(devices)} devices: this is {first}. Others, by name or id: {listed(others)}."]
+        return [
+            f"{name} stands for {len(devices)} devices: this is {first}. Others, by name or id: {join_first(others)}."
+        ]
     runtimes = dict.fromkeys(r.hardware for r in ranked if r.hardware != best.hardware)
     if runtimes:
         return [

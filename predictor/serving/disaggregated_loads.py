@@ -59,10 +59,10 @@ _USERS_PER_COPY = ("h200", "dynamo-trt")
 def load_disaggregated() -> list[MeasuredLoad]:
     """Return the shipped rows, each as one generating worker with its share of the users."""
     with SHIPPED.open(encoding="utf-8", newline="") as file:
-        return [_measured(row) for row in csv.DictReader(file)]
+        return [_to_measured_load(row) for row in csv.DictReader(file)]
 
 
-def _measured(row: Mapping[str, str]) -> MeasuredLoad:
+def _to_measured_load(row: Mapping[str, str]) -> MeasuredLoad:
     number = {name: int(row[name]) for name in (*_WORKERS, "users")}
     decoder, device = find_served_model(row["model"]), find_spec(row["device"])
     assert decoder is not None, f"{SHIPPED.name}: unknown model {row['model']}"
@@ -110,11 +110,11 @@ def read_configured(folder: Path) -> list[Configured]:
         for entry in yaml.safe_load(path.read_text(encoding="utf-8")).values()
         for lengths in entry.get("seq-len-configs") or ()
         for space in lengths["search-space"]
-        if (found := _configured(date.fromisoformat(path.stem), entry, lengths, space)) is not None
+        if (found := _to_configured(date.fromisoformat(path.stem), entry, lengths, space)) is not None
     ]
 
 
-def _configured(
+def _to_configured(
     day: date, entry: Mapping[str, Any], lengths: Mapping[str, int], space: Mapping[str, Any]
 ) -> Configured | None:
     engine = _FRAMEWORKS.get(entry["framework"])

@@ -142,7 +142,7 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
     )
     row = {column: f"{getattr(shape, field):.8g}" for column, field in _FIGURES.items()}
     known = next((other for other in _rows() if _of_same_shape(other, row)), row)
-    source = f"{hub_id} config.json: {_described(shape, config_of(spec).get_text_config(decoder=True))}"
+    source = f"{hub_id} config.json: {_describe(shape, config_of(spec).get_text_config(decoder=True))}"
     source += _SPARSE if attends_sparsely(config) else ""
     return {
         "name": _VARIANT.sub("", _slug(hub_id)),
@@ -166,7 +166,7 @@ def _of_same_shape(known: Mapping[str, str], row: Mapping[str, str]) -> bool:
     return all(math.isclose(one, other, rel_tol=_ROUNDED) for one, other in numbers)
 
 
-def _described(decoder: Decoder, config: Any) -> str:
+def _describe(decoder: Decoder, config: Any) -> str:
     """Return layers, heads and experts in words."""
     caching = [
         (kind, layer)

@@ -296,12 +296,12 @@ def to_document(neighbors: Neighbors) -> dict[str, Any]:
     kinds, codes = np.unique(points.names, return_inverse=True)
     return {
         "parameters": neighbors.parameters,
-        "ratios": _rounded(points.ratios),
+        "ratios": _round_columns(points.ratios),
         "kinds": kinds.tolist(),
         "names": codes.reshape(points.names.shape).T.tolist(),
-        "sizes": _rounded(points.sizes),
-        "residuals": _rounded(neighbors.residuals),
-        "weights": _rounded(neighbors.weights[:, None]),
+        "sizes": _round_columns(points.sizes),
+        "residuals": _round_columns(neighbors.residuals),
+        "weights": _round_columns(neighbors.weights[:, None]),
     }
 
 
@@ -313,7 +313,7 @@ def from_document(document: Mapping[str, Any]) -> Neighbors:
     return Neighbors(dict(document["parameters"]), points, columns["residuals"], columns["weights"][:, 0])
 
 
-def _rounded(rows: Array) -> list[list[float]]:
+def _round_columns(rows: Array) -> list[list[float]]:
     """Return the columns with four digits after the point: columns of like numbers compress best."""
     columns: list[list[float]] = np.round(rows.T, 4).tolist()
     return columns

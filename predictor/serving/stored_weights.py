@@ -65,7 +65,7 @@ def rounds_bits_up(name: str) -> bool:
 
 def quantization_of_config(config: Mapping[str, Any]) -> str | None:
     """Return the quantization that a config says its weights are stored in; None where it says none that is known."""
-    if (stored := _stored(config)) is None:
+    if (stored := _quantization_config(config)) is None:
         return None
     if groups := stored.get("config_groups"):
         # Of several the one of the most layers counts; its format tells MXFP4 from NVFP4.
@@ -83,11 +83,11 @@ def format_of_hub_id(name: str) -> str | None:
 
 def format_of_config(config: Mapping[str, Any]) -> str | None:
     """Return the format of weights that a config states; None for that of transformers."""
-    stored = _stored(config)
+    stored = _quantization_config(config)
     return None if stored is None else _FORMATS.get(str(stored.get("quant_method")))
 
 
-def _stored(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return what a config says of its quantization; of a model that reads images, what its part for text says."""
     for part in (config, config.get("text_config")):
         if isinstance(part, Mapping) and isinstance(stored := part.get("quantization_config"), Mapping):

@@ -242,7 +242,7 @@ def remove_old_predictors(settings: Settings, log: EventLog) -> list[str]:
     by_age = sorted(ids, key=lambda name: (settings.models_dir / name).stat().st_mtime_ns)
     serving, changes = _serving_id(settings), promotions(log)
     if changes:
-        sharing.remove_shared(settings, log, _named(changes))
+        sharing.remove_shared(settings, log, _named_predictors(changes))
     if serving is None:
         return []
     replaced = {change.replaced for change in changes if change.predictor_id == serving}
@@ -260,7 +260,7 @@ def share_promoted(settings: Settings, log: EventLog, notify: Callable[[str], No
     """
     here = set(artifact.list_ids(settings)) if settings.log_uri is not None else set()
     shared = []
-    for name in _named(promotions(log)):
+    for name in _named_predictors(promotions(log)):
         if name in here:
             try:
                 sharing.share(settings, log, name)
@@ -270,7 +270,7 @@ def share_promoted(settings: Settings, log: EventLog, notify: Callable[[str], No
     return shared
 
 
-def _named(changes: Sequence[PredictorPromoted]) -> list[str]:
+def _named_predictors(changes: Sequence[PredictorPromoted]) -> list[str]:
     """Return the predictors that the last promotions name, the newest first: those to go back to, and the best."""
     named = [name for change in reversed(changes) for name in (change.predictor_id, change.replaced, change.reference)]
     return list(dict.fromkeys(name for name in named if name))[: 3 * KEEP_NEWEST]

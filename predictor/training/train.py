@@ -87,7 +87,7 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     # First, because it may change the predictor in service, which is loaded beside the training set.
     _follow(settings, log, notify)
     with ThreadPoolExecutor(max_workers=1) as pool:
-        loading = pool.submit(_serving, settings)
+        loading = pool.submit(_load_serving, settings)
         snapshot_id, training_set = _read_training_set(settings)
         serving = loading.result()
     skipped = dict(training_set.skipped)
@@ -113,9 +113,9 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
         candidate, holdouts, metrics = fit_predictor(samples, training_set.failed, notify, fitted)
         if _follow(settings, log, notify):
             # Another machine promoted a predictor meanwhile.
-            serving = _serving(settings)
+            serving = _load_serving(settings)
             before = None if serving is None else attach_holdouts(settings, serving)
-        decision = compare(TrainedPredictor(candidate, holdouts), before, _reference(settings, log, serving))
+        decision = compare(TrainedPredictor(candidate, holdouts), before, _load_reference(settings, log, serving))
         metrics["compared"] = decision.report
         origin = {"snapshot_id": snapshot_id, "dataset_sha256": dataset_sha256}
         manifest, files = artifact.serialize(candidate, holdouts, **origin, metrics=metrics)
@@ -295,14 +295,14 @@ def _group_by_mode(training_set: TrainingSet, skipped: dict[str, int]) -> dict[s
         left_out = "".join(f"; {count} left out: {reason}" for reason, count in training_set.skipped.items())
         raise NotEnoughEvidence(
             f"A predictor needs {MIN_SAMPLES} measured cells of {MIN_GROUPS} model families in one mode; the tables "
-            f"have {_counted(training_set.measured)} ({', '.join(families) or 'no family'}){left_out}. "
+            f"have {_count_by_mode(training_set.measured)} ({', '.join(families) or 'no family'}){left_out}. "
             "Measure more with `accel bench run`, then `accel db rebuild` and `accel train`. What was measured can be "
             "recommended already."
         )
     return modes
 
 
-def _counted(samples: Sequence[Sample]) -> str:
+def _count_by_mode(samples: Sequence[Sample]) -> str:
     """Return how many cells and families each mode has."""
     modes = sorted({sample.mode for sample in samples})
     each = [(mode, [sample for sample in samples if sample.mode == mode]) for mode in modes]
@@ -350,7 +350,7 @@ def _follow(settings: Settings, log: EventLog, notify: Progress) -> bool:
     return adopted is not None
 
 
-def _serving(settings: Settings) -> Predictor | None:
+def _load_serving(settings: Settings) -> Predictor | None:
     """Load the predictor in service; None where there is none that can be read."""
     try:
         serving = artifact.current_id(settings)
@@ -359,7 +359,7 @@ def _serving(settings: Settings) -> Predictor | None:
         return None
 
 
-def _reference(settings: Settings, log: EventLog, serving: Predictor | None) -> TrainedPredictor | None:
+def _load_reference(settings: Settings, log: EventLog, serving: Predictor | None) -> TrainedPredictor | None:
     """Load the best predictor so far; None where it serves or can no longer be read."""
     name = None if serving is None else reference_id(log, serving.predictor_id)
     if name is None or (serving is not None and name == serving.predictor_id):

@@ -55,7 +55,7 @@ class Selection(BaseModel):
 
     @field_validator("since", "until", mode="before")
     @classmethod
-    def _written(cls, value: object) -> object:
+    def _validate_date(cls, value: object) -> object:
         return require_date(value)
 
     @field_validator("precision")

@@ -104,12 +104,12 @@ def check(
             for measure, cell in zip(MEASURES, of_measures, strict=True)
             if measure in (*measures, "failures") and cell.two_sided
         }
-        decisions += _reported(found, measures)
+        decisions += _decisions_to_report(found, measures)
     ordered = sorted((decision for decision in decisions if decision is not None), key=_order)
     return Check(baseline, candidate, tuple(ordered), snapshot_id, len(again))
 
 
-def _reported(found: Mapping[Measure, Decision], measures: Collection[Measure]) -> list[Decision]:
+def _decisions_to_report(found: Mapping[Measure, Decision], measures: Collection[Measure]) -> list[Decision]:
     """Return the decisions on one cell to report: one on the whole of it, and what moved, or may have, beside it."""
     # A decision on failures in the place of another says that no process of a side works.
     whole = found["latency"] if found["latency"].measure == "latency" else found.get("failures", found["latency"])
@@ -161,17 +161,17 @@ def _cells(
         reader, [p for cell in timed for p in (*cell.before, *cell.replaced, *cell.after, *_newest(cell.others))]
     )
 
-    def sampled(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
+    def add_samples(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
         return [known.get(process.result_id, process) for process in processes]
 
     with_samples = [
         replace(
             cell,
-            before=sampled(cell.before),
-            after=sampled(cell.after),
-            again=sampled(cell.again),
-            others=sampled(cell.others),
-            replaced=sampled(cell.replaced),
+            before=add_samples(cell.before),
+            after=add_samples(cell.after),
+            again=add_samples(cell.again),
+            others=add_samples(cell.others),
+            replaced=add_samples(cell.replaced),
         )
         for cell in timed
     ]
@@ -187,7 +187,7 @@ def _cell(
     again: Collection[str],
 ) -> _Cell:
     """Build the cell of a series; if no baseline process counts, use the newest ones measured before it."""
-    counted = decided.counted(found)
+    counted = decided.without_rejected(found)
     before, after, others = _of(counted, old), _of(counted, new), _others(counted, new)
     if not before and (rejected := _of(found, old)):
         before = _newest([process for process in others if process.result_id < rejected[0].result_id])
