@@ -25,7 +25,7 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 import yaml
 
-from accel_platform.hardware.catalog import find_spec
+from accel_platform.hardware.catalog import find_spec, without_count
 from accel_platform.knowledge.packs import PACKS
 from predictor.serving.engines import Engine
 from predictor.serving.loads import Deployment, Load, PromptWorkers, Slots
@@ -214,7 +214,7 @@ def _of_pack(events: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         payload = json.loads(event["payload"])
         original = payload["original"]
         stated, workers = original["stated"], original.get("configuration") or {}
-        device = find_spec(re.sub(r"^\d+ x ", "", payload["device_name"]))
+        device = find_spec(without_count(payload["device_name"]))
         if not set(_WORKERS) <= set(workers) or device is None:
             continue
         yield {

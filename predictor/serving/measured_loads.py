@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from accel_platform.backend_names import canonical_backend
-from accel_platform.hardware.catalog import DeviceSpec, find_spec
+from accel_platform.hardware.catalog import DeviceSpec, find_spec, without_count
 from accel_platform.knowledge.packs import PACKS
 from accel_platform.warehouse.reader import Reader
 from predictor.serving.engines import ENGINES, Engine
@@ -192,7 +192,7 @@ def _read_client_report(payload: Mapping[str, Any], original: Mapping[str, Any])
     split = settings.get("tensor_parallel_size") or settings.get("tp_size")
     devices = int(settings.get("devices") or copies * int(split or 1))
     return _StatedLoad(
-        find_spec(re.sub(r"^\d+ x ", "", str(hardware))),
+        find_spec(without_count(str(hardware))),
         devices,
         users,
         token,

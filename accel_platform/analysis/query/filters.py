@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from accel_platform.backend_names import canonical_backend
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events.types import PAYLOADS, CoverageStatus, Mode, Provenance, RunStatus, Status
-from accel_platform.hardware.catalog import catalogued_name, find_spec, form_factor_caution
+from accel_platform.hardware.catalog import catalogued_name, find_spec, form_factor_caution, without_count
 from accel_platform.precisions import PRECISIONS, canonical_precision
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.architectures import CATEGORIES
@@ -114,7 +114,7 @@ class Selection(BaseModel):
     def hardware_devices(self) -> dict[str, str]:
         """Devices named as hardware, with their names in the spec sheet: H100, or 4 x H100."""
         sheet = {name: catalogued_name(name) for name in self.hardware}
-        return {name: device for name, device in sheet.items() if find_spec(re.sub(r"^\d+ x ", "", device))}
+        return {name: device for name, device in sheet.items() if find_spec(without_count(device))}
 
     @property
     def device_names(self) -> list[str] | None:
