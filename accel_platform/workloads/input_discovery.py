@@ -62,9 +62,9 @@ def find_inputs(model: Any, run: Callable[[Inputs], Any], *, partial: bool = Fal
     raise complaint or NoInputs("its forward pass asks for something that is no tensor or has no known form")
 
 
-def vary_values(inputs: Inputs, config: Any, seed: int = 1) -> Inputs:
+def vary_values(inputs: Inputs, config: Any) -> Inputs:
     """Return other values of the same kind: new ids and signals; the same masks, grids and reserved ids."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(1)
     reserved = torch.tensor(sorted(reserved_tokens(config)) or [-1])
     other = dict(inputs)
     for name, value in inputs.items():

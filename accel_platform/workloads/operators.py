@@ -233,9 +233,9 @@ def _are_alike(two: Sequence[Operator], three: Sequence[Operator]) -> bool:
     return [operator.name for operator in two] == [operator.name for operator in three]
 
 
-def operators_of(spec: ModelSpec, inputs: tuple[InputSpec, ...], head: Head = "AutoModel") -> tuple[Operator, ...]:
+def operators_of(spec: ModelSpec, inputs: tuple[InputSpec, ...]) -> tuple[Operator, ...]:
     """Return the operators of one forward pass with these inputs, in order of execution."""
-    return _operators_and_flow(spec, inputs, head)[0]
+    return _operators_and_flow(spec, inputs, "AutoModel")[0]
 
 
 def _operators_and_flow(spec: ModelSpec, inputs: tuple[InputSpec, ...], head: Head) -> _Trace:

@@ -192,8 +192,8 @@ class Neighbors:
         names: list[list[str]] = points.names.tolist()
         for row in names:
             row[_VERSION] = row[_VERSION] or self._newest_of(row)
-        asked = Points(points.ratios, np.array(names, dtype=str).reshape(points.names.shape), points.sizes)
-        between = PairsOfLoads.of(asked, self.points, *self._standard).covariance(self._value)
+        versioned = Points(points.ratios, np.array(names, dtype=str).reshape(points.names.shape), points.sizes)
+        between = PairsOfLoads.of(versioned, self.points, *self._standard).covariance(self._value)
         means = between @ self._solved
         explained = np.sum(solve_triangular(self._factor, between.T, lower=True, check_finite=False) ** 2, axis=0)
         variances = np.maximum(self._own_variance - explained, 0.0) + self._value["noise"] ** 2

@@ -17,7 +17,7 @@ from predictor.data.fast_path import require_slow_path
 from predictor.schemas.responses import Interval
 from predictor.serving.disaggregated import first_parts, parts_of
 from predictor.serving.disaggregated import shipped_model as disaggregated_model
-from predictor.serving.fold_trees import FoldTrees, share_that_holds
+from predictor.serving.fold_trees import FoldTrees, shrinkage
 from predictor.serving.loads import Deployment, Load
 from predictor.serving.measured_loads import MeasuredLoad
 from predictor.serving.neighbors import Neighbors, from_document, points_of, to_document
@@ -100,11 +100,11 @@ class ServingPredictor:
 
     def predict(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         """Return the times of each deployment under its load."""
-        apart = [i for i, (deployment, _) in enumerate(cells) if deployment.prompts is not None]
-        found = dict(zip(apart, self._disaggregated([cells[i] for i in apart]) if apart else (), strict=True))
-        together = [i for i in range(len(cells)) if i not in found]
-        found |= dict(zip(together, self._aggregated([cells[i] for i in together]) if together else (), strict=True))
-        return [found[i] for i in range(len(cells))]
+        times: dict[int, ServingTimes] = {}
+        for aggregated, predict in ((True, self._aggregated), (False, self._disaggregated)):
+            rows = [i for i, (deployment, _) in enumerate(cells) if (deployment.prompts is None) is aggregated]
+            times |= zip(rows, predict([cells[i] for i in rows]) if rows else (), strict=True)
+        return [times[i] for i in range(len(cells))]
 
     def _disaggregated(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         model = disaggregated_model()
@@ -152,7 +152,7 @@ class ServingPredictor:
         Steps and prompts are the formula's, scaled as a whole so that this load takes its typical `times`.
         """
         if deployment.prompts is not None:
-            return self._pace_apart(deployment, load, most_running, times, copies)
+            return self._disaggregated_pace(deployment, load, most_running, times, copies)
         work, coefficients = work_of([(deployment, load)]), self.model.coefficients
         ([token_ms], [first_ms]), parts = step_times(work, coefficients), step_parts(work, coefficients)
         token_factor, first_factor = times.output_token_ms.p50 / token_ms, times.first_token_ms.p50 / first_ms
@@ -163,7 +163,7 @@ class ServingPredictor:
             room_tokens=most_running * (load.input_tokens + load.output_tokens),
         )
 
-    def _pace_apart(
+    def _disaggregated_pace(
         self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes, copies: int
     ) -> Pace:
         parts = parts_of([(deployment, load)], self.model.coefficients)
@@ -200,9 +200,9 @@ def fit(rows: Sequence[MeasuredLoad], weights: Array) -> ServingModel:
     residuals = np.log(np.column_stack([token_ms / token, first_ms / first]))
     trees, by_trees = FoldTrees.fit(x, residuals, weights, [row.deployment.load_group for row in rows])
     timed = np.flatnonzero(np.isfinite(first_ms))
-    points, left, said = points_of([cells[i] for i in timed], x[timed]), residuals[timed], by_trees[timed]
-    shares = tuple(share_that_holds(*columns, weights[timed]) for columns in zip(said.T, left.T, strict=True))
-    neighbors = Neighbors.fit(points, left - said * shares, weights[timed])
+    points, to_explain, explained = points_of([cells[i] for i in timed], x[timed]), residuals[timed], by_trees[timed]
+    shares = tuple(shrinkage(*columns, weights[timed]) for columns in zip(explained.T, to_explain.T, strict=True))
+    neighbors = Neighbors.fit(points, to_explain - explained * shares, weights[timed])
     return ServingModel(coefficients, trees, shares, neighbors)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from accel_platform.table_io.values import rounded
 from predictor.advisor.intervals import divide, scale
-from predictor.advisor.serving.deployments import DeploymentPlan, end_to_end_ms
+from predictor.advisor.serving.capacity import end_to_end_ms
+from predictor.advisor.serving.deployments import DeploymentPlan
 from predictor.advisor.serving.launch import lacks_bfloat16, launch_command
 from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.schemas.responses import Interval

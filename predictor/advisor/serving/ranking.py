@@ -19,14 +19,13 @@ from accel_platform.errors import InvalidInput
 from accel_platform.hardware.catalog import DeviceSpec
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.kv_cache import Decoder
+from predictor.advisor.serving.capacity import split_by_prompt_capacity, split_by_rate
 from predictor.advisor.serving.deployments import (
     DeploymentPlan,
     plan_aggregated,
     plan_disaggregated,
     resolve_decoder,
     resolve_devices,
-    split_by_prompt_capacity,
-    split_by_rate,
     split_by_sparse_attention,
 )
 from predictor.advisor.serving.options import ServingCandidate, make_option, missed_goal, missed_limit

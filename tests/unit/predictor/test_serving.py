@@ -15,7 +15,7 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.kv_cache import Decoder, decoder_of
 from accel_platform.workloads.model_catalog import ModelSpec
-from predictor.advisor.serving.deployments import _solve_littles_law
+from predictor.advisor.serving.capacity import _solve_littles_law
 from predictor.advisor.serving.ranking import recommend_serving
 from predictor.schemas.requests import validate_query
 from predictor.schemas.serving import ServingAnswer, ServingOption, ServingQuery
