@@ -24,9 +24,9 @@ _TRACING = threading.Lock()
 
 def trace(model: Any, inputs: Mapping[str, Any], *modes: AbstractContextManager[Any]) -> None:
     """Run a model on the meta device under these modes, of which the last sees each call first."""
-    with ExitStack() as stack:
-        for context in (_TRACING, torch.no_grad(), torch.device("meta"), *modes):
-            stack.enter_context(context)
+    with _TRACING, torch.no_grad(), torch.device("meta"), ExitStack() as stack:
+        for mode in modes:
+            stack.enter_context(mode)
         model(**inputs)
 
 
