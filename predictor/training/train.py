@@ -43,16 +43,9 @@ from predictor.data.samples import Sample, WorkloadCost, field_values
 from predictor.models.latency_model import LatencyModel
 from predictor.models.residual_trees import FEATURE_SCHEMA
 from predictor.training import artifact, sharing
+from predictor.training.comparison import PromotionDecision, TrainedPredictor, compare
 from predictor.training.manifest import Manifest, fitting_code_sha256
-from predictor.training.promotion import (
-    PromotionDecision,
-    TrainedPredictor,
-    compare,
-    promote,
-    reference_id,
-    refusal_reason,
-    rolled_back_ids,
-)
+from predictor.training.promotion import promote, reference_id, refusal_reason, rolled_back_ids
 
 Progress = Callable[[str], None]
 
