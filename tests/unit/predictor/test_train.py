@@ -30,7 +30,7 @@ from predictor.data.traced_models import ItemCost
 from predictor.training import artifact, comparison
 from predictor.training.artifact import ArtifactRejected, load, load_manifest
 from predictor.training.comparison import TrainedPredictor, compare
-from predictor.training.manifest import Manifest
+from predictor.training.manifest import Manifest, hash_code
 from predictor.training.promotion import NoPreviousModel, promotions, roll_back
 from predictor.training.train import (
     NotEnoughEvidence,
@@ -173,6 +173,24 @@ def test_other_code_trains_again_on_equal_data(
     assert (again.new, again.promoted) == (True, True)
     assert again.predictor_id != report.predictor_id
     assert train(upgraded, EventLog.open(upgraded)).new is False
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "is_other"),
+    [
+        ("fit.py", '"""Words."""\nRATE = 1.0  # a cause\n"""The rate."""\n', False),
+        ("fit.py", '"""Fit."""\nRATE = 2.0\n', True),
+        ("mixes.parquet", "other", True),
+    ],
+)
+def test_what_a_fit_reads_makes_other_code_and_words_do_not(
+    tmp_path: Path, name: str, content: str, is_other: bool
+) -> None:
+    (tmp_path / "fit.py").write_text('"""Fit."""\nRATE = 1.0\n')
+    (tmp_path / "mixes.parquet").write_text("one")
+    before = hash_code([tmp_path])
+    (tmp_path / name).write_text(content)
+    assert (hash_code([tmp_path]) != before) is is_other
 
 
 @pytest.mark.slow
