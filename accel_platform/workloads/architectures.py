@@ -44,13 +44,13 @@ def classify(model_type: str) -> ArchitectureKind:
     return ArchitectureKind(family_of(model_type), _category(model_type, CONFIG_MAPPING[model_type]))
 
 
-def answers(model_type: str) -> bool:
+def generates_text(model_type: str) -> bool:
     """Return whether the architecture generates text and has a model of its own, so it also reads text alone."""
     return model_type in model_types() and model_type in _model_types_of(("MULTIMODAL_LM", "CAUSAL_LM"))
 
 
-def matches(model_type: str) -> bool:
-    """Return whether it reads an image of one size and a text to match, as CLIP does."""
+def matches_images_to_text(model_type: str) -> bool:
+    """Return whether the architecture reads an image of one size and a text to match, as CLIP does."""
     from transformers import CONFIG_MAPPING
 
     towers = getattr(CONFIG_MAPPING[model_type], "sub_configs", {})
