@@ -21,7 +21,15 @@ import pyarrow as pa
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX
 from accel_platform.bench.plan.resume import remaining_cells
 from accel_platform.bench.plan.run_locks import hold_run_lock, is_running
-from accel_platform.bench.requests.lifecycle import REQUEST_LABEL, Request, Requests, claim, close, offered, runs_of
+from accel_platform.bench.requests.lifecycle import (
+    REQUEST_LABEL,
+    Request,
+    Requests,
+    claim,
+    close,
+    hardware_for_request,
+    runs_of,
+)
 from accel_platform.benchmark_api import PlannedRun, execute, plan_benchmark
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import EventLog
@@ -155,7 +163,7 @@ def _take(
 
 
 def _may_take(request: Request, hardware: Collection[str]) -> bool:
-    if request.closed is not None or offered(request, hardware, host_name()) is None:
+    if request.closed is not None or hardware_for_request(request, hardware, host_name()) is None:
         return False
     return not request.attempts or (request.direct and request.claimed_by == host_name())
 

@@ -43,12 +43,12 @@ def explain_failures(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def step(*args: Any, **kwargs: Any) -> Any:
-        with _explained():
+        with _as_short_failure():
             return function(*args, **kwargs)
 
     @functools.wraps(function)
     def steps(*args: Any, **kwargs: Any) -> Iterator[Any]:
-        with _explained():
+        with _as_short_failure():
             yield from function(*args, **kwargs)
 
     return cast("_Function", steps if inspect.isgeneratorfunction(function) else step)
@@ -66,7 +66,7 @@ def reason_of(event: dg.DagsterEvent) -> str:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _as_short_failure() -> Iterator[None]:
     try:
         yield
     except dg.Failure as failure:

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from accel_platform.backends.detect import detect
 from accel_platform.bench.plan.device_scheduling import physical_device_id
-from accel_platform.bench.requests.lifecycle import Request, Requests, close, offered
+from accel_platform.bench.requests.lifecycle import Request, Requests, close, hardware_for_request
 from accel_platform.errors import InvalidInput, LogUnavailable
 from accel_platform.hardware.host import host_id, host_name
 from accel_platform.requested_benchmarks import measure_within_limits, open_attempt
@@ -130,7 +130,7 @@ def _parse_id(text: str) -> UUID:
 
 
 def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition], scheduler: Scheduler | None) -> dg.RunRequest:
-    name = offered(request, jobs, host_name())
+    name = hardware_for_request(request, jobs, host_name())
     assert name is not None, "what this host does not offer it does not take"
     job = jobs[name]
     [op] = job.nodes

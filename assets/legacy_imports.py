@@ -83,10 +83,10 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
         report = migrate([place], accel.log, on_progress=progress)
     outcomes: dict[str, int] = dict(Counter(document.outcome for document in report.documents))
     judged = summarize_verdicts(accel.log, place)
-    context.log.info(f"{_listed(outcomes) or 'no files'}; {report.records} new records")
+    context.log.info(f"{_join_counts(outcomes) or 'no files'}; {report.records} new records")
     if report.overdue_check:
         context.log.info(f"{OVERDUE_CHECK} New suspicions: {report.suspected_across}")
-    context.log.info(f"results of this source: {_listed(judged.provenance) or 'none'}")
+    context.log.info(f"results of this source: {_join_counts(judged.provenance) or 'none'}")
     return dg.MaterializeResult(
         metadata={
             "dagster/row_count": sum(document.records for document in report.documents),
@@ -111,7 +111,7 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
     )
 
 
-def _listed(counts: dict[str, int]) -> str:
+def _join_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
 
 

@@ -72,7 +72,7 @@ def _nvml_mib(found: Outcome) -> float | None:
     try:
         torch.cuda.synchronize()
         return gpu.used_mib()
-    except gpu.Silent as silent:
+    except gpu.DriverSilent as silent:
         found.absent.append(str(silent))
         return None
 
@@ -84,7 +84,7 @@ def energy(target: Target) -> Outcome:
         meter = rapl() if target.stand_in else nvml()
         if not target.stand_in:
             gpu.power_w()
-    except (NoEnergy, gpu.Silent) as reason:
+    except (NoEnergy, gpu.DriverSilent) as reason:
         found.absent.append(str(reason))
         return found
     left = torch.randn(4096 if not target.stand_in else 512, 4096 if not target.stand_in else 512, device=target.device)
@@ -199,7 +199,7 @@ def kills(target: Target) -> Outcome:
     name = "bert-mini" if target.stand_in else "bert-large"
     try:
         before = read()
-    except gpu.Silent as silent:
+    except gpu.DriverSilent as silent:
         found.absent.append(str(silent))
         return found
     job, spec = job_for(target, name, sampling=Sampling(min_time_s=60, max_time_s=60))

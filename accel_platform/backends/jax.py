@@ -75,7 +75,7 @@ class JaxBackend:
         self._inputs = self._on_device(inputs)
 
     def run(self) -> None:
-        self._last = _finished(self._compiled(self._tensors, self._inputs))
+        self._last = _block_until_ready(self._compiled(self._tensors, self._inputs))
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         return {name: np.array(value, dtype=np.float32) for name, value in self._last.items()}
@@ -102,7 +102,7 @@ class JaxBackend:
             name: jax.device_put(np.asarray(array, dtype=self._dtypes[array.dtype.name]), self._device)
             for name, array in arrays.items()
         }
-        return _finished(placed)
+        return _block_until_ready(placed)
 
     def _forward(self, tensors: Mapping[str, jax.Array], inputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Interpret the graph; jit runs this once per shape and keeps what it traced."""
@@ -131,7 +131,7 @@ def products_share(program: str, dtype: str) -> float | None:
     return share(Counter(types[operand] == dtype for operand in operands))
 
 
-def _finished(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+def _block_until_ready(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
     """Wait until the device has computed these values, and return them."""
     for value in values.values():
         value.block_until_ready()

@@ -13,7 +13,7 @@ import onnxruntime
 
 from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported, UnsupportedPrecision
 from accel_platform.backends.op_precision import integer_share
-from accel_platform.backends.profiling import OperatorTime, summed
+from accel_platform.backends.profiling import OperatorTime, sum_by_operator
 
 
 class OnnxRuntimeBackend:
@@ -85,7 +85,7 @@ class OnnxRuntimeBackend:
         # It appends the time to the name it was given, and writes a Chrome trace.
         Path(self._session.end_profiling()).replace(trace)
         nodes = (event for event in json.loads(trace.read_text(encoding="utf-8")) if event.get("cat") == "Node")
-        return summed((node["args"]["op_name"], node["dur"]) for node in nodes if "op_name" in node["args"])
+        return sum_by_operator((node["args"]["op_name"], node["dur"]) for node in nodes if "op_name" in node["args"])
 
     def memory_device_peak_mib(self) -> float | None:
         return None

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import openvino
 
 from accel_platform.backends.base import Arrays, Confirmation, Placement, UnsupportedPrecision, share
-from accel_platform.backends.profiling import OperatorTime, summed, write_trace
+from accel_platform.backends.profiling import OperatorTime, sum_by_operator, write_trace
 
 # In a quantized graph, the hint sets the precision of operators that are not in integers.
 HINTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "f32", "int4": "f32"}
@@ -136,7 +136,7 @@ class OpenVINOBackend:
         ran = {node.node_name for node in seen if node.status == openvino.ProfilingInfo.Status.EXECUTED}
         spans = [(n.node_name, n.node_type, n.real_time.total_seconds() * 1e6) for n in seen if n.node_name in ran]
         write_trace(spans, trace)
-        return summed((operator, duration_us) for _, operator, duration_us in spans)
+        return sum_by_operator((operator, duration_us) for _, operator, duration_us in spans)
 
     def memory_device_peak_mib(self) -> float | None:
         return None

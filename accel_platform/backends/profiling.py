@@ -31,7 +31,7 @@ class Profiled(Protocol):
         ...
 
 
-def summed(spans: Iterable[tuple[str, float]]) -> list[OperatorTime]:
+def sum_by_operator(spans: Iterable[tuple[str, float]]) -> list[OperatorTime]:
     """Add up executions (operator, microseconds) by operator."""
     found: dict[str, list[float]] = defaultdict(list)
     for operator, duration_us in spans:

@@ -67,7 +67,7 @@ class PyTorchBackend:
             register_architecture(json.loads((artifact / "config.json").read_bytes())["model_type"])
             model = getattr(transformers, head).from_pretrained(artifact, dtype=dtype).eval()
         self._precision = precision
-        self.model = (_quantized(model) if precision == "int8" else model).to(self.device)
+        self.model = (_quantize(model) if precision == "int8" else model).to(self.device)
         self.synchronize()
 
     def compile(self, inputs: Arrays) -> None:  # noqa: ARG002 - other backends specialise for them
@@ -212,7 +212,7 @@ def _has_tf32(device: torch.device) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= 8
 
 
-def _quantized(model: Any) -> Any:
+def _quantize(model: Any) -> Any:
     """Return the model with int8 weights in linear layers and dynamically quantized inputs.
 
     torch deprecates `quantize_dynamic` in favor of torchao, but still ships it with its kernels.

@@ -112,11 +112,16 @@ def find_spec(name: str | None) -> DeviceSpec | None:
     return _by_key().get(key) or _by_open_key().get(key)
 
 
+def without_count(name: str) -> str:
+    """Return the name of a single device: `Tesla T4` for `4 x Tesla T4`."""
+    return re.sub(r"^\d+ x ", "", name)
+
+
 def catalogued_name(name: str) -> str:
     """Return a device's name in the spec sheet, after its count: `4 x NVIDIA T4` for `4 x Tesla T4`; else the name."""
-    counted = re.match(r"(\d+ x )?(.*)", name, re.DOTALL)
-    spec = find_spec(counted[2]) if counted else None
-    return name if counted is None or spec is None else (counted[1] or "") + spec.name
+    single = without_count(name)
+    spec = find_spec(single)
+    return name if spec is None else name.removesuffix(single) + spec.name
 
 
 @lru_cache(maxsize=1024)

@@ -81,7 +81,7 @@ class Meter:
         for i, counter in enumerate(self._counters):
             try:
                 now = counter.read_uj()
-            except (OSError, gpu.Silent) as error:
+            except (OSError, gpu.DriverSilent) as error:
                 # The measurement stands without it.
                 self.reason = f"the counter stopped answering: {error}"
                 return
@@ -96,7 +96,7 @@ class Meter:
 _SEVERAL = "nvml of several"
 
 
-def counted_by(device: DeviceObserved, processes: int = 1) -> str | None:
+def energy_counter(device: DeviceObserved, processes: int = 1) -> str | None:
     """Return `rapl` for work on the processor, software emulators included, `nvml` for CUDA, None otherwise.
 
     NVML's counter is of one GPU, so that work of several processes, a GPU each, has none: `nvml of several`.
@@ -107,7 +107,7 @@ def counted_by(device: DeviceObserved, processes: int = 1) -> str | None:
 
 
 def meter_for(counted: str | None) -> Meter | NoEnergy:
-    """Return a meter for a result of `counted_by`, or the reason why there is none."""
+    """Return a meter for a result of `energy_counter`, or the reason why there is none."""
     if counted is None:
         return NoEnergy("no counter of this device's energy is known")
     if counted == _SEVERAL:
@@ -150,11 +150,11 @@ def nvml() -> Meter:
     try:
         gpu.energy_mj()
         return Meter(f"nvml: {gpu.name()}", [Counter(lambda: gpu.energy_mj() * 1000)], step_s=0.1)
-    except gpu.Silent as error:
+    except gpu.DriverSilent as error:
         raise NoEnergy(str(error)) from error
 
 
-def described(meter: Meter | NoEnergy) -> dict[str, Any]:
+def meter_facts(meter: Meter | NoEnergy) -> dict[str, Any]:
     """Return the facts of a meter that belong to a result's environment."""
     if isinstance(meter, NoEnergy):
         return {"reason": str(meter)}

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 
-class Silent(Exception):
+class DriverSilent(Exception):
     """Reason why the driver reports nothing."""
 
 
@@ -18,17 +18,17 @@ def clock_max_mhz() -> float | None:
     try:
         pynvml, handle = _nvml()
         return float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
-    except (Silent, _errors()):
+    except (DriverSilent, _errors()):
         return None
 
 
 def energy_mj() -> int:
-    """Return the millijoules that an NVIDIA GPU used since its driver was loaded. Raises Silent."""
+    """Return the millijoules that an NVIDIA GPU used since its driver was loaded. Raises DriverSilent."""
     pynvml, handle = _nvml()
     try:
         return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
     except pynvml.NVMLError as error:
-        raise Silent(f"NVML counts no energy on this GPU: {error}") from error
+        raise DriverSilent(f"NVML counts no energy on this GPU: {error}") from error
 
 
 def driver() -> str | None:
@@ -36,26 +36,26 @@ def driver() -> str | None:
     try:
         pynvml, _ = _nvml()
         return str(pynvml.nvmlSystemGetDriverVersion())
-    except (Silent, _errors()):
+    except (DriverSilent, _errors()):
         return None
 
 
 def used_mib() -> float:
-    """Return the memory that an NVIDIA GPU has given to anyone, in MiB. Raises Silent."""
+    """Return the memory that an NVIDIA GPU has given to anyone, in MiB. Raises DriverSilent."""
     pynvml, handle = _nvml()
     try:
         return float(pynvml.nvmlDeviceGetMemoryInfo(handle).used) / 2**20
     except pynvml.NVMLError as error:
-        raise Silent(f"NVML does not tell this GPU's memory: {error}") from error
+        raise DriverSilent(f"NVML does not tell this GPU's memory: {error}") from error
 
 
 def power_w() -> float:
-    """Return the watts that an NVIDIA GPU draws, by NVML averaged over a second or less. Raises Silent."""
+    """Return the watts that an NVIDIA GPU draws, by NVML averaged over a second or less. Raises DriverSilent."""
     pynvml, handle = _nvml()
     try:
         return float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1e3
     except pynvml.NVMLError as error:
-        raise Silent(f"NVML does not tell this GPU's power: {error}") from error
+        raise DriverSilent(f"NVML does not tell this GPU's power: {error}") from error
 
 
 _SLOWED_BY = {
@@ -71,17 +71,17 @@ OVERHEATED = frozenset(("hardware slowdown", "software thermal slowdown", "hardw
 
 
 def slowed_by() -> list[str]:
-    """Return why an NVIDIA GPU runs below its clock at present; empty where it does not. Raises Silent."""
+    """Return why an NVIDIA GPU runs below its clock at present; empty where it does not. Raises DriverSilent."""
     pynvml, handle = _nvml()
     try:
         reasons = int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
     except pynvml.NVMLError as error:
-        raise Silent(f"NVML does not tell why this GPU's clock is lowered: {error}") from error
+        raise DriverSilent(f"NVML does not tell why this GPU's clock is lowered: {error}") from error
     return [reason for bit, reason in _SLOWED_BY.items() if reasons & bit]
 
 
 def name() -> str:
-    """Return NVML's name of the GPU. Raises Silent."""
+    """Return NVML's name of the GPU. Raises DriverSilent."""
     pynvml, handle = _nvml()
     return str(pynvml.nvmlDeviceGetName(handle))
 
@@ -101,34 +101,34 @@ def state() -> dict[str, Any]:
     for key, ask in readers.items():
         try:
             seen[key] = ask()
-        except (ImportError, RuntimeError, Silent, _errors()):
+        except (ImportError, RuntimeError, DriverSilent, _errors()):
             continue
     return seen
 
 
 @cache
 def _nvml() -> tuple[Any, Any]:
-    """Return NVML and its handle of torch's first device, which NVML may number otherwise. Raises Silent."""
+    """Return NVML and its handle of torch's first device, which NVML may number otherwise. Raises DriverSilent."""
     try:
         import pynvml
     except ImportError as error:
-        raise Silent("nvidia-ml-py is not installed: pip install 'accel-platform[energy]'") from error
+        raise DriverSilent("nvidia-ml-py is not installed: pip install 'accel-platform[energy]'") from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise Silent(f"NVML does not start: {error}") from error
+        raise DriverSilent(f"NVML does not start: {error}") from error
     import torch
 
     try:
         return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
     except pynvml.NVMLError as error:
-        raise Silent(f"NVML does not know torch's GPU: {error}") from error
+        raise DriverSilent(f"NVML does not know torch's GPU: {error}") from error
 
 
 def _errors() -> type[Exception]:
-    """Return NVML's error type for missing figures; Silent where NVML is not installed."""
+    """Return NVML's error type for missing figures; DriverSilent where NVML is not installed."""
     try:
         from pynvml import NVMLError
     except ImportError:
-        return Silent
+        return DriverSilent
     return NVMLError  # type: ignore[no-any-return]

@@ -44,18 +44,18 @@ def classify(model_type: str) -> ArchitectureKind:
     return ArchitectureKind(family_of(model_type), _category(model_type, CONFIG_MAPPING[model_type]))
 
 
-def answers(model_type: str) -> bool:
+def generates_text(model_type: str) -> bool:
     """Return whether the architecture generates text and has a model of its own, so it also reads text alone."""
-    return model_type in model_types() and model_type in _listed(("MULTIMODAL_LM", "CAUSAL_LM"))
+    return model_type in model_types() and model_type in _model_types_of(("MULTIMODAL_LM", "CAUSAL_LM"))
 
 
-def matches(model_type: str) -> bool:
-    """Return whether it reads an image of one size and a text to match, as CLIP does."""
+def matches_images_to_text(model_type: str) -> bool:
+    """Return whether the architecture reads an image of one size and a text to match, as CLIP does."""
     from transformers import CONFIG_MAPPING
 
     towers = getattr(CONFIG_MAPPING[model_type], "sub_configs", {})
     sized = hasattr(towers.get("vision_config"), "image_size") and "text_config" in towers
-    return sized and model_type in _listed(("ZERO_SHOT_IMAGE_CLASSIFICATION",))
+    return sized and model_type in _model_types_of(("ZERO_SHOT_IMAGE_CLASSIFICATION",))
 
 
 # --- family
@@ -107,7 +107,7 @@ def family_of(model_type: str) -> str:
 
     `camembert` and `modernbert` are bert, `qwen3_vl_moe_text` is qwen.
     """
-    known = _named()
+    known = _named_architectures()
     if model_type in known:
         return known[model_type].family
     if model_type in _EXCEPTIONS:
@@ -128,7 +128,7 @@ def family_of(model_type: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _named() -> dict[str, ArchitectureKind]:
+def _named_architectures() -> dict[str, ArchitectureKind]:
     raw = tomllib.loads((files(__package__) / "sets.toml").read_text(encoding="utf-8"))["architectures"]
     return {name: ArchitectureKind(entry["family"], entry["modality"]) for name, entry in raw.items()}
 
@@ -136,8 +136,12 @@ def _named() -> dict[str, ArchitectureKind]:
 @lru_cache(maxsize=1)
 def _stems() -> dict[str, str]:
     """Map the stem of each named architecture, and each family's name, to the family."""
-    stems = {stem: kind.family for name, kind in _named().items() if len(stem := re.sub(r"[\d.]+$", "", name)) > 2}
-    return {**stems, **{kind.family: kind.family for kind in _named().values()}}
+    stems = {
+        stem: kind.family
+        for name, kind in _named_architectures().items()
+        if len(stem := re.sub(r"[\d.]+$", "", name)) > 2
+    }
+    return {**stems, **{kind.family: kind.family for kind in _named_architectures().values()}}
 
 
 # --- category
@@ -219,7 +223,7 @@ _CATEGORY_EXCEPTIONS: dict[str, Category] = {
 
 def _category(model_type: str, config_class: Any) -> Category:
     """Return the first category that a sign below indicates."""
-    named = _named().get(model_type)
+    named = _named_architectures().get(model_type)
     return (
         (named.category if named is not None else None)
         or _CATEGORY_EXCEPTIONS.get(model_type)
@@ -234,7 +238,7 @@ def _category(model_type: str, config_class: Any) -> Category:
 
 
 def _by_task(model_type: str, tasks: _Signs) -> Category | None:
-    return next((category for category, names in tasks if model_type in _listed(names)), None)
+    return next((category for category, names in tasks if model_type in _model_types_of(names)), None)
 
 
 def _by_field(config_class: Any, fields: _Signs) -> Category | None:
@@ -262,7 +266,7 @@ def _by_parts(config_class: Any) -> Category | None:
 
 
 @lru_cache(maxsize=64)
-def _listed(tasks: tuple[str, ...]) -> frozenset[str]:
+def _model_types_of(tasks: tuple[str, ...]) -> frozenset[str]:
     from transformers.models.auto import modeling_auto
 
     tables = (getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES", {}) for task in tasks)

@@ -53,10 +53,10 @@ def build_model(spec: ModelSpec, *, head: Head = "AutoModel") -> nn.Module:
     Without real weights its parameters are random, seeded by the config: equal on every machine. Raises NotFound where
     the weights cannot be read or belong to another model.
     """
-    return built(spec, head=head)[0]
+    return build_with_gaps(spec, head=head)[0]
 
 
-def built(spec: ModelSpec, *, head: Head = "AutoModel") -> tuple[nn.Module, tuple[str, ...]]:
+def build_with_gaps(spec: ModelSpec, *, head: Head = "AutoModel") -> tuple[nn.Module, tuple[str, ...]]:
     """Return the model of `build_model`, and the names of parameters that its real weights lack, which are random."""
     import torch
     import transformers

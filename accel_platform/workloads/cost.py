@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from accel_platform.precisions import resolve_precision
+from accel_platform.workloads.fusion import tensors_in
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.inputs import InputSpec, describe_inputs
 from accel_platform.workloads.model_catalog import ModelSpec
 from accel_platform.workloads.sources import GRAPHS, is_sourced, meta_source, source_file
 
-TRACING = threading.Lock()
-"""torch's FLOP counter hooks into every module of the process, so two threads may not count at once."""
+_LAYERS = frozenset(("mm", "addmm", "bmm", "baddbmm", "convolution"))
+"""ATen operators of matrix products and convolutions."""
 
 
 @dataclass(frozen=True)
@@ -198,67 +198,39 @@ def _meta_model(spec: ModelSpec, head: Head, dtype: Any) -> Any:
 
 def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int, int]:
     """Return FLOPs, bytes written and bytes of layer outputs of one forward pass on the meta device."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
     from torch.utils.flop_counter import FlopCounterMode
 
-    aten = torch.ops.aten
-    attention = torch.nn.functional.scaled_dot_product_attention
-    by_experts = (torch.nn.functional.grouped_mm, torch._grouped_mm)
-    layers = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.convolution}
+    from accel_platform.workloads.meta_trace import ComputedOperators, FusedOperators, trace
 
-    class BytesWritten(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        total = 0
-        of_layers = 0
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func is aten._local_scalar_dense.default and args[0].dtype == torch.bool:
-                # A meta tensor has no values, but transformers asks for some: is this mask all ones, is nothing packed?
-                # For our inputs the answer is yes.
-                return True
-            out = func(*args, **(kwargs or {}))
-            if not (func.is_view or func is aten._unsafe_view.default):
-                size = sum(t.numel() * t.element_size() for t in tree_leaves(out) if isinstance(t, torch.Tensor))
-                self.total += size
-                self.of_layers += size if func.overloadpacket in layers else 0
-            return out
-
-    class Fused(TorchFunctionMode):
-        """Trace attention as one operator, as every runtime computes it, because the meta device would split it.
-
-        Trace products by experts here too, because the meta device computes them in bfloat16 only.
-        """
-
-        flops = 0
-        of_layers = 0
-
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func in by_experts:
-                tokens, weights = args[0], args[1]
-                # Each row meets one expert.
-                self.flops += 2 * tokens.shape[0] * weights.shape[-2] * weights.shape[-1]
-                out = tokens.new_empty((tokens.shape[0], weights.shape[-1]))
-                self.of_layers += out.numel() * out.element_size()
-                return out
-            if func is not attention:
-                return func(*args, **(kwargs or {}))
-            query, key, value = attention_operands(*args, **(kwargs or {}))
-            # Two products, queries by keys and weights by values; each query head does the whole work.
-            rows, columns = math.prod(query.shape[:-1]), key.shape[-2]
-            self.flops += 2 * rows * columns * (query.shape[-1] + value.shape[-1])
-            return query.new_empty((*query.shape[:-1], value.shape[-1]))
-
-    counter, fused = FlopCounterMode(display=False), Fused()
-    written = BytesWritten()  # type: ignore[no-untyped-call]
-    with TRACING, torch.no_grad(), torch.device("meta"), counter, written, fused:
-        model(**inputs)
-    return counter.get_total_flops() + fused.flops, written.total, written.of_layers + fused.of_layers
+    counter, sums = FlopCounterMode(display=False), _Sums()
+    fused = FusedOperators(sums.add_attention, sums.add_product_by_experts)
+    trace(model, inputs, counter, ComputedOperators(sums.add_output), fused)
+    return counter.get_total_flops() + sums.fused_flops, sums.written_bytes, sums.layer_output_bytes
 
 
-def attention_operands(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> tuple[Any, Any, Any]:
-    return query, key, value
+@dataclass
+class _Sums:
+    """Sums over the operators of a trace; torch's counter counts the FLOPs of those that are not fused."""
+
+    fused_flops: int = 0
+    written_bytes: int = 0
+    layer_output_bytes: int = 0
+
+    def add_output(self, name: str, _args: Any, _kwargs: dict[str, Any], out: Any) -> None:
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in((out,)))
+        self.written_bytes += size
+        if name in _LAYERS:
+            self.layer_output_bytes += size
+
+    def add_attention(self, query: Any, key: Any, value: Any, _causal: bool) -> Any:
+        # Two products, queries by keys and weights by values; each query head does the whole work.
+        rows, columns = math.prod(query.shape[:-1]), key.shape[-2]
+        self.fused_flops += 2 * rows * columns * (query.shape[-1] + value.shape[-1])
+        return query.new_empty((*query.shape[:-1], value.shape[-1]))
+
+    def add_product_by_experts(self, tokens: Any, weights: Any, out: Any) -> None:
+        self.fused_flops += 2 * tokens.shape[0] * weights.shape[-2] * weights.shape[-1]
+        self.layer_output_bytes += out.numel() * out.element_size()
 
 
 def _layers(config: Any) -> int | None:

@@ -76,11 +76,11 @@ def custom_models(
 
 def _spec(key: str, entry: CustomModel, folder: Path) -> ModelSpec:
     if entry.source is not None:
-        return _sourced(key, entry, folder)
+        return _source_spec(key, entry, folder)
     if given := [name for name in ("inputs", "arguments") if getattr(entry, name)]:
         raise InvalidInput(f"{given[0]} belong to a source: add one, such as net.py:Net or net.onnx.")
-    weights = entry.weights and _relative(entry.weights, folder)
-    known = _known(entry.name) if entry.name is not None else None
+    weights = entry.weights and _resolve_weights_path(entry.weights, folder)
+    known = _find_in_catalog(entry.name) if entry.name is not None else None
     if entry.config and not entry.architecture:
         raise InvalidInput("a config belongs to an architecture: add one, a transformers model type.")
     if known is not None and not entry.architecture:
@@ -100,10 +100,10 @@ def _spec(key: str, entry: CustomModel, folder: Path) -> ModelSpec:
             (f"{entry.name!r} is not in the catalogue: " if entry.name else "nothing says what it is: ")
             + "add an architecture (a transformers model type) and its config, or weights (a folder or hub id)."
         )
-    return _own(key, architecture, config, entry, found)
+    return _own_spec(key, architecture, config, entry, found)
 
 
-def _sourced(key: str, entry: CustomModel, folder: Path) -> ModelSpec:
+def _source_spec(key: str, entry: CustomModel, folder: Path) -> ModelSpec:
     """Return a model of code or a file of the user's."""
     for name in ("name", "architecture", "config", "weights"):
         if getattr(entry, name):
@@ -118,13 +118,13 @@ def _sourced(key: str, entry: CustomModel, folder: Path) -> ModelSpec:
 
 
 def _require_free(key: str) -> None:
-    if (taken := _known(key)) is not None:
+    if (taken := _find_in_catalog(key)) is not None:
         raise InvalidInput(
             f"the catalogue calls {taken.model_id} so, whose results it would mix with: choose another key."
         )
 
 
-def _own(key: str, architecture: str, config: dict[str, Any], entry: CustomModel, weights: Any) -> ModelSpec:
+def _own_spec(key: str, architecture: str, config: dict[str, Any], entry: CustomModel, weights: Any) -> ModelSpec:
     """Return a model outside the catalog, under its own key; the catalog's where that is the same one."""
     _check_architecture(architecture)
     usual = architectures().get(architecture, {})
@@ -144,7 +144,7 @@ def _own(key: str, architecture: str, config: dict[str, Any], entry: CustomModel
         weights=weights,
     )
     _check_config(spec, strictly=weights is None)
-    known = _known(key)
+    known = _find_in_catalog(key)
     if known is not None and weights is None and _builds_the_same(spec, known):
         return replace(known, size=entry.size, sequence_length=known.sequence_length and length)
     _require_free(key)
@@ -190,13 +190,13 @@ def _check_config(spec: ModelSpec, *, strictly: bool) -> None:
             raise InvalidInput(f"the config of {spec.architecture} has no {name!r}{hint}")
 
 
-def _known(name: str) -> ModelSpec | None:
+def _find_in_catalog(name: str) -> ModelSpec | None:
     try:
         return resolve_model(name)
     except NotFound:
         return None
 
 
-def _relative(source: str, folder: Path) -> str:
+def _resolve_weights_path(source: str, folder: Path) -> str:
     """Resolve a path relative to its file; hub ids and absolute paths stay."""
     return str(folder / source) if (folder / source).is_dir() else source

@@ -29,7 +29,7 @@ def graph_operators(path: Path, inputs: Sequence[InputSpec]) -> tuple[Operator, 
     operators = []
     constant: set[str] = set()
     layers: set[str] = set()
-    for node in _sized(path, inputs).get_ordered_ops():
+    for node in _read_with_shapes(path, inputs).get_ordered_ops():
         kind, name = node.get_type_name(), node.get_name()
         sources = [port.get_source_output().get_node().get_name() for port in node.inputs()]
         fixed = [source in constant for source in sources]
@@ -63,7 +63,7 @@ def _read(path: Path) -> Any:
         raise InvalidInput(f"OpenVINO does not read {path}: {' '.join(str(error).split())}") from error
 
 
-def _sized(path: Path, inputs: Sequence[InputSpec]) -> Any:
+def _read_with_shapes(path: Path, inputs: Sequence[InputSpec]) -> Any:
     model = _read(path)
     try:
         model.reshape({item.name: list(item.shape) for item in inputs})

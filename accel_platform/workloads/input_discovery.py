@@ -54,7 +54,7 @@ def find_inputs(model: Any, run: Callable[[Inputs], Any], *, partial: bool = Fal
                 return inputs, run(inputs)
             except Exception as error:  # noqa: BLE001 - a model may complain in any way about inputs it does not take
                 found = _MISMATCH.search(str(error))
-                if found and _adjusted(counts, found[1].lower(), int(found[3]), model.config):
+                if found and _adopt_count(counts, found[1].lower(), int(found[3]), model.config):
                     continue
                 # The first candidate is the likeliest, so its complaint says most.
                 complaint = complaint or error
@@ -62,9 +62,9 @@ def find_inputs(model: Any, run: Callable[[Inputs], Any], *, partial: bool = Fal
     raise complaint or NoInputs("its forward pass asks for something that is no tensor or has no known form")
 
 
-def varied(inputs: Inputs, config: Any, seed: int = 1) -> Inputs:
+def vary_values(inputs: Inputs, config: Any) -> Inputs:
     """Return other values of the same kind: new ids and signals; the same masks, grids and reserved ids."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(1)
     reserved = torch.tensor(sorted(reserved_tokens(config)) or [-1])
     other = dict(inputs)
     for name, value in inputs.items():
@@ -111,7 +111,7 @@ def _variants(config: Any, chosen: tuple[str, ...], names: dict[str, bool]) -> I
             yield inputs
 
 
-def _adjusted(counts: dict[str, int], kind: str, features: int, config: Any) -> bool:
+def _adopt_count(counts: dict[str, int], kind: str, features: int, config: Any) -> bool:
     """Take over the number of placeholders asked for; False where that was tried. Some models count single numbers."""
     width = look_up(getattr(config, "text_config", None) or config, "hidden_size", default=1)
     for count in (features, features // width):

@@ -60,13 +60,13 @@ def shapes_of_graph(path: Path, kind: str) -> dict[str, str] | None:
     or ones where the name speaks of a mask. Raises InvalidInput for a file that cannot be read, or other types.
     """
     if kind == "onnx":
-        return {name: _written(path, name, sizes, whole) for name, sizes, whole in _onnx_inputs(path)}
+        return {name: _shape_text(path, name, sizes, whole) for name, sizes, whole in _onnx_inputs(path)}
     if kind == "openvino":
-        return {name: _written(path, name, sizes, whole) for name, sizes, whole in _openvino_inputs(path)}
+        return {name: _shape_text(path, name, sizes, whole) for name, sizes, whole in _openvino_inputs(path)}
     return None
 
 
-def _written(path: Path, name: str, sizes: list[int | None], whole: bool | None) -> str:
+def _shape_text(path: Path, name: str, sizes: list[int | None], whole: bool | None) -> str:
     if whole is None or not sizes[1:]:
         raise InvalidInput(f"{path}: its input {name} is neither float32 nor int64 with a batch: export it with these.")
     item = "x".join("length" if size is None else str(size) for size in sizes[1:])

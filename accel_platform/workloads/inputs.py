@@ -58,21 +58,21 @@ def describe_inputs(
     if is_sourced(spec):
         if audio_seconds is not None:
             raise InvalidInput(f"{spec.model_id} reads what its input's shape states: leave out audio_seconds.")
-        return _sourced(spec, batch_size, length)
+        return _source_inputs(spec, batch_size, length)
     config = config_of(spec)
     if spec.modality == "audio":
-        return _audio(config, batch_size, audio_seconds)
+        return _audio_inputs(config, batch_size, audio_seconds)
     if audio_seconds is not None:
         raise InvalidInput(f"{spec.model_id} reads no sound of any length: leave out audio_seconds.")
     if spec.modality == "text":
         assert length is not None
-        return _text(config, spec, batch_size, length)
+        return _text_inputs(config, spec, batch_size, length)
     if spec.draws_images:
-        return _image_generation(config, spec, batch_size)
+        return _image_generation_inputs(config, spec, batch_size)
     if spec.modality == "vision":
         return (InputSpec("pixel_values", (batch_size, 3, *_image_size(config)), "signal"),)
     assert length is not None
-    return _multimodal(config, spec, batch_size, length)
+    return _multimodal_inputs(config, spec, batch_size, length)
 
 
 def make_inputs(
@@ -100,12 +100,12 @@ def _values(item: InputSpec, generator: np.random.Generator, np: Any) -> npt.NDA
     return generator.standard_normal(item.shape, dtype=np.float32)
 
 
-def _sourced(spec: ModelSpec, batch: int, length: int | None) -> tuple[InputSpec, ...]:
+def _source_inputs(spec: ModelSpec, batch: int, length: int | None) -> tuple[InputSpec, ...]:
     shapes = {name: parse_shape(name, text) for name, text in spec.config["inputs"].items()}
     return tuple(InputSpec(n, (batch, *shape.at(length)), shape.kind, shape.vocabulary) for n, shape in shapes.items())
 
 
-def _text(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
+def _text_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
     from accel_platform.workloads.build import text_part
 
     # A model that also reads images is measured on text: only the part that reads text counts.
@@ -120,7 +120,7 @@ def _text(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputS
     return inputs
 
 
-def _audio(config: Any, batch: int, seconds: float | None) -> tuple[InputSpec, ...]:
+def _audio_inputs(config: Any, batch: int, seconds: float | None) -> tuple[InputSpec, ...]:
     if config.model_type == "whisper":
         # Sound is padded or cut to a window that is the same for all.
         window = 2 * config.max_source_positions / FRAMES_PER_S
@@ -149,10 +149,10 @@ def _audio(config: Any, batch: int, seconds: float | None) -> tuple[InputSpec, .
     return (waveform,)
 
 
-def _multimodal(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
+def _multimodal_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
     _check_length(config.text_config, spec, length)
     if config.model_type in ("llava", "llava_next"):
-        return _llava(config, spec, batch, length)
+        return _llava_inputs(config, spec, batch, length)
     text = (
         InputSpec("input_ids", (batch, length), "tokens", config.text_config.vocab_size),
         InputSpec("attention_mask", (batch, length), "mask"),
@@ -166,7 +166,7 @@ def _multimodal(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[
     return (*text, InputSpec("pixel_values", (batch, *clip, 3, *_image_size(vision)), "signal"))
 
 
-def _llava(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
+def _llava_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
     """Return text with a place per image feature. LLaVA-Next sees a large image whole and in four tiles."""
     side = config.vision_config.image_size // config.vision_config.patch_size
     tiles: tuple[int, ...] = ()
@@ -190,7 +190,7 @@ def _llava(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[Input
     return inputs
 
 
-def _image_generation(config: Any, spec: ModelSpec, batch: int) -> tuple[InputSpec, ...]:
+def _image_generation_inputs(config: Any, spec: ModelSpec, batch: int) -> tuple[InputSpec, ...]:
     """Return noise, and the tokens of each text encoder."""
     if config.steps < 1:
         raise InvalidInput(f"{spec.model_id} needs at least 1 step to draw an image, not {config.steps}.")

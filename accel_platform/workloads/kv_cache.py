@@ -98,11 +98,11 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
     config = config_of(spec).get_text_config(decoder=True)
     layers = _first(config, "num_decoder_layers", "num_hidden_layers")
     met = _share_of_experts(config)
-    remembered = None if layers is None else _remembered(config, int(layers))
+    remembered = None if layers is None else _cached_numbers(config, int(layers))
     if layers is None or met is None or remembered is None:
         return None
     sizes = sizes_of_parameters(spec)
-    reads, skipped = text_tower(spec), _skipped(config)
+    reads, skipped = text_tower(spec), _image_only_layers(config)
     idle = (_BY_ROW, *(f".layers.{at}." for at in skipped))
     met_by_text = {name: n for name, n in sizes.items() if name.startswith(reads) and not any(i in name for i in idle)}
     resting = (1 - met) * sum(n for name, n in met_by_text.items() if ".experts." in name)
@@ -116,14 +116,16 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
         unread_parameters=everything - read,
         expert_share=met,
         width=_first(config, "hidden_size", "d_model", "n_embd") or 0.0,
-        attended=sum(_attended(layer) for kind, layer in layers_of(config, int(layers)) if kind in KEEP_ALL),
+        attended=sum(
+            _multiply_adds_per_pair(layer) for kind, layer in layers_of(config, int(layers)) if kind in KEEP_ALL
+        ),
         cache_parts=1.0 if _first(config, "kv_lora_rank") else _least_kv_heads(config, int(layers)),
         context=_first(config, "max_position_embeddings", "n_positions", "seq_length", "max_seq_len") or 0.0,
         vocabulary_parameters=embedding_parameters(spec) + of_head,
     )
 
 
-def _remembered(config: Any, count: int) -> tuple[float, float, float, float] | None:
+def _cached_numbers(config: Any, count: int) -> tuple[float, float, float, float] | None:
     """Return numbers per token, numbers per token of a window, the window, and numbers in states, over all layers.
 
     None where the config does not say what a layer keeps.
@@ -151,14 +153,14 @@ def layers_of(config: Any, count: int) -> Iterator[tuple[str, Any]]:
         window, context = _first(config, "sliding_window"), _first(config, "max_position_embeddings")
         slides = window and getattr(config, "use_sliding_window", True) and not (context and window >= context)
         kinds = ["sliding_attention" if slides else "full_attention"] * count
-    differ, skipped = getattr(config, "is_heterogeneous", False), _skipped(config)
+    differ, skipped = getattr(config, "is_heterogeneous", False), _image_only_layers(config)
     # The last layers of Gemma 3n and 4 look at what earlier ones have kept.
     for at, kind in enumerate(kinds[: count - int(_first(config, "num_kv_shared_layers") or 0)]):
         if at not in skipped:
             yield kind, config.per_layer_config[at] if differ else config
 
 
-def _skipped(config: Any) -> frozenset[int]:
+def _image_only_layers(config: Any) -> frozenset[int]:
     """Return the layers that attend to an image alone (Llama 3.2 Vision); text skips them."""
     return frozenset(getattr(config, "cross_attention_layers", None) or ())
 
@@ -186,7 +188,7 @@ def _least_kv_heads(config: Any, count: int) -> float:
     return min((heads for _, layer in layers_of(config, count) if (heads := _kv_heads(layer))), default=1.0)
 
 
-def _attended(layer: Any) -> float:
+def _multiply_adds_per_pair(layer: Any) -> float:
     """Return the multiply-adds of one layer per token and earlier token; 0 where its config does not say."""
     heads, hidden = _first(layer, "num_attention_heads"), _first(layer, "hidden_size")
     if heads is None or hidden is None:

@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
 
 from accel_platform.errors import InvalidInput
-from accel_platform.workloads.cost import TRACING, attention_operands, meta_inputs, meta_model, parameters_of
+from accel_platform.workloads.cost import meta_inputs, meta_model, parameters_of
 from accel_platform.workloads.fusion import DataFlow, held_numbers, tensors_in
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.inputs import InputSpec, describe_inputs
@@ -233,9 +233,9 @@ def _are_alike(two: Sequence[Operator], three: Sequence[Operator]) -> bool:
     return [operator.name for operator in two] == [operator.name for operator in three]
 
 
-def operators_of(spec: ModelSpec, inputs: tuple[InputSpec, ...], head: Head = "AutoModel") -> tuple[Operator, ...]:
+def operators_of(spec: ModelSpec, inputs: tuple[InputSpec, ...]) -> tuple[Operator, ...]:
     """Return the operators of one forward pass with these inputs, in order of execution."""
-    return _operators_and_flow(spec, inputs, head)[0]
+    return _operators_and_flow(spec, inputs, "AutoModel")[0]
 
 
 def _operators_and_flow(spec: ModelSpec, inputs: tuple[InputSpec, ...], head: Head) -> _Trace:
@@ -247,79 +247,46 @@ def _operators_and_flow(spec: ModelSpec, inputs: tuple[InputSpec, ...], head: He
 
 
 def _trace(model: Any, inputs: dict[str, Any]) -> _Trace:
-    import torch
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from accel_platform.workloads.meta_trace import ComputedOperators, FusedOperators, trace
 
-    aten = torch.ops.aten
-    attention = torch.nn.functional.scaled_dot_product_attention
-    by_experts = (torch.nn.functional.grouped_mm, torch._grouped_mm)
-    found: list[Operator] = []
-    flow = DataFlow()
+    recorder = _Recorder()
+    fused = FusedOperators(recorder.add_attention, recorder.add_product_by_experts)
+    trace(model, inputs, one_pass_each(), ComputedOperators(recorder.add), fused)
+    return tuple(recorder.operators), recorder.flow.fused_share()
 
-    class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func is aten._local_scalar_dense.default and args[0].dtype == torch.bool:
-                # A meta tensor has no values; of our inputs every mask is all ones.
-                return True
-            out = func(*args, **(kwargs or {}))
-            if not (func.is_view or func is aten._unsafe_view.default):
-                operator = _operator(func.overloadpacket.__name__, args, kwargs or {}, out)
-                if operator is not None:
-                    found.append(replace(operator, count=passes()))
-                    inputs = tensors_in((*args, *(kwargs or {}).values()))
-                    flow.add(inputs, tensors_in((out,)), moves=operator.kind in MOVING)
-            return out
 
-    class FusedAttention(TorchFunctionMode):
-        """Attention, and products by experts, as the one operator that every runtime makes of them."""
+class _Recorder:
+    """Operators of a trace in order of execution, and the data flow between them."""
 
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func in by_experts:
-                tokens, weights = args[0], args[1]
-                experts, width = weights.shape[0], weights.shape[-1]
-                found.append(
-                    Operator(
-                        "batched_matmul",
-                        "grouped_mm",
-                        (experts, tokens.shape[0] / experts, width, weights.shape[-2]),
-                        passes(),
-                    )
-                )
-                out = tokens.new_empty((tokens.shape[0], width))
-                flow.add([tokens, weights], [out], moves=False)
-                return out
-            if func is not attention:
-                return func(*args, **(kwargs or {}))
-            query, key, value = attention_operands(*args, **(kwargs or {}))
-            length, causal = query.shape[-2], bool((kwargs or {}).get("is_causal"))
-            heads, kv_heads = query.shape[-3], key.shape[-3]
-            found.append(
-                Operator(
-                    "attention",
-                    "attention",
-                    (
-                        math.prod(query.shape[:-3]),
-                        heads,
-                        kv_heads,
-                        length,
-                        key.shape[-2],
-                        query.shape[-1],
-                        value.shape[-1],
-                        length * (length + 1) / 2 if causal else length * key.shape[-2],
-                    ),
-                    passes(),
-                )
-            )
-            # Runtimes write it as (batch, length, heads, width), so that what follows copies nothing.
-            shape = (*query.shape[:-3], query.shape[-2], heads, value.shape[-1])
-            out = query.new_empty(shape)
-            flow.add([query, key, value], [out], moves=False)
-            return out.transpose(-2, -3)
+    def __init__(self) -> None:
+        self.operators: list[Operator] = []
+        self.flow = DataFlow()
 
-    with TRACING, torch.no_grad(), torch.device("meta"), one_pass_each(), Recorder(), FusedAttention():  # type: ignore[no-untyped-call]
-        model(**inputs)
-    return tuple(found), flow.fused_share()
+    def add(self, name: str, args: Any, kwargs: dict[str, Any], out: Any) -> None:
+        operator = _operator(name, args, kwargs, out)
+        if operator is not None:
+            inputs = tensors_in((*args, *kwargs.values()))
+            self._record(operator, inputs, tensors_in((out,)))
+
+    def add_attention(self, query: Any, key: Any, value: Any, causal: bool) -> Any:
+        length, earlier, heads = query.shape[-2], key.shape[-2], query.shape[-3]
+        pairs = length * (length + 1) / 2 if causal else length * earlier
+        dimensions = (
+            math.prod(query.shape[:-3]), heads, key.shape[-3], length, earlier, query.shape[-1], value.shape[-1], pairs,
+        )  # fmt: skip
+        # Runtimes write it as (batch, length, heads, width), so that what follows copies nothing.
+        out = query.new_empty((*query.shape[:-3], length, heads, value.shape[-1]))
+        self._record(Operator("attention", "attention", dimensions), [query, key, value], [out])
+        return out.transpose(-2, -3)
+
+    def add_product_by_experts(self, tokens: Any, weights: Any, out: Any) -> None:
+        experts, depth, width = weights.shape[0], weights.shape[-2], weights.shape[-1]
+        dimensions = (experts, tokens.shape[0] / experts, width, depth)
+        self._record(Operator("batched_matmul", "grouped_mm", dimensions), [tokens, weights], [out])
+
+    def _record(self, operator: Operator, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self.operators.append(replace(operator, count=passes()))
+        self.flow.add(inputs, outputs, moves=operator.kind in MOVING)
 
 
 def _operator(name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Operator | None:

@@ -60,7 +60,7 @@ def is_source(text: str) -> bool:
     return text.startswith(_TIMM) or bool(_MODULE.fullmatch(text)) or Path(text).suffix in _BY_SUFFIX
 
 
-def located(name: str, folder: Path = Path()) -> str:
+def absolute_source(name: str, folder: Path = Path()) -> str:
     """Return a source with its file's absolute path, so that it holds in any folder; other names stay."""
     if not is_source(name) or name.startswith(_TIMM):
         return name
@@ -130,7 +130,7 @@ def spec_of_source(
     )
 
 
-def read_again(spec: ModelSpec) -> ModelSpec:
+def reread_source(spec: ModelSpec) -> ModelSpec:
     """Return the specification with its file as it is now. Raises NotFound where that is gone."""
     config = spec.config
     return spec_of_source(
@@ -360,7 +360,7 @@ def _wrap(body: Any, spec: ModelSpec) -> nn.Module:
 
         def forward(self, **inputs: Any) -> dict[str, Any]:
             given = {name: inputs[name] for name in names}
-            return dict(_named(self.body(**given) if by_name else self.body(*given.values())))
+            return dict(_named_tensors(self.body(**given) if by_name else self.body(*given.values())))
 
         def train(self, mode: bool = True) -> Self:  # noqa: ARG002 - torch's signature
             """Change nothing: what was loaded is in evaluation mode, and an exported program refuses to be asked."""
@@ -369,7 +369,7 @@ def _wrap(body: Any, spec: ModelSpec) -> nn.Module:
     return Sourced()
 
 
-def _named(output: Any, prefix: str = "output") -> Iterator[tuple[str, Any]]:
+def _named_tensors(output: Any, prefix: str = "output") -> Iterator[tuple[str, Any]]:
     """Yield the tensors of any output, nested ones too, with a name each."""
     import torch
 
@@ -380,4 +380,4 @@ def _named(output: Any, prefix: str = "output") -> Iterator[tuple[str, Any]]:
     for key, value in items:
         name = key if isinstance(key, str) and prefix == "output" else f"{prefix}_{key}"
         if isinstance(value, torch.Tensor | Mapping | list | tuple):
-            yield from _named(value, name)
+            yield from _named_tensors(value, name)

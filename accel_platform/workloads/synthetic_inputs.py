@@ -267,7 +267,7 @@ def _decisions(name: str, config: Any, names: Names, generator: torch.Generator)
     }
 
 
-def _seen(name: str, config: Any, names: Names, generator: torch.Generator) -> Iterator[Inputs]:  # noqa: ARG001
+def _detections(name: str, config: Any, names: Names, generator: torch.Generator) -> Iterator[Inputs]:  # noqa: ARG001
     """Yield a detector's findings in an image, as vectors."""
     if name == "visual_embeds":
         yield {name: _noise(generator, 1, STEPS, config.visual_embedding_dim)}
@@ -288,7 +288,7 @@ _MAKERS = (
     (r"input_values", _waveform),
     (r"past_(values|time_features|observed_mask|values_padding)|future_time_features|freq", _series),
     (r"states", _decisions),
-    (r"visual_(feats|embeds)", _seen),
+    (r"visual_(feats|embeds)", _detections),
     (r"latents|hidden_states|inputs_embeds|noise_embeds|query_embeds|encoder_hidden_states|inputs", _hidden),
     (r".*_mask", _mask),
 )

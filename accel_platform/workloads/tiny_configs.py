@@ -115,7 +115,7 @@ def default_config(model_type: str) -> Any:
     return new_config(model_type, **NEEDED.get(model_type, {}))
 
 
-def shrunk(config: Any, scale: Scale) -> Any:
+def shrink(config: Any, scale: Scale) -> Any:
     """Return a new config of the same class at this scale. Raises the class's own error where the figures do not
     fit.
     """
@@ -124,15 +124,15 @@ def shrunk(config: Any, scale: Scale) -> Any:
     changes = _changes(config, scale)
     for name, value in vars(config).items():
         if hasattr(value, "model_type") and hasattr(value, "to_dict"):
-            changes[name] = shrunk(value, scale)
+            changes[name] = shrink(value, scale)
     if scale in ("tiny", "narrow"):
         changes |= {
             name: value for name, value in NEEDED.get(config.model_type, {}).items() if not isinstance(value, list)
         }
-    return _remade(config, changes)
+    return _reconstruct(config, changes)
 
 
-def _given(config: Any, changes: dict[str, Any]) -> dict[str, Any]:
+def _constructor_arguments(config: Any, changes: dict[str, Any]) -> dict[str, Any]:
     """Return a config's constructor arguments with the changes; a tower's figures may be its parent's choice."""
     usual = vars(type(config)())
     return {
@@ -143,41 +143,48 @@ def _given(config: Any, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _changes(config: Any, scale: Scale) -> dict[str, Any]:
+    """Return the fields that differ at this scale; a hierarchical config keeps its widths."""
     values = {name: value for name, value in vars(config).items() if not name.startswith("_")}
+    hierarchical = any(_is_per_stage(name, value) and len(value) > 1 for name, value in values.items())
+    narrows = scale in ("tiny", "narrow")
     changes: dict[str, Any] = {}
-    hierarchical = any(
-        isinstance(value, list | tuple) and len(value) > 1 and _SEVERAL.search(name) for name, value in values.items()
-    )
     for name, value in values.items():
-        if isinstance(value, list) and name == "depths":
-            changes[name] = [1] * len(value)
-        elif isinstance(value, list) and _LAYER_INDICES.search(name) and all(isinstance(v, int) for v in value):
-            changes[name] = [max(-LAYERS, min(v, LAYERS - 1)) for v in value]
-        elif value is None and name in _ABSENT and (scale in ("tiny", "narrow") or name != "head_dim"):
-            changes[name] = _ABSENT[name]
+        changed: Any = None
+        if isinstance(value, list):
+            changed = _shorten(name, value)
+        elif value is None and (narrows or name != "head_dim"):
+            changed = _ABSENT.get(name)
         elif isinstance(value, int) and not isinstance(value, bool):
-            stages = hierarchical and any(
-                isinstance(v, list | tuple) and len(v) == value and _SEVERAL.search(n) for n, v in values.items()
-            )
-            changed = None if stages and _LAYERS.search(name) else _shallow(name, value)
-            if changed is None and scale in ("tiny", "narrow") and not hierarchical:
+            # The number of layers of a hierarchical config may be its number of stages.
+            counts_stages = hierarchical and any(_is_per_stage(n, v) and len(v) == value for n, v in values.items())
+            changed = None if counts_stages and _LAYERS.search(name) else _shallow(name, value)
+            if changed is None and narrows and not hierarchical:
                 changed = _narrow(name, value)
-            if changed is not None and changed != value:
-                changes[name] = changed
-    if changes and scale in ("tiny", "narrow") and not hierarchical:
+            if changed == value:
+                continue
+        if changed is not None:
+            changes[name] = changed
+    if changes and narrows and not hierarchical:
         _fit_key_value_heads(values, changes)
-        if values.get("head_dim") is not None and values["head_dim"] == values.get("qk_head_dim"):
-            changes["head_dim"] = _EXACT["qk_head_dim"]
-        rope = values.get("rope_parameters") or {}
-        if "mrope_section" in rope or config.model_type in _MULTI_AXIS:
-            rotated = int(HEAD_DIM * rope.get("partial_rotary_factor", 1.0)) // 2
-            changes["rope_parameters"] = {**rope, "mrope_section": [rotated - 2 * (rotated // 3), *[rotated // 3] * 2]}
-    patch = values.get("patch_size")
-    if scale == "tiny" and not hierarchical and isinstance(patch, int) and isinstance(values.get("image_size"), int):
-        changes["image_size"] = min(values["image_size"], PATCHES * patch)
-        changes |= {"mm_tokens_per_image": 4} if "mm_tokens_per_image" in values else {}
+        _fit_head_dims(config.model_type, values, changes)
+    if scale == "tiny" and not hierarchical:
+        _fit_images(values, changes)
     _fit_tokens(values, changes)
     return changes
+
+
+def _is_per_stage(name: str, value: Any) -> bool:
+    """Return whether a field has a width, or the like, for each stage."""
+    return isinstance(value, list | tuple) and _SEVERAL.search(name) is not None
+
+
+def _shorten(name: str, values: list[Any]) -> list[int] | None:
+    """Return a list of depths, or of indices of layers, for fewer layers; None for another list."""
+    if name == "depths":
+        return [1] * len(values)
+    if _LAYER_INDICES.search(name) and all(isinstance(value, int) for value in values):
+        return [max(-LAYERS, min(value, LAYERS - 1)) for value in values]
+    return None
 
 
 def _shallow(name: str, value: int) -> int | None:
@@ -218,6 +225,25 @@ def _fit_key_value_heads(values: dict[str, Any], changes: dict[str, Any]) -> Non
         changes[name] = HEADS if value == queries else min(value, HEADS // 2)
 
 
+def _fit_head_dims(model_type: str, values: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Fit the width of heads to that of queries and keys, and the axes of a rotary embedding to the width of heads."""
+    if values.get("head_dim") is not None and values["head_dim"] == values.get("qk_head_dim"):
+        changes["head_dim"] = _EXACT["qk_head_dim"]
+    rope = values.get("rope_parameters") or {}
+    if "mrope_section" in rope or model_type in _MULTI_AXIS:
+        rotated = int(HEAD_DIM * rope.get("partial_rotary_factor", 1.0)) // 2
+        changes["rope_parameters"] = {**rope, "mrope_section": [rotated - 2 * (rotated // 3), *[rotated // 3] * 2]}
+
+
+def _fit_images(values: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Cut images to a few patches."""
+    patch, size = values.get("patch_size"), values.get("image_size")
+    if isinstance(patch, int) and isinstance(size, int):
+        changes["image_size"] = min(size, PATCHES * patch)
+        if "mm_tokens_per_image" in values:
+            changes["mm_tokens_per_image"] = _EXACT["mm_tokens_per_image"]
+
+
 def _fit_tokens(values: dict[str, Any], changes: dict[str, Any]) -> None:
     """Move special tokens beyond a smaller vocabulary to its end, each to its own place."""
     limit = VOCABULARY
@@ -237,12 +263,12 @@ def special_token(name: str) -> int:
     return VOCABULARY - 1 - place % 200
 
 
-def _remade(config: Any, changes: dict[str, Any]) -> Any:
+def _reconstruct(config: Any, changes: dict[str, Any]) -> Any:
     """Construct the config anew with these changes, so that derived figures follow.
 
     A list with an entry per layer, if given, is cut to one entry of each kind.
     """
-    given = _given(config, changes)
+    given = _constructor_arguments(config, changes)
     lists: dict[str, list[Any]] = {}
     for name, value in vars(config).items():
         if name in changes and isinstance(value, int) and _LAYERS.search(name):

@@ -14,7 +14,7 @@ from typing import Literal
 
 import dagster as dg
 
-from accel_platform.bench.requests.lifecycle import MAX_ATTEMPTS, Request, Requests, claim, close, offered
+from accel_platform.bench.requests.lifecycle import MAX_ATTEMPTS, Request, Requests, claim, close, hardware_for_request
 from accel_platform.events import EventLog
 from assets.executors.heartbeat import STOPPED, was_stopped
 from assets.failures import reason_of
@@ -104,7 +104,7 @@ def claim_request(
     _stop_closed(requests, instance)
     taken = []
     for request in requests.unfinished():
-        if offered(request, hardware, host) is None:
+        if hardware_for_request(request, hardware, host) is None:
             continue
         run = _run_of(instance, request) if request.attempts else None
         if run is not None and run.state != "under way":

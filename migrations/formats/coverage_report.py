@@ -12,6 +12,8 @@ from migrations.sources.documents import Document
 NOT_RESULTS = "a coverage report: claims about code and pass rates, derived, with no measurement"
 
 _PERCENTAGE = re.compile(r"\d+(\.\d+)?\s*%")
+_MAX_DEPTH = 4
+"""Levels of nesting that are searched for figures."""
 _FIGURE = re.compile(r"latency|throughput|per_second|inference_time|elapsed|duration")
 
 
@@ -33,9 +35,9 @@ def detect(document: Document) -> float:
     return 0.7 if keys & rates and keys & counts else 0.6 if _only_percentages(value) else 0.0
 
 
-def _only_percentages(value: Any, depth: int = 4) -> bool:
+def _only_percentages(value: Any) -> bool:
     """Return whether rates are written as `"100.0%"`, without any time or speed beside them."""
-    leaves = list(_leaves(value, depth))
+    leaves = list(_leaves(value, _MAX_DEPTH))
     rates = [text for _, text in leaves if isinstance(text, str) and _PERCENTAGE.fullmatch(text.strip())]
     return len(rates) >= 2 and not any(_FIGURE.search(str(key)) for key, _ in leaves)
 

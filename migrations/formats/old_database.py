@@ -38,26 +38,24 @@ def parse(document: Document) -> Iterator[Part]:
     raw = {_key(row.get("run_id")) for row in tables.get("raw_benchmark_data", []) if _document(row) is not None}
     for name, rows in tables.items():
         at = child("", name)
-        if name in _DESCRIBING or name in _TESTS or not rows:
-            yield NoResult(
-                at, f"the table {name}, which holds no result" if rows else f"the table {name}, without a row"
-            )
+        if not rows:
+            yield NoResult(at, f"the table {name}, without a row")
+        elif name in _DESCRIBING or name in _TESTS:
+            yield NoResult(at, f"the table {name}, which holds no result")
         elif name == "raw_benchmark_data":
             yield from _raw(at, rows)
         elif name == "performance_batch_results":
             yield from _orphans(at, rows, tables.get("performance_results", []))
-        elif name in _RESULTS or is_result_row(rows[0]):
+        elif name not in _RESULTS and not is_result_row(rows[0]):
+            yield refuse(at, "unknown_table", f"no reader knows the table {name} ({', '.join(rows[0])})", rows)
+        else:
             for index, row in enumerate(rows):
                 where = child(at, index)
                 if name == "benchmark_results" and _key(row.get("run_id")) in raw:
                     yield NoResult(where, "a row computed from a raw document, which is read instead")
                     continue
-                samples = (
-                    _samples(row, batches.get(_key(row.get("result_id")), [])) if name == "performance_results" else ()
-                )
-                yield row_part(document.source_path, where, joined.row(row), samples_ns=samples)
-        else:
-            yield refuse(at, "unknown_table", f"no reader knows the table {name} ({', '.join(rows[0])})", rows)
+                own = batches.get(_key(row.get("result_id")), []) if name == "performance_results" else []
+                yield row_part(document.source_path, where, joined.row(row), samples_ns=_samples(row, own))
 
 
 class _Joined:

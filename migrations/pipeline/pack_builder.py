@@ -6,7 +6,6 @@ The same files and card give the same bytes: ids and times follow from the conte
 from __future__ import annotations
 
 import hashlib
-import re
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog, codec
 from accel_platform.events.types import ResultRecorded
+from accel_platform.hardware.catalog import without_count
 from accel_platform.knowledge.cards import (
     CARD,
     Card,
@@ -63,43 +63,17 @@ def build_pack(card_folder: Path, source_dir: Path, out: Path) -> BuiltPack:
     if not card.files:
         raise InvalidInput(f"The card of {card.name} names no [files] to convert: write them, or leave the pack out.")
     readings = [_read(card, source_dir, path, file) for path, file in sorted(card.files.items())]
-    doubted = _suspected(readings)
-    left_out: Counter[str] = Counter()
-    kept: list[tuple[Event, ResultRecorded]] = []
-    for reading in readings:
-        for event in codec.from_arrow(codec.rows_to_arrow(reading.rows).to_batches()):
-            if not isinstance(event.payload, ResultRecorded):
-                left_out["could not be read"] += 1
-            elif event.payload.status != "ok":
-                left_out["without a figure"] += 1
-            elif event.payload.device_name is None:
-                left_out["without a device"] += 1
-            elif event.payload.provenance != "imported" or event.event_id in doubted:
-                left_out["suspected by the rules of the importer"] += 1
-            else:
-                result = _completed(event.payload, card)
-                kept.append((event.model_copy(update={"payload": result}), result))
-    if not kept:
-        raise InvalidInput(f"The files of {card.name} hold no results that a pack may hold: {dict(left_out)}.")
-    version = _version(kept)
-    events = [
-        event.model_copy(
-            update={
-                "event_id": numbered_id(f"pack {card.name} {version}", number),
-                "recorded_at": card.recorded_at,
-                "source": source_of(card.name, version),
-                "causation_id": None,
-            }
-        )
-        for number, (event, _) in enumerate(kept)
-    ]
-    data = codec.to_parquet(codec.to_arrow(events), f"{card.name}/{RESULTS}")
-    results = [payload for _, payload in kept]
+    results, left_out = _usable_results(readings, card)
+    if not results:
+        raise InvalidInput(f"The files of {card.name} hold no results that a pack may hold: {left_out}.")
+    version = _version(results)
+    data = codec.to_parquet(codec.to_arrow(_pack_events(results, card, version)), f"{card.name}/{RESULTS}")
+    payloads = [result for _, result in results]
     table = ResultsTable(
         version=version,
-        rows=len(results),
-        models=len({result.model_id for result in results}),
-        devices=tuple(sorted({result.device_name or result.hardware for result in results})),
+        rows=len(payloads),
+        models=len({result.model_id for result in payloads}),
+        devices=tuple(sorted({result.device_name or result.hardware for result in payloads})),
         sha256=hashlib.sha256(data).hexdigest(),
     )
     files = {
@@ -111,7 +85,44 @@ def build_pack(card_folder: Path, source_dir: Path, out: Path) -> BuiltPack:
     make_directory(out)
     write_durably(out / RESULTS, data)
     write_durably(out / CARD, card_text(built))
-    return BuiltPack(built, len(data), changed, dict(left_out))
+    return BuiltPack(built, len(data), changed, left_out)
+
+
+def _usable_results(readings: list[Reading], card: Card) -> tuple[list[tuple[Event, ResultRecorded]], dict[str, int]]:
+    """Return the results that a pack may hold, each with its event, and the number of rows left out by reason."""
+    suspected = _find_suspected(readings)
+    usable: list[tuple[Event, ResultRecorded]] = []
+    left_out: Counter[str] = Counter()
+    for reading in readings:
+        for event in codec.from_arrow(codec.rows_to_arrow(reading.rows).to_batches()):
+            payload = event.payload
+            if not isinstance(payload, ResultRecorded):
+                left_out["could not be read"] += 1
+            elif payload.status != "ok":
+                left_out["without a figure"] += 1
+            elif payload.device_name is None:
+                left_out["without a device"] += 1
+            elif payload.provenance != "imported" or event.event_id in suspected:
+                left_out["suspected by the rules of the importer"] += 1
+            else:
+                result = _complete(payload, card)
+                usable.append((event.model_copy(update={"payload": result}), result))
+    return usable, dict(left_out)
+
+
+def _pack_events(results: list[tuple[Event, ResultRecorded]], card: Card, version: str) -> list[Event]:
+    """Return the events with ids, times and source that follow from the card and the version alone."""
+    return [
+        event.model_copy(
+            update={
+                "event_id": numbered_id(f"pack {card.name} {version}", number),
+                "recorded_at": card.recorded_at,
+                "source": source_of(card.name, version),
+                "causation_id": None,
+            }
+        )
+        for number, (event, _) in enumerate(results)
+    ]
 
 
 def build_kernels(folder: Path, source: Path) -> BuiltPack:
@@ -150,19 +161,19 @@ def _read(card: Card, source_dir: Path, path: str, file: SourceFile) -> Reading:
     return reading
 
 
-def _completed(result: ResultRecorded, card: Card) -> ResultRecorded:
+def _complete(result: ResultRecorded, card: Card) -> ResultRecorded:
     """Return the result with what the card knows and the files leave out: the batch size, a device's full name."""
     known: dict[str, Any] = {}
     if card.batch_size is not None and result.batch_size is None and result.mode == "inference":
         known["batch_size"] = card.batch_size
     name = result.device_name or ""
-    short = re.sub(r"^\d+ x ", "", name)
+    short = without_count(name)
     if short in card.device_names:
         known["device_name"] = name.removesuffix(short) + card.device_names[short]
     return result.model_copy(update=known)
 
 
-def _suspected(readings: list[Reading]) -> set[object]:
+def _find_suspected(readings: list[Reading]) -> set[object]:
     """Return the ids of results that the comparison of all files with each other suspects."""
     with tempfile.TemporaryDirectory() as folder:
         log = EventLog.open(Settings(home=Path(folder)))
@@ -173,9 +184,10 @@ def _suspected(readings: list[Reading]) -> set[object]:
         return {getattr(event.payload, "result_id", None) for event in find_cross_document_suspicions(log)}
 
 
-def _version(kept: list[tuple[Event, ResultRecorded]]) -> str:
+def _version(results: list[tuple[Event, ResultRecorded]]) -> str:
+    """Return the version of a pack: a hash of its results."""
     digest = hashlib.sha256()
-    for event, payload in kept:
+    for event, payload in results:
         digest.update(f"{event.occurred_at} {event.host_id} ".encode())
         digest.update(payload.model_dump_json(exclude_none=True).encode())
     return digest.hexdigest()[:_VERSION_DIGITS]

@@ -48,7 +48,7 @@ def plain(name: str) -> str:
     return _WORD_UNIT.sub("", _UNIT.sub("", name.strip().strip(":").lstrip("-")).replace("_", " ").casefold())
 
 
-def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: Any = None) -> Record | RefusedCell:
+def result(source_path: str, pointer: str, found: Mapping[str, Any]) -> Record | RefusedCell:
     """Return the result of one run from its names and values, in milliseconds and items/s.
 
     Requests run side by side (`concurrency`), so a latency is of one of many in flight.
@@ -70,7 +70,6 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: An
             precision=_precision(found),
             runtime="openvino",
         ),
-        times=(when,),
         machine=Machine(
             software={"openvino": version} if (version := text_of(pick(found, "build", "openvino version"))) else {},
             threads=count(pick(found, "number of threads", "nthreads", "inference num threads"), at_least=1),

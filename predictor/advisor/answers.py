@@ -18,6 +18,7 @@ from predictor.advisor.estimation import (
     matrix_verdict,
     memory_abstention,
 )
+from predictor.advisor.intervals import divide
 from predictor.advisor.model_estimates import queried_sample
 from predictor.advisor.objectives import (
     assumed_spread,
@@ -41,7 +42,6 @@ from predictor.schemas.responses import (
     Excluded,
     ExclusionCause,
     Figures,
-    Interval,
     Recommendation,
 )
 from predictor.serving.models import find_served_model
@@ -84,7 +84,7 @@ def candidate_result(
     # Figures of an unnamed device are not reported, because nobody could measure on it.
     named = target.device_id is not None or target not in evidence.by_target
     reported = named and not _lacked_elsewhere(evidence, target)
-    return CandidateResult(excluded=_excluded(evidence, query, candidate, estimate) if reported else None)
+    return CandidateResult(excluded=_exclusion(evidence, query, candidate, estimate) if reported else None)
 
 
 def _lacked_elsewhere(evidence: Evidence, target: Target) -> bool:
@@ -147,15 +147,14 @@ def _apply_constraints(
     results: Sequence[CandidateResult],
     constraints: Constraints | None,
     spread: float | None,
-) -> tuple[list[Figures], list[tuple[Figures | None, str]], list[Excluded]]:
-    """Return the figures to rank, their cautions, and the candidates that are excluded.
+) -> tuple[list[Figures], list[tuple[Figures, str]], list[Excluded]]:
+    """Return the figures to rank, cautions with the figures that they are about, and the candidates that are excluded.
 
-    A caution stands beside the figures whose place its text leaves out, or beside None if it names its place itself or
-    none. `spread` is that of `batch_spread`.
+    `spread` is that of `batch_spread`.
     """
     limits = None if constraints == _NO_CONSTRAINTS else constraints
     remaining: list[Figures] = []
-    cautions: list[tuple[Figures | None, str]] = []
+    cautions: list[tuple[Figures, str]] = []
     excluded: list[Excluded] = []
     for candidate, result in zip(query.candidates, results, strict=True):
         if result.figures is None:
@@ -163,11 +162,9 @@ def _apply_constraints(
             continue
         violated = violations(limits, result.figures, candidate.spec, spread) if limits else None
         if violated is not None:
-            excluded.append(_excluded(evidence, query, candidate, Abstention("constraint", violated)))
+            excluded.append(_exclusion(evidence, query, candidate, Abstention("constraint", violated)))
             continue
-        for caution in result.cautions:
-            text = caution.removeprefix(f"{candidate.target.label}: ")
-            cautions.append((None if text == caution else result.figures, text))
+        cautions += [(result.figures, caution) for caution in result.cautions]
         remaining.append(result.figures)
     return remaining, cautions, excluded
 
@@ -204,8 +201,8 @@ def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -
     faster = dict.fromkeys(c.spec.name for c in answered if c.spec.peak_fp16_tensor_tflops)
     if faster:
         return (
-            f"No precision was given: figures that state theirs are of {query.precision}. On {listed(list(faster))} "
-            "float16 or bfloat16 is usual and faster: ask for it."
+            f"No precision was given: figures that state theirs are of {query.precision}. "
+            f"On {join_first(list(faster))} float16 or bfloat16 is usual and faster: ask for it."
         )
     if query.precision not in ("float32", "tf32"):
         return None
@@ -221,20 +218,20 @@ def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -
         return None
     labels = [place_label(excluded, shared_devices(too_small)) for excluded in too_small]
     return (
-        f"No precision was given, and in {query.precision} the model does not fit on {listed(labels)}: in float16 "
+        f"No precision was given, and in {query.precision} the model does not fit on {join_first(labels)}: in float16 "
         "it takes half, so ask for that."
     )
 
 
-def _join_cautions(cautions: Sequence[tuple[Figures | None, str]], shared: Set[str]) -> list[str]:
-    """Return each text once, with the places that it holds for; figures are None where the text needs no place."""
+def _join_cautions(cautions: Sequence[tuple[Figures, str]], shared: Set[str]) -> list[str]:
+    """Return each text once, after the places that it holds for."""
     labels: dict[str, list[str]] = {}
     for figures, text in cautions:
-        labels.setdefault(text, []).extend([] if figures is None else [place_label(figures, shared)])
-    return [f"{listed([*dict.fromkeys(of)])}: {text}" if of else text for text, of in labels.items()]
+        labels.setdefault(text, []).append(place_label(figures, shared))
+    return [f"{join_first([*dict.fromkeys(of)])}: {text}" for text, of in labels.items()]
 
 
-def listed(names: Sequence[str]) -> str:
+def join_first(names: Sequence[str]) -> str:
     """Return the first names in words, and how many more there are."""
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return ", ".join(names[:_MAX_NAMED]) + more
@@ -257,7 +254,7 @@ def other_runtimes(answer: Answer) -> list[Excluded]:
 
 def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate) -> Figures:
     latency, target = estimate.latency_ms, candidate.target
-    throughput = _rate(query.batch_size, latency)
+    throughput = divide(1e3 * query.batch_size, latency)
     return Figures(
         hardware=target.hardware,
         backend=target.backend,
@@ -269,7 +266,7 @@ def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, est
         items_per_s=throughput,
         output_tokens_per_s=None
         if query.output_tokens is None
-        else _rate(query.batch_size * query.output_tokens, latency),
+        else divide(1e3 * query.batch_size * query.output_tokens, latency),
         memory_peak_mib=estimate.memory_peak_mib,
         cost=cost_per_items(throughput, candidate.used_spec),
         energy=energy_per_item(estimate.energy_j_per_item, latency, query.batch_size, candidate.spec),
@@ -285,17 +282,7 @@ def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, est
     )
 
 
-def _rate(items: int, latency_ms: Interval) -> Interval:
-    """Return the throughput in items per second of so many items in this latency."""
-    return Interval(
-        p50=items * 1e3 / latency_ms.p50,
-        low=items * 1e3 / latency_ms.high if latency_ms.high else None,
-        high=items * 1e3 / latency_ms.low if latency_ms.low else None,
-        level=latency_ms.level,
-    )
-
-
-def _excluded(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, abstention: Abstention) -> Excluded:
+def _exclusion(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, abstention: Abstention) -> Excluded:
     target = candidate.target
     device = evidence.by_device.get(target)
     # An emulated device does not count as present, because measuring it would settle nothing.

@@ -126,7 +126,7 @@ def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Absten
     if times > MAX_SPEED_LIMIT_RATIO:
         return Abstention("unsupported", f"what is {estimate.provenance} there cannot be: {excess}")
     if estimate.provenance == "predicted":
-        return replace(estimate, cautions=(*estimate.cautions, f"{candidate.target.label}: {excess}."))
+        return replace(estimate, cautions=(*estimate.cautions, f"{excess}."))
     return estimate
 
 
@@ -242,7 +242,7 @@ def _check_precision(
     reason = _unsupported_precision(query, target)
     if reason is not None:
         return Abstention("no_runtime", reason)
-    caution = f"{target.label}: nothing in {query.precision} was measured with {target.backend}, others stand for it."
+    caution = f"nothing in {query.precision} was measured with {target.backend}, others stand for it."
     return replace(estimate, cautions=(*estimate.cautions, caution))
 
 

@@ -145,11 +145,11 @@ def _estimate(
         return Abstention("unsupported", f"not measured, and {prediction.reason}")
     cautions = []
     if prediction.extrapolation_factor > 1:
-        cautions.append(f"{target.hardware}: {prediction.extrapolation_factor:.1f} times beyond anything learned from.")
+        cautions.append(f"{prediction.extrapolation_factor:.1f} times beyond anything learned from.")
     if (caution := _DEVICE_CAUTION.get(prediction.regime)) is not None:
-        cautions.append(f"{target.label}: {caution}")
+        cautions.append(caution)
     if risk >= MAX_RISK / 5:
-        cautions.append(f"{target.label}: {_failure_phrase(failure)} with a probability of {risk:.0%}.")
+        cautions.append(f"{_failure_phrase(failure)} with a probability of {risk:.0%}.")
     neighbors = nearest_neighbors(evidence, query, target)
     reasons = [c for c in prediction.contributions[:_MAX_REASONS] if abs(math.log(c.factor)) > _MIN_LOG_FACTOR]
     return Estimate(

@@ -15,6 +15,7 @@ import numpy as np
 from accel_platform.hardware.catalog import DeviceSpec
 from accel_platform.table_io.values import rounded
 from predictor.advisor.device_labels import place_label, shared_devices
+from predictor.advisor.intervals import divide
 from predictor.data.evidence import Evidence
 from predictor.schemas.requests import Constraints, Objective
 from predictor.schemas.responses import INTERVAL_LEVEL, Cost, Energy, Figures, Interval, Recommendation
@@ -35,12 +36,7 @@ def cost_per_items(throughput: Interval, spec: DeviceSpec) -> Cost | None:
         return None
     dollars = spec.usd_per_hour / 3600 * _ITEMS
     return Cost(
-        usd_per_million_items=Interval(
-            p50=dollars / throughput.p50,
-            low=None if throughput.high is None else dollars / throughput.high,
-            high=None if throughput.low is None else dollars / throughput.low,
-            level=throughput.level,
-        ),
+        usd_per_million_items=divide(dollars, throughput),
         usd_per_hour=spec.usd_per_hour,
         source=spec.usd_source or "not stated",
         date=spec.usd_date,

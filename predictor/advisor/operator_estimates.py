@@ -55,10 +55,10 @@ def predict_by_operators(cells: Sequence[Cell]) -> list[OperatorPrediction | Abs
         devices = [device for device in rates if isinstance(device, DeviceRates)]
         found = _predict_on_devices(query, devices) if devices else []
         if isinstance(found, str):
-            results += [_unsupported(found if isinstance(device, DeviceRates) else device) for device in rates]
+            results += [_abstain(found if isinstance(device, DeviceRates) else device) for device in rates]
             continue
         predictions = iter(found)
-        results += [next(predictions) if isinstance(device, DeviceRates) else _unsupported(device) for device in rates]
+        results += [next(predictions) if isinstance(device, DeviceRates) else _abstain(device) for device in rates]
     return results
 
 
@@ -69,28 +69,25 @@ def operator_estimate(
     target, cautions = candidate.target, []
     if not prediction.measured_device:
         cautions.append(
-            f"{target.label}: no whole model was measured there in {query.precision}; kernels of other GPUs and its "
+            f"no whole model was measured there in {query.precision}; kernels of other GPUs and its "
             "spec sheet stand for it."
         )
     if candidate.spec.dies > 1:
-        cautions.append(
-            f"{target.label}: one of its {candidate.spec.dies} dies, each of which PyTorch sees as a device."
-        )
+        cautions.append(f"one of its {candidate.spec.dies} dies, each of which PyTorch sees as a device.")
     if query.precision == _MIXED:
-        cautions.append(f"{target.label}: amp is priced as float16; casts between it and float32 are left out.")
+        cautions.append("amp is priced as float16; casts between it and float32 are left out.")
     if target.backend == UNSTATED:
-        cautions.append(f"{target.label}: its files state no runtime, PyTorch is taken for it.")
+        cautions.append("its files state no runtime, PyTorch is taken for it.")
     if prediction.host_bound:
-        cautions.append(f"{target.label}: so little work that it waits for the host, whose processor is unknown.")
+        cautions.append("so little work that it waits for the host, whose processor is unknown.")
     elif prediction.host_sets_upper_limit:
-        cautions.append(f"{target.label}: its upper limit is what a slow host takes to issue its operators.")
+        cautions.append("its upper limit is what a slow host takes to issue its operators.")
     latency_ms = prediction.latency_ms
     if query.subject.draws_images:
         # The comparison is in docs/howto/evaluation.md.
         latency_ms = latency_ms.model_copy(update={"level": None})
         cautions.append(
-            f"{target.label}: of 29 published times of models that draw images 18 lay within such limits, the others "
-            "were longer."
+            "of 29 published times of models that draw images 18 lay within such limits, the others were longer."
         )
     return Estimate(
         provenance="predicted",
@@ -104,7 +101,7 @@ def operator_estimate(
     )
 
 
-def _unsupported(reason: str) -> Abstention:
+def _abstain(reason: str) -> Abstention:
     return Abstention("unsupported", reason)
 
 

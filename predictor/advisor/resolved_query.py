@@ -135,54 +135,77 @@ def resolve_query(
         For unknown hardware or an unknown precision, and for a config or size that cannot be.
     """
     evidence = state.evidence
-    precision_warning = None if query.precision is not None else _stored_precision(query.model)
     subject = _resolve_subject(query.model, evidence)
-    length, length_warning = resolve_sequence_length(subject, query.sequence_length, evidence, query.mode)
-    tokens, tokens_warning = None, None
-    if query.mode == "generation":
-        tokens, tokens_warning = resolve_output_tokens(subject, query.output_tokens, length, evidence)
-    image_size = None if subject.named_only else query.image_size
-    queried_sizes = InputSizes(image_size, query.audio_seconds, query.steps)
-    sizes, cost, cost_warning = resolve_item_cost(subject, length, queried_sizes, evidence.models)
-    text_warning = (
-        f"{subject.model_id} is costed for text alone: what it would do with images or sound is left out."
-        if subject.text_alone
-        else None
-    )
-    device_warnings = map(form_factor_caution, (name for name in hardware or () if isinstance(name, str)))
-    pixels, image_warning = None if cost is None else cost.image_size, None
-    if subject.named_only:
-        pixels, image_warning = _resolve_measured_image_size(subject, query.image_size, evidence)
-    warnings = (
-        describe_drawing(subject, query.mode, pixels, query.steps), length_warning, tokens_warning, precision_warning,
-        cost_warning, text_warning, *device_warnings, image_warning,
-        _served_warning(query.model) if subject.named_only else None,
-    )  # fmt: skip
-    trained = _find_trained_model(state, query, subject, length, sizes, cost)
-    learned_cost = trained if isinstance(trained, KnownModel) else None
-    precisions = (
-        (DEFAULT_PRECISION, None) if query.precision is None else (_resolve_precision(query.precision, evidence),)
-    )
+    inputs = _resolve_inputs(query, subject, evidence)
+    trained = _find_trained_model(state, query, subject, inputs)
+    cost, size = inputs.cost, None
+    if isinstance(trained, KnownModel):
+        cost, size = trained.cost, trained.size
+    if query.precision is None:
+        precisions: tuple[str | None, ...] = (DEFAULT_PRECISION, None)
+    else:
+        precisions = (_resolve_precision(query.precision, evidence),)
     candidates, absent = choose_candidates(
         evidence, hardware, add_unmeasured_gpus=add_unmeasured_gpus and query.mode != "generation"
+    )
+    names = (name for name in hardware or () if isinstance(name, str))
+    warnings = (
+        *inputs.warnings,
+        _stored_precision(query.model) if query.precision is None else None,
+        *map(form_factor_caution, names),
+        _served_warning(query.model) if subject.named_only else None,
     )
     return ResolvedQuery(
         subject=subject,
         mode=query.mode,
         precisions=precisions,
         batch_size=query.batch_size,
-        sequence_length=length,
-        sizes=sizes,
-        cost=cost if learned_cost is None else learned_cost.cost,
+        sequence_length=inputs.sequence_length,
+        sizes=inputs.sizes,
+        cost=cost,
         model=trained.name if trained else subject.model_id,
         family=trained.family if trained else subject.family or subject.model_id,
-        size=length or (None if learned_cost is None else learned_cost.size),
-        image_size=pixels,
-        output_tokens=tokens,
+        size=inputs.sequence_length or size,
+        image_size=inputs.image_size,
+        output_tokens=inputs.output_tokens,
         warnings=tuple(filter(None, warnings)),
         candidates=tuple(candidates),
         absent=tuple(absent),
     )
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """Sizes of a query's inputs and outputs, the cost of one item, and warnings about what was left open."""
+
+    sequence_length: int | None
+    output_tokens: int | None
+    sizes: InputSizes
+    cost: ItemCost | None
+    image_size: float | None
+    """Pixels along an edge, where known."""
+    warnings: tuple[str | None, ...]
+
+
+def _resolve_inputs(query: Query, subject: ResolvedModel, evidence: Evidence) -> _Inputs:
+    """Return the sizes that a query states or leaves to the model. Raises InvalidInput for one that cannot be."""
+    length, length_warning = resolve_sequence_length(subject, query.sequence_length, evidence, query.mode)
+    tokens, tokens_warning = None, None
+    if query.mode == "generation":
+        tokens, tokens_warning = resolve_output_tokens(subject, query.output_tokens, length, evidence)
+    stated = InputSizes(None if subject.named_only else query.image_size, query.audio_seconds, query.steps)
+    sizes, cost, cost_warning = resolve_item_cost(subject, length, stated, evidence.models)
+    pixels, image_warning = None if cost is None else cost.image_size, None
+    if subject.named_only:
+        pixels, image_warning = _resolve_measured_image_size(subject, query.image_size, evidence)
+    text_warning = None
+    if subject.text_alone:
+        text_warning = (
+            f"{subject.model_id} is costed for text alone: what it would do with images or sound is left out."
+        )
+    drawing = describe_drawing(subject, query.mode, pixels, query.steps)
+    warnings = (drawing, length_warning, tokens_warning, cost_warning, text_warning, image_warning)
+    return _Inputs(length, tokens, sizes, cost, pixels, warnings)
 
 
 def _resolve_measured_image_size(
@@ -207,12 +230,7 @@ def _resolve_measured_image_size(
 
 
 def _find_trained_model(
-    state: ServingState,
-    query: Query,
-    subject: ResolvedModel,
-    length: int | None,
-    sizes: InputSizes,
-    cost: ItemCost | None,
+    state: ServingState, query: Query, subject: ResolvedModel, inputs: _Inputs
 ) -> KnownModel | KnownDecoder | None:
     """Return the model as the predictor's training set has it, where its name and cost there differ from the catalog's.
 
@@ -226,11 +244,11 @@ def _find_trained_model(
     )
     if query.mode == "generation":
         return state.known_decoder(*names)
-    at_own_sizes = subject.spec is not None and length is None and sizes == InputSizes()
+    at_own_sizes = subject.spec is not None and inputs.sequence_length is None and inputs.sizes == InputSizes()
     if not subject.named_only and not at_own_sizes:
         return None
     known = state.known_model(*names)
-    return None if known and cost and known.name == subject.model_id else known
+    return None if known and inputs.cost and known.name == subject.model_id else known
 
 
 def _resolve_precision(name: str, evidence: Evidence) -> str:

@@ -43,7 +43,7 @@ class Estimate:
     event_ids: tuple[str, ...]
     basis: str
     cautions: tuple[str, ...] = ()
-    """Warnings that a reader needs before trusting the figures."""
+    """Warnings that a reader needs before trusting the figures. Answers name the place before each."""
     why: tuple[str, ...] = ()
     """Explanations of the latency, in words."""
     neighbours: tuple[Neighbour, ...] = ()
@@ -82,14 +82,13 @@ def measured_estimate(evidence: Evidence, cells: Iterable[CellKey]) -> Estimate 
         if summary is not None:
             source = _describe_source(evidence, summary)
             runs = count_of(summary.runs, "run")
-            label = cell.target.label
             cautions = [*_precision_cautions(cell)]
             if summary.noisy:
-                cautions.append(f"{label}: the figures are noisy, for their samples scatter too much.")
+                cautions.append("the figures are noisy, for their samples scatter too much.")
             if summary.from_rate:
                 cautions.append(
-                    f"{label}: only a rate is published; the latency is batch size over rate, and may be longer for "
-                    "one request alone."
+                    "only a rate is published; the latency is batch size over rate, and may be longer for one request "
+                    "alone."
                 )
             return Estimate(
                 provenance="measured",
@@ -127,7 +126,7 @@ def _precision_cautions(cell: CellKey) -> tuple[str, ...]:
     if cell.precision is not None:
         return ()
     assumed = "may be of 16 bits or fewer" if cell.mode == "generation" else "are taken for float32"
-    return (f"{cell.target.label}: the figures state no precision; they {assumed}.",)
+    return (f"the figures state no precision; they {assumed}.",)
 
 
 def combine_intervals(intervals: Sequence[Interval]) -> Interval:

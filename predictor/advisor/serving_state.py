@@ -59,11 +59,11 @@ class ServingState:
 
     def known_model(self, *names: str) -> KnownModel | None:
         """Return the training set's model under the first of these names that has one."""
-        return next(filter(None, (self._known_models.get(_normalized(name)) for name in names)), None)
+        return next(filter(None, (self._known_models.get(_normalize_name(name)) for name in names)), None)
 
     def known_decoder(self, *names: str) -> KnownDecoder | None:
         """Return the training set's generating model under the first of these names that has one."""
-        return next(filter(None, (self._known_decoders.get(_normalized(name)) for name in names)), None)
+        return next(filter(None, (self._known_decoders.get(_normalize_name(name)) for name in names)), None)
 
     @cached_property
     def _known_decoders(self) -> dict[str, KnownDecoder]:
@@ -71,7 +71,7 @@ class ServingState:
         samples = () if mode is None else mode.latency_model.known_samples
         # The warehouse writes a hub id as one word, with a dash between owner and name.
         return {
-            _normalized(name): KnownDecoder(sample.model, sample.family)
+            _normalize_name(name): KnownDecoder(sample.model, sample.family)
             for sample in samples
             for name in (sample.model.replace("/", "-"), sample.model)
         }
@@ -81,7 +81,7 @@ class ServingState:
         mode = None if self.predictor is None else self.predictor.modes.get("inference")
         by_name: dict[str, list[Sample]] = defaultdict(list)
         for sample in mode.latency_model.known_samples if mode is not None else ():
-            by_name[_normalized(sample.model)].append(sample)
+            by_name[_normalize_name(sample.model)].append(sample)
         return {name: _summarize(samples) for name, samples in by_name.items()}
 
 
@@ -107,7 +107,7 @@ def _summarize(samples: list[Sample]) -> KnownModel:
 
 
 @lru_cache(maxsize=4096)
-def _normalized(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Return a model's name in lower case without owner, separators and the name of its weights.
 
     `google/vit-base-patch16-224` and `vit_base_patch16_224.augreg_in1k` both give `vitbasepatch16224`.

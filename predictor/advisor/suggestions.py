@@ -14,13 +14,17 @@ _OWN_SIZES = InputSizes()
 def suggest_measurement(query: ResolvedQuery, hardware: str, *, here: bool) -> str:
     """Return the measurement that would help most, on this host (`here`) or one that has the hardware.
 
-    `hardware` is its name for `accel bench`.
+    `hardware` is its name for `accel bench`. Where nothing can be measured, it is what to ask or import instead.
     """
-    command = _command(query, hardware)
-    return command if here or not command.startswith(("accel bench", "with")) else f"on a host that has it: {command}"
+    instead = _instead_of_measuring(query, hardware)
+    if instead is not None:
+        return instead
+    command = _bench_command(query, hardware)
+    return command if here else f"on a host that has it: {command}"
 
 
-def _command(query: ResolvedQuery, hardware: str) -> str:  # noqa: PLR0911 - a reason per line
+def _instead_of_measuring(query: ResolvedQuery, hardware: str) -> str | None:  # noqa: PLR0911 - a reason per line
+    """Return what to do where `accel bench` cannot measure the query on the hardware; None where it can."""
     subject = query.subject
     if subject.named_only:
         return "accel migrate PATH, with results that hold it (this model is known by name only)"
@@ -30,23 +34,29 @@ def _command(query: ResolvedQuery, hardware: str) -> str:  # noqa: PLR0911 - a r
         return "ask without image_size, audio_seconds and steps: only a model's own are measured"
     if query.output_tokens not in (None, NEW_TOKENS):
         return f"ask for {NEW_TOKENS} output_tokens, which can be measured here: no other number is"
-    if hardware.partition(":")[0] not in RUNTIMES:
+    name = hardware.partition(":")[0]
+    if name not in RUNTIMES:
         return f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
     if subject.draws_images and not runs_loops(hardware):
         return f"ask for hardware that runs loops: {', '.join(filter(runs_loops, RUNTIMES))}"
-    if not supports_mode(hardware.partition(":")[0], query.mode):
-        return (
-            f"ask for hardware that runs {query.mode}: {', '.join(n for n in RUNTIMES if supports_mode(n, query.mode))}"
-        )
+    if not supports_mode(name, query.mode):
+        able = (other for other in RUNTIMES if supports_mode(other, query.mode))
+        return f"ask for hardware that runs {query.mode}: {', '.join(able)}"
     runtime = runtime_for(hardware).in_mode(query.mode)
-    if runtime.precision_problem(query.precision) is not None:
-        others = [name for name, other in RUNTIMES.items() if query.precision in other.in_mode(query.mode).precisions]
-        if not others:
-            return f"ask in a precision that it has: {', '.join(runtime.precisions)}"
-        return f"ask for hardware that has {query.precision}: {', '.join(others)}"
+    if runtime.precision_problem(query.precision) is None:
+        return None
+    others = [other for other, it in RUNTIMES.items() if query.precision in it.in_mode(query.mode).precisions]
+    if not others:
+        return f"ask in a precision that it has: {', '.join(runtime.precisions)}"
+    return f"ask for hardware that has {query.precision}: {', '.join(others)}"
+
+
+def _bench_command(query: ResolvedQuery, hardware: str) -> str:
+    """Return the command that measures the query; a model outside the catalog goes into a models file first."""
+    subject, usual_precision = query.subject, runtime_for(hardware).in_mode(query.mode).precision
     length = "" if query.sequence_length is None else f" --sequence-length {query.sequence_length}"
     mode = "" if query.mode == "inference" else f" --mode {query.mode}"
-    precision = "" if query.precision == runtime.precision else f" --precision {query.precision}"
+    precision = "" if query.precision == usual_precision else f" --precision {query.precision}"
     options = f"--hardware {hardware} --batch-sizes {query.batch_size}{length}{mode}{precision}"
     if subject.spec is not None:
         return f"accel bench run --models {subject.model_id} {options}"

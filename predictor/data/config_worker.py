@@ -113,7 +113,7 @@ def spec_from_config(config: dict[str, Any]) -> ModelSpec:
     """Return the model that a published config describes. Raises InvalidInput for one that transformers lacks."""
     from transformers import CONFIG_MAPPING
 
-    from accel_platform.workloads.architectures import answers, classify, matches
+    from accel_platform.workloads.architectures import classify, generates_text, matches_images_to_text
     from accel_platform.workloads.build import config_of, register_architecture, text_part
 
     classes = config.get("architectures") or []
@@ -124,8 +124,8 @@ def spec_from_config(config: dict[str, Any]) -> ModelSpec:
     usual = architectures().get(model_type, {})
     kind = classify(model_type)
     modality = usual.get("modality", kind.category)
-    if modality not in _DERIVABLE_INPUTS and not usual and not matches(model_type):
-        if not answers(model_type):
+    if modality not in _DERIVABLE_INPUTS and not usual and not matches_images_to_text(model_type):
+        if not generates_text(model_type):
             raise InvalidInput(f"what a {kind.category} model reads cannot be told from its config: give cost figures.")
         modality = "text"
     spec = ModelSpec(

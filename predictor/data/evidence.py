@@ -47,11 +47,6 @@ class Target:
         """Hash, cached because one answer looks up targets some 200 times."""
         return hash((self.hardware, self.backend, self.device_id))
 
-    @cached_property
-    def label(self) -> str:
-        """Hardware and device name, for messages."""
-        return f"{self.hardware} ({self.device})" if self.device else self.hardware
-
     def sort_key(self) -> tuple[str, str, str]:
         """Return a key to sort by."""
         return self.hardware, self.backend, self.device_id or ""

@@ -27,8 +27,9 @@ from scipy.special import ndtr
 
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
+from predictor.serving.engines import ENGINES
 from predictor.serving.fold_trees import TREES, predict_trees
-from predictor.serving.loads import ENGINES, Deployment, Load
+from predictor.serving.loads import Deployment, Load
 from predictor.serving.measured_loads import MeasuredLoad
 from predictor.serving.step_times import Coefficients, step_parts
 from predictor.serving.work import VENDORS, Array, Work, work_of

@@ -25,11 +25,13 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 import yaml
 
-from accel_platform.hardware.catalog import find_spec
+from accel_platform.hardware.catalog import find_spec, without_count
 from accel_platform.knowledge.packs import PACKS
-from predictor.serving.loads import Deployment, Engine, Load, PromptWorkers, Slots, resolve_quantization
+from predictor.serving.engines import Engine
+from predictor.serving.loads import Deployment, Load, PromptWorkers, Slots
 from predictor.serving.measured_loads import MeasuredLoad, model_family
 from predictor.serving.models import find_served_model
+from predictor.serving.quantization import resolve_quantization
 
 SHIPPED = Path(__file__).with_name("disaggregated.csv")
 _COLUMNS = (
@@ -57,10 +59,10 @@ _USERS_PER_COPY = ("h200", "dynamo-trt")
 def load_disaggregated() -> list[MeasuredLoad]:
     """Return the shipped rows, each as one generating worker with its share of the users."""
     with SHIPPED.open(encoding="utf-8", newline="") as file:
-        return [_measured(row) for row in csv.DictReader(file)]
+        return [_to_measured_load(row) for row in csv.DictReader(file)]
 
 
-def _measured(row: Mapping[str, str]) -> MeasuredLoad:
+def _to_measured_load(row: Mapping[str, str]) -> MeasuredLoad:
     number = {name: int(row[name]) for name in (*_WORKERS, "users")}
     decoder, device = find_served_model(row["model"]), find_spec(row["device"])
     assert decoder is not None, f"{SHIPPED.name}: unknown model {row['model']}"
@@ -108,11 +110,11 @@ def read_configured(folder: Path) -> list[Configured]:
         for entry in yaml.safe_load(path.read_text(encoding="utf-8")).values()
         for lengths in entry.get("seq-len-configs") or ()
         for space in lengths["search-space"]
-        if (found := _configured(date.fromisoformat(path.stem), entry, lengths, space)) is not None
+        if (found := _to_configured(date.fromisoformat(path.stem), entry, lengths, space)) is not None
     ]
 
 
-def _configured(
+def _to_configured(
     day: date, entry: Mapping[str, Any], lengths: Mapping[str, int], space: Mapping[str, Any]
 ) -> Configured | None:
     engine = _FRAMEWORKS.get(entry["framework"])
@@ -212,7 +214,7 @@ def _of_pack(events: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         payload = json.loads(event["payload"])
         original = payload["original"]
         stated, workers = original["stated"], original.get("configuration") or {}
-        device = find_spec(re.sub(r"^\d+ x ", "", payload["device_name"]))
+        device = find_spec(without_count(payload["device_name"]))
         if not set(_WORKERS) <= set(workers) or device is None:
             continue
         yield {

@@ -84,11 +84,13 @@ def _end_with_parent() -> None:
 
 
 def _predict_left_out(rows: Sequence[MeasuredLoad], versions: bool, out: npt.NDArray[np.bool_]) -> LoadTimes:
-    """Return what a model of the other rows says of those that are left out."""
+    """Return the times of the rows that are left out, predicted by a model of the others."""
     with threadpool_limits(1):
         rest, left = ([row for row, here in zip(rows, out, strict=True) if here == wanted] for wanted in (False, True))
-        asked = [row.deployment if versions else replace(row.deployment, engine_version=None) for row in left]
-        return fit(rest, row_weights(rest)).predict(list(zip(asked, [row.load for row in left], strict=True)))
+        cells = [
+            (row.deployment if versions else replace(row.deployment, engine_version=None), row.load) for row in left
+        ]
+        return fit(rest, row_weights(rest)).predict(cells)
 
 
 def fit_shipped(rows: Sequence[MeasuredLoad]) -> ServingPredictor:

@@ -89,13 +89,13 @@ class FoldTrees:
         return cls(boosters, dict(document["folds"]))
 
 
-def share_that_holds(said: Array, residuals: Array, weights: Array) -> float:
+def shrinkage(predicted: Array, residuals: Array, weights: Array) -> float:
     """Return the factor, 0 to 1, by which out-of-fold predictions are to be multiplied to fit the residuals best.
 
-    It minimizes the weighted sum of absolute errors |residual - factor · said|. The minimum is the weighted median of
-    residual / said, with weights · |said| as weights. `said` holds the predictions of trees for unseen load groups.
+    It minimizes the weighted sum of absolute errors |residual - factor · predicted|. The minimum is the weighted median
+    of residual / predicted, with weights · |predicted| as weights. The predictions are those for unseen load groups.
     """
-    ratios, counts = residuals / said, weights * np.abs(said)
+    ratios, counts = residuals / predicted, weights * np.abs(predicted)
     order = np.argsort(ratios)
     middle = np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)
     return float(np.clip(ratios[order][middle], 0.0, 1.0))

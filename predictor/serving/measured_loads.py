@@ -1,6 +1,6 @@
 """Measured loads: published and imported results of serving a model, as deployments and loads with their times.
 
-Each tool states a load in its own fields; a reader per tool (`_read_...`) turns them into `_StatedLoadLoad`.
+Each tool states a load in its own fields; a reader per tool (`_read_...`) turns them into a `_StatedLoad`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from accel_platform.backend_names import canonical_backend
-from accel_platform.hardware.catalog import DeviceSpec, find_spec
+from accel_platform.hardware.catalog import DeviceSpec, find_spec, without_count
 from accel_platform.knowledge.packs import PACKS
 from accel_platform.warehouse.reader import Reader
-from predictor.serving.loads import ENGINES, Deployment, Engine, Load, resolve_quantization
+from predictor.serving.engines import ENGINES, Engine
+from predictor.serving.loads import Deployment, Load
 from predictor.serving.models import find_served_model
+from predictor.serving.quantization import resolve_quantization
 
 _SOURCES = ("aiconfigurator", "llm-inference-bench", "llm-pilot")
 """Packs that the serving predictor learns from. With `inferencex` other GPUs or models came out worse."""
@@ -34,8 +36,6 @@ _IN_ONE_HOST = (1, 2, 4, 8, 16)
 
 Rows with other numbers (20, 28, 72, ...) are of disaggregated serving, though they do not state it.
 """
-
-
 _TIMES = ("time_to_first_token_ms", "time_per_output_token_ms")
 _REACHED = 0.5
 """Share of a limit of requests at once that a load must reach: below, the pace of arrivals set it, or they were few."""
@@ -91,15 +91,7 @@ def measured_load(event_id: str, payload: Mapping[str, Any], *, from_pack: bool 
     found = next(filter(None, (read(payload, original) for read in readers)), None)
     if found is None or found.device is None or found.devices not in _IN_ONE_HOST:
         return None
-    precision = payload.get("precision")
-    kept = (
-        precision
-        if precision and precision != "unstated"
-        else "fp8"
-        if "fp8" in original["model"].casefold()
-        else "bf16"
-    )
-    quantization = resolve_quantization(kept)
+    quantization = resolve_quantization(_stated_precision(payload, str(original["model"])))
     return MeasuredLoad(
         Deployment(
             decoder, found.device, engine, quantization, found.devices, found.copies, engine_version=found.version
@@ -111,6 +103,14 @@ def measured_load(event_id: str, payload: Mapping[str, Any], *, from_pack: bool 
         event_id=event_id,
         from_pack=from_pack,
     )
+
+
+def _stated_precision(payload: Mapping[str, Any], model: str) -> str:
+    """Return the precision that a result states; without one, fp8 if the model's name says so, else bf16."""
+    precision = payload.get("precision")
+    if precision and precision != "unstated":
+        return str(precision)
+    return "fp8" if "fp8" in model.casefold() else "bf16"
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _read_client_report(payload: Mapping[str, Any], original: Mapping[str, Any])
     split = settings.get("tensor_parallel_size") or settings.get("tp_size")
     devices = int(settings.get("devices") or copies * int(split or 1))
     return _StatedLoad(
-        find_spec(re.sub(r"^\d+ x ", "", str(hardware))),
+        find_spec(without_count(str(hardware))),
         devices,
         users,
         token,

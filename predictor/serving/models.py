@@ -24,6 +24,7 @@ from accel_platform.workloads.cost import head_parameters, text_tower
 from accel_platform.workloads.heads import generation_head
 from accel_platform.workloads.kv_cache import KEEP_A_WINDOW, KEEP_ALL, Decoder, decoder_of, experts_of, layers_of
 from predictor.data.config_worker import spec_from_config
+from predictor.serving.stored_weights import quantization_in, quantization_of_config, words_in
 
 _FIGURES = {
     "parameters_b": "parameters",
@@ -55,24 +56,6 @@ _OTHER_MODEL = re.compile(
     r"\b(\d+(\.\d+)?b|distill|draft|eagle\d*|embedding|flash|lite|medusa|mini|multimodal|reranker|speculator|vision|vl)\b"
 )
 """Words after a name that make it another model's: a size, or another kind."""
-_STATED = {
-    "4bit": "int4", "8bit": "int8", "awq": "int4", "bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16",
-    "fp4": "fp4", "fp8": "fp8", "gptq": "int4", "int4": "int4", "int8": "int8", "iq4": "int4", "mxfp4": "mxfp4",
-    "nf4": "int4", "nvfp4": "nvfp4", "q4": "int4", "q8": "int8", "w4a16": "int4", "w8a8": "int8",
-}  # fmt: skip
-"""Quantizations as `resolve_quantization` takes them, by the words with which hub ids and configs state them."""
-_WIDENED = {
-    "1bit": "int4", "2bit": "int4", "3bit": "int4", "5bit": "int8", "6bit": "int8", "iq1": "int4", "iq2": "int4",
-    "iq3": "int4", "q2": "int4", "q3": "int4", "q5": "int8", "q6": "int8",
-}  # fmt: skip
-"""Quantizations that the platform does not tell apart, with the next one of more bits."""
-_FORMATS = {
-    "awq": "awq", "bnb": "bitsandbytes", "bitsandbytes": "bitsandbytes", "exl2": "exl2", "exl3": "exl3", "gguf": "gguf",
-    "gptq": "gptq", "mlc": "mlc", "mlx": "mlx", "onnx": "onnx", "openvino": "openvino",
-}  # fmt: skip
-"""Formats of weights that not every engine reads, by the words with which hub ids and configs state them."""
-_COMPRESSED = {"int4": "int4", "int8": "int8", "float8": "fp8", "float4": "nvfp4"}
-"""Quantizations by the type and the bits of a weight, as configs of compressed-tensors state them."""
 
 
 def find_served_model(name: str) -> Decoder | None:
@@ -85,65 +68,16 @@ def find_served_model(name: str) -> Decoder | None:
     return None if found is None else _models()[found[0]]
 
 
-def stated_quantization(name: str) -> str | None:
+def quantization_of_hub_id(name: str) -> str | None:
     """Return the quantization that the hub id of a published model states: `int4` for `-AWQ`; None for none."""
     found = _split(name)
-    return None if found is None else _last_stated(found[1])
-
-
-def states_fewer_bits(name: str) -> bool:
-    """Return whether a hub id states fewer bits than the quantization that stands for them: `Q6_K` for int8."""
-    return any(word in _WIDENED for word in _words(name))
+    return None if found is None else quantization_in(found[1])
 
 
 def published_quantization(name: str) -> str | None:
     """Return the quantization that a model is published in: `mxfp4` for gpt-oss; None for 16 bits."""
     row = _row(name)
     return (row and row["quantization"]) or None
-
-
-def stored_quantization(config: Mapping[str, Any]) -> str | None:
-    """Return the quantization that a config says its weights are stored in; None where it says none that is known."""
-    if (stored := _stored(config)) is None:
-        return None
-    if groups := stored.get("config_groups"):
-        # Of several the one of the most layers counts; its format tells MXFP4 from NVFP4.
-        weights = max(groups.values(), key=lambda group: len(group.get("targets") or ())).get("weights") or {}
-        width = _COMPRESSED.get(f"{weights.get('type')}{weights.get('num_bits')}")
-        return _last_stated(str(stored.get("format"))) or width
-    bits = 4 if stored.get("load_in_4bit") else 8 if stored.get("load_in_8bit") else stored.get("bits")
-    return _last_stated(f"{stored.get('quant_method')} {stored.get('quant_algo')} {bits}bit".casefold())
-
-
-def stated_format(name: str) -> str | None:
-    """Return the format of weights that a hub id states: `gguf`; None for that of transformers, which all convert."""
-    return next((_FORMATS[word] for word in _words(name) if word in _FORMATS), None)
-
-
-def stored_format(config: Mapping[str, Any]) -> str | None:
-    """Return the format of weights that a config states; None for that of transformers."""
-    stored = _stored(config)
-    return None if stored is None else _FORMATS.get(str(stored.get("quant_method")))
-
-
-def _stored(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return what a config says of its quantization; of a model that reads images, what its part for text says."""
-    for part in (config, config.get("text_config")):
-        if isinstance(part, Mapping) and isinstance(stored := part.get("quantization_config"), Mapping):
-            return stored
-    return None
-
-
-def _last_stated(text: str) -> str | None:
-    # The last one counts, because `GPTQ-Int8` states the method first.
-    known, words = _STATED | _WIDENED, _words(text)
-    # After an `a` stands the precision of activations: `w-mxfp4-a-fp8`.
-    stated = [known[word] for word, before in zip(words, ["", *words], strict=False) if word in known and before != "a"]
-    return stated[-1] if stated else None
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+", text.casefold())
 
 
 def holds_text_alone(name: str) -> bool:
@@ -154,7 +88,7 @@ def holds_text_alone(name: str) -> bool:
 
 def generates_no_text(name: str) -> bool:
     """Return whether a hub id says that its model embeds or ranks texts."""
-    return any(word in ("embed", "embedding", "embeddings", "rerank", "reranker") for word in _words(name))
+    return any(word in ("embed", "embedding", "embeddings", "rerank", "reranker") for word in words_in(name))
 
 
 def attends_sparsely(model: str | Mapping[str, Any]) -> bool:
@@ -208,12 +142,12 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
     )
     row = {column: f"{getattr(shape, field):.8g}" for column, field in _FIGURES.items()}
     known = next((other for other in _rows() if _of_same_shape(other, row)), row)
-    source = f"{hub_id} config.json: {_described(shape, config_of(spec).get_text_config(decoder=True))}"
+    source = f"{hub_id} config.json: {_describe(shape, config_of(spec).get_text_config(decoder=True))}"
     source += _SPARSE if attends_sparsely(config) else ""
     return {
         "name": _VARIANT.sub("", _slug(hub_id)),
         **{column: (row if column in _OWN else known)[column] for column in _FIGURES},
-        "quantization": _few_bits(stored_quantization(config) or _last_stated(hub_id)),
+        "quantization": _few_bits(quantization_of_config(config) or quantization_in(hub_id)),
         "source": source + _PART if towers else source,
     }
 
@@ -232,7 +166,7 @@ def _of_same_shape(known: Mapping[str, str], row: Mapping[str, str]) -> bool:
     return all(math.isclose(one, other, rel_tol=_ROUNDED) for one, other in numbers)
 
 
-def _described(decoder: Decoder, config: Any) -> str:
+def _describe(decoder: Decoder, config: Any) -> str:
     """Return layers, heads and experts in words."""
     caching = [
         (kind, layer)

@@ -192,8 +192,8 @@ class Neighbors:
         names: list[list[str]] = points.names.tolist()
         for row in names:
             row[_VERSION] = row[_VERSION] or self._newest_of(row)
-        asked = Points(points.ratios, np.array(names, dtype=str).reshape(points.names.shape), points.sizes)
-        between = PairsOfLoads.of(asked, self.points, *self._standard).covariance(self._value)
+        versioned = Points(points.ratios, np.array(names, dtype=str).reshape(points.names.shape), points.sizes)
+        between = PairsOfLoads.of(versioned, self.points, *self._standard).covariance(self._value)
         means = between @ self._solved
         explained = np.sum(solve_triangular(self._factor, between.T, lower=True, check_finite=False) ** 2, axis=0)
         variances = np.maximum(self._own_variance - explained, 0.0) + self._value["noise"] ** 2
@@ -296,12 +296,12 @@ def to_document(neighbors: Neighbors) -> dict[str, Any]:
     kinds, codes = np.unique(points.names, return_inverse=True)
     return {
         "parameters": neighbors.parameters,
-        "ratios": _rounded(points.ratios),
+        "ratios": _round_columns(points.ratios),
         "kinds": kinds.tolist(),
         "names": codes.reshape(points.names.shape).T.tolist(),
-        "sizes": _rounded(points.sizes),
-        "residuals": _rounded(neighbors.residuals),
-        "weights": _rounded(neighbors.weights[:, None]),
+        "sizes": _round_columns(points.sizes),
+        "residuals": _round_columns(neighbors.residuals),
+        "weights": _round_columns(neighbors.weights[:, None]),
     }
 
 
@@ -313,7 +313,7 @@ def from_document(document: Mapping[str, Any]) -> Neighbors:
     return Neighbors(dict(document["parameters"]), points, columns["residuals"], columns["weights"][:, 0])
 
 
-def _rounded(rows: Array) -> list[list[float]]:
+def _round_columns(rows: Array) -> list[list[float]]:
     """Return the columns with four digits after the point: columns of like numbers compress best."""
     columns: list[list[float]] = np.round(rows.T, 4).tolist()
     return columns

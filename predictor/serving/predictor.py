@@ -17,7 +17,7 @@ from predictor.data.fast_path import require_slow_path
 from predictor.schemas.responses import Interval
 from predictor.serving.disaggregated import first_parts, parts_of
 from predictor.serving.disaggregated import shipped_model as disaggregated_model
-from predictor.serving.fold_trees import FoldTrees, share_that_holds
+from predictor.serving.fold_trees import FoldTrees, shrinkage
 from predictor.serving.loads import Deployment, Load
 from predictor.serving.measured_loads import MeasuredLoad
 from predictor.serving.neighbors import Neighbors, from_document, points_of, to_document
@@ -77,10 +77,10 @@ class ServingModel:
         token, first = step_times(work, self.coefficients)
         x = _features(work, token, first)
         carried, deviations = self.neighbors.predict(points_of(cells, x))
-        loaded = np.array([deployment.loaded and not load.batch for deployment, load in cells])
+        by_requests = np.array([deployment.measured_by_requests and not load.batch for deployment, load in cells])
         # What a load group has in common is carried over, so trees that saw it would count it twice.
-        by_trees = self.trees.predict(x, [deployment.load_group for deployment, _ in cells], unseen=loaded)
-        residuals = np.where(loaded[:, None], by_trees * self.tree_shares + carried, by_trees)
+        by_trees = self.trees.predict(x, [deployment.load_group for deployment, _ in cells], unseen=by_requests)
+        residuals = np.where(by_requests[:, None], by_trees * self.tree_shares + carried, by_trees)
         token_log, first_log = residuals.T
         # Corrections learned on devices of much bandwidth would make one of little bandwidth faster than it can be.
         least = 1e3 * work.step_light_s
@@ -100,11 +100,11 @@ class ServingPredictor:
 
     def predict(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         """Return the times of each deployment under its load."""
-        apart = [i for i, (deployment, _) in enumerate(cells) if deployment.prompts is not None]
-        found = dict(zip(apart, self._disaggregated([cells[i] for i in apart]) if apart else (), strict=True))
-        together = [i for i in range(len(cells)) if i not in found]
-        found |= dict(zip(together, self._aggregated([cells[i] for i in together]) if together else (), strict=True))
-        return [found[i] for i in range(len(cells))]
+        times: dict[int, ServingTimes] = {}
+        for aggregated, predict in ((True, self._aggregated), (False, self._disaggregated)):
+            rows = [i for i, (deployment, _) in enumerate(cells) if (deployment.prompts is None) is aggregated]
+            times |= zip(rows, predict([cells[i] for i in rows]) if rows else (), strict=True)
+        return [times[i] for i in range(len(cells))]
 
     def _disaggregated(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         model = disaggregated_model()
@@ -120,16 +120,29 @@ class ServingPredictor:
 
     def _aggregated(self, cells: Sequence[tuple[Deployment, Load]]) -> list[ServingTimes]:
         times = self.model.predict(cells)
-        token_widths, first_widths = (
-            error.half_width * deviations
-            for error, deviations in zip((self.token_error, self.first_error), times.deviations.T, strict=True)
+        return [self._with_intervals(deployment, times, row) for row, (deployment, _) in enumerate(cells)]
+
+    def _with_intervals(self, deployment: Deployment, times: LoadTimes, row: int) -> ServingTimes:
+        """Return the times of a row with their limits, of level None where nobody knows how often they hold."""
+        token_width, first_width = (
+            error.half_width * deviation
+            for error, deviation in zip((self.token_error, self.first_error), times.deviations[row], strict=True)
         )
-        return [
-            self._loaded(deployment, *of_one) if deployment.loaded else self._batched(*of_one)
-            for (deployment, _), *of_one in zip(
-                cells, times.token_ms, times.first_ms, token_widths, first_widths, times.least_token_ms, strict=True
-            )
-        ]
+        token_level: float | None = self.token_error.level
+        first_level: float | None = self.first_error.level
+        version = deployment.engine_version or self.model.neighbors.newest_version(deployment)
+        if not deployment.measured_by_requests:
+            # The errors of whole batches stand for those of loads, and no first token was timed.
+            batch = self.batch_error
+            token_width, first_width = max(token_width, batch.half_width), max(first_width, batch.half_width)
+            token_level, first_level, version = min(self.token_error.level, batch.level), None, None
+        elif deployment.stages > 1:
+            token_level = first_level = None  # because no pipeline was measured
+        return ServingTimes(
+            _interval(times.first_ms[row], first_width, first_level),
+            _interval(times.token_ms[row], token_width, token_level, times.least_token_ms[row]),
+            version,
+        )
 
     def pace(self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes, copies: int = 1) -> Pace:
         """Return how long the deployment takes at up to so many requests that run at once.
@@ -139,7 +152,7 @@ class ServingPredictor:
         Steps and prompts are the formula's, scaled as a whole so that this load takes its typical `times`.
         """
         if deployment.prompts is not None:
-            return self._pace_apart(deployment, load, most_running, times, copies)
+            return self._disaggregated_pace(deployment, load, most_running, times, copies)
         work, coefficients = work_of([(deployment, load)]), self.model.coefficients
         ([token_ms], [first_ms]), parts = step_times(work, coefficients), step_parts(work, coefficients)
         token_factor, first_factor = times.output_token_ms.p50 / token_ms, times.first_token_ms.p50 / first_ms
@@ -150,7 +163,7 @@ class ServingPredictor:
             room_tokens=most_running * (load.input_tokens + load.output_tokens),
         )
 
-    def _pace_apart(
+    def _disaggregated_pace(
         self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes, copies: int
     ) -> Pace:
         parts = parts_of([(deployment, load)], self.model.coefficients)
@@ -176,35 +189,6 @@ class ServingPredictor:
         found: list[float] = (factor * np.interp(np.arange(1, most_running + 1), counts, steps)).tolist()
         return found
 
-    def _loaded(
-        self,
-        deployment: Deployment,
-        token_ms: float,
-        first_ms: float,
-        token_width: float,
-        first_width: float,
-        least_token_ms: float,
-    ) -> ServingTimes:
-        """Return times with their limits; no pipeline was measured, so nobody knows how often those of one hold."""
-        known = deployment.stages == 1
-        return ServingTimes(
-            _interval(first_ms, first_width, self.first_error.level if known else None),
-            _interval(token_ms, token_width, self.token_error.level if known else None, least_token_ms),
-            deployment.engine_version or self.model.neighbors.newest_version(deployment),
-        )
-
-    def _batched(
-        self, token_ms: float, first_ms: float, token_width: float, first_width: float, least_token_ms: float
-    ) -> ServingTimes:
-        """Return times with the wider limits; nobody knows how often the first token's hold, so its level is None."""
-        batch = self.batch_error
-        return ServingTimes(
-            _interval(first_ms, max(first_width, batch.half_width), None),
-            _interval(
-                token_ms, max(token_width, batch.half_width), min(self.token_error.level, batch.level), least_token_ms
-            ),
-        )
-
 
 def fit(rows: Sequence[MeasuredLoad], weights: Array) -> ServingModel:
     """Return what measured loads teach; each row counts by its weight."""
@@ -216,9 +200,9 @@ def fit(rows: Sequence[MeasuredLoad], weights: Array) -> ServingModel:
     residuals = np.log(np.column_stack([token_ms / token, first_ms / first]))
     trees, by_trees = FoldTrees.fit(x, residuals, weights, [row.deployment.load_group for row in rows])
     timed = np.flatnonzero(np.isfinite(first_ms))
-    points, left, said = points_of([cells[i] for i in timed], x[timed]), residuals[timed], by_trees[timed]
-    shares = tuple(share_that_holds(*columns, weights[timed]) for columns in zip(said.T, left.T, strict=True))
-    neighbors = Neighbors.fit(points, left - said * shares, weights[timed])
+    points, to_explain, explained = points_of([cells[i] for i in timed], x[timed]), residuals[timed], by_trees[timed]
+    shares = tuple(shrinkage(*columns, weights[timed]) for columns in zip(explained.T, to_explain.T, strict=True))
+    neighbors = Neighbors.fit(points, to_explain - explained * shares, weights[timed])
     return ServingModel(coefficients, trees, shares, neighbors)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from predictor.serving.loads import ENGINES
+from predictor.serving.engines import ENGINES
 from predictor.serving.work import VENDORS, Array, Work
 
 PRIORS = {

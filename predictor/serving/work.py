@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from accel_platform.hardware.catalog import DeviceSpec
-from predictor.serving.loads import ENGINES, Deployment, Load
+from predictor.serving.engines import ENGINES
+from predictor.serving.loads import Deployment, Load
 from predictor.serving.memory import cache_copies, cache_room
 
 Array = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,6 @@ from predictor.schemas.responses import Interval
 from predictor.training.train import fit_modes
 
 Array = npt.NDArray[np.float64]
-_MIN_SAMPLES = MIN_DEVICE_SAMPLES
 
 
 @dataclass(frozen=True)
@@ -69,15 +68,12 @@ def evaluate_train_test(
     _require_enough(train)
     if not test:
         raise InvalidInput("The test set holds no usable figure whose model's cost and device are known.")
-    predicted, half_width, level, supported = _predict_as_served(train, test, notify)
+    served = _predict_as_served(train, test, notify)
     return EvaluationResult(
         split="train and test",
         samples=tuple(test),
         truth=log_latency(test),
-        predicted=predicted,
-        half_width=half_width,
-        level=level,
-        supported=supported,
+        **served._asdict(),
         baselines={name: run(train, test) for name, run in BASELINES.items()},
     )
 
@@ -127,15 +123,16 @@ def _evaluate_split(
     half_width, level = np.full(len(samples), np.nan), np.full(len(samples), np.nan)
     supported = np.zeros(len(samples), dtype=bool)
     baselines = {baseline: np.full(len(samples), np.nan) for baseline in BASELINES}
-    turn = np.full(len(samples), -1)
+    is_tested = np.zeros(len(samples), dtype=bool)
     for number, (train, test) in enumerate(rounds):
         train_samples, test_samples = [samples[i] for i in train.tolist()], [samples[i] for i in test.tolist()]
-        answers = _predict_as_served(train_samples, test_samples, _silent)
-        predicted[test], half_width[test], level[test], supported[test], turn[test] = *answers, number
+        served = _predict_as_served(train_samples, test_samples, _silent)
+        predicted[test], half_width[test], level[test], supported[test] = served
+        is_tested[test] = True
         for baseline, run in BASELINES.items():
             baselines[baseline][test] = run(train_samples, test_samples)
         notify(f"{name}: round {number + 1} of {len(rounds)}")
-    tested = np.flatnonzero(turn >= 0).tolist()
+    tested = np.flatnonzero(is_tested).tolist()
     return EvaluationResult(
         split=name,
         samples=tuple(samples[i] for i in tested),
@@ -148,10 +145,19 @@ def _evaluate_split(
     )
 
 
+class _ServedPredictions(NamedTuple):
+    """Answers of a service to test samples, with the fields of an `EvaluationResult`."""
+
+    predicted: Array
+    half_width: Array
+    level: Array
+    supported: npt.NDArray[np.bool_]
+
+
 def _predict_as_served(
     train: Sequence[Sample], test: Sequence[Sample], notify: Callable[[str], None]
-) -> tuple[Array, Array, Array, npt.NDArray[np.bool_]]:
-    """Return logs, half widths, levels and support of the answers of a service trained on these samples.
+) -> _ServedPredictions:
+    """Return the answers of a service trained on these samples.
 
     A half width is calibrated on the training samples alone, by what they lack of the test sample, and NaN where it is
     not. Support asks for an interval, too.
@@ -166,7 +172,7 @@ def _predict_as_served(
     highs = np.array([math.nan if interval.high is None else interval.high for interval in intervals])
     supported = np.array([prediction.supported for prediction in predictions], dtype=bool)
     levels = np.array([math.nan if interval.level is None else interval.level for interval in intervals])
-    return predicted, np.log(highs) - predicted, levels, supported
+    return _ServedPredictions(predicted, np.log(highs) - predicted, levels, supported)
 
 
 def _silent(_: str) -> None:
@@ -214,8 +220,8 @@ def _aggregate_by(names: Sequence[str], values: Any, aggregate: Callable[[Any], 
 
 def _require_enough(samples: Sequence[Sample]) -> None:
     families = {sample.family for sample in samples}
-    if len(samples) < _MIN_SAMPLES or len(families) < 3:
+    if len(samples) < MIN_DEVICE_SAMPLES or len(families) < 3:
         raise InvalidInput(
             f"{len(samples)} usable figures of {len(families)} model families are too few to evaluate: at least "
-            f"{_MIN_SAMPLES} of 3 are needed, with known devices and models whose cost is stated."
+            f"{MIN_DEVICE_SAMPLES} of 3 are needed, with known devices and models whose cost is stated."
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,12 +25,42 @@ FORMAT = 5
 
 @cache
 def fitting_code_sha256() -> str:
-    """Return a hash of the code that turns samples into models: with it, equal samples give equal models."""
+    """Return a hash of the code and data that turn samples into models: with it, equal samples give equal models."""
+    packages = (predictor.schemas, predictor.data, predictor.models, predictor.calibration)
+    return hash_code(Path(package.__path__[0]) for package in packages)
+
+
+def hash_code(folders: Iterable[Path]) -> str:
+    """Return a hash of the files in these folders: of Python what is computed, of all others their bytes.
+
+    Data files count, because fits read some of them, such as the operator mixes of published models. Comments and
+    docstrings do not, because to word one better is no reason to train again.
+    """
     digest = hashlib.sha256()
-    for package in (predictor.schemas, predictor.data, predictor.models, predictor.calibration):
-        for path in sorted(Path(package.__path__[0]).glob("*.py")):
-            digest.update(path.read_bytes())
+    for folder in folders:
+        for path in sorted(folder.iterdir()):
+            if path.is_file() and not path.name.startswith("."):
+                content = path.read_bytes()
+                digest.update(f"{path.name}\n".encode())
+                digest.update(_without_text(content) if path.suffix == ".py" else hashlib.sha256(content).digest())
     return digest.hexdigest()
+
+
+def _without_text(source: bytes) -> bytes:
+    """Return the syntax tree of Python code, without docstrings, and so without comments."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [statement for statement in node.body if not _is_text(statement)]
+    return ast.dump(tree).encode()
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
 
 
 class _Part(BaseModel):
@@ -87,7 +119,7 @@ class Manifest(_Part):
     """Names of the features, by mode."""
     lightgbm: str
     code_sha256: str = ""
-    """Hash of the code that fitted it; empty where an older version did not say."""
+    """Hash of the code and data that fitted it; empty where an older version did not say."""
     rows: int
     families: tuple[str, ...]
     devices: tuple[str, ...]

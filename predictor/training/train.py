@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import lightgbm
@@ -42,16 +43,9 @@ from predictor.data.samples import Sample, WorkloadCost, field_values
 from predictor.models.latency_model import LatencyModel
 from predictor.models.residual_trees import FEATURE_SCHEMA
 from predictor.training import artifact, sharing
+from predictor.training.comparison import PromotionDecision, TrainedPredictor, compare
 from predictor.training.manifest import Manifest, fitting_code_sha256
-from predictor.training.promotion import (
-    PromotionDecision,
-    TrainedPredictor,
-    compare,
-    promote,
-    reference_id,
-    refusal_reason,
-    rolled_back_ids,
-)
+from predictor.training.promotion import promote, reference_id, refusal_reason, rolled_back_ids
 
 Progress = Callable[[str], None]
 
@@ -87,55 +81,106 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     # First, because it may change the predictor in service, which is loaded beside the training set.
     _follow(settings, log, notify)
     with ThreadPoolExecutor(max_workers=1) as pool:
-        loading = pool.submit(_serving, settings)
-        snapshot_id, training_set = _read_training_set(settings)
+        loading = pool.submit(_load_serving, settings)
+        data = _read_training_data(settings)
         serving = loading.result()
-    skipped = dict(training_set.skipped)
-    samples = _group_by_mode(training_set, skipped)
-    rows = sum(map(len, samples.values()))
     notify(
-        f"{count_of(rows, 'figure')} of {count_of(len(_families(samples)), 'family')} at snapshot {snapshot_id[:12]}"
+        f"{count_of(sum(map(len, data.samples.values())), 'figure')} of "
+        f"{count_of(len(_families(data.samples)), 'family')} at snapshot {data.snapshot_id[:12]}"
     )
-    dataset_sha256 = _dataset_sha256(samples, training_set.failed)
-    manifest = None if serving is None else artifact.load_manifest(settings, serving.predictor_id)
-    if serving and manifest and _would_fit_again(manifest, dataset_sha256):
-        same = "on exactly these data" if manifest.snapshot_id != snapshot_id else "at this very snapshot"
-        notify(f"the predictor in service was trained {same}: kept")
-        sharing.share(settings, log, serving.predictor_id)
-        predictor_id, new, decision = serving.predictor_id, False, PromotionDecision(True, "in service already", {})
-    elif (known := _refused_before(settings, log, dataset_sha256)) is not None:
-        predictor_id, manifest, decision = known
-        new = False
-        notify("a predictor was trained on exactly these data before, and refused: not trained again")
-    else:
-        before = None if serving is None else attach_holdouts(settings, serving)
-        fitted = fitted_groups(before, manifest) if before and manifest else {}
-        candidate, holdouts, metrics = fit_predictor(samples, training_set.failed, notify, fitted)
-        if _follow(settings, log, notify):
-            # Another machine promoted a predictor meanwhile.
-            serving = _serving(settings)
-            before = None if serving is None else attach_holdouts(settings, serving)
-        decision = compare(TrainedPredictor(candidate, holdouts), before, _reference(settings, log, serving))
-        metrics["compared"] = decision.report
-        origin = {"snapshot_id": snapshot_id, "dataset_sha256": dataset_sha256}
-        manifest, files = artifact.serialize(candidate, holdouts, **origin, metrics=metrics)
-        predictor_id, new = artifact.store(settings, manifest, files), True
+    trained = (
+        _keep_serving(settings, log, data, serving, notify)
+        or _refused_before(settings, log, data, notify)
+        or _train_anew(settings, log, data, serving, notify)
+    )
     # Also if nothing is new, because an earlier training may have died before this line. The key makes it one event.
-    log.append([_event(predictor_id, manifest, decision)], key=f"trained-{predictor_id}")
-    if decision.promoted and new:
-        promote(settings, log, predictor_id, decision)
-    notify(f"{predictor_id} {'serves' if decision.promoted else 'does not serve'}: {decision.reason}")
+    log.append([_event(trained)], key=f"trained-{trained.predictor_id}")
+    decision = trained.decision
+    if decision.promoted and trained.new:
+        promote(settings, log, trained.predictor_id, decision)
+    notify(f"{trained.predictor_id} {'serves' if decision.promoted else 'does not serve'}: {decision.reason}")
     return TrainingReport(
-        predictor_id=predictor_id,
-        snapshot_id=snapshot_id,
-        rows=manifest.rows,
-        families=len(manifest.families),
-        skipped=skipped,
-        metrics=manifest.metrics,
+        predictor_id=trained.predictor_id,
+        snapshot_id=data.snapshot_id,
+        rows=trained.manifest.rows,
+        families=len(trained.manifest.families),
+        skipped=data.skipped,
+        metrics=trained.manifest.metrics,
         promoted=decision.promoted,
         reason=decision.reason,
-        new=new,
+        new=trained.new,
     )
+
+
+@dataclass(frozen=True)
+class _TrainingData:
+    """Samples of one snapshot, by mode, and what was left out of them."""
+
+    snapshot_id: str
+    samples: dict[str, list[Sample]]
+    failed: Sequence[tuple[Sample, str]]
+    """Samples of failed cells, with the class of failure."""
+    skipped: dict[str, int]
+    """Number of results left out, by reason."""
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of all that training depends on except the code."""
+        # Not by `astuple`, because copying 25,000 samples takes a second.
+        rows = [
+            [[[*vars(v).values()] if isinstance(v, WorkloadCost) else v for v in field_values(sample)] for sample in of]
+            for of in self.samples.values()
+        ]
+        failures = sorted([repr(astuple(sample)), kind] for sample, kind in self.failed)
+        return hashlib.sha256(json.dumps([FEATURE_SCHEMA, rows, failures]).encode()).hexdigest()
+
+
+class _Trained(NamedTuple):
+    """A stored predictor of the training data, and the decision on it."""
+
+    predictor_id: str
+    manifest: Manifest
+    decision: PromotionDecision
+    new: bool
+
+
+def _keep_serving(
+    settings: Settings, log: EventLog, data: _TrainingData, serving: Predictor | None, notify: Progress
+) -> _Trained | None:
+    """Return the predictor in service if training on these data would yield it again; else None."""
+    if serving is None:
+        return None
+    manifest = artifact.load_manifest(settings, serving.predictor_id)
+    if not _would_fit_again(manifest, data):
+        return None
+    same = "on exactly these data" if manifest.snapshot_id != data.snapshot_id else "at this very snapshot"
+    notify(f"the predictor in service was trained {same}: kept")
+    sharing.share(settings, log, serving.predictor_id)
+    return _Trained(serving.predictor_id, manifest, PromotionDecision(True, "in service already", {}), new=False)
+
+
+def _train_anew(
+    settings: Settings, log: EventLog, data: _TrainingData, serving: Predictor | None, notify: Progress
+) -> _Trained:
+    """Fit a predictor, compare it with the one in service, and store it."""
+    before = None if serving is None else attach_holdouts(settings, serving)
+    fitted = {}
+    if before is not None:
+        fitted = fitted_groups(before, artifact.load_manifest(settings, before.predictor.predictor_id))
+    candidate, holdouts, metrics = fit_predictor(data.samples, data.failed, notify, fitted)
+    if _follow(settings, log, notify):
+        # Another machine promoted a predictor meanwhile.
+        serving = _load_serving(settings)
+        before = None if serving is None else attach_holdouts(settings, serving)
+    decision = compare(TrainedPredictor(candidate, holdouts), before, _load_reference(settings, log, serving))
+    manifest, files = artifact.serialize(
+        candidate,
+        holdouts,
+        snapshot_id=data.snapshot_id,
+        dataset_sha256=data.sha256,
+        metrics=metrics | {"compared": decision.report},
+    )
+    return _Trained(artifact.store(settings, manifest, files), manifest, decision, new=True)
 
 
 class FittedGroup(NamedTuple):
@@ -159,9 +204,9 @@ def _fits_alike(manifest: Manifest) -> bool:
     return (manifest.code_sha256, manifest.lightgbm) == (fitting_code_sha256(), lightgbm.__version__)
 
 
-def _would_fit_again(manifest: Manifest, dataset_sha256: str) -> bool:
+def _would_fit_again(manifest: Manifest, data: _TrainingData) -> bool:
     """Return whether training on these data would yield the predictor again."""
-    return manifest.dataset_sha256 == dataset_sha256 and _fits_alike(manifest)
+    return manifest.dataset_sha256 == data.sha256 and _fits_alike(manifest)
 
 
 def fitted_groups(before: TrainedPredictor, manifest: Manifest) -> dict[str, FittedGroup]:
@@ -271,18 +316,21 @@ def _metric_row(figure: str, regime: Regime, found: Mapping[str, Any]) -> dict[s
     }
 
 
-def _read_training_set(settings: Settings) -> tuple[str, TrainingSet]:
+def _read_training_data(settings: Settings) -> _TrainingData:
     reader = Reader(settings)
     while True:
         snapshot_id = reader.snapshot_id
         training_set = load_training_set(reader)
         # Read again if another snapshot was published between two queries.
         if reader.snapshot_id == snapshot_id:
-            return snapshot_id, training_set
+            break
+    samples, too_few = _group_by_mode(training_set)
+    return _TrainingData(snapshot_id, samples, training_set.failed, {**training_set.skipped, **too_few})
 
 
-def _group_by_mode(training_set: TrainingSet, skipped: dict[str, int]) -> dict[str, list[Sample]]:
-    """Return the samples of each mode that has enough; count those of the others as skipped."""
+def _group_by_mode(training_set: TrainingSet) -> tuple[dict[str, list[Sample]], dict[str, int]]:
+    """Return the samples of each mode that has enough, and the number of those of the others by reason."""
+    skipped: dict[str, int] = {}
     modes: dict[str, list[Sample]] = {}
     for mode in sorted({sample.mode for sample in training_set.measured}):
         samples = [sample for sample in training_set.measured if sample.mode == mode]
@@ -295,14 +343,14 @@ def _group_by_mode(training_set: TrainingSet, skipped: dict[str, int]) -> dict[s
         left_out = "".join(f"; {count} left out: {reason}" for reason, count in training_set.skipped.items())
         raise NotEnoughEvidence(
             f"A predictor needs {MIN_SAMPLES} measured cells of {MIN_GROUPS} model families in one mode; the tables "
-            f"have {_counted(training_set.measured)} ({', '.join(families) or 'no family'}){left_out}. "
+            f"have {_count_by_mode(training_set.measured)} ({', '.join(families) or 'no family'}){left_out}. "
             "Measure more with `accel bench run`, then `accel db rebuild` and `accel train`. What was measured can be "
             "recommended already."
         )
-    return modes
+    return modes, skipped
 
 
-def _counted(samples: Sequence[Sample]) -> str:
+def _count_by_mode(samples: Sequence[Sample]) -> str:
     """Return how many cells and families each mode has."""
     modes = sorted({sample.mode for sample in samples})
     each = [(mode, [sample for sample in samples if sample.mode == mode]) for mode in modes]
@@ -313,9 +361,7 @@ def _is_enough(samples: Sequence[Sample]) -> bool:
     return len(samples) >= MIN_SAMPLES and len({sample.family for sample in samples}) >= MIN_GROUPS
 
 
-def _refused_before(
-    settings: Settings, log: EventLog, dataset_sha256: str
-) -> tuple[str, Manifest, PromotionDecision] | None:
+def _refused_before(settings: Settings, log: EventLog, data: _TrainingData, notify: Progress) -> _Trained | None:
     """Return a predictor of exactly these data that was rolled back, or refused by comparison with the one in service.
 
     Training again would yield the same predictor, and refuse it again.
@@ -326,12 +372,14 @@ def _refused_before(
             manifest = artifact.load_manifest(settings, name)
         except artifact.ArtifactRejected:
             continue
-        if not _would_fit_again(manifest, dataset_sha256):
+        if not _would_fit_again(manifest, data):
             continue
         again = f"somebody went back from it: `accel predictor rollback {name}` puts it into service"
         reason = again if name in rolled_back else refusal_reason(log, name)
         if reason is not None:
-            return name, manifest, PromotionDecision(False, reason, manifest.metrics.get("compared", {}))
+            notify("a predictor was trained on exactly these data before, and refused: not trained again")
+            decision = PromotionDecision(False, reason, manifest.metrics.get("compared", {}))
+            return _Trained(name, manifest, decision, new=False)
     return None
 
 
@@ -350,7 +398,7 @@ def _follow(settings: Settings, log: EventLog, notify: Progress) -> bool:
     return adopted is not None
 
 
-def _serving(settings: Settings) -> Predictor | None:
+def _load_serving(settings: Settings) -> Predictor | None:
     """Load the predictor in service; None where there is none that can be read."""
     try:
         serving = artifact.current_id(settings)
@@ -359,7 +407,7 @@ def _serving(settings: Settings) -> Predictor | None:
         return None
 
 
-def _reference(settings: Settings, log: EventLog, serving: Predictor | None) -> TrainedPredictor | None:
+def _load_reference(settings: Settings, log: EventLog, serving: Predictor | None) -> TrainedPredictor | None:
     """Load the best predictor so far; None where it serves or can no longer be read."""
     name = None if serving is None else reference_id(log, serving.predictor_id)
     if name is None or (serving is not None and name == serving.predictor_id):
@@ -374,21 +422,11 @@ def _families(samples: dict[str, list[Sample]]) -> set[str]:
     return {sample.family for group in samples.values() for sample in group}
 
 
-def _dataset_sha256(samples: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]]) -> str:
-    """Return a hash of all that training depends on except the code."""
-    # Not by `astuple`, because copying 25,000 samples takes a second.
-    rows = [
-        [[[*vars(v).values()] if isinstance(v, WorkloadCost) else v for v in field_values(sample)] for sample in group]
-        for group in samples.values()
-    ]
-    failures = sorted([repr(astuple(sample)), kind] for sample, kind in failed)
-    return hashlib.sha256(json.dumps([FEATURE_SCHEMA, rows, failures]).encode()).hexdigest()
-
-
-def _event(predictor_id: str, manifest: Manifest, decision: PromotionDecision) -> Event:
+def _event(trained: _Trained) -> Event:
+    manifest, decision = trained.manifest, trained.decision
     return Event.of(
         PredictorTrained(
-            predictor_id=predictor_id,
+            predictor_id=trained.predictor_id,
             snapshot_id=manifest.snapshot_id,
             artifact_sha256=artifact.manifest_sha256(manifest),
             rows=manifest.rows,

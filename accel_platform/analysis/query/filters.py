@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from accel_platform.backend_names import canonical_backend
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events.types import PAYLOADS, CoverageStatus, Mode, Provenance, RunStatus, Status
-from accel_platform.hardware.catalog import catalogued_name, find_spec, form_factor_caution
+from accel_platform.hardware.catalog import catalogued_name, find_spec, form_factor_caution, without_count
 from accel_platform.precisions import PRECISIONS, canonical_precision
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.architectures import CATEGORIES
@@ -55,7 +55,7 @@ class Selection(BaseModel):
 
     @field_validator("since", "until", mode="before")
     @classmethod
-    def _written(cls, value: object) -> object:
+    def _validate_date(cls, value: object) -> object:
         return require_date(value)
 
     @field_validator("precision")
@@ -114,7 +114,7 @@ class Selection(BaseModel):
     def hardware_devices(self) -> dict[str, str]:
         """Devices named as hardware, with their names in the spec sheet: H100, or 4 x H100."""
         sheet = {name: catalogued_name(name) for name in self.hardware}
-        return {name: device for name, device in sheet.items() if find_spec(re.sub(r"^\d+ x ", "", device))}
+        return {name: device for name, device in sheet.items() if find_spec(without_count(device))}
 
     @property
     def device_names(self) -> list[str] | None:
@@ -137,34 +137,43 @@ def require_known(reader: Reader, selection: Selection) -> None:
         For a mode, provenance or status that there is not, and a choice that its runtime cannot have.
     """
     _require_known_values(reader, selection)
-    models = reader.rows("SELECT model_id, family FROM models")
-    names = {name for row in models for name in row.values() if name}
-    for model in selection.model:
-        if canonical_model_id(model) == model and model not in names and not _in_catalog(model):
-            known = names | _catalog_models()
-            raise NotFound(_unknown("model or family", model, known, "SELECT model_id, family FROM models"))
+    _require_known_models(reader, selection.model)
     if selection.hardware or selection.device:
-        places = reader.rows("SELECT DISTINCT hardware, choice, device_id, device_name FROM results")
-        from accel_platform.backends.registry import RUNTIMES, runtime_for
+        _require_known_places(reader, selection)
 
-        known = {row["hardware"] for row in places} | set(RUNTIMES)
-        devices = {name for row in places for name in (row["device_id"], row["device_name"]) if name}
-        for name, device in selection.hardware_devices.items():
-            if device not in devices:
-                caution = form_factor_caution(name)
-                problem = f"Nothing was measured on or imported of {device!r}, which {name!r} names."
-                raise NotFound(problem if caution is None else f"{problem} {caution}")
-        for hardware in selection.hardware_names:
-            if hardware not in known and hardware not in selection.hardware_devices:
-                raise NotFound(_unknown("hardware", hardware, known, "SELECT DISTINCT hardware FROM results"))
-        chosen = {f"{row['hardware']}:{row['choice']}" for row in places if row["choice"]}
-        for choice in set(selection.choices) - chosen:
-            if choice.partition(":")[0] not in RUNTIMES:
-                raise NotFound(_unknown("hardware", choice, chosen, "SELECT DISTINCT hardware, choice FROM results"))
-            runtime_for(choice)
-        if selection.device is not None and devices.isdisjoint(selection.device_names or ()):
-            sql = "SELECT DISTINCT device_id, device_name FROM results"
-            raise NotFound(_unknown("device", selection.device, devices, sql))
+
+def _require_known_models(reader: Reader, requested: Iterable[str]) -> None:
+    """Check models, as `require_known` says."""
+    sql = "SELECT model_id, family FROM models"
+    names = {name for row in reader.rows(sql) for name in row.values() if name}
+    for model in requested:
+        if canonical_model_id(model) == model and model not in names and not _in_catalog(model):
+            raise NotFound(_unknown("model or family", model, names | _catalog_models(), sql))
+
+
+def _require_known_places(reader: Reader, selection: Selection) -> None:
+    """Check hardware names, their choices, and devices, as `require_known` says."""
+    from accel_platform.backends.registry import RUNTIMES, runtime_for
+
+    places = reader.rows("SELECT DISTINCT hardware, choice, device_id, device_name FROM results")
+    devices = {name for row in places for name in (row["device_id"], row["device_name"]) if name}
+    for name, device in selection.hardware_devices.items():
+        if device not in devices:
+            caution = form_factor_caution(name)
+            problem = f"Nothing was measured on or imported of {device!r}, which {name!r} names."
+            raise NotFound(problem if caution is None else f"{problem} {caution}")
+    known = {row["hardware"] for row in places} | set(RUNTIMES)
+    for hardware in selection.hardware_names:
+        if hardware not in known and hardware not in selection.hardware_devices:
+            raise NotFound(_unknown("hardware", hardware, known, "SELECT DISTINCT hardware FROM results"))
+    chosen = {f"{row['hardware']}:{row['choice']}" for row in places if row["choice"]}
+    for choice in set(selection.choices) - chosen:
+        if choice.partition(":")[0] not in RUNTIMES:
+            raise NotFound(_unknown("hardware", choice, chosen, "SELECT DISTINCT hardware, choice FROM results"))
+        runtime_for(choice)
+    if selection.device is not None and devices.isdisjoint(selection.device_names or ()):
+        sql = "SELECT DISTINCT device_id, device_name FROM results"
+        raise NotFound(_unknown("device", selection.device, devices, sql))
 
 
 def _require_known_values(reader: Reader, selection: Selection) -> None:

@@ -76,13 +76,13 @@ def read_measured_series(reader: Reader, *, model: str | None = None, hardware: 
         " AND ($hardware IS NULL OR $hardware IN (r.hardware, r.hardware || ':' || r.choice))"
     )
     rows = reader.rows(_ROWS.format(condition=condition), {"model": model, "hardware": hardware})
-    return _grouped(rows)
+    return _group_by_series(rows)
 
 
 def read_series_of_runs(reader: Reader, run_ids: Collection[str]) -> MeasuredProcesses:
     """Return the whole series in which these runs took part, and other series of the same models."""
     condition = "r.model_id IN (SELECT model_id FROM results WHERE list_contains($runs, run_id))"
-    return _grouped(reader.rows(_ROWS.format(condition=condition), {"runs": list(run_ids)}))
+    return _group_by_series(reader.rows(_ROWS.format(condition=condition), {"runs": list(run_ids)}))
 
 
 def attach_samples(reader: Reader, processes: Iterable[ProcessResult]) -> dict[UUID, ProcessResult]:
@@ -91,10 +91,10 @@ def attach_samples(reader: Reader, processes: Iterable[ProcessResult]) -> dict[U
     if not known:
         return {}
     details = {row["event_id"]: row for row in reader.rows(_DETAILS, {"ids": list(known)})}
-    return {result_id: _detailed(process, details[result_id]) for result_id, process in known.items()}
+    return {result_id: _with_samples(process, details[result_id]) for result_id, process in known.items()}
 
 
-def _grouped(rows: Sequence[Mapping[str, Any]]) -> MeasuredProcesses:
+def _group_by_series(rows: Sequence[Mapping[str, Any]]) -> MeasuredProcesses:
     found: dict[tuple[Any, ...], list[ProcessResult]] = {}
     for row in rows:
         found.setdefault(tuple(row[name] for name in _IDENTITY), []).append(
@@ -118,7 +118,7 @@ def _grouped(rows: Sequence[Mapping[str, Any]]) -> MeasuredProcesses:
     }
 
 
-def _detailed(process: ProcessResult, details: Mapping[str, Any]) -> ProcessResult:
+def _with_samples(process: ProcessResult, details: Mapping[str, Any]) -> ProcessResult:
     reason = details["noisy_reason"] if process.noisy else None
     doubt = reason if reason and not reason.startswith(DISAGREEMENT_PREFIX) else None
     samples_ns = tuple(details["samples_ns"] or ())

@@ -61,30 +61,40 @@ def resolve_runs(reader: Reader, ref: str, *, folder: Path | None = None) -> Run
     if ref in runs:
         return RunSet(ref, (ref,), runs[ref])
     commits = {commit for commit in runs.values() if commit}
-    meant = {name for name in {*runs, *commits} if len(ref) >= MIN_PREFIX_LENGTH and name.startswith(ref)}
-    name = ref if ref in commits else None
-    if name is None and len(meant) > 1:
-        raise InvalidInput(f"{ref!r} begins several names: {', '.join(sorted(meant)[:5])}. Write more of it.")
-    if name is None and meant:
-        [name] = meant
+    name = ref if ref in commits else _begun_by(ref, {*runs, *commits})
+    if name is None:
+        name = _measured_commit(ref, commits, folder)
     if name in runs:
         return RunSet(ref, (name,), runs[name])
-    if name is None and (resolved := _git_commit(ref, folder)) is not None:
-        # A label may be a short commit.
-        name = next((c for c in commits if len(c) >= MIN_PREFIX_LENGTH and resolved.startswith(c)), None)
-        if name is None:
-            known = f" Commits that were: {', '.join(sorted(c[:12] for c in commits)[:8])}." if commits else ""
-            raise NotFound(
-                f"{ref!r} is commit {resolved[:12]}, which no run here measured: `accel bench run --label "
-                f"commit={resolved[:12]}` there, or import its results with `accel bench import`.{known}"
-            )
-    if name is None:
+    return RunSet(ref, tuple(run for run, commit in runs.items() if commit == name), name)
+
+
+def _begun_by(prefix: str, names: Collection[str]) -> str | None:
+    """Return the name that begins so; None if there is none. Raises InvalidInput for several."""
+    matches = [name for name in names if name.startswith(prefix)] if len(prefix) >= MIN_PREFIX_LENGTH else []
+    if len(matches) > 1:
+        raise InvalidInput(f"{prefix!r} begins several names: {', '.join(sorted(matches)[:5])}. Write more of it.")
+    return matches[0] if matches else None
+
+
+def _measured_commit(ref: str, commits: Collection[str], folder: Path | None) -> str:
+    """Return the label of the commit that git calls so. Raises NotFound if git knows none, or no run measured it."""
+    resolved = _git_commit(ref, folder)
+    if resolved is None:
         raise NotFound(
             f"{ref!r} is no run, no commit of a run and nothing that git knows here "
             "(`git fetch --tags` brings tags). "
             'Runs: `accel db query "SELECT run_id, started_at, \\"commit\\" FROM runs"`.'
         )
-    return RunSet(ref, tuple(run for run, commit in runs.items() if commit == name), name)
+    # A label may be a short commit.
+    for commit in commits:
+        if len(commit) >= MIN_PREFIX_LENGTH and resolved.startswith(commit):
+            return commit
+    known = f" Commits that were: {', '.join(sorted(c[:12] for c in commits)[:8])}." if commits else ""
+    raise NotFound(
+        f"{ref!r} is commit {resolved[:12]}, which no run here measured: `accel bench run --label "
+        f"commit={resolved[:12]}` there, or import its results with `accel bench import`.{known}"
+    )
 
 
 def git_commit_time(commit: str) -> str | None:

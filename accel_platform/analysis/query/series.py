@@ -49,7 +49,7 @@ def read_series(path: Path, *, value: str, order: str | None = None, group: str 
     """
     rows = _rows(path, [column for column in (value, order, group) if column is not None])
     if order is not None:
-        rows = _ordered(rows, order)
+        rows = _sort_rows(rows, order)
     groups: dict[object, list[float]] = {}
     for line, row in rows:
         number = _number(path, line, row[value])
@@ -84,7 +84,7 @@ def _rows(path: Path, columns: Collection[str]) -> list[Row]:
         raise InvalidInput(f"Cannot read {path} as CSV: {error}.") from error
 
 
-def _ordered(rows: list[Row], order: str) -> list[Row]:
+def _sort_rows(rows: list[Row], order: str) -> list[Row]:
     try:
         return sorted(rows, key=lambda row: float(row[1][order]))
     except ValueError:

@@ -68,7 +68,7 @@ def find_changes(
 
     Shifts below `min_change_percent` are not reported. Raises ValueError for a value that is not finite.
     """
-    series = _checked(values)
+    series = _finite_values(values)
     cuts = _segment(series)
     cuts = _prune_cuts(series, cuts, min_change_percent)
     start = cuts[-1] if cuts else 0
@@ -89,7 +89,7 @@ def watch_changes(
 
     Shifts below `min_change_percent` are not reported. Raises ValueError for a value that is not finite.
     """
-    series = _checked(values)
+    series = _finite_values(values)
     changes: list[ChangePoint] = []
     low, high = min(values, default=0.0), max(values, default=0.0)
     # No two medians are farther apart than the extremes. Most series of memory and of failures end here.
@@ -103,7 +103,7 @@ def watch_changes(
         if found is None and len(level) >= 2 * MIN_BASELINE:
             cut = _clearest_cut(_clarity(level))
             # Before the test, because it takes a fraction of the time and most cuts fail here.
-            if _moved(level[:cut], level[cut:], min_change_percent):
+            if _medians_differ(level[:cut], level[cut:], min_change_percent):
                 _, p_value = _scan(level, at=cut)
                 found = (cut, p_value) if p_value < ALPHA_SCAN_ONLINE else None
         if found is not None:
@@ -157,7 +157,7 @@ def _prune_cuts(series: Values, cuts: list[int], min_change_percent: float) -> l
         doubt = []
         for left, cut, right in zip(bounds, bounds[1:], bounds[2:], strict=False):
             _, p_value = _scan(series[left:right], at=cut - left)
-            moved = _moved(series[left:cut], series[cut:right], min_change_percent)
+            moved = _medians_differ(series[left:cut], series[cut:right], min_change_percent)
             doubt.append(p_value if moved else 1.0)
         worst = int(np.argmax(doubt))
         if doubt[worst] < ALPHA:
@@ -271,7 +271,7 @@ def _recent_change(level: Values, min_change_percent: float, alpha: float) -> tu
     middle = float(np.median(baseline))
     for side in (1.0, -1.0):
         away = side * (recent - middle)
-        if away.min() <= 0 or not _moved(baseline, recent, min_change_percent):
+        if away.min() <= 0 or not _medians_differ(baseline, recent, min_change_percent):
             continue
         width = _width(baseline, middle)
         seen = (side * (baseline - middle))[:, None] >= away
@@ -306,7 +306,7 @@ def _first_of(level: Values, old: float, new: float) -> int:
     return first
 
 
-def _moved(before: Values, after: Values, min_change_percent: float) -> bool:
+def _medians_differ(before: Values, after: Values, min_change_percent: float) -> bool:
     """Return whether the medians differ by at least `min_change_percent`."""
     old, new = float(np.median(before)), float(np.median(after))
     return abs(new - old) * 100 >= min_change_percent * abs(old) and new != old
@@ -325,7 +325,7 @@ def _change(series: Values, left: int, cut: int, right: int, p_value: float, *, 
     )
 
 
-def _checked(values: Sequence[float]) -> Values:
+def _finite_values(values: Sequence[float]) -> Values:
     series: Any = np.asarray(values, dtype=np.float64)
     if not np.isfinite(series).all():
         raise ValueError(f"value {int(np.argmin(np.isfinite(series)))} is not a finite number")

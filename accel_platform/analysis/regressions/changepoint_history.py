@@ -52,7 +52,7 @@ def find_shifts(
 
 def _points(processes: Sequence[ProcessResult], measure: Measure, decided: ShiftDecisions) -> list[ProcessResult]:
     """Return the processes that count; of failures also those whose outputs nobody compared, because they ran."""
-    counted = decided.counted(processes)
+    counted = decided.without_rejected(processes)
     return [p for p in counted if measure == "failures" or (p.verified and p.figure(measure) is not None)]
 
 
@@ -69,7 +69,7 @@ def _shifts(
     bounds = sorted({0, *cuts, len(points)})
     least = least_change_percent(measure, min_change_percent)
     return [
-        _found(series, points[left:right], measure, change)
+        _shift_event(series, points[left:right], measure, change)
         for left, right in pairwise(bounds)
         for change in watch_changes([_figure(point, measure) for point in points[left:right]], min_change_percent=least)
         if measure not in MEMORY_MEASURES or abs(change.after - change.before) >= MIN_MEMORY_CHANGE_MIB
@@ -124,7 +124,7 @@ def decision_id(decision: Decision) -> str | None:
     return regression_id(decision.series, first, decision.measure) if decision.moved and first is not None else None
 
 
-def _found(
+def _shift_event(
     series: MeasuredSeries, points: Sequence[ProcessResult], measure: Measure, change: ChangePoint
 ) -> RegressionFound:
     evidence = points[change.index : change.known_at + 1]

@@ -80,11 +80,11 @@ def check(
     that measured suspicious cells once more. These runs alone decide those cells, because the first measurement may
     have looked suspicious by chance.
     """
-    old, new = set(baseline.run_ids), {*candidate.run_ids, *again}
+    sides = _Sides(frozenset(baseline.run_ids), frozenset((*candidate.run_ids, *again)), frozenset(again))
     snapshot_id = reader.snapshot_id
     decided = read_decisions(reader)
-    cells = _cells(reader, old, new, set(again), decided)
-    devices = observed_devices(reader, old | new)
+    cells = _cells(reader, sides, decided)
+    devices = observed_devices(reader, sides.runs)
     alike: dict[MeasuredSeries, list[_Cell]] = {}
     for cell in cells["latency"]:
         alike.setdefault(_without_device(cell.series), []).append(cell)
@@ -104,12 +104,12 @@ def check(
             for measure, cell in zip(MEASURES, of_measures, strict=True)
             if measure in (*measures, "failures") and cell.two_sided
         }
-        decisions += _reported(found, measures)
+        decisions += _decisions_to_report(found, measures)
     ordered = sorted((decision for decision in decisions if decision is not None), key=_order)
     return Check(baseline, candidate, tuple(ordered), snapshot_id, len(again))
 
 
-def _reported(found: Mapping[Measure, Decision], measures: Collection[Measure]) -> list[Decision]:
+def _decisions_to_report(found: Mapping[Measure, Decision], measures: Collection[Measure]) -> list[Decision]:
     """Return the decisions on one cell to report: one on the whole of it, and what moved, or may have, beside it."""
     # A decision on failures in the place of another says that no process of a side works.
     whole = found["latency"] if found["latency"].measure == "latency" else found.get("failures", found["latency"])
@@ -120,6 +120,22 @@ def _reported(found: Mapping[Measure, Decision], measures: Collection[Measure]) 
 def suspicious_cells(checked: Check) -> tuple[Decision, ...]:
     """Return the cells that another measurement would settle."""
     return tuple(decision for decision in checked.decisions if decision.alerts)
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Ids of the compared runs."""
+
+    baseline: frozenset[str]
+    candidate: frozenset[str]
+    """The candidate's runs, those that measured suspicious cells once more among them."""
+    confirming: frozenset[str]
+    """Runs that measured suspicious cells once more."""
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """All runs of both sides."""
+        return self.baseline | self.candidate
 
 
 @dataclass(frozen=True)
@@ -145,15 +161,13 @@ class _Cell:
         return bool((self.before or self.level) and (self.after or self.rejected))
 
 
-def _cells(
-    reader: Reader, old: set[str], new: set[str], again: set[str], decided: Mapping[Measure, ShiftDecisions]
-) -> dict[Measure, list[_Cell]]:
+def _cells(reader: Reader, sides: _Sides, decided: Mapping[Measure, ShiftDecisions]) -> dict[Measure, list[_Cell]]:
     """Return the series in which either side took part, by measure and in one order, with the samples for latencies."""
     measured = {
-        series: found for series, found in read_series_of_runs(reader, old | new).items() if _of(found, old | new)
+        series: found for series, found in read_series_of_runs(reader, sides.runs).items() if _of(found, sides.runs)
     }
     cells = {
-        measure: [_cell(series, found, decided[measure], old, new, again) for series, found in measured.items()]
+        measure: [_cell(series, found, decided[measure], sides) for series, found in measured.items()]
         for measure in MEASURES
     }
     timed = cells["latency"]
@@ -161,35 +175,29 @@ def _cells(
         reader, [p for cell in timed for p in (*cell.before, *cell.replaced, *cell.after, *_newest(cell.others))]
     )
 
-    def sampled(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
+    def add_samples(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
         return [known.get(process.result_id, process) for process in processes]
 
     with_samples = [
         replace(
             cell,
-            before=sampled(cell.before),
-            after=sampled(cell.after),
-            again=sampled(cell.again),
-            others=sampled(cell.others),
-            replaced=sampled(cell.replaced),
+            before=add_samples(cell.before),
+            after=add_samples(cell.after),
+            again=add_samples(cell.again),
+            others=add_samples(cell.others),
+            replaced=add_samples(cell.replaced),
         )
         for cell in timed
     ]
     return {**cells, "latency": with_samples}
 
 
-def _cell(
-    series: MeasuredSeries,
-    found: Sequence[ProcessResult],
-    decided: ShiftDecisions,
-    old: Collection[str],
-    new: Collection[str],
-    again: Collection[str],
-) -> _Cell:
+def _cell(series: MeasuredSeries, found: Sequence[ProcessResult], decided: ShiftDecisions, sides: _Sides) -> _Cell:
     """Build the cell of a series; if no baseline process counts, use the newest ones measured before it."""
-    counted = decided.counted(found)
-    before, after, others = _of(counted, old), _of(counted, new), _others(counted, new)
-    if not before and (rejected := _of(found, old)):
+    counted = decided.without_rejected(found)
+    before, after = _of(counted, sides.baseline), _of(counted, sides.candidate)
+    others = _others(counted, sides.candidate)
+    if not before and (rejected := _of(found, sides.baseline)):
         before = _newest([process for process in others if process.result_id < rejected[0].result_id])
     level = _accepted_level(before, after, decided.accepted.get(series, ())) if before and after else None
     replaced = before if level else []
@@ -197,8 +205,8 @@ def _cell(
         # What was measured again at the old level is neither baseline nor noise of the new one.
         others = [p for p in others if p.result_id < level.first_result or p.commit not in level.commits_before]
         before = _at_level(level, others, decided.unaccepted.get(series, ()))
-    rejections = len(_of(found, new)) - len(after)
-    return _Cell(series, before, after, _of(counted, again), others, rejections, level, replaced)
+    rejections = len(_of(found, sides.candidate)) - len(after)
+    return _Cell(series, before, after, _of(counted, sides.confirming), others, rejections, level, replaced)
 
 
 def _at_level(

@@ -87,7 +87,7 @@ class ShiftDecisions:
     unaccepted: Mapping[MeasuredSeries, Sequence[UnacceptedShift]] = field(default_factory=dict)
     """Recorded shifts that nobody decided about, in order of time."""
 
-    def counted(self, processes: Iterable[ProcessResult]) -> list[ProcessResult]:
+    def without_rejected(self, processes: Iterable[ProcessResult]) -> list[ProcessResult]:
         """Return the processes that were not rejected."""
         return [process for process in processes if process.result_id not in self.rejected]
 

@@ -28,7 +28,7 @@ WHERE r.result_id IN (SELECT unnest($ids))
 
 @dataclass(frozen=True)
 class Comparison:
-    """Cells of equal shapes side by side, as rows of `read_cells` with the fields that `_compared` adds."""
+    """Cells of equal shapes side by side, as rows of `read_cells` with the fields that `_with_ratios` adds."""
 
     snapshot_id: str
     by: By
@@ -68,7 +68,7 @@ def compare_side_by_side(
         snapshot_id=reader.snapshot_id,
         by=by,
         names=names,
-        rows=[row for group in pairs for row in _compared(group, by, names, details)],
+        rows=[row for group in pairs for row in _with_ratios(group, by, names, details)],
         unpaired=[cell for group in unpaired for cell in group],
         lacking={
             name: measure_command(selection.model_copy(update={part: (name,)}))
@@ -136,7 +136,7 @@ class _Details:
         return {name: tuple(sorted(values)) for name, values in found.items()}
 
 
-def _compared(
+def _with_ratios(
     group: Sequence[dict[str, Any]], by: By, names: Sequence[str], details: _Details
 ) -> Iterable[dict[str, Any]]:
     """Yield the cells of one shape, each with its ratio to a cell of the first name, the interval, and differences."""

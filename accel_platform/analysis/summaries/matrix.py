@@ -136,14 +136,14 @@ def compatibility_matrix(
         row["place"] = place
     shapes, best = _best_by_place(found)
     rows = [{**row, "column": _column(row, by_device=by_device)} for row in with_distinct_names(best)]
-    seen = _seen(reader, {name: outer[name] for name in ("mode", "models")})
+    seen = _count_results(reader, {name: outer[name] for name in ("mode", "models")})
     columns = {row["column"]: row for row in rows}
     models: dict[str, dict[str, RatedCell]] = {}
     for row in rows:
         name = row["model_id"]
         if name not in models:
             models[name] = {
-                column: _untested(_seen_there(seen.get((name, one["hardware"]), {}), one, by_device=by_device))
+                column: _untested_cell(_seen_there(seen.get((name, one["hardware"]), {}), one, by_device=by_device))
                 for column, one in sorted(columns.items())
             }
         models[name][row["column"]] = _cell(row, seen.get((name, row["hardware"]), {}))
@@ -270,7 +270,7 @@ Seen = dict[str | None, dict[str, int]]
 """Results of one model on one hardware name, by device and provenance; `not verified` for unchecked measurements."""
 
 
-def _seen(reader: Reader, values: dict[str, Any]) -> dict[tuple[str, str], Seen]:
+def _count_results(reader: Reader, values: dict[str, Any]) -> dict[tuple[str, str], Seen]:
     found: dict[tuple[str, str], Seen] = {}
     for row in reader.rows(_SEEN, values):
         devices = found.setdefault((row["model_id"], row["hardware"]), {})
@@ -299,7 +299,7 @@ def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
     )
 
 
-def _untested(seen: Seen) -> RatedCell:
+def _untested_cell(seen: Seen) -> RatedCell:
     """Build an untested cell, with the count of results that are no evidence: unverified, emulated and suspect ones."""
     counts: Counter[str] = Counter()
     for device in seen.values():

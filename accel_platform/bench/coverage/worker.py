@@ -124,11 +124,11 @@ def _build_at_scale(config: Any, scale: Any, model_type: str, *, partial: bool) 
 
     from accel_platform.workloads.input_discovery import find_inputs
     from accel_platform.workloads.synthetic_inputs import plain_forward
-    from accel_platform.workloads.tiny_configs import shrunk
+    from accel_platform.workloads.tiny_configs import shrink
 
     auto: Any = AutoModel
     with _stage("shrink"):
-        small = plain_forward(shrunk(config, scale))
+        small = plain_forward(shrink(config, scale))
     with _stage("build"), torch.device("meta"):
         parameters = sum(p.numel() for p in auto.from_config(small, dtype=torch.float32).parameters())
     with _stage("too_large"):
@@ -182,11 +182,11 @@ def _check_on_openvino(found: Message, threads: int) -> Message:
 
     from accel_platform.backends.openvino import OpenVINOBackend
     from accel_platform.bench.measure.verification import verify
-    from accel_platform.workloads.input_discovery import varied
+    from accel_platform.workloads.input_discovery import vary_values
 
     model = found["model"]
     first = found["inputs"]
-    second = varied(first, model.config)
+    second = vary_values(first, model.config)
     reference = {name: value.numpy() for name, value in found["output"].items()}
     backend = OpenVINOBackend(device="CPU", threads=threads)
     with tempfile.TemporaryDirectory(prefix="accel-coverage-") as folder:

@@ -11,7 +11,7 @@ from accel_platform.bench.measure.contention import disturbance_by_others, measu
 from accel_platform.bench.measure.sampling import Sampling, collect_samples
 from accel_platform.hardware import gpu
 from accel_platform.hardware.cpu import state_now
-from accel_platform.hardware.energy import Meter, described, meter_for
+from accel_platform.hardware.energy import Meter, meter_facts, meter_for
 from accel_platform.hardware.memory import own_peak_mib
 
 
@@ -21,7 +21,7 @@ class MeterTarget:
 
     hardware: str
     energy: str | None
-    """Energy counter, as returned by `energy.counted_by`."""
+    """Energy counter, as returned by `energy.energy_counter`."""
 
 
 def observe(
@@ -60,7 +60,7 @@ def observe(
         "stopped": samples.stopped,
         "contention": vars(contention),
         "memory_peak_mib": (memory_peak_mib or own_peak_mib)(),
-        "energy": described(meter),
+        "energy": meter_facts(meter),
         "before": before,
         "after": _state(target.hardware),
     }

@@ -15,7 +15,7 @@ from accel_platform.bench.plan.schedule import parse_schedule
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.events.types import Mode
 from accel_platform.strict_json import COMMENT, read_object, validate_model
-from accel_platform.workloads.sources import located
+from accel_platform.workloads.sources import absolute_source
 from accel_platform.workloads.weights import is_weights_folder
 
 WEB = ("webnn", "webgpu", "wasm")
@@ -233,24 +233,25 @@ def read_config(path: Path) -> BenchmarkConfig:
     if isinstance(config.models, dict):
         changes["models"] = {key: _located_entry(entry, folder) for key, entry in config.models.items()}
     elif config.models is not None:
-        changes["models"] = tuple(_located(name, folder) for name in config.models)
+        changes["models"] = tuple(_resolve_path(name, folder) for name in config.models)
     if config.model_families is not None:
         changes["model_families"] = {
-            heading: tuple(_located(name, folder) for name in names) for heading, names in config.model_families.items()
+            heading: tuple(_resolve_path(name, folder) for name in names)
+            for heading, names in config.model_families.items()
         }
     return config.model_copy(update={**changes, "weights": weights})
 
 
-def _located(name: str, folder: Path) -> str:
+def _resolve_path(name: str, folder: Path) -> str:
     """Return a model's name; the path of a file or of a folder with weights as an absolute one."""
-    return str((folder / name).resolve()) if is_weights_folder(str(folder / name)) else located(name, folder)
+    return str((folder / name).resolve()) if is_weights_folder(str(folder / name)) else absolute_source(name, folder)
 
 
 def _located_entry(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return a model's description with its paths, which are relative to the folder, made absolute."""
     changes: dict[str, Any] = {}
     if isinstance(source := entry.get("source"), str):
-        changes["source"] = located(source, folder)
+        changes["source"] = absolute_source(source, folder)
     if isinstance(weights := entry.get("weights"), str) and (folder / weights).is_dir():
         changes["weights"] = str(folder / weights)
     return {**entry, **changes}

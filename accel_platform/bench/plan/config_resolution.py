@@ -16,7 +16,7 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import ModelDescribed
 from accel_platform.workloads.custom_models import custom_models, read_models
 from accel_platform.workloads.model_catalog import ModelSpec, find_model, model_set, resolve_model
-from accel_platform.workloads.sources import is_source, is_sourced, located, read_again, spec_of_source
+from accel_platform.workloads.sources import absolute_source, is_source, is_sourced, reread_source, spec_of_source
 from accel_platform.workloads.weights import is_weights_folder, with_weights
 
 
@@ -64,10 +64,10 @@ class ModelNames:
             return known
         # The log is read last, because that takes longest.
         # The same words in another folder are another file.
-        described = self._described.get(located(name))
+        described = self._described.get(absolute_source(name))
         if described is None:
             return spec_of_source(name) if is_source(name) else resolve_model(name)
-        return read_again(described) if is_sourced(described) else described
+        return reread_source(described) if is_sourced(described) else described
 
     @cached_property
     def _described(self) -> dict[str, ModelSpec]:

@@ -49,7 +49,7 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
     """Make the missing artifacts; send `prepared`, and `failed` for each artifact or shape that could not be made."""
     import torch
 
-    from accel_platform.workloads.build import built
+    from accel_platform.workloads.build import build_with_gaps
 
     torch.set_num_threads(job["threads"])
     spec = ModelSpec.of_job(job["model"])
@@ -62,7 +62,7 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
         write_description(spec, artifacts)
     try:
         model: Any
-        model, drawn = built(spec, head=head)
+        model, drawn = build_with_gaps(spec, head=head)
         if not artifacts.weights.exists():
             with _publish_folder(artifacts.weights) as part:
                 _write_weights(model, spec, part)

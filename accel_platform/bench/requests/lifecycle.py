@@ -181,7 +181,7 @@ def build_request_events(
     return events
 
 
-def offered(request: Request, hardware: Collection[str], host: str) -> str | None:
+def hardware_for_request(request: Request, hardware: Collection[str], host: str) -> str | None:
     """Return the host's hardware name that serves a request: its own, or the plain one for a browser.
 
     None where the host lacks it, or another host was named.

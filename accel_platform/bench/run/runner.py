@@ -33,7 +33,7 @@ from accel_platform.bench.run.worker_pool import FailedMeasurement, MeasuredCell
 from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
 from accel_platform.hardware.cpu import usable_cores
-from accel_platform.hardware.energy import counted_by
+from accel_platform.hardware.energy import energy_counter
 from accel_platform.settings import Settings
 
 DEFAULT_OPTIONS = RunOptions()
@@ -321,7 +321,7 @@ class _BenchmarkRun:
             "processes": first.processes,
             "precision": first.precision,
             "threads": self.threads,
-            "energy": counted_by(self.recorder.device(first), first.processes),
+            "energy": energy_counter(self.recorder.device(first), first.processes),
             "artifact": str(artifacts.artifact(kind, first.sequence_length)),
             "sampling": asdict(
                 replace(self.effort.sampling, max_attempts=1) if self.stayed_disturbed else self.effort.sampling

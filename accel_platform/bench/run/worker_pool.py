@@ -102,22 +102,20 @@ class WorkerPool:
         with self._start_worker(job) as child:
             try:
                 for answer in child.messages(self.timeout_s):
-                    if answer["kind"] == "loaded":
-                        loaded = answer
-                    elif answer["kind"] == "measured":
-                        yield MeasuredCell(remaining.pop(0), answer, loaded)
-                    elif answer["kind"] == "operators":
-                        yield OperatorProfile(planned[answer.pop("cell")], answer)
-                    elif answer["kind"] == "failed":
-                        yield FailedMeasurement(
-                            remaining.pop(0), FailureReason("failed", answer["failure_class"], answer["reason"])
-                        )
-                    elif answer["kind"] == "restart":
-                        return
-                    else:
-                        cause = FailureReason("failed", answer["failure_class"], answer["reason"])
-                        yield from (FailedMeasurement(cell, cause) for cell in remaining)
-                        remaining.clear()
+                    match answer["kind"]:
+                        case "loaded":
+                            loaded = answer
+                        case "measured":
+                            yield MeasuredCell(remaining.pop(0), answer, loaded)
+                        case "operators":
+                            yield OperatorProfile(planned[answer.pop("cell")], answer)
+                        case "failed":
+                            yield FailedMeasurement(remaining.pop(0), _stated_cause(answer))
+                        case "restart":
+                            return
+                        case _:  # the worker itself failed, and with it all that it was to measure
+                            yield from (FailedMeasurement(cell, _stated_cause(answer)) for cell in remaining)
+                            remaining.clear()
                 cause = FailureReason("failed", "crash", "the process ended without measuring it")
             except ChildTimeout as error:
                 cause = FailureReason("timeout", "timeout", str(error))
@@ -141,3 +139,8 @@ class WorkerPool:
             finally:
                 with self._lock:
                     self._workers.discard(child)
+
+
+def _stated_cause(answer: Message) -> FailureReason:
+    """Return the reason for a failure, as a worker states it."""
+    return FailureReason("failed", answer["failure_class"], answer["reason"])

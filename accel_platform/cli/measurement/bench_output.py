@@ -13,13 +13,17 @@ from accel_platform.table_io.values import count_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from accel_platform.backends.detect import Inventory
+    from accel_platform.bench.plan.plan import Cell
     from accel_platform.bench.plan.run_options import RunOptions
+    from accel_platform.bench.plan.time_estimate import TimeEstimate
     from accel_platform.bench.run.recorder import RunSummary
     from accel_platform.benchmark_api import PlannedRun
     from accel_platform.events.types import ResultRecorded, VerificationRecorded
 
 TO_MEASURE = "to measure"
 """State of a cell in a plan; followed by a colon where something is to be known."""
+MEASURED_ALREADY = "measured already"
 _CELL = ("model_id", "hardware", "mode", "precision", "batch_size", "sequence_length")
 TOP = 10
 """Operators shown per cell; the trace has all of them."""
@@ -114,9 +118,8 @@ def print_plan(planned: PlannedRun, as_json: bool) -> None:
 
 def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
     """Return a row per cell, and a sentence on the total time (None if nothing is timed)."""
-    from accel_platform.bench.plan.device_scheduling import physical_device_id
     from accel_platform.bench.plan.plan import host_fingerprints, valid_results
-    from accel_platform.bench.plan.support import memory_shortage, unsupported_reason
+    from accel_platform.bench.plan.support import unsupported_reason
     from accel_platform.bench.plan.time_estimate import estimate_times
     from accel_platform.events import EventLog
 
@@ -131,16 +134,6 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
         times = estimate_times(here, earlier, host_fingerprints(inventory), planned.effort.sampling)
     rows: list[dict[str, Any]] = []
     for cell in planned.cells:
-        device = inventory.device(cell.hardware)
-        state = TO_MEASURE if cell in wanted else "measured already"
-        if device is None or not device.available:
-            state = f"unavailable: {device.reason if device else 'not known'}"
-        elif (unsupported := unsupported_reason(cell)) is not None:
-            state = f"cannot: {unsupported.reason}"
-        elif (shortage := memory_shortage(cell, device.memory_mib)) is not None:
-            state = f"will not fit: {shortage}"
-        elif device.emulated and state == TO_MEASURE:
-            state = f"{TO_MEASURE}: emulated here, so it is used in no answer"
         time = times.get(cell)
         rows.append(
             {
@@ -151,19 +144,40 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
                 "precision": cell.precision,
                 "mode": cell.mode,
                 "processes": cell.processes,
-                "state": state,
+                "state": _cell_state(cell, inventory, is_wanted=cell in wanted),
                 "estimate_s": round(time.seconds, 1) if time else None,
                 "estimate_from": time.basis if time else None,
             }
         )
-    if not times:
-        return rows, None
+    return rows, _total_time(times, inventory, parallel=options.parallel) if times else None
+
+
+def _cell_state(cell: Cell, inventory: Inventory, *, is_wanted: bool) -> str:
+    """Return whether a cell is to be measured, and if not the reason."""
+    from accel_platform.bench.plan.support import memory_shortage, unsupported_reason
+
+    device = inventory.device(cell.hardware)
+    if device is None or not device.available:
+        return f"unavailable: {device.reason if device else 'not known'}"
+    if (unsupported := unsupported_reason(cell)) is not None:
+        return f"cannot: {unsupported.reason}"
+    if (shortage := memory_shortage(cell, device.memory_mib)) is not None:
+        return f"will not fit: {shortage}"
+    if not is_wanted:
+        return MEASURED_ALREADY
+    return f"{TO_MEASURE}: emulated here, so it is used in no answer" if device.emulated else TO_MEASURE
+
+
+def _total_time(times: Mapping[Cell, TimeEstimate], inventory: Inventory, *, parallel: bool) -> str:
+    """Return a sentence on the time of all cells; devices work side by side if `parallel`."""
+    from accel_platform.bench.plan.device_scheduling import physical_device_id
+
     lanes: dict[str | None, float] = {}
     for cell, time in times.items():
-        lane = physical_device_id(cell.hardware, inventory) if options.parallel else None
+        lane = physical_device_id(cell.hardware, inventory) if parallel else None
         lanes[lane] = lanes.get(lane, 0.0) + time.seconds
     known = sum(time.basis == "earlier result" for time in times.values())
-    return rows, (
+    return (
         f"About {format_duration(max(lanes.values()))} for {count_of(len(times), 'cell')}: {known} by earlier results,"
         f" {len(times) - known} at most, by the effort's limits. Preparing models and remedies come on top."
     )
@@ -174,7 +188,7 @@ def print_problems(planned: PlannedRun) -> None:
     rows, time = plan_rows(planned)
     problems: dict[str, list[str]] = {}
     for row in rows:
-        if row["state"] not in (TO_MEASURE, "measured already"):
+        if row["state"] not in (TO_MEASURE, MEASURED_ALREADY):
             problems.setdefault(row["state"], []).append(f"{row['model_id']} on {row['hardware']}")
     for state, cells in problems.items():
         names = list(dict.fromkeys(cells))

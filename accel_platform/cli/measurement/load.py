@@ -101,16 +101,20 @@ def serve(
     if wants_json(json_, format_):
         print_json([{"file": str(path), **content} for path, content in reports])
     else:
-        print_table([_row(content) for content in contents])
-        for remark in dict.fromkeys(
-            remark for content in contents for remark in (*content["remarks"], *content["errors"])
-        ):
-            note(f"remark: {remark}")
+        _print_reports(contents)
         if unnamed := [option for option, value in (("--device", device), ("--engine", engine)) if value is None]:
             note(f"Without {' and '.join(unnamed)} `accel serving` cannot use these loads.")
     stopped = any("stopped" in content for content in contents)
     if stopped or any(not content["completed"] for content in contents):
         raise typer.Exit(INTERRUPTED if stopped else 1)
+
+
+def _print_reports(contents: list[dict[str, Any]]) -> None:
+    """Print a row per load, and each remark once."""
+    print_table([_row(content) for content in contents])
+    remarks = (remark for content in contents for remark in (*content["remarks"], *content["errors"]))
+    for remark in dict.fromkeys(remarks):
+        note(f"remark: {remark}")
 
 
 def _numbers(option: str, text: str | None, kind: type[int] | type[float]) -> list[Any]:

@@ -78,10 +78,10 @@ def request(
     from accel_platform.bench.plan.support import resolve_mode
     from accel_platform.cli.options import parse_batch_sizes, split_words
     from accel_platform.strict_json import validate_model
-    from accel_platform.workloads.sources import located
+    from accel_platform.workloads.sources import absolute_source
 
     options = {
-        "models": [located(name) for name in split_words(models)] if models is not None else None,
+        "models": [absolute_source(name) for name in split_words(models)] if models is not None else None,
         "set": set_,
         "models_file": str(models_file) if models_file is not None else None,
         "hardware_types": split_words(hardware),

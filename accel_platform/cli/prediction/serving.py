@@ -13,7 +13,7 @@ from accel_platform.cli.output import exit_if_nothing, note, print_json, print_t
 from accel_platform.table_io.values import count_of, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from predictor.schemas.responses import Interval
     from predictor.schemas.serving import MeasuredNearby, NotServed, ServingAnswer, ServingOption
@@ -199,38 +199,51 @@ def _print_answer(answer: ServingAnswer, objective: str, percentile: int | None,
     if len(shown) < len(answer.options):
         note(f"{len(answer.options) - len(shown)} more deployments (--verbose shows them)")
     if answer.options:
-        best = answer.options[0]
-        level = next((o.output_token_ms.level for o in shown if o.output_token_ms.level is not None), None)
-        if level is not None:
-            note(f"[low, high] holds {level:.0%} of the loads on GPUs, and of the models, that were not learned from")
-        note(f"ranked by {_RANKED_BY[objective]} (--objective {objective})")
-        note("usd_per_mtok: rent per million output tokens; *: no other deployment is both cheaper and faster")
-        side_by_side = (option for option in shown if option.copies > 1 and not option.prompt_workers)
-        if (several := next(side_by_side, None)) is not None:
-            note(f"{_devices(several)}: {several.copies} copies side by side, each with the whole model")
-        if any(option.attention_copies > 1 for option in shown):
-            note("dp: each device attends for its own users, experts are split over all (data-parallel attention)")
-        if (apart := next((option for option in shown if option.prompt_workers), None)) is not None:
-            note(
-                f"{_devices(apart)}: {_workers(apart.prompt_workers, apart.devices_per_prompt_worker)} for prompts, "
-                f"{_workers(apart.copies, apart.devices_per_copy)} for tokens (disaggregated serving)"
-            )
-        if any(option.stages > 1 for option in shown):
-            note("pp: each of several hosts holds some of the layers (pipeline parallelism)")
-        for line in _load(best, answer):
-            note(line)
-        note(f"memory of the first: {_memory(best)}")
-        _print_commands(best)
-        if apart is not None and apart is not best:
-            _print_commands(apart)
-        if best.nearest:
-            note(f"nearest measured: {_nearby(best.nearest[0])}")
-        if (price := next((o for o in shown if o.price_date), None)) is not None:
-            note(f"prices: on demand, as of {price.price_date} for the {price.device}")
+        _print_legend(shown, objective)
+        _print_first(answer, shown)
     _print_excluded(answer.excluded, verbose=verbose)
     cautions = dict.fromkeys(caution for option in shown for caution in option.cautions)
     for warning in (*answer.warnings, *(cautions if verbose else list(cautions)[:3])):
         note(f"warning: {warning}")
+
+
+def _print_legend(shown: Sequence[ServingOption], objective: str) -> None:
+    """Explain the order, the columns and the signs of the table."""
+    level = next((o.output_token_ms.level for o in shown if o.output_token_ms.level is not None), None)
+    if level is not None:
+        note(f"[low, high] holds {level:.0%} of the loads on GPUs, and of the models, that were not learned from")
+    note(f"ranked by {_RANKED_BY[objective]} (--objective {objective})")
+    note("usd_per_mtok: rent per million output tokens; *: no other deployment is both cheaper and faster")
+    side_by_side = (option for option in shown if option.copies > 1 and not option.prompt_workers)
+    if (several := next(side_by_side, None)) is not None:
+        note(f"{_devices(several)}: {several.copies} copies side by side, each with the whole model")
+    if any(option.attention_copies > 1 for option in shown):
+        note("dp: each device attends for its own users, experts are split over all (data-parallel attention)")
+    if (disaggregated := _first_disaggregated(shown)) is not None:
+        prompts = _workers(disaggregated.prompt_workers, disaggregated.devices_per_prompt_worker)
+        tokens = _workers(disaggregated.copies, disaggregated.devices_per_copy)
+        note(f"{_devices(disaggregated)}: {prompts} for prompts, {tokens} for tokens (disaggregated serving)")
+    if any(option.stages > 1 for option in shown):
+        note("pp: each of several hosts holds some of the layers (pipeline parallelism)")
+
+
+def _print_first(answer: ServingAnswer, shown: Sequence[ServingOption]) -> None:
+    """Print load, memory, commands and evidence of the first deployment, and the day of the prices."""
+    first, disaggregated = answer.options[0], _first_disaggregated(shown)
+    for line in _load(first, answer):
+        note(line)
+    note(f"memory of the first: {_memory(first)}")
+    _print_commands(first)
+    if disaggregated is not None and disaggregated is not first:
+        _print_commands(disaggregated)
+    if first.nearest:
+        note(f"nearest measured: {_nearby(first.nearest[0])}")
+    if (price := next((o for o in shown if o.price_date), None)) is not None:
+        note(f"prices: on demand, as of {price.price_date} for the {price.device}")
+
+
+def _first_disaggregated(shown: Sequence[ServingOption]) -> ServingOption | None:
+    return next((option for option in shown if option.prompt_workers), None)
 
 
 def _print_commands(option: ServingOption) -> None:

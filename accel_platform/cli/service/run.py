@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ from accel_platform.cli.data.knowledge import adopt_shipped
 from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
 from accel_platform.cli.output import note, print_json, settings_for, wants_json
 from accel_platform.cli.service.serve import announce
-from accel_platform.errors import INTERRUPTED
+from accel_platform.errors import INTERRUPTED, AccelError, Conflict
 from accel_platform.signals import adopt_orphans, end_at_once, interrupt_with_parent, kill_descendants
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ _STOP_UI_S = 9
 """The same of Dagster's pages and the service."""
 _STOP_RUNS_S = 8
 """Seconds that runs in Dagster may take before that to record what they have."""
+_LOOK_S = 0.5
+"""Pause between two looks whether Dagster and the service run and answer."""
 _ENDING = "ending.log"
 """File in Dagster's folder for what it writes while it stops: errors of parts that miss those which stopped first."""
 
@@ -104,7 +106,6 @@ def run(
 
 def _run_pipeline(settings: Settings, measurements: dict[str, Any], *, for_machines: bool) -> None:
     """Run the full pipeline in this process. Raises AccelError with the reasons where a step fails."""
-    from accel_platform.errors import AccelError
     from assets.events import MeasurementConfig
     from assets.run_in_process import describe_failures, run_full_pipeline
 
@@ -128,7 +129,6 @@ def _prepare_first_answers(settings: Settings) -> None:
 
     Knowledge packs come after the training, because learning from all of them would delay the first answer.
     """
-    from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
     from accel_platform.knowledge import adopt_campaigns
     from accel_platform.warehouse.publish import bring_up_to_date
@@ -183,7 +183,6 @@ def ui(
 ) -> None:
     """Run Dagster's pages and the service together until Ctrl-C."""
     from accel_platform.bench.plan.config import NIGHTLY, read_config
-    from accel_platform.errors import AccelError
     from assets.run_in_process import dagster_home
     from assets.workspace import workspace_file
     from predictor.service.server import listen
@@ -193,19 +192,6 @@ def ui(
     for wanted in (ui_port, port):
         listen(HOST, wanted).close()
     folder = dagster_home(settings)
-    # Dagster runs in its own folder, because it would warn about the dagster.yaml of this one.
-    environment = {
-        **os.environ,
-        "DAGSTER_HOME": str(folder),
-        "ACCEL_HOME": str(settings.home.resolve()),
-        "ACCEL_INBOX": str(settings.inbox_dir.resolve()),
-        "PYTHONUNBUFFERED": "1",  # both write to pipes
-        "GRPC_VERBOSITY": "ERROR",  # gRPC tells of each fork beside a thread of its own, which does no harm
-    }
-    if settings.log_uri and "://" not in settings.log_uri:
-        environment["ACCEL_LOG_URI"] = str(Path(settings.log_uri).resolve())
-    if settings.suite:
-        environment["ACCEL_SUITE"] = str(settings.suite.resolve())
     # The warning recommends `dg`, which needs another project layout.
     python = [sys.executable, "-W", "ignore:Function `dev_command` is superseded"]
     pages = [*python, "-m", "dagster", "dev", "-w", str(workspace_file(settings).resolve()), "--log-level", "warning"]
@@ -230,30 +216,53 @@ def ui(
         with _started(
             commands,
             folder,
-            environment,
+            _dagster_environment(settings, folder),
             stop_s=_STOP_UI_S,
             before_stop=stop_runs,
             ending=folder / _ENDING,
         ) as processes:
-            answering = False
+            while not all(map(_answers, (ui_port, port))):
+                _require_running(processes)
+                time.sleep(_LOOK_S)
+            if for_machines:
+                print_json({"dagster": pages_url, "service": service_url})
+            else:
+                note(f"Open {pages_url} for the asset graph, {service_url}/dashboard for the results.")
             while True:
-                for name, process in processes.items():
-                    if process.poll() is not None:
-                        raise AccelError(f"{name} ended with exit code {process.returncode}; its output is above.")
-                if not answering and all(map(_answers, (ui_port, port))):
-                    answering = True
-                    if for_machines:
-                        print_json({"dagster": pages_url, "service": service_url})
-                    else:
-                        note(f"Open {pages_url} for the asset graph, {service_url}/dashboard for the results.")
-                time.sleep(0.5)
+                _require_running(processes)
+                time.sleep(_LOOK_S)
+
+
+def _dagster_environment(settings: Settings, folder: Path) -> dict[str, str]:
+    """Return the environment of Dagster and the service, with absolute paths.
+
+    Dagster runs in its own folder, because it would warn about the dagster.yaml of this one.
+    """
+    environment = {
+        **os.environ,
+        "DAGSTER_HOME": str(folder),
+        "ACCEL_HOME": str(settings.home.resolve()),
+        "ACCEL_INBOX": str(settings.inbox_dir.resolve()),
+        "PYTHONUNBUFFERED": "1",  # both write to pipes
+        "GRPC_VERBOSITY": "ERROR",  # gRPC tells of each fork beside a thread of its own, which does no harm
+    }
+    if settings.log_uri and "://" not in settings.log_uri:
+        environment["ACCEL_LOG_URI"] = str(Path(settings.log_uri).resolve())
+    if settings.suite:
+        environment["ACCEL_SUITE"] = str(settings.suite.resolve())
+    return environment
+
+
+def _require_running(processes: Mapping[str, subprocess.Popen[bytes]]) -> None:
+    """Raise AccelError for a process that has ended."""
+    for name, process in processes.items():
+        if process.poll() is not None:
+            raise AccelError(f"{name} ended with exit code {process.returncode}; its output is above.")
 
 
 @contextmanager
 def _only_one(folder: Path, pages_url: str) -> Iterator[None]:
     """Keep a second `accel ui` out of Dagster's folder, because Dagster supports one daemon. Raises Conflict."""
-    from accel_platform.errors import Conflict
-
     with (folder / _LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -160,11 +160,11 @@ def shape(rows: Rows) -> alt.Shape:
     return alt.Shape("provenance:N", legend=legend).scale(domain=there, range=[SHAPES[name] for name in there])
 
 
-def color_encoding(names: Sequence[str], field: str = "line") -> alt.Color:
-    """Encode each name as a color, in order."""
+def color_encoding(names: Sequence[str]) -> alt.Color:
+    """Encode each name, in the field `line`, as a color, in order."""
     there = list(dict.fromkeys(names))
     legend = alt.Legend(orient="bottom", direction="vertical", columns=1 if max(map(len, there)) > 45 else 2)
-    return alt.Color(f"{field}:N", title=None, legend=None if len(there) < 2 else legend).scale(
+    return alt.Color("line:N", title=None, legend=None if len(there) < 2 else legend).scale(
         domain=there, range=[PALETTE[i % LINES] for i in range(len(there))]
     )
 

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-import numpy as np
-
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec, form_factor_caution
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.kv_cache import Decoder
-from accel_platform.workloads.model_catalog import known_models, resolve_model
+from accel_platform.workloads.model_catalog import ModelSpec, known_models, resolve_model
 from predictor.data.config_cost import estimate_config_cost
 from predictor.data.traced_models import traced_decoder
 from predictor.schemas.requests import ModelConfig
-from predictor.schemas.serving import MAX_USERS, NotServed, ServingQuery
-from predictor.serving.loads import (
+from predictor.schemas.serving import NotServed, ServingQuery
+from predictor.serving.engines import (
     AMD_WITH_FP8,
     MEASURED_BY_REQUESTS,
     MEASURED_IN_BATCHES,
     ONLY_MEASURED_GPU,
-    Deployment,
     Engine,
-    Load,
-    PromptWorkers,
-    StoredWeights,
 )
+from predictor.serving.loads import Deployment, Load, PromptWorkers
 from predictor.serving.memory import MemoryFit, memory_fit
 from predictor.serving.models import find_served_model, generates_no_text, served_models
-from predictor.serving.predictor import ServingPredictor, ServingTimes
+from predictor.serving.stored_weights import StoredWeights
 
 _PER_HOST = 8
 _LAYOUTS = ((1, 1), (1, 2), (1, 4), (1, _PER_HOST), (2, 2 * _PER_HOST), (4, 4 * _PER_HOST))
@@ -85,29 +79,15 @@ class DeploymentPlan:
 
 def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
     """Return the model's name and shape. Raises NotFound, and InvalidInput for one that does not generate."""
+    decoder: Decoder | None
     if isinstance(model, ModelConfig):
         cost = estimate_config_cost(model.root)
         name, decoder = cost.architecture, cost.decoder
+    elif (published := find_served_model(model)) is not None:
+        name, decoder = model, published
     else:
-        name, decoder = model, find_served_model(model)
-        if decoder is None:
-            try:
-                spec = resolve_model(model)
-            except NotFound as error:
-                if generates_no_text(model):
-                    raise InvalidInput(
-                        f"{model} embeds or ranks texts and generates none: it cannot be served so. `accel recommend "
-                        f"{model}` answers for single batches, with its config if nobody measured it."
-                    ) from error
-                served = served_models()
-                names = {*served, *(known.model_id for known in known_models() if known.modality == "text")}
-                close = difflib.get_close_matches(model.casefold().rpartition("/")[2], sorted(names), n=3)
-                hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(served[:5])}, ..."
-                raise NotFound(
-                    f"No language model is called {model!r}. {hint} Any other: give its config (config.json of its "
-                    "hub page)."
-                ) from error
-            name, decoder = spec.model_id, traced_decoder(spec)
+        spec = _resolve_catalog_model(model)
+        name, decoder = spec.model_id, traced_decoder(spec)
     if decoder is None:
         given = "--config FILE" if isinstance(model, ModelConfig) else name
         raise InvalidInput(
@@ -115,6 +95,25 @@ def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
             f"`accel recommend {given}` answers for single batches."
         )
     return name, decoder
+
+
+def _resolve_catalog_model(model: str) -> ModelSpec:
+    """Return the catalog's model. Raises NotFound, and InvalidInput for one whose name says that it generates none."""
+    try:
+        return resolve_model(model)
+    except NotFound as error:
+        if generates_no_text(model):
+            raise InvalidInput(
+                f"{model} embeds or ranks texts and generates none: it cannot be served so. `accel recommend "
+                f"{model}` answers for single batches, with its config if nobody measured it."
+            ) from error
+        served = served_models()
+        names = {*served, *(known.model_id for known in known_models() if known.modality == "text")}
+        close = difflib.get_close_matches(model.casefold().rpartition("/")[2], sorted(names), n=3)
+        hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(served[:5])}, ..."
+        raise NotFound(
+            f"No language model is called {model!r}. {hint} Any other: give its config (config.json of its hub page)."
+        ) from error
 
 
 def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list[str]]:
@@ -246,7 +245,7 @@ def _sizes_that_fit(one: Deployment, most_devices: int, load: Load) -> tuple[lis
         if count > most_devices or (count > 1 and not one.device.link_gb_s):
             break
         size = replace(one, devices=count, stages=stages)
-        if stages > 1 and (fitting or not size.loaded):
+        if stages > 1 and (fitting or not size.measured_by_requests):
             break
         left_out = partial(NotServed, device=one.device.name, devices=count)
         fit = memory_fit(size, load)
@@ -260,7 +259,7 @@ def _sizes_that_fit(one: Deployment, most_devices: int, load: Load) -> tuple[lis
             f"{rounded(fit.weights_gib)} GiB of weights and {rounded(fit.cache_per_user_gib, 2)} GiB of "
             f"cache per request do not fit into {rounded(fit.limit_gib - fit.working_gib)} GiB"
         )
-        if size.loaded and count == _PER_HOST and most_devices < 2 * count:
+        if size.measured_by_requests and count == _PER_HOST and most_devices < 2 * count:
             reason += f"; max_devices {2 * count} would allow a pipeline over two hosts"
         too_small.append(left_out(cause="does_not_fit", reason=reason))
     return fitting, too_small
@@ -287,7 +286,7 @@ def plan_disaggregated(
 
 def _disaggregated_plans(split: Deployment, query: ServingQuery, load: Load) -> Iterator[DeploymentPlan]:
     """Yield the plans of one split of the generating copies: each split and number of workers for prompts."""
-    fit = memory_fit(split, load) if split.loaded else None
+    fit = memory_fit(split, load) if split.measured_by_requests else None
     if fit is None or not fit.fits:
         return
     closed_loop = query.requests_per_s is None
@@ -314,7 +313,7 @@ def _parallelism_variants(deployment: Deployment) -> Iterator[Deployment]:
     """Yield a copy with tensor parallelism and, for models with experts, with data-parallel attention."""
     yield deployment
     several = deployment.devices > 1 and deployment.stages == 1
-    if several and deployment.decoder.expert_share < 1 and deployment.loaded:
+    if several and deployment.decoder.expert_share < 1 and deployment.measured_by_requests:
         yield replace(deployment, attention_copies=deployment.devices)
 
 
@@ -342,84 +341,3 @@ def _engines_on(device: DeviceSpec, engine: Engine | None) -> tuple[Engine, ...]
     if engine is None:
         return loaded or batched[:1]
     return (engine,) if engine in (*loaded, *batched) else ()
-
-
-def split_by_rate(
-    predictor: ServingPredictor, plans: Sequence[DeploymentPlan], requests_per_s: float
-) -> tuple[list[DeploymentPlan], list[NotServed]]:
-    """Return the plans that keep up with a request rate, with the requests under way as their users, and the others.
-
-    By Little's law the requests under way are the request rate times the seconds of a request. The latter grow with
-    the former, so the equation is solved on a curve of predicted times over 1, 2, 4, ... users.
-    """
-    curves = _seconds_by_users(predictor, plans)
-    kept, excluded = [], []
-    for each in plans:
-        users = _solve_littles_law(curves[each.deployment], requests_per_s / each.copies)
-        if users is not None:
-            load = replace(each.load, users=float(max(round(users), 1)))
-            kept.append(replace(each, load=load, arriving_per_s=requests_per_s / each.copies))
-            continue
-        reason = (
-            f"{requests_per_s:g} requests/s would pile up: its memory holds {each.fit.max_users * each.copies} at once"
-        )
-        excluded.append(
-            NotServed(device=each.deployment.device.name, devices=each.devices, cause="overloaded", reason=reason)
-        )
-    return kept, excluded
-
-
-def _seconds_by_users(
-    predictor: ServingPredictor, plans: Sequence[DeploymentPlan]
-) -> dict[Deployment, list[tuple[float, float]]]:
-    """Return for each deployment pairs of users and the seconds of a request, from 1 user to as many as fit."""
-    loads = {each.deployment: each.load for each in plans}
-    most_users = {each.deployment: min(MAX_USERS, each.fit.max_users) for each in plans}
-    points = [
-        (deployment, float(users))
-        for deployment, most in ((deployment, most_users[deployment]) for deployment in loads)
-        for users in np.unique([*2 ** np.arange(math.log2(most)), most])
-    ]
-    cells = [(deployment, replace(loads[deployment], users=users)) for deployment, users in points]
-    times = predictor.predict(cells) if cells else []
-    curves: dict[Deployment, list[tuple[float, float]]] = {deployment: [] for deployment in loads}
-    for (deployment, users), of_point in zip(points, times, strict=True):
-        curves[deployment].append((users, end_to_end_ms(of_point, loads[deployment]) / 1e3))
-    return curves
-
-
-def _solve_littles_law(curve: Sequence[tuple[float, float]], requests_per_s: float) -> float | None:
-    """Return the fewest users whose requests end as fast as new ones arrive; None if the curve has no such point.
-
-    `curve` holds pairs of users and the seconds of a request, and is interpolated linearly on logarithmic scales.
-    """
-    fewer, shorter_s = curve[0]
-    for users, seconds in curve:
-        if requests_per_s * seconds <= users:
-            if users == fewer:
-                return users
-            slope = math.log(seconds / shorter_s) / math.log(users / fewer)
-            return float((requests_per_s * shorter_s / fewer**slope) ** (1 / (1 - slope)))
-        fewer, shorter_s = users, seconds
-    return None
-
-
-def split_by_prompt_capacity(
-    plans: Sequence[DeploymentPlan], times: Sequence[ServingTimes]
-) -> tuple[list[tuple[DeploymentPlan, ServingTimes]], list[NotServed]]:
-    """Return the plans with their times, and those whose workers for prompts cannot keep up."""
-    in_time, excluded = [], []
-    for each, of_each in zip(plans, times, strict=True):
-        busy = of_each.prompts_busy
-        if busy is None or busy <= 1:
-            in_time.append((each, of_each))
-            continue
-        reason = f"its workers for prompts ({each.prompt_workers}) have {busy:.0%} of the work they can do"
-        device = each.deployment.device.name
-        excluded.append(NotServed(device=device, devices=each.devices, cause="overloaded", reason=reason))
-    return in_time, excluded
-
-
-def end_to_end_ms(times: ServingTimes, load: Load) -> float:
-    """Return the typical time to the last token."""
-    return times.first_token_ms.p50 + (load.output_tokens - 1) * times.output_token_ms.p50

@@ -1,40 +1,52 @@
-"""Commands that start a serving engine as a deployment needs it."""
+"""Commands that start a serving engine as a deployment needs it.
+
+Add an engine here: a function that returns its command, and its entries in `_COMMANDS` and, if it serves disaggregated,
+in `_ROLES`, `_PORTS` and `_ROUTERS`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from predictor.advisor.serving.deployments import DeploymentPlan
 from predictor.serving.disaggregated import prompt_deployment
-from predictor.serving.loads import CACHE_BYTES
-from predictor.serving.models import stated_format
+from predictor.serving.loads import Deployment
+from predictor.serving.quantization import CACHE_BYTES
+from predictor.serving.stored_weights import format_of_hub_id
 
-_VLLM = "vllm serve {model}{split} --max-num-seqs {users} --max-model-len {length}"
-_VLLM_STAGES = " --pipeline-parallel-size {stages} --distributed-executor-backend ray"
-_SGLANG = (
-    "python -m sglang.launch_server --model-path {model} --tp {devices}{split} --max-running-requests {users} "
-    "--context-length {length}"
-)
-_SGLANG_STAGES = " --pp-size {stages} --nnodes {stages} --node-rank 0 --dist-init-addr FIRST_HOST:20000"
-_TRTLLM = "trtllm-serve {model} --tp_size {devices}{split} --max_batch_size {users} --max_seq_len {length}"
-_TRTLLM_STAGES = "mpirun -n {all_devices} --hostfile HOSTS trtllm-llmapi-launch "
-_LLAMA_CPP = "llama-server {file} -ngl 999 --parallel {users} --ctx-size {context}"
 _NIXL = """ --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'"""
-_SEEN = " --host 0.0.0.0"
+_ON_ALL_INTERFACES = " --host 0.0.0.0"
 """Workers of SGLang and TensorRT-LLM answer on their own host alone by default."""
-_PARTS = {
-    "vllm": (_NIXL, _NIXL),
-    "sglang": (f"{_SEEN} --disaggregation-mode prefill", f"{_SEEN} --disaggregation-mode decode"),
-    "trtllm": (_SEEN, _SEEN),
+_TRANSCEIVER = "cache_transceiver_config: {backend: DEFAULT}"
+
+
+class _Role(NamedTuple):
+    """What disaggregated serving adds to the command of a worker for prompts, or of a copy that generates."""
+
+    host: str
+    """Stands for the worker's host, with a number behind it."""
+    options: str
+    in_file: tuple[str, ...] = ()
+    """Lines of TensorRT-LLM's file of options."""
+    file: str = "options.yaml"
+
+
+_PROMPTS, _COPY = "PROMPTS", "COPY"
+_ROLES = {
+    "vllm": (_Role(_PROMPTS, _NIXL), _Role(_COPY, _NIXL)),
+    "sglang": (
+        _Role(_PROMPTS, f"{_ON_ALL_INTERFACES} --disaggregation-mode prefill"),
+        _Role(_COPY, f"{_ON_ALL_INTERFACES} --disaggregation-mode decode"),
+    ),
+    "trtllm": (
+        _Role(_PROMPTS, _ON_ALL_INTERFACES, ("disable_overlap_scheduler: true", _TRANSCEIVER), "prompts.yaml"),
+        _Role(_COPY, _ON_ALL_INTERFACES, (_TRANSCEIVER,), "copies.yaml"),
+    ),
 }
-"""Options of a worker for prompts, and of a copy that generates."""
-_HOSTS = ("PROMPTS", "COPY")
-"""Stand for the hosts of both, with a number."""
-_TRTLLM_PARTS = (
-    ("disable_overlap_scheduler: true", "cache_transceiver_config: {backend: DEFAULT}"),
-    ("cache_transceiver_config: {backend: DEFAULT}",),
-)
-"""The same in TensorRT-LLM's file of options."""
+"""Roles of both kinds of workers, by engine."""
+_AGGREGATED = _Role("", "")
 _ROUTERS = {
     "vllm": "vllm-router --vllm-pd-disaggregation",
     "sglang": "python -m sglang_router.launch_router --pd-disaggregation",
@@ -43,86 +55,151 @@ _PORTS = {"vllm": 8000, "sglang": 30000, "trtllm": 8000}
 """Each engine's default."""
 
 
+@dataclass(frozen=True)
+class _Worker:
+    """One engine process to start."""
+
+    deployment: Deployment
+    role: _Role
+    model: str
+    users: int
+    """Most requests at once."""
+    longest: int
+    """Tokens of the longest request, in and out."""
+
+    @property
+    def devices(self) -> int:
+        """Devices of one pipeline stage."""
+        return self.deployment.devices // self.deployment.stages
+
+    @property
+    def splits_attention(self) -> bool:
+        """True if each device has attention of its own (data-parallel attention)."""
+        return self.deployment.attention_copies > 1
+
+    @property
+    def small_cache(self) -> bool:
+        """True if keys and values take a byte each: engines keep 16 bits unless told, which was not planned with."""
+        return self.deployment.cache_bytes == CACHE_BYTES["fp8"]
+
+
 def launch_command(plan: DeploymentPlan, model: str, longest: int) -> str:
     """Return the command that starts one copy, for requests of up to so many tokens in and out.
 
     TensorRT-LLM reads some of its options from a file, which the command writes first. Where prompts are computed apart
     there is a line for a worker for prompts, one for a copy, and one for the router.
     """
-    deployment = plan.deployment
+    deployment, users = plan.deployment, plan.most_running
     if deployment.prompts is None:
-        return _one_engine(plan, model, longest)
-    engines = (prompt_deployment(deployment), replace(deployment, prompts=None))
-    in_command = _PARTS[deployment.engine]
-    # vLLM's workers fetch keys and values from the host that this names.
-    before = [f"VLLM_NIXL_SIDE_CHANNEL_HOST={host}_1 " if deployment.engine == "vllm" else "" for host in _HOSTS]
-    in_file = _TRTLLM_PARTS if deployment.engine == "trtllm" else ((), ())
-    lines = [
-        first + _one_engine(replace(plan, deployment=engine), model, longest, options, file) + more
-        for first, engine, more, options, file in zip(
-            before, engines, in_command, in_file, ("prompts.yaml", "copies.yaml"), strict=True
-        )
+        return _command(_Worker(deployment, _AGGREGATED, model, users, longest))
+    both = prompt_deployment(deployment), replace(deployment, prompts=None)
+    workers = [
+        _Worker(own, role, model, users, longest) for own, role in zip(both, _ROLES[deployment.engine], strict=True)
     ]
-    return "\n".join([*lines, _router(plan)])
+    return "\n".join([*map(_command, workers), _router(plan)])
+
+
+def lacks_bfloat16(deployment: Deployment) -> bool:
+    """Return whether a deployment has to compute in float16, because its GPUs have no bfloat16."""
+    return deployment.device.before_ampere and deployment.quantization != "float16"
+
+
+def _command(worker: _Worker) -> str:
+    return _COMMANDS[worker.deployment.engine](worker) + worker.role.options
+
+
+def _vllm(worker: _Worker) -> str:
+    # Workers fetch keys and values from the host that this variable names.
+    host = worker.role.host and f"VLLM_NIXL_SIDE_CHANNEL_HOST={worker.role.host}_1 "
+    parallel = (
+        f"--data-parallel-size {worker.devices} --enable-expert-parallel"
+        if worker.splits_attention
+        else f"--tensor-parallel-size {worker.devices}"
+    )
+    if worker.deployment.stages > 1:
+        parallel += f" --pipeline-parallel-size {worker.deployment.stages} --distributed-executor-backend ray"
+    return (
+        f"{host}vllm serve {worker.model} {parallel} --max-num-seqs {worker.users} --max-model-len {worker.longest}"
+        + " --dtype half" * lacks_bfloat16(worker.deployment)
+        + " --kv-cache-dtype fp8" * worker.small_cache
+    )
+
+
+def _sglang(worker: _Worker) -> str:
+    devices, stages = worker.devices, worker.deployment.stages
+    parallel = f"--tp {devices}"
+    if worker.splits_attention:
+        parallel += f" --dp {devices} --enable-dp-attention --ep-size {devices}"
+    if stages > 1:
+        parallel += f" --pp-size {stages} --nnodes {stages} --node-rank 0 --dist-init-addr FIRST_HOST:20000"
+    return (
+        f"python -m sglang.launch_server --model-path {worker.model} {parallel} --max-running-requests {worker.users} "
+        f"--context-length {worker.longest}"
+        + " --dtype half" * lacks_bfloat16(worker.deployment)
+        + " --kv-cache-dtype fp8_e4m3" * worker.small_cache
+    )
+
+
+def _trtllm(worker: _Worker) -> str:
+    devices, stages = worker.devices, worker.deployment.stages
+    launcher, parallel = "", f"--tp_size {devices}"
+    if stages > 1:
+        launcher = f"mpirun -n {worker.deployment.devices} --hostfile HOSTS trtllm-llmapi-launch "
+    if worker.splits_attention:
+        parallel += f" --ep_size {devices}"
+    elif stages > 1:
+        parallel += f" --pp_size {stages}"
+    command = (
+        f"{launcher}trtllm-serve {worker.model} {parallel} --max_batch_size {worker.users} "
+        f"--max_seq_len {worker.longest}"
+    )
+    in_file = [
+        *["enable_attention_dp: true"] * worker.splits_attention,
+        *["kv_cache_config: {dtype: fp8}"] * worker.small_cache,
+        *worker.role.in_file,
+    ]
+    if not in_file:
+        return command
+    file = worker.role.file
+    return f"{_write_lines(in_file, file)} && {command} --extra_llm_api_options {file}"
+
+
+def _llama_cpp(worker: _Worker) -> str:
+    # It fetches repositories of GGUF files by itself; any other model is converted to such a file before.
+    is_repository = "/" in worker.model and format_of_hub_id(worker.model) == "gguf"
+    name = worker.model.rpartition("/")[2].removesuffix(".gguf")
+    file = f"-hf {worker.model}" if is_repository else f"-m {name}.gguf"
+    # Its context is shared by all requests at once.
+    return f"llama-server {file} -ngl 999 --parallel {worker.users} --ctx-size {worker.longest * worker.users}"
+
+
+_COMMANDS: dict[str, Callable[[_Worker], str]] = {
+    "vllm": _vllm,
+    "sglang": _sglang,
+    "trtllm": _trtllm,
+    "llama.cpp": _llama_cpp,
+}
 
 
 def _router(plan: DeploymentPlan) -> str:
     """Return the command that sends prompts to the one kind of workers, and what follows to the other."""
     engine = plan.deployment.engine
     prompts, copies = (
-        [f"{kind}_{number}:{_PORTS[engine]}" for number in range(1, count + 1)]
-        for kind, count in zip(_HOSTS, (plan.prompt_workers, plan.copies), strict=True)
+        [f"{host}_{number}:{_PORTS[engine]}" for number in range(1, count + 1)]
+        for host, count in ((_PROMPTS, plan.prompt_workers), (_COPY, plan.copies))
     )
     if engine != "trtllm":
         urls = [*(f"--prefill http://{each}" for each in prompts), *(f"--decode http://{each}" for each in copies)]
         return " ".join([_ROUTERS[engine], *urls])
-    servers = (
-        f"'{kind}: {{num_instances: {len(urls)}, urls: [{', '.join(urls)}]}}'"
+    servers = [
+        f"{kind}: {{num_instances: {len(urls)}, urls: [{', '.join(urls)}]}}"
         for kind, urls in (("context_servers", prompts), ("generation_servers", copies))
-    )
-    lines = " ".join(["'hostname: 0.0.0.0'", "'port: 8000'", *servers])
-    return f"printf '%s\\n' {lines} > workers.yaml && trtllm-serve disaggregated -c workers.yaml"
+    ]
+    lines = ["hostname: 0.0.0.0", "port: 8000", *servers]
+    return f"{_write_lines(lines, 'workers.yaml')} && trtllm-serve disaggregated -c workers.yaml"
 
 
-def _one_engine(
-    plan: DeploymentPlan, model: str, longest: int, in_file: tuple[str, ...] = (), file: str = "options.yaml"
-) -> str:
-    deployment = plan.deployment
-    apart, stages = deployment.attention_copies > 1, deployment.stages
-    devices = deployment.devices // stages
-    # Engines keep 16 bits for each number unless told, and what fits and how long it takes is of a byte.
-    small_cache = deployment.cache_bytes == CACHE_BYTES["fp8"]
-    users = plan.most_running
-    fields = {"model": model, "devices": devices, "users": users, "length": longest, "context": longest * users}
-    half = " --dtype half" if lacks_bfloat16(plan) else ""
-    if deployment.engine == "vllm":
-        split = (
-            f" --data-parallel-size {devices} --enable-expert-parallel"
-            if apart
-            else f" --tensor-parallel-size {devices}"
-        )
-        split += _VLLM_STAGES.format(stages=stages) if stages > 1 else ""
-        return _VLLM.format(split=split, **fields) + half + (" --kv-cache-dtype fp8" if small_cache else "")
-    if deployment.engine == "sglang":
-        split = f" --dp {devices} --enable-dp-attention --ep-size {devices}" if apart else ""
-        split += _SGLANG_STAGES.format(stages=stages) if stages > 1 else ""
-        return _SGLANG.format(split=split, **fields) + half + (" --kv-cache-dtype fp8_e4m3" if small_cache else "")
-    if deployment.engine == "trtllm":
-        split = f" --ep_size {devices}" if apart else f" --pp_size {stages}" if stages > 1 else ""
-        launcher = _TRTLLM_STAGES.format(all_devices=deployment.devices) if stages > 1 else ""
-        command = launcher + _TRTLLM.format(split=split, **fields)
-        options = ["enable_attention_dp: true"] * apart + ["kv_cache_config: {dtype: fp8}"] * small_cache
-        options += in_file
-        if not options:
-            return command
-        lines = " ".join(f"'{option}'" for option in options)
-        return f"printf '%s\\n' {lines} > {file} && {command} --extra_llm_api_options {file}"
-    # It fetches repositories of GGUF files by itself; any other model is converted to such a file before.
-    is_repository = "/" in model and stated_format(model) == "gguf"
-    file = f"-hf {model}" if is_repository else f"-m {model.rpartition('/')[2].removesuffix('.gguf')}.gguf"
-    return _LLAMA_CPP.format(file=file, **fields)
-
-
-def lacks_bfloat16(plan: DeploymentPlan) -> bool:
-    """Return True where a deployment has to compute in float16, because its GPUs have no bfloat16."""
-    return plan.deployment.device.before_ampere and plan.deployment.quantization != "float16"
+def _write_lines(lines: list[str], file: str) -> str:
+    """Return the shell command that writes these lines into a file."""
+    quoted = " ".join(f"'{line}'" for line in lines)
+    return f"printf '%s\\n' {quoted} > {file}"

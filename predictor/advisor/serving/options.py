@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from accel_platform.table_io.values import rounded
-from predictor.advisor.serving.deployments import DeploymentPlan, end_to_end_ms
+from predictor.advisor.intervals import divide, scale
+from predictor.advisor.serving.capacity import end_to_end_ms
+from predictor.advisor.serving.deployments import DeploymentPlan
 from predictor.advisor.serving.launch import lacks_bfloat16, launch_command
 from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.schemas.responses import Interval
@@ -47,7 +49,7 @@ class ServingCandidate:
         """Requests answered by all copies: all that arrive, or users over the seconds of a request (Little's law)."""
         if self.plan.arriving_per_s is not None:
             return Interval(p50=self.plan.arriving_per_s * self.plan.copies)
-        return _over(1e3 * self.plan.load.users * self.plan.copies, self.end_to_end_ms)
+        return divide(1e3 * self.plan.load.users * self.plan.copies, self.end_to_end_ms)
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -87,7 +89,7 @@ def make_option(
     plan, times, end = candidate.plan, candidate.times, candidate.end_to_end_ms
     spec, load = plan.deployment.device, plan.load
     rate = candidate.requests_per_s
-    tokens = _scaled(rate, load.output_tokens)
+    tokens = scale(rate, load.output_tokens)
     rent, watts = candidate.usd_per_hour, candidate.watts
     met = _share_within_goals(simulated, goals)
     return ServingOption(
@@ -111,14 +113,14 @@ def make_option(
         slow=slow_requests(candidate, simulated, _slow_percentile(goals)),
         goodput_requests_per_s=None if met is None else rate.p50 * met,
         output_tokens_per_s=tokens,
-        output_tokens_per_s_per_user=_over(1e3, times.output_token_ms),
-        output_tokens_per_s_per_device=_scaled(tokens, 1 / plan.devices),
+        output_tokens_per_s_per_user=divide(1e3, times.output_token_ms),
+        output_tokens_per_s_per_device=scale(tokens, 1 / plan.devices),
         usd_per_hour=rent,
-        usd_per_million_output_tokens=None if rent is None else _over(rent / 3600 * 1e6, tokens),
+        usd_per_million_output_tokens=None if rent is None else divide(rent / 3600 * 1e6, tokens),
         usd_per_million_input_tokens=(
-            None if rent is None else _over(rent / 3600 * 1e6, _scaled(rate, load.input_tokens))
+            None if rent is None else divide(rent / 3600 * 1e6, scale(rate, load.input_tokens))
         ),
-        j_per_output_token=None if watts is None else _over(watts, tokens),
+        j_per_output_token=None if watts is None else divide(watts, tokens),
         price_source=spec.usd_source,
         price_date=spec.usd_date,
         best_trade_off=False,
@@ -136,7 +138,7 @@ def slow_requests(candidate: ServingCandidate, simulated: RequestTimes, percenti
     """
 
     def at_percentile(typical: Interval, times_ms: Array) -> Interval:
-        return _scaled(typical, float(np.percentile(times_ms, percentile)) / typical.p50) if len(times_ms) else typical
+        return scale(typical, float(np.percentile(times_ms, percentile)) / typical.p50) if len(times_ms) else typical
 
     return SlowRequests(
         percentile=percentile,
@@ -232,7 +234,7 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
                 f"{plan.devices} x {spec.name}: at the slow end of its limits requests pile up, because "
                 f"{wanted * plan.copies:,.0f} would be under way and {plan.fit.max_users * plan.copies} fit"
             )
-    if lacks_bfloat16(plan):
+    if lacks_bfloat16(plan.deployment):
         cautions.append(f"{spec.name} has no bfloat16: the command serves in float16")
     if plan.deployment.weights_widened:
         newer = f"; {engine} does so from version 0.14 on" if engine == "vllm" and spec.before_ampere else ""
@@ -255,29 +257,10 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
             f"disaggregated serving was learned from {known.rows} loads of {known.groups} models on a GPU alone, so "
             "its limits are wide; handing over keys and values is not in the formula"
         )
-    if not candidate.measured and not plan.deployment.loaded:
+    if not candidate.measured and not plan.deployment.measured_by_requests:
         batched = "single requests" if engine == "llama.cpp" else "whole batches"
         cautions.append(
             f"of {engine} on {spec.vendor}'s GPUs only {batched} were measured: how often the limits of the first "
             "token hold is not known"
         )
     return cautions
-
-
-def _over(numerator: float, by: Interval) -> Interval:
-    """Divide a number by an interval."""
-    return Interval(
-        p50=numerator / by.p50,
-        low=None if by.high is None else numerator / by.high,
-        high=None if by.low is None else numerator / by.low,
-        level=by.level,
-    )
-
-
-def _scaled(interval: Interval, factor: float) -> Interval:
-    return Interval(
-        p50=interval.p50 * factor,
-        low=None if interval.low is None else interval.low * factor,
-        high=None if interval.high is None else interval.high * factor,
-        level=interval.level,
-    )

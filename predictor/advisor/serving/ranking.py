@@ -10,30 +10,33 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from accel_platform.errors import InvalidInput
+from accel_platform.hardware.catalog import DeviceSpec
 from accel_platform.table_io.values import rounded
+from accel_platform.workloads.kv_cache import Decoder
+from predictor.advisor.serving.capacity import split_by_prompt_capacity, split_by_rate
 from predictor.advisor.serving.deployments import (
+    DeploymentPlan,
     plan_aggregated,
     plan_disaggregated,
     resolve_decoder,
     resolve_devices,
-    split_by_prompt_capacity,
-    split_by_rate,
     split_by_sparse_attention,
 )
 from predictor.advisor.serving.options import ServingCandidate, make_option, missed_goal, missed_limit
 from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.advisor.serving.weights import command_warnings, resolve_weights
 from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
-from predictor.serving.loads import Engine, Load
+from predictor.serving.engines import Engine
+from predictor.serving.loads import Load
 from predictor.serving.measured_loads import MeasuredLoad, version_key, versions_of
-from predictor.serving.models import attends_sparsely, holds_text_alone, hub_id_of, original_of, stated_format
-from predictor.serving.predictor import ServingPredictor, shipped_predictor
+from predictor.serving.models import attends_sparsely, holds_text_alone, hub_id_of, original_of
+from predictor.serving.predictor import ServingPredictor, ServingTimes, shipped_predictor
 from predictor.serving.queueing import (
     LENGTH_JITTER,
     MAX_P99_OVER_MEAN,
@@ -45,6 +48,7 @@ from predictor.serving.queueing import (
     rescale_to_typical,
     simulate,
 )
+from predictor.serving.stored_weights import StoredWeights, format_of_hub_id
 
 _OWN_MODEL = "MODEL"
 """Stands for the folder or hub id of a config's model in commands."""
@@ -58,7 +62,6 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     """
     name, decoder = resolve_decoder(query.model)
     weights, warnings = resolve_weights(query)
-    quantization = weights.quantization
     query = _summarize_trace(query)
     if len(weights.readers) == 1:
         query = query.model_copy(update={"engine": weights.readers[0]})
@@ -66,50 +69,30 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         _check_llama_cpp(query)
     longest = _longest_request(query, name, decoder.context)
     devices, device_warnings = resolve_devices(query.hardware)
-    warnings += device_warnings
-    load = Load(
-        float(query.users or 1),
-        float(query.input_tokens),
-        float(query.output_tokens),
-        cached_share=query.prefix_cached_share,
-    )
     predictor = shipped_predictor()
     command_model = hub_id_of(name) if isinstance(query.model, str) else _OWN_MODEL
+    warnings += device_warnings
     if isinstance(query.model, str) and holds_text_alone(name):
         warnings.append(f"{name} is answered for with its part for text: what it holds for images is left out.")
     warnings += _query_warnings(query, predictor, measured)
-    warnings += command_warnings(query, quantization, command_model)
-    model, lacking = query.model if isinstance(query.model, str) else query.model.root, list[NotServed]()
-    if query.engine != "llama.cpp" and attends_sparsely(model):
-        devices, lacking = split_by_sparse_attention(devices)
-    plans, excluded = plan_aggregated(decoder, devices, weights, query, load)
-    excluded += lacking
-    disaggregated = plan_disaggregated(decoder, devices, weights, query, load) if query.disaggregated else []
-    plans += disaggregated
-    if query.requests_per_s is not None:
-        plans, overloaded = split_by_rate(predictor, plans, query.requests_per_s)
-        excluded += overloaded
-    times = predictor.predict([(each.deployment, each.load) for each in plans]) if plans else []
-    in_time, late = split_by_prompt_capacity(plans, times)
-    excluded += late
-    loads = SimilarLoads(measured, decoder, quantization)
-    candidates = []
-    for plan, predicted in in_time:
-        measured_times = loads.times(plan)
-        candidates.append(ServingCandidate(plan, measured_times or predicted, measured=measured_times is not None))
-    as_option = partial(make_option, model=command_model, longest=longest, goals=query.goals, loads=loads)
-    simulate_queue = partial(_simulate_queue, predictor, query=query, context=decoder.context)
-    options, missed = _select_options(candidates, query, simulate_queue, as_option)
-    served = {(each.device, each.devices) for each in options}
-    excluded = [each for each in (*excluded, *missed) if (each.device, each.devices) not in served]
+    warnings += command_warnings(query, weights.quantization, command_model)
+    planned = _plan_deployments(query, decoder, devices, weights, predictor)
+    loads = SimilarLoads(measured, decoder, weights.quantization)
+    options, missed = _select_options(
+        [_candidate(plan, predicted, loads) for plan, predicted in planned.in_time],
+        query,
+        partial(_simulate_queue, predictor, query=query, context=decoder.context),
+        partial(make_option, model=command_model, longest=longest, goals=query.goals, loads=loads),
+    )
     if query.disaggregated and not any(each.prompt_workers for each in options):
-        keep_up = sum(plan.deployment.prompts is not None for plan, _ in in_time)
-        warnings.append(_no_disaggregated_warning(len(disaggregated), keep_up))
+        warnings.append(_no_disaggregated_warning(planned))
     if any(each.usd_per_hour is None for each in options) and query.objective == "cost":
         warnings.append("Deployments without a known price come last, those of the fewest devices first.")
+    served = {(each.device, each.devices) for each in options}
+    excluded = [each for each in (*planned.excluded, *missed) if (each.device, each.devices) not in served]
     return ServingAnswer(
         model=name,
-        quantization=quantization,
+        quantization=weights.quantization,
         kv_cache=query.kv_cache,
         input_tokens=query.input_tokens,
         output_tokens=query.output_tokens,
@@ -120,14 +103,63 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     )
 
 
-def _no_disaggregated_warning(placed: int, in_time: int) -> str:
-    """Return why no disaggregated plan is an option, given how many fit and how many of these keep up."""
-    if not placed:
+@dataclass(frozen=True)
+class _PlannedDeployments:
+    """Deployments that fit and keep up with the load, and those that do not."""
+
+    in_time: list[tuple[DeploymentPlan, ServingTimes]]
+    """Plans that keep up, with the times of their typical request."""
+    excluded: list[NotServed]
+    disaggregated: int
+    """Number of disaggregated plans that fit, whether they keep up or not."""
+
+
+def _plan_deployments(
+    query: ServingQuery,
+    decoder: Decoder,
+    devices: Sequence[DeviceSpec],
+    weights: StoredWeights,
+    predictor: ServingPredictor,
+) -> _PlannedDeployments:
+    """Return the deployments on these devices that keep up with the query's load."""
+    load = Load(
+        float(query.users or 1),
+        float(query.input_tokens),
+        float(query.output_tokens),
+        cached_share=query.prefix_cached_share,
+    )
+    without_kernels: list[NotServed] = []
+    model = query.model if isinstance(query.model, str) else query.model.root
+    if query.engine != "llama.cpp" and attends_sparsely(model):
+        devices, without_kernels = split_by_sparse_attention(devices)
+    plans, excluded = plan_aggregated(decoder, devices, weights, query, load)
+    excluded += without_kernels
+    disaggregated = plan_disaggregated(decoder, devices, weights, query, load) if query.disaggregated else []
+    plans += disaggregated
+    if query.requests_per_s is not None:
+        plans, overloaded = split_by_rate(predictor, plans, query.requests_per_s)
+        excluded += overloaded
+    times = predictor.predict([(each.deployment, each.load) for each in plans]) if plans else []
+    in_time, late = split_by_prompt_capacity(plans, times)
+    return _PlannedDeployments(in_time, [*excluded, *late], len(disaggregated))
+
+
+def _candidate(plan: DeploymentPlan, predicted: ServingTimes, loads: SimilarLoads) -> ServingCandidate:
+    """Return a plan with its measured times if this very load was measured, else with the predicted ones."""
+    measured = loads.times(plan)
+    return ServingCandidate(plan, measured or predicted, measured=measured is not None)
+
+
+def _no_disaggregated_warning(planned: _PlannedDeployments) -> str:
+    """Return why no disaggregated plan is an option."""
+    fitting = planned.disaggregated
+    in_time = sum(plan.deployment.prompts is not None for plan, _ in planned.in_time)
+    if not fitting:
         reason = "none fits, or none of these devices is an NVIDIA GPU with vllm, sglang or trtllm"
     elif not in_time:
-        reason = f"none of the {placed} that fit keeps up"
+        reason = f"none of the {fitting} that fit keeps up"
     else:
-        reason = f"of the {placed} that fit {placed - in_time} do not keep up, and {in_time} may miss a goal"
+        reason = f"of the {fitting} that fit {fitting - in_time} do not keep up, and {in_time} may miss a goal"
     return f"No deployment with workers for prompts serves it so: {reason}."
 
 
@@ -146,7 +178,7 @@ def _check_llama_cpp(query: ServingQuery) -> None:
     if query.disaggregated:
         raise InvalidInput("llama.cpp computes prompts where it generates: leave out disaggregated, or the engine.")
     if query.requests_per_s is not None:
-        by_name = isinstance(query.model, str) and stated_format(query.model) is not None
+        by_name = isinstance(query.model, str) and format_of_hub_id(query.model) is not None
         other = f", or name {original_of(str(query.model))}, which other engines read" if by_name else ""
         raise InvalidInput(
             f"Of llama.cpp single requests alone were measured: give users, one for each device at most{other}."

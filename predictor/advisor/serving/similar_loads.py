@@ -34,7 +34,7 @@ class SimilarLoads:
         self.devices = {
             row.deployment.device.name
             for row in rows
-            if row.deployment.loaded or row.load.batch or math.isnan(row.first_ms)
+            if row.deployment.measured_by_requests or row.load.batch or math.isnan(row.first_ms)
         }
         """Names of the devices on which a load was measured that the answers may follow from, of any model."""
         self._same: dict[tuple[object, ...], list[MeasuredLoad]] = {}

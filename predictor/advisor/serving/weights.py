@@ -5,15 +5,16 @@ from __future__ import annotations
 from accel_platform.errors import InvalidInput
 from predictor.schemas.requests import ModelConfig
 from predictor.schemas.serving import ServingQuery
-from predictor.serving.loads import ENGINES, READERS, Engine, StoredWeights, number_format_of, resolve_quantization
-from predictor.serving.models import (
-    original_of,
-    published_quantization,
-    stated_format,
-    stated_quantization,
-    states_fewer_bits,
-    stored_format,
-    stored_quantization,
+from predictor.serving.engines import ENGINES, READERS, Engine
+from predictor.serving.models import original_of, published_quantization, quantization_of_hub_id
+from predictor.serving.quantization import resolve_quantization
+from predictor.serving.stored_weights import (
+    StoredWeights,
+    format_of_config,
+    format_of_hub_id,
+    number_format_of,
+    quantization_of_config,
+    rounds_bits_up,
 )
 
 _SIXTEEN_BITS = frozenset(("bfloat16", "float16"))
@@ -27,12 +28,12 @@ def resolve_weights(query: ServingQuery) -> tuple[StoredWeights, list[str]]:
     published in. Raises InvalidInput for an unknown quantization, and for weights that the engine does not read.
     """
     readers, warnings = _readers(query)
-    (stated, stored), name = _stored(query.model), _name(query.model)
+    (stated, stored), name = _stated_or_published(query.model), _name(query.model)
     is_gguf = readers == READERS["gguf"]
     # llama.cpp takes the 4 bits of Q4_K_M from a repository unless told.
     quantization = resolve_quantization(query.quantization or stored or ("int4" if is_gguf else "bfloat16"))
     if query.quantization is not None:
-        if stored is not None and not _alike(quantization, stored):
+        if stored is not None and not _are_equivalent(quantization, stored):
             how = "states" if stated else "is published in"
             warnings.append(f"{name} {how} {stored}: this is of {quantization}, as asked.")
     elif stored is None and _holds_unknown_bits(query.model):
@@ -42,7 +43,7 @@ def resolve_weights(query: ServingQuery) -> tuple[StoredWeights, list[str]]:
         )
     elif quantization not in _SIXTEEN_BITS:
         how = f"which {name} states" if stated else f"in which {name} is published"
-        if isinstance(query.model, str) and states_fewer_bits(query.model):
+        if isinstance(query.model, str) and rounds_bits_up(query.model):
             how = f"the next of more bits than {name} states"
         warnings.append(f"No quantization given: this is of {stored}, {how}.")
     return StoredWeights(quantization, number_format_of(quantization, query.quantization, stored), readers), warnings
@@ -50,8 +51,8 @@ def resolve_weights(query: ServingQuery) -> tuple[StoredWeights, list[str]]:
 
 def command_warnings(query: ServingQuery, quantization: str, command_model: str) -> list[str]:
     """Return a warning where the command's repository may not hold weights in the quantization; else none."""
-    _, stored = _stored(query.model)
-    if stated_format(command_model) == "gguf" or _alike(quantization, stored or "bfloat16"):
+    _, stored = _stated_or_published(query.model)
+    if format_of_hub_id(command_model) == "gguf" or _are_equivalent(quantization, stored or "bfloat16"):
         return []
     warning = (
         f"The command loads weights as {command_model} stores them: where these are not in {quantization}, name a "
@@ -60,11 +61,11 @@ def command_warnings(query: ServingQuery, quantization: str, command_model: str)
     return [warning]
 
 
-def _stored(model: str | ModelConfig) -> tuple[bool, str | None]:
+def _stated_or_published(model: str | ModelConfig) -> tuple[bool, str | None]:
     """Return whether a hub id or a config states a quantization, and that or else the one that it is published in."""
-    stated = stored_quantization(model.root) if isinstance(model, ModelConfig) else stated_quantization(model)
+    stated = quantization_of_config(model.root) if isinstance(model, ModelConfig) else quantization_of_hub_id(model)
     published = None if isinstance(model, ModelConfig) else published_quantization(model)
-    if isinstance(model, str) and stated_format(model) == "gguf" and published != "mxfp4":
+    if isinstance(model, str) and format_of_hub_id(model) == "gguf" and published != "mxfp4":
         # Of the quantizations that models are published in, GGUF has MXFP4 alone.
         published = None
     return stated is not None, stated or published
@@ -76,8 +77,8 @@ def _readers(query: ServingQuery) -> tuple[tuple[Engine, ...], list[str]]:
     Raises InvalidInput where none of the engines in question does.
     """
     model, name = query.model, _name(query.model)
-    stored = stored_format(model.root) if isinstance(model, ModelConfig) else stated_format(model)
-    if stored is None and _stored(model)[1] in ("int4", "int8"):
+    stored = format_of_config(model.root) if isinstance(model, ModelConfig) else format_of_hub_id(model)
+    if stored is None and _stated_or_published(model)[1] in ("int4", "int8"):
         # As Kimi K2.5 and the w4a16 and w8a8 of Red Hat are stored.
         stored = "compressed-tensors"
     readers, original = READERS.get(stored or "", ENGINES), isinstance(model, str) and original_of(model)
@@ -100,10 +101,10 @@ def _holds_unknown_bits(model: str | ModelConfig) -> bool:
     """Return whether weights are quantized, for all that a hub id or a config says, without the number of bits."""
     if isinstance(model, ModelConfig):
         return bool(model.root.get("quantization_config"))
-    return stated_format(model) is not None
+    return format_of_hub_id(model) is not None
 
 
-def _alike(quantization: str, other: str) -> bool:
+def _are_equivalent(quantization: str, other: str) -> bool:
     """Return whether both are one quantization, or each of 16 bits."""
     both = {resolve_quantization(quantization), resolve_quantization(other)}
     return len(both) == 1 or both <= _SIXTEEN_BITS

@@ -23,7 +23,7 @@ from accel_platform.bench.requests.lifecycle import (
     Requests,
     claim,
     close,
-    offered,
+    hardware_for_request,
     request_benchmark,
     runs_of,
 )
@@ -198,7 +198,7 @@ def test_what_is_done_next(request_: Request, run: AttemptRun | None, do: str, a
 )
 def test_which_hardware_of_a_host_serves_a_request(asked: str, served: str | None) -> None:
     request = replace(_request(0), payload=BenchmarkRequested(requested_by="cli", hardware=asked))
-    assert offered(request, {"cpu", "openvino", "wasm"}, "here") == served
+    assert hardware_for_request(request, {"cpu", "openvino", "wasm"}, "here") == served
 
 
 def test_an_end_says_why() -> None:

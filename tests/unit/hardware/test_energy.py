@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from accel_platform.bench.measure.sampling import Sampling, collect_samples
 from accel_platform.events.types import DeviceObserved
 from accel_platform.hardware import energy, gpu
-from accel_platform.hardware.energy import POWERCAP, Counter, Meter, NoEnergy, counted_by, described, meter_for, rapl
+from accel_platform.hardware.energy import (
+    POWERCAP,
+    Counter,
+    Meter,
+    NoEnergy,
+    energy_counter,
+    meter_facts,
+    meter_for,
+    rapl,
+)
 
 RANGE_UJ = 262_143_328_850
 
@@ -59,7 +68,7 @@ def test_packages_and_memory_are_counted_once_each(powercap: Path) -> None:
         pause()
     assert meter.source == "rapl: dram, package-0"
     assert meter.joules == pytest.approx(3.5)
-    assert described(meter)["joules"] == meter.joules
+    assert meter_facts(meter)["joules"] == meter.joules
 
 
 def test_a_counter_that_wraps_loses_nothing(powercap: Path) -> None:
@@ -111,12 +120,12 @@ def test_a_counter_that_stands_still_and_one_that_is_too_coarse_give_no_figure(p
     with rapl(powercap) as still:
         pause()
     assert still.joules is None
-    assert "stood still" in described(still)["reason"]
+    assert "stood still" in meter_facts(still)["reason"]
     ticks = iter((0, 500_000))
     with Meter("nvml: a GPU", [Counter(lambda: next(ticks))], step_s=0.1) as coarse:
         pause()
     assert coarse.joules is None
-    assert "too short" in described(coarse)["reason"]
+    assert "too short" in meter_facts(coarse)["reason"]
 
 
 def test_a_counter_that_stops_answering_costs_the_figure_and_nothing_else(powercap: Path) -> None:
@@ -124,7 +133,7 @@ def test_a_counter_that_stops_answering_costs_the_figure_and_nothing_else(powerc
         (powercap / "intel-rapl:0" / "energy_uj").unlink()
         pause()
     assert meter.joules is None
-    assert "stopped answering" in described(meter)["reason"]
+    assert "stopped answering" in meter_facts(meter)["reason"]
 
 
 def test_a_machine_without_counters_says_so(tmp_path: Path) -> None:
@@ -155,15 +164,15 @@ def test_who_counts_for_which_device() -> None:
     def device(**facts: Any) -> DeviceObserved:
         return DeviceObserved(**{"backend": "some", "available": True, **facts})
 
-    assert counted_by(device(hardware="openvino", device_id="cpu-epyc-1")) == "rapl"
-    assert counted_by(device(hardware="cuda", device_id="cuda-a10-1")) == "nvml"
-    several = counted_by(device(hardware="cuda", device_id="cuda-a10-1"), processes=2)
-    assert "several processes" in described(meter_for(several))["reason"]
-    assert counted_by(device(hardware="cpu", device_id="cpu-epyc-1"), processes=2) == "rapl"
-    assert counted_by(device(hardware="webgpu", device_id="webgpu-swiftshader-1", emulated=True)) == "rapl"
-    assert counted_by(device(hardware="webgpu", device_id="webgpu-nvidia-1")) is None
-    assert counted_by(device(hardware="rocm", device_id="rocm-mi300x-1")) is None
-    assert "no counter" in described(meter_for(None))["reason"]
+    assert energy_counter(device(hardware="openvino", device_id="cpu-epyc-1")) == "rapl"
+    assert energy_counter(device(hardware="cuda", device_id="cuda-a10-1")) == "nvml"
+    several = energy_counter(device(hardware="cuda", device_id="cuda-a10-1"), processes=2)
+    assert "several processes" in meter_facts(meter_for(several))["reason"]
+    assert energy_counter(device(hardware="cpu", device_id="cpu-epyc-1"), processes=2) == "rapl"
+    assert energy_counter(device(hardware="webgpu", device_id="webgpu-swiftshader-1", emulated=True)) == "rapl"
+    assert energy_counter(device(hardware="webgpu", device_id="webgpu-nvidia-1")) is None
+    assert energy_counter(device(hardware="rocm", device_id="rocm-mi300x-1")) is None
+    assert "no counter" in meter_facts(meter_for(None))["reason"]
 
 
 def test_this_machines_processor_is_counted_or_says_why_not() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predictor.serving.fold_trees import FoldTrees, share_that_holds
+from predictor.serving.fold_trees import FoldTrees, shrinkage
 from predictor.serving.work import Array
 
 LOAD_GROUPS = [f"model {i % 6}, device {i % 4}, vllm" for i in range(12)]
@@ -63,6 +63,6 @@ def test_no_other_share_is_nearer(rows: list[tuple[float, bool, float, float]]) 
     def loss(share: float) -> float:
         return float(np.sum(weights * np.abs(residuals - share * said)))
 
-    share = share_that_holds(said, residuals, weights)
+    share = shrinkage(said, residuals, weights)
     assert 0 <= share <= 1
     assert loss(share) <= min(map(loss, np.linspace(0, 1, 101))) * (1 + 1e-9) + 1e-12

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from accel_platform.errors import InvalidInput
-from predictor.advisor.serving_state import _normalized
+from predictor.advisor.serving_state import _normalize_name
 from predictor.data.config_cost import canonical_config, estimate_config_cost
 from predictor.schemas.requests import (
     BatchQuery,
@@ -100,9 +100,9 @@ def test_an_oversized_config_is_refused_before_anything_is_built(config: dict[st
 
 def test_a_model_is_found_under_the_name_of_its_file() -> None:
     names = ("vit_base_patch16_224.augreg_in1k", "google/vit-base-patch16-224")
-    assert {_normalized(name) for name in names} == {"vitbasepatch16224"}
+    assert {_normalize_name(name) for name in names} == {"vitbasepatch16224"}
     # A dot before a figure is part of the figure.
-    assert len({_normalized(name) for name in ("qwen2-0.5b", "qwen2-0.6b", "phi-1.5", "phi-1")}) == 4
+    assert len({_normalize_name(name) for name in ("qwen2-0.5b", "qwen2-0.6b", "phi-1.5", "phi-1")}) == 4
 
 
 def test_how_a_config_was_saved_is_no_part_of_the_network() -> None:

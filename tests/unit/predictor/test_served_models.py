@@ -14,11 +14,11 @@ from predictor.serving.models import (
     find_served_model,
     holds_text_alone,
     hub_id_of,
+    quantization_of_hub_id,
     row_of,
     served_models,
-    stated_quantization,
-    stored_quantization,
 )
+from predictor.serving.stored_weights import quantization_of_config
 
 NAMES = served_models()
 KEPT = {
@@ -42,7 +42,7 @@ def test_every_name_leads_to_its_own_row_however_it_is_kept(
 ) -> None:
     hub_id = publisher + (name.upper() if upper else name) + end
     assert find_served_model(hub_id) is find_served_model(name)
-    assert stated_quantization(hub_id) == KEPT[end]
+    assert quantization_of_hub_id(hub_id) == KEPT[end]
 
 
 def test_names_and_hub_ids_lead_to_the_figures_of_their_rows() -> None:
@@ -202,6 +202,6 @@ def test_rows_say_what_layers_keep() -> None:
     ],
 )
 def test_a_config_states_how_its_weights_are_stored(stored: object, quantization: str | None) -> None:
-    assert stored_quantization({"quantization_config": stored}) == quantization
+    assert quantization_of_config({"quantization_config": stored}) == quantization
     # Of a model that reads images the part for text states it.
-    assert stored_quantization({"text_config": {"quantization_config": stored}}) == quantization
+    assert quantization_of_config({"text_config": {"quantization_config": stored}}) == quantization

@@ -15,16 +15,17 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.kv_cache import Decoder, decoder_of
 from accel_platform.workloads.model_catalog import ModelSpec
-from predictor.advisor.serving.deployments import _solve_littles_law
+from predictor.advisor.serving.capacity import _solve_littles_law
 from predictor.advisor.serving.ranking import recommend_serving
 from predictor.schemas.requests import validate_query
 from predictor.schemas.serving import ServingAnswer, ServingOption, ServingQuery
 from predictor.serving.fit import row_weights
-from predictor.serving.loads import Deployment, Load, resolve_quantization
+from predictor.serving.loads import Deployment, Load
 from predictor.serving.measured_loads import MeasuredLoad, load_measured_loads, measured_load
 from predictor.serving.memory import cache_room, memory_fit
 from predictor.serving.models import find_served_model
 from predictor.serving.predictor import SHIPPED, ServingPredictor, load, save, shipped_predictor
+from predictor.serving.quantization import resolve_quantization
 from predictor.serving.step_times import PRIORS, fit_step_times, step_times
 from predictor.serving.work import work_of
 

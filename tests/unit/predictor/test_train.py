@@ -27,10 +27,11 @@ from predictor.data.dataset import load_training_set
 from predictor.data.evidence import Target, observed_devices
 from predictor.data.samples import Sample, device_spec_for, make_sample
 from predictor.data.traced_models import ItemCost
-from predictor.training import artifact, promotion
+from predictor.training import artifact, comparison
 from predictor.training.artifact import ArtifactRejected, load, load_manifest
-from predictor.training.manifest import Manifest
-from predictor.training.promotion import NoPreviousModel, TrainedPredictor, compare, promotions, roll_back
+from predictor.training.comparison import TrainedPredictor, compare
+from predictor.training.manifest import Manifest, hash_code
+from predictor.training.promotion import NoPreviousModel, promotions, roll_back
 from predictor.training.train import (
     NotEnoughEvidence,
     TrainingReport,
@@ -174,6 +175,24 @@ def test_other_code_trains_again_on_equal_data(
     assert train(upgraded, EventLog.open(upgraded)).new is False
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "is_other"),
+    [
+        ("fit.py", '"""Words."""\nRATE = 1.0  # a cause\n"""The rate."""\n', False),
+        ("fit.py", '"""Fit."""\nRATE = 2.0\n', True),
+        ("mixes.parquet", "other", True),
+    ],
+)
+def test_what_a_fit_reads_makes_other_code_and_words_do_not(
+    tmp_path: Path, name: str, content: str, is_other: bool
+) -> None:
+    (tmp_path / "fit.py").write_text('"""Fit."""\nRATE = 1.0\n')
+    (tmp_path / "mixes.parquet").write_text("one")
+    before = hash_code([tmp_path])
+    (tmp_path / name).write_text(content)
+    assert (hash_code([tmp_path]) != before) is is_other
+
+
 @pytest.mark.slow
 def test_training_is_deterministic(trained: tuple[Settings, TrainingReport], tmp_path: Path) -> None:
     settings, report = trained
@@ -315,17 +334,17 @@ def test_many_small_steps_back_are_one_large_one(monkeypatch: pytest.MonkeyPatch
     ]
     families = [f"family {i}" for i in range(20)]
     monkeypatch.setattr(
-        promotion,
+        comparison,
         "_paired_errors",
-        lambda ours, theirs: promotion.PairedErrors(np.array([[errors[ours], errors[theirs]]] * 20), families),
+        lambda ours, theirs: comparison.PairedErrors(np.array([[errors[ours], errors[theirs]]] * 20), families),
     )
-    one = promotion.compare(predictors[1], predictors[0])
+    one = comparison.compare(predictors[1], predictors[0])
     assert (one.promoted, one.best) == (True, False)
-    assert promotion.compare(predictors[2], predictors[1]).promoted
-    three = promotion.compare(predictors[2], predictors[1], predictors[0])
+    assert comparison.compare(predictors[2], predictors[1]).promoted
+    three = comparison.compare(predictors[2], predictors[1], predictors[0])
     assert not three.promoted
     assert "than p0" in three.reason
-    back = promotion.compare(predictors[0], predictors[3], predictors[1])
+    back = comparison.compare(predictors[0], predictors[3], predictors[1])
     assert (back.promoted, back.best) == (True, True)
 
 
@@ -343,7 +362,7 @@ def test_cross_validations_are_compared_on_what_both_held_out(
     candidate = TrainedPredictor(predictor, {"inference": {Regime.UNSEEN_FAMILY: worse}})
     theirs = np.abs(np.expm1(before.holdouts["inference"][Regime.UNSEEN_FAMILY].errors))
     with monkeypatch.context() as fitted:
-        fitted.setattr(promotion, "_paired_errors", lambda *_: pytest.fail("fitted for the comparison"))
+        fitted.setattr(comparison, "_paired_errors", lambda *_: pytest.fail("fitted for the comparison"))
         found = compare(candidate, before).report["inference"]
     assert (found["cases"], found["median_ape"]) == (len(theirs), pytest.approx(0.05))
     assert found["median_ape_in_service"] == pytest.approx(np.median(theirs))

@@ -9,10 +9,10 @@ import torch
 
 from accel_platform.errors import NotFound
 from accel_platform.workloads.architectures import CATEGORIES, classify, guess_family, model_types
-from accel_platform.workloads.input_discovery import NoInputs, find_inputs, varied
+from accel_platform.workloads.input_discovery import NoInputs, find_inputs, vary_values
 from accel_platform.workloads.model_catalog import known_models
 from accel_platform.workloads.synthetic_inputs import configs_of, reserved_tokens
-from accel_platform.workloads.tiny_configs import VOCABULARY, WIDTH, default_config, shrunk
+from accel_platform.workloads.tiny_configs import VOCABULARY, WIDTH, default_config, shrink
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_published_name_speaks_of_its_family() -> None:
 
 @pytest.mark.parametrize("model_type", ["bert", "llama", "qwen3_moe", "clip", "gemma3", "qwen2_5_vl", "whisper"])
 def test_a_shrunk_config_is_small_and_fits_together(model_type: str) -> None:
-    small = shrunk(default_config(model_type), "tiny")
+    small = shrink(default_config(model_type), "tiny")
     for part in configs_of(small):
         if isinstance(getattr(part, "vocab_size", None), int):
             assert part.vocab_size <= VOCABULARY
@@ -98,17 +98,17 @@ def test_a_shrunk_config_is_small_and_fits_together(model_type: str) -> None:
 def test_both_kinds_of_layers_of_a_mixed_model_stay() -> None:
     usual = default_config("gemma3_text")
     assert len(set(usual.layer_types)) == 2
-    small = shrunk(usual, "tiny")
+    small = shrink(usual, "tiny")
     assert small.num_hidden_layers == 2
     assert set(small.layer_types) == set(usual.layer_types)
 
 
 def test_what_a_parent_chose_for_its_tower_is_kept() -> None:
     usual = default_config("llava")
-    small = shrunk(usual, "narrow")
+    small = shrink(usual, "narrow")
     assert usual.vision_config.patch_size != type(usual.vision_config)().patch_size
     assert small.vision_config.patch_size == usual.vision_config.patch_size
-    assert shrunk(usual, "default") is usual
+    assert shrink(usual, "default") is usual
 
 
 class Asking(torch.nn.Module):
@@ -129,10 +129,10 @@ class Asking(torch.nn.Module):
 
 
 def test_a_models_own_complaint_says_how_many_placeholders_it_wants() -> None:
-    model = Asking(shrunk(default_config("llava"), "tiny"))
+    model = Asking(shrink(default_config("llava"), "tiny"))
     inputs, _ = find_inputs(model, lambda given: model(**given))
     assert int((inputs["input_ids"] == model.config.image_token_id).sum()) == 3
-    other = varied(inputs, model.config)
+    other = vary_values(inputs, model.config)
     assert torch.equal(
         other["input_ids"] == model.config.image_token_id, inputs["input_ids"] == model.config.image_token_id
     )

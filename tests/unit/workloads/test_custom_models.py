@@ -16,7 +16,7 @@ from accel_platform.bench.plan.plan import Cell, cell_key
 from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.settings import Settings
-from accel_platform.workloads.build import build_model, built
+from accel_platform.workloads.build import build_model, build_with_gaps
 from accel_platform.workloads.cost import cost_of
 from accel_platform.workloads.custom_models import custom_models, read_models
 from accel_platform.workloads.model_catalog import ModelSpec, resolve_model
@@ -108,7 +108,7 @@ def test_weights_come_from_a_folder_as_they_are(checkpoint: Path) -> None:
     spec = with_weights(TINY, str(checkpoint))
     assert spec.weights is not None
     assert len(spec.weights.sha256) == 64
-    model, drawn = built(spec)
+    model, drawn = build_with_gaps(spec)
     assert drawn == ()
     random = build_model(TINY).state_dict()
     for name, value in model.state_dict().items():
@@ -157,16 +157,16 @@ def test_what_a_checkpoint_lacks_is_drawn_and_named_and_half_a_checkpoint_is_non
     tensors = load_file(path)
     save_file({n: t for n, t in tensors.items() if "pooler" not in n}, path, {"format": "pt"})
     spec = with_weights(TINY, str(tmp_path))
-    first, drawn = built(spec)
+    first, drawn = build_with_gaps(spec)
     assert drawn == ("pooler.dense.bias", "pooler.dense.weight")
     again = build_model(spec).state_dict()
     np.testing.assert_array_equal(first.state_dict()["pooler.dense.weight"].numpy(), again["pooler.dense.weight"])
     save_file({n: t for n, t in tensors.items() if "pooler" in n}, path, {"format": "pt"})
     with pytest.raises(NotFound, match="less than half of bert-tiny's parameters"):
-        built(with_weights(TINY, str(tmp_path)))
+        build_with_gaps(with_weights(TINY, str(tmp_path)))
     path.write_bytes(b"no tensors")
     with pytest.raises(NotFound, match="cannot be loaded"):
-        built(with_weights(TINY, str(tmp_path)))
+        build_with_gaps(with_weights(TINY, str(tmp_path)))
 
 
 def test_a_folder_without_weights_says_what_is_lacking(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from predictor.schemas.serving import (
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import query_params
 from predictor.service.http.problems import status_of
-from predictor.serving.loads import QUANTIZATIONS
 from predictor.serving.models import served_models
+from predictor.serving.quantization import QUANTIZATIONS
 
 _MOST_ROWS = 30
 _GOALS = {
