@@ -122,8 +122,9 @@ class Selection(BaseModel):
         return None if self.device is None else [self.device, catalogued_name(self.device)]
 
     def recorded_models(self) -> list[str]:
-        """Return the recorded ids of the models; a name that is an alias and a family, such as bert, gives both."""
-        return list(dict.fromkeys([*self.model, *map(canonical_model_id, self.model)]))
+        """Return the recorded ids of the models; a name that is an alias and a family, such as BERT, gives both."""
+        written = [*self.model, *map(str.casefold, self.model)]  # families are in lower case
+        return list(dict.fromkeys([*written, *map(canonical_model_id, self.model)]))
 
 
 def require_known(reader: Reader, selection: Selection) -> None:
@@ -140,7 +141,7 @@ def require_known(reader: Reader, selection: Selection) -> None:
     models = reader.rows("SELECT model_id, family FROM models")
     names = {name for row in models for name in row.values() if name}
     for model in selection.model:
-        if canonical_model_id(model) == model and model not in names and not _in_catalog(model):
+        if names.isdisjoint((model, model.casefold())) and not _in_catalog(model):
             known = names | _catalog_models()
             raise NotFound(_unknown("model or family", model, known, "SELECT model_id, family FROM models"))
     if selection.hardware or selection.device:
