@@ -118,10 +118,15 @@ def _text(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputS
     return inputs
 
 
+def whisper_window_s(positions: int) -> float:
+    """Return the seconds of sound that Whisper reads at once, by its encoder's positions: two frames of 10 ms each."""
+    return positions / 50
+
+
 def _audio(config: Any, batch: int, seconds: float | None) -> tuple[InputSpec, ...]:
     if config.model_type == "whisper":
-        # 100 frames a second, padded or cut to a window that is the same for all sound.
-        window = config.max_source_positions / 50
+        # Sound is padded or cut to a window that is the same for all.
+        window = whisper_window_s(config.max_source_positions)
         if seconds not in (None, window):
             raise InvalidInput(f"whisper reads {window:g} s of sound at a time, however long it is, not {seconds:g} s.")
         # The encoder's first convolutions halve the frames down to its positions.

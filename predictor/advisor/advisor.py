@@ -19,7 +19,14 @@ from accel_platform.errors import AccelError, NotFound, WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.answer_cache import CandidateResult, LRUByteCache
-from predictor.advisor.answers import build_answer, candidate_result, candidate_results, excluded_by_reason, listed
+from predictor.advisor.answers import (
+    build_answer,
+    candidate_result,
+    candidate_results,
+    excluded_by_reason,
+    listed,
+    measured_parts,
+)
 from predictor.advisor.estimation import estimate_all
 from predictor.advisor.model_estimates import warm_up
 from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
@@ -279,7 +286,10 @@ def _best(
     ranked = answer.recommendations
     if not ranked:
         reasons = _reasons_for_nothing(state.evidence, resolved, results, answer.excluded)
-        raise NotFound(f"Nothing supports a figure for {answer.model} on {name}: {reasons}")
+        parts = measured_parts(state.evidence, resolved)
+        raise NotFound(
+            " ".join(filter(None, [f"Nothing supports a figure for {answer.model} on {name}: {reasons}", parts]))
+        )
     available = {(target.hardware, target.device_id) for target in state.evidence.available}
     best = min(
         ranked,

@@ -15,6 +15,7 @@ from predictor.data.evidence import CellKey, Evidence, Target
 from predictor.data.model_resolution import (
     ResolvedModel,
     describe_drawing,
+    describe_transcription,
     resolve_item_cost,
     resolve_output_tokens,
     resolve_queried_model,
@@ -154,7 +155,8 @@ def resolve_query(
     if subject.named_only:
         pixels, image_warning = _resolve_measured_image_size(subject, query.image_size, evidence)
     warnings = (
-        describe_drawing(subject, query.mode, pixels, query.steps), length_warning, tokens_warning, precision_warning,
+        describe_drawing(subject, query.mode, pixels, query.steps), describe_transcription(subject, query.mode),
+        length_warning, tokens_warning, precision_warning,
         cost_warning, text_warning, *device_warnings, image_warning,
         _served_warning(query.model) if subject.named_only else None,
     )  # fmt: skip

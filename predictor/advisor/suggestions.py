@@ -43,7 +43,10 @@ def _command(query: ResolvedQuery, hardware: str) -> str:  # noqa: PLR0911 - a r
         others = [name for name, other in RUNTIMES.items() if query.precision in other.in_mode(query.mode).precisions]
         if not others:
             return f"ask in a precision that it has: {', '.join(runtime.precisions)}"
-        return f"ask for hardware that has {query.precision}: {', '.join(others)}"
+        instead = ", ".join(runtime.precisions)
+        return (
+            f"ask for hardware that has {query.precision}: {', '.join(others)}; or in {instead}, which {hardware} has"
+        )
     length = "" if query.sequence_length is None else f" --sequence-length {query.sequence_length}"
     mode = "" if query.mode == "inference" else f" --mode {query.mode}"
     precision = "" if query.precision == runtime.precision else f" --precision {query.precision}"
