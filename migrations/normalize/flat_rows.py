@@ -165,10 +165,10 @@ def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_
 
 def _machine(row: Mapping[str, Any], hardware: str | None, layout: _Layout) -> Machine:
     known = hardware_named(hardware)
-    device = next((text for key in ("device_name", "device") if (text := row.get(key)) not in (None, "")), None)
+    devices = (text for key in ("device_name", "device") if isinstance(text := row.get(key), str) and text.strip())
+    device = next(devices, None)
     # `device` may be the word for the hardware itself.
-    is_name = isinstance(device, str) and device.strip() != "" and not is_hardware(device.strip().casefold())
-    names = {known: device} if known and is_name else {}
+    names = {known: device} if known and device and not is_hardware(device.strip().casefold()) else {}
     software = {key: str(row[key]) for key in layout.versions if row[key]}
     return Machine(device_names=names, software=software) if names or software else NOWHERE
 

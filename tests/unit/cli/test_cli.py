@@ -382,3 +382,10 @@ def test_commands_that_messages_and_pages_name_have_the_options_they_are_given()
                 wrong.append(f"{path.relative_to(ROOT)}: {found[0]}")
     assert named > 500
     assert wrong == []
+
+
+def test_help_says_where_runs_are_compared(accel: Accel) -> None:
+    code, out, _ = accel("compare", "--help")
+    assert code == 0
+    assert "accel regress check --baseline RUN --candidate RUN" in out
+    assert "runs or snapshots" not in accel("--help")[1]
