@@ -69,6 +69,19 @@ def test_json_objects_with_parts_or_without_figures_are_no_rows(tmp_path: Path, 
     assert report["outcome"] == "quarantined"
 
 
+def test_records_that_break_a_data_rule_are_named(tmp_path: Path) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text("model,device,latency_ms\nresnet50,RTX 4090,2.5\nresnet50,RTX 4090,1e300\n")
+    command = ["migrate", str(table), "--home", str(tmp_path / "home")]
+    out = CliRunner().invoke(app, command, env={"COLUMNS": ""}).stdout
+    assert "1 record broke the data rule latency_plausible and went into quarantine, such as in " in out
+    assert f"{tmp_path.name}/mine.csv" in out
+    table.write_text("model,device,latency_ms\nresnet50,RTX 4090,2.6\n")
+    fine = CliRunner().invoke(app, [*command[:-1], str(tmp_path / "other")], env={"COLUMNS": ""}).stdout
+    assert "Brought in 1 record" in fine
+    assert "data rule" not in fine
+
+
 def test_what_is_not_read_is_kept_and_named(tmp_path: Path) -> None:
     report, (result,) = imported(
         tmp_path,
