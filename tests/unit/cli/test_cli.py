@@ -389,3 +389,9 @@ def test_help_says_where_runs_are_compared(accel: Accel) -> None:
     assert code == 0
     assert "accel regress check --baseline RUN --candidate RUN" in out
     assert "runs or snapshots" not in accel("--help")[1]
+
+
+def test_the_audit_of_packs_alone_says_that_it_covers_none(accel: Accel, adopted: str) -> None:
+    code, _, err = accel("history", "audit", "--home", adopted)
+    assert code == 0
+    assert "none; figures of knowledge packs are not audited." in err
