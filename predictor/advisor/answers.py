@@ -146,18 +146,19 @@ def build_answer(
 
 def measured_parts(evidence: Evidence, query: ResolvedQuery) -> str | None:
     """Return a sentence that names parts of the model, such as its encoder, measured on the queried hardware."""
-    model_id, hardware = query.subject.model_id, {candidate.target.hardware for candidate in query.candidates}
-    longer = tuple(f"{spec.model_id}-" for spec in known_models() if spec.model_id.startswith(f"{model_id}-"))
+    if query.subject.named_only:
+        return None
+    prefix, hardware = f"{query.subject.model_id}-", {candidate.target.hardware for candidate in query.candidates}
+    # Parts of whisper-large-v3-turbo are none of whisper-large-v3.
+    longer = tuple(f"{spec.model_id}-" for spec in known_models() if spec.model_id.startswith(prefix))
     parts = [
         name
         for name, summaries in evidence.by_model.items()
-        if name.startswith(f"{model_id}-")
+        if name.startswith(prefix)
         and not f"{name}-".startswith(longer)
         and any(summary.cell.target.hardware in hardware for summary in summaries)
     ]
-    if query.subject.named_only or not parts:
-        return None
-    return f"Results of that hardware name variants or parts of it: ask for {listed(sorted(parts))}."
+    return f"Results of that hardware name variants or parts of it: ask for {listed(sorted(parts))}." if parts else None
 
 
 def _apply_constraints(

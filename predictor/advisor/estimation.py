@@ -253,11 +253,10 @@ def memory_abstention(query: ResolvedQuery, candidate: Candidate) -> Abstention 
     memory_gib, least = candidate.used_spec.memory_gib, _least_memory(query, candidate)
     if memory_gib is None or least is None or least[0] <= memory_gib:
         return None
-    needed_gib, what = least
+    needed_gib, what, batch = least
     return Abstention(
         "does_not_fit",
-        f"does not fit in memory: its {what} alone take {rounded(needed_gib)} GiB in {query.precision}"
-        f"{f' at batch {query.batch_size:,}' if 'inputs' in what else ''}, "
+        f"does not fit in memory: its {what} alone take {rounded(needed_gib)} GiB in {query.precision}{batch}, "
         f"{'a die of ' if candidate.used_spec != candidate.spec else ''}{candidate.target.device} has "
         f"{rounded(memory_gib)} GiB",
     )
@@ -278,10 +277,11 @@ def _warn_of_scarce_memory(cell: Cell, estimate: Estimate | Abstention) -> Estim
     return replace(estimate, cautions=(*estimate.cautions, caution))
 
 
-def _least_memory(query: ResolvedQuery, candidate: Candidate) -> tuple[float, str] | None:
-    """Return the GiB that the model certainly takes, and what takes them; None if the device or weights are unknown.
+def _least_memory(query: ResolvedQuery, candidate: Candidate) -> tuple[float, str, str] | None:
+    """Return the GiB that the model certainly takes, what takes them, and at which batch if that matters, in words.
 
-    Certain are its weights (in training with their gradients) and the inputs and outputs of its largest operator.
+    Certain are its weights (in training with their gradients) and the inputs and outputs of its largest operator. None
+    if the device's memory or the model's weights are unknown.
     """
     if query.weights_mib is None or candidate.used_spec.memory_gib is None:
         return None
@@ -290,9 +290,10 @@ def _least_memory(query: ResolvedQuery, candidate: Candidate) -> tuple[float, st
     weights_gib = query.weights_mib * (2 if training else 1) / 1024
     free_gib = candidate.used_spec.memory_gib - weights_gib
     activations_gib = _least_activations_gib(query, candidate, free_gib) if free_gib >= 0 else 0.0
-    if activations_gib:
-        what += ", and inputs and outputs of its largest operator,"
-    return weights_gib + activations_gib, what
+    if not activations_gib:
+        return weights_gib, what, ""
+    what += ", and inputs and outputs of its largest operator,"
+    return weights_gib + activations_gib, what, f" at batch {query.batch_size:,}"
 
 
 def _least_activations_gib(query: ResolvedQuery, candidate: Candidate, free_gib: float) -> float:

@@ -128,7 +128,7 @@ def _print_reasons(documents: Sequence[DocumentReport]) -> None:
 
 def _print_broken_rules(settings: Settings, documents: Sequence[DocumentReport]) -> None:
     """Say which records the tables left out, because they break a data rule; nothing where there are no tables."""
-    from accel_platform.errors import WarehouseEmpty
+    from accel_platform.errors import AccelError
     from accel_platform.warehouse.reader import Reader
 
     # What readers refuse has the hash of its document; what breaks a data rule has none.
@@ -138,8 +138,8 @@ def _print_broken_rules(settings: Settings, documents: Sequence[DocumentReport])
     )
     try:
         broken = Reader(settings).rows(sql, {"paths": [document.source_path for document in documents]})
-    except WarehouseEmpty:
-        return
+    except AccelError:
+        return  # the tables could not follow, which was said
     for row in broken:
         say(
             f"{count_of(row['records'], 'record')} broke the data rule {row['rule']} and went into quarantine, such as "
