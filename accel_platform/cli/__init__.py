@@ -59,7 +59,7 @@ _SECTIONS = {
     },
     "Look at results": {
         "matrix": _Entry("results.matrix:matrix", "Show which models run on which hardware.", many_values=True),
-        "compare": _Entry("results.compare:compare", "Compare hardware, models, runs or snapshots.", many_values=True),
+        "compare": _Entry("results.compare:compare", "Compare hardware, models or snapshots.", many_values=True),
         "trend": _Entry("results.compare:trend", "Follow a figure over time.", many_values=True),
         "chart": _Entry("results.report:chart", "Draw a chart of results.", many_values=True),
         "report": _Entry("results.report:report", "Write a report on results.", many_values=True),

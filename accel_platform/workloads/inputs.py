@@ -120,10 +120,15 @@ def _text_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple
     return inputs
 
 
+def whisper_window_s(positions: int) -> float:
+    """Return the seconds of sound that Whisper reads at once, by its encoder's positions: two frames each."""
+    return 2 * positions / FRAMES_PER_S
+
+
 def _audio_inputs(config: Any, batch: int, seconds: float | None) -> tuple[InputSpec, ...]:
     if config.model_type == "whisper":
         # Sound is padded or cut to a window that is the same for all.
-        window = 2 * config.max_source_positions / FRAMES_PER_S
+        window = whisper_window_s(config.max_source_positions)
         if seconds not in (None, window):
             raise InvalidInput(f"whisper reads {window:g} s of sound at a time, however long it is, not {seconds:g} s.")
         # The encoder's first convolutions halve the frames down to its positions.

@@ -1,4 +1,7 @@
-"""A user's own table of results: one row each, with the columns of `normalize/plain_columns.py`."""
+"""A user's own table of results: one row each, with the columns of `normalize/plain_columns.py`.
+
+CSV, Parquet, or JSON: a list of flat objects, one object a line, or a single one.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,39 @@ LAST_RESORT = True
 
 
 def detect(document: Document) -> float:
-    """Return high confidence for a table with model, device and a figure."""
-    return 0.9 if document.kind in ("csv", "rows") and read_columns(document.columns).is_result_table else 0.0
+    """Return high confidence for a table with model, device and a figure; lower for a lone object."""
+    columns = _columns(document)
+    if not columns or not read_columns(columns).is_result_table:
+        return 0.0
+    return 0.8 if isinstance(document.value, dict) else 0.9
 
 
 def parse(document: Document) -> Iterator[Part]:
     """Yield one record per row, and what the author should know of the columns."""
-    columns = read_columns(document.columns)
+    columns = read_columns(_columns(document))
     for remark in columns.remarks():
         yield Remark(remark)
+    if isinstance(document.value, dict):
+        yield _row(document.source_path, "", document.value, columns)
+        return
     for index, row in enumerate(document.value):
         yield _row(document.source_path, child("", index), row, columns)
+
+
+def _columns(document: Document) -> tuple[str, ...]:
+    """Return the columns of a table, or the keys of JSON whose objects are all flat; empty for anything else."""
+    if document.kind in ("csv", "rows"):
+        return document.columns
+    if document.kind not in ("json", "json_lines"):
+        return ()
+    rows = document.value if isinstance(document.value, list) else [document.value]
+    if not all(isinstance(row, dict) and not _has_members(row) for row in rows):
+        return ()
+    return tuple(dict.fromkeys(key for row in rows for key in row))
+
+
+def _has_members(row: Mapping[str, Any]) -> bool:
+    return any(isinstance(value, dict | list) for value in row.values())
 
 
 def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadColumns) -> Part:
@@ -67,7 +92,7 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
         machine=Machine(device_names={hardware: named} if named else {}),
         original={"stated": dict(row)},
     )
-    figures = named_figures({ours: row[theirs] for ours, theirs in columns.figures.items()}, seconds=False)
+    figures = named_figures({ours: row.get(theirs) for ours, theirs in columns.figures.items()}, seconds=False)
     if not any(figures.values()) and "status" not in stated and "error" not in stated:
         return refuse(pointer, "figure_missing", _lacking_figure(row, columns), dict(row))
     status = outcome(stated.get("status"), figures=figures, error=stated.get("error"))

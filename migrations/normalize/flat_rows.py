@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from accel_platform.events.types import Status
-from migrations.normalize.canonical_names import hardware_named
+from migrations.normalize.canonical_names import hardware_named, is_hardware
 from migrations.normalize.field_aliases import completed, names_figure, names_speed
 from migrations.normalize.record_builder import (
     NOWHERE,
@@ -103,7 +103,7 @@ def _layout(columns: tuple[str, ...]) -> _Layout:
         outcomes=those(_OUTCOMES),
         errors=those(_ERRORS),
         versions=those(_VERSIONS),
-        stated=tuple(key for key in columns if key not in _NOT_STATED),
+        stated=tuple(key for key in columns if key not in _NOT_STATED or key in those(HARDWARE)[1:]),
         latency=latency,
         figures=tuple((name, found) for name, keys in _FIGURES.items() if (found := those(keys))),
         aliases=tuple(key for key in columns if key not in _READ and names_figure(key)),
@@ -164,8 +164,11 @@ def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_
 
 
 def _machine(row: Mapping[str, Any], hardware: str | None, layout: _Layout) -> Machine:
-    known, device = hardware_named(hardware), row.get("device_name")
-    names = {known: device} if known and isinstance(device, str) and device.strip() else {}
+    known = hardware_named(hardware)
+    devices = (text for key in ("device_name", "device") if isinstance(text := row.get(key), str) and text.strip())
+    device = next(devices, None)
+    # `device` may be the word for the hardware itself.
+    names = {known: device} if known and device and not is_hardware(device.strip().casefold()) else {}
     software = {key: str(row[key]) for key in layout.versions if row[key]}
     return Machine(device_names=names, software=software) if names or software else NOWHERE
 

@@ -171,8 +171,8 @@ def reference_page() -> Iterator[str]:
     """Yield the lines of `docs/reference/plain-table.md`."""
     yield "# Plain table"
     yield ""
-    yield "`accel migrate results.csv` reads a CSV or Parquet file with these columns, in any order: one row is one"
-    yield "result. Capitals, spaces and units in brackets do not matter: `Latency (ms)` is `latency_ms`."
+    yield "`accel migrate results.csv` reads CSV, Parquet or flat JSON objects with these columns, in any order: one"
+    yield "row is one result. Capitals, spaces and units in brackets do not matter: `Latency (ms)` is `latency_ms`."
     yield "`accel migrate --template csv` prints a file to begin with. Generated from"
     yield "`migrations/normalize/plain_columns.py`."
     for title, columns in (("Columns", COLUMNS), ("Figures (at least a latency or a throughput)", FIGURES)):

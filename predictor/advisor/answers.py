@@ -7,6 +7,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from accel_platform.backends.registry import RUNTIMES
+from accel_platform.workloads.model_catalog import known_models
 from predictor.advisor.answer_cache import CandidateResult
 from predictor.advisor.bound import generation_bound, roofline_bound
 from predictor.advisor.candidates import AbsentDevice, Candidate
@@ -123,6 +124,8 @@ def build_answer(
         warnings += filter(None, [_usual_precision(query, results)])
     if not ranked and query.mode == "generation" and find_served_model(query.subject.model_id) is not None:
         warnings.append(f"Served by an engine it is known: `accel serving {query.subject.model_id}` answers.")
+    if not ranked:
+        warnings += filter(None, [measured_parts(evidence, query)])
     # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
     answered = {r.hardware for r in ranked}
     return Answer(
@@ -138,6 +141,27 @@ def build_answer(
         warnings=list(dict.fromkeys(warnings)),
         snapshot_id=evidence.snapshot_id,
         predictor_id=state.predictor_id,
+    )
+
+
+def measured_parts(evidence: Evidence, query: ResolvedQuery) -> str | None:
+    """Return a sentence that names parts of the model, such as its encoder, measured on the queried hardware."""
+    if query.subject.named_only:
+        return None
+    prefix, hardware = f"{query.subject.model_id}-", {candidate.target.hardware for candidate in query.candidates}
+    # Parts of whisper-large-v3-turbo are none of whisper-large-v3.
+    longer = tuple(f"{spec.model_id}-" for spec in known_models() if spec.model_id.startswith(prefix))
+    parts = [
+        name
+        for name, summaries in evidence.by_model.items()
+        if name.startswith(prefix)
+        and not f"{name}-".startswith(longer)
+        and any(summary.cell.target.hardware in hardware for summary in summaries)
+    ]
+    return (
+        f"Results of that hardware name variants or parts of it: ask for {join_first(sorted(parts))}."
+        if parts
+        else None
     )
 
 

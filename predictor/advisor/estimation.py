@@ -30,6 +30,8 @@ _SINCE_AMPERE = ("bfloat16", "tf32")
 """Precisions for which NVIDIA's GPUs have units since Ampere."""
 _NOTABLE_SPEED_LIMIT_RATIO = 1.05
 """Speed-limit ratio above which a prediction gets a warning. Published rates are less exact than smaller excesses."""
+_SCARCE_MEMORY_SHARE = 0.9
+"""Share of a device's memory above which an answer warns. Serving engines take no more than that by default, either."""
 _UNKNOWN = Compatibility(state="unknown"), None
 
 
@@ -55,7 +57,7 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
                 estimate, by_operators, state.evidence, cells[i]
             )
     return [
-        _check_plausible(state.evidence, cell, estimate)
+        _check_plausible(state.evidence, cell, _warn_of_scarce_memory(cell, estimate))
         for cell, estimate in zip(cells, found, strict=True)
         if estimate is not None
     ]
@@ -247,27 +249,51 @@ def _check_precision(
 
 
 def memory_abstention(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
-    """Return an abstention if the model certainly exceeds the device's memory; None if it may fit.
-
-    Certain are its weights (in training with their gradients) and the inputs and outputs of its largest operator.
-    """
-    weights_mib = query.weights_mib
-    spec = candidate.used_spec
-    if weights_mib is None or spec.memory_gib is None:
+    """Return an abstention if the model certainly exceeds the device's memory; None if it may fit."""
+    memory_gib, least = candidate.used_spec.memory_gib, _least_memory(query, candidate)
+    if memory_gib is None or least is None or least[0] <= memory_gib:
         return None
-    training = query.mode == "training"
-    what, needed_gib = ("weights and gradients" if training else "weights"), weights_mib * (2 if training else 1) / 1024
-    batch = ""
-    if needed_gib <= spec.memory_gib:
-        needed_gib += _least_activations_gib(query, candidate, spec.memory_gib - needed_gib)
-        if needed_gib <= spec.memory_gib:
-            return None
-        what, batch = f"{what}, and inputs and outputs of its largest operator,", f" at batch {query.batch_size:,}"
+    needed_gib, what, batch = least
     return Abstention(
         "does_not_fit",
         f"does not fit in memory: its {what} alone take {rounded(needed_gib)} GiB in {query.precision}{batch}, "
-        f"{'a die of ' if spec != candidate.spec else ''}{candidate.target.device} has {rounded(spec.memory_gib)} GiB",
+        f"{'a die of ' if candidate.used_spec != candidate.spec else ''}{candidate.target.device} has "
+        f"{rounded(memory_gib)} GiB",
     )
+
+
+def _warn_of_scarce_memory(cell: Cell, estimate: Estimate | Abstention) -> Estimate | Abstention:
+    """Return the estimate, with a caution if what the model certainly takes leaves little of the device's memory."""
+    query, candidate = cell
+    if isinstance(estimate, Abstention) or estimate.provenance == "measured":
+        return estimate
+    memory_gib, least = candidate.used_spec.memory_gib, _least_memory(query, candidate)
+    if memory_gib is None or least is None or least[0] <= _SCARCE_MEMORY_SHARE * memory_gib:
+        return estimate
+    caution = (
+        f"it may run out of memory: its {least[1]} take {rounded(least[0])} of {rounded(memory_gib)} GiB, and driver "
+        f"and other tensors need room, too."
+    )
+    return replace(estimate, cautions=(*estimate.cautions, caution))
+
+
+def _least_memory(query: ResolvedQuery, candidate: Candidate) -> tuple[float, str, str] | None:
+    """Return the GiB that the model certainly takes, what takes them, and at which batch if that matters, in words.
+
+    Certain are its weights (in training with their gradients) and the inputs and outputs of its largest operator. None
+    if the device's memory or the model's weights are unknown.
+    """
+    if query.weights_mib is None or candidate.used_spec.memory_gib is None:
+        return None
+    training = query.mode == "training"
+    what = "weights and gradients" if training else "weights"
+    weights_gib = query.weights_mib * (2 if training else 1) / 1024
+    free_gib = candidate.used_spec.memory_gib - weights_gib
+    activations_gib = _least_activations_gib(query, candidate, free_gib) if free_gib >= 0 else 0.0
+    if not activations_gib:
+        return weights_gib, what, ""
+    what += ", and inputs and outputs of its largest operator,"
+    return weights_gib + activations_gib, what, f" at batch {query.batch_size:,}"
 
 
 def _least_activations_gib(query: ResolvedQuery, candidate: Candidate, free_gib: float) -> float:

@@ -9,7 +9,14 @@ from itertools import compress
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import AccelError, NotFound
 from predictor.advisor.answer_cache import CandidateResult
-from predictor.advisor.answers import build_answer, candidate_result, candidate_results, excluded_by_reason, join_first
+from predictor.advisor.answers import (
+    build_answer,
+    candidate_result,
+    candidate_results,
+    excluded_by_reason,
+    join_first,
+    measured_parts,
+)
 from predictor.advisor.estimation import estimate_all
 from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
 from predictor.advisor.serving_state import ServingState
@@ -79,7 +86,8 @@ def _best(
     ranked = answer.recommendations
     if not ranked:
         reasons = _reasons_for_nothing(state.evidence, resolved, results, answer.excluded)
-        raise NotFound(f"Nothing supports a figure for {answer.model} on {name}: {reasons}")
+        nothing = f"Nothing supports a figure for {answer.model} on {name}: {reasons}"
+        raise NotFound(" ".join(filter(None, [nothing, measured_parts(state.evidence, resolved)])))
     available = {(target.hardware, target.device_id) for target in state.evidence.available}
     best = min(
         ranked,

@@ -15,6 +15,7 @@ from predictor.data.evidence import CellKey, Evidence, Target
 from predictor.data.model_resolution import (
     ResolvedModel,
     describe_drawing,
+    describe_transcription,
     resolve_item_cost,
     resolve_output_tokens,
     resolve_queried_model,
@@ -203,8 +204,8 @@ def _resolve_inputs(query: Query, subject: ResolvedModel, evidence: Evidence) ->
         text_warning = (
             f"{subject.model_id} is costed for text alone: what it would do with images or sound is left out."
         )
-    drawing = describe_drawing(subject, query.mode, pixels, query.steps)
-    warnings = (drawing, length_warning, tokens_warning, cost_warning, text_warning, image_warning)
+    item = describe_drawing(subject, query.mode, pixels, query.steps) or describe_transcription(subject, query.mode)
+    warnings = (item, length_warning, tokens_warning, cost_warning, text_warning, image_warning)
     return _Inputs(length, tokens, sizes, cost, pixels, warnings)
 
 

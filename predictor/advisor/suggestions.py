@@ -48,7 +48,8 @@ def _instead_of_measuring(query: ResolvedQuery, hardware: str) -> str | None:  #
     others = [other for other, it in RUNTIMES.items() if query.precision in it.in_mode(query.mode).precisions]
     if not others:
         return f"ask in a precision that it has: {', '.join(runtime.precisions)}"
-    return f"ask for hardware that has {query.precision}: {', '.join(others)}"
+    instead = ", ".join(runtime.precisions)
+    return f"ask for hardware that has {query.precision}: {', '.join(others)}; or in {instead}, which {hardware} has"
 
 
 def _bench_command(query: ResolvedQuery, hardware: str) -> str:

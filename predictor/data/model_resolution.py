@@ -15,6 +15,7 @@ from typing import Any
 from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.table_io.values import count_of
+from accel_platform.workloads.inputs import SPEECH_DECODER_TOKENS, whisper_window_s
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import (
     IMAGE_GENERATORS,
@@ -102,6 +103,19 @@ def describe_drawing(model: ResolvedModel, mode: str, pixels: float | None, step
     steps = steps or config.get("steps")
     drawn = "" if steps is None else f", drawn in {count_of(steps, 'step')}"
     return f"An item of {model.model_id} is an image of {pixels:g} x {pixels:g} pixels{drawn}." if pixels else None
+
+
+def describe_transcription(model: ResolvedModel, mode: str) -> str | None:
+    """Return what an item of a Whisper model is; None for other models, and where whole texts are generated."""
+    config = json.loads(model.config or "{}") if model.spec is None else model.spec.config
+    architecture = config.get("model_type") if model.spec is None else model.spec.architecture
+    if architecture != "whisper" or mode == "generation":
+        return None
+    window_s = whisper_window_s(config.get("max_source_positions", 1500))
+    return (
+        f"An item of {model.model_id} is one pass over {window_s:g} s of sound and {SPEECH_DECODER_TOKENS} tokens of "
+        "text at once. A transcript takes longer: a pass of the decoder for each token, which is not counted."
+    )
 
 
 def resolve_queried_model(query: str | ModelConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:

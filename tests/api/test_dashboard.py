@@ -387,6 +387,9 @@ def test_a_serving_answer_shows_memory_trade_offs_and_how_to_start(client: TestC
     assert "H100 is taken for the NVIDIA H100 SXM5 80GB" in text
     slow = page(client, f"/serving?{query.replace('max_watts=', 'percentile=99&max_first_token_ms=0.1')}")
     assert "No deployment serves it so" in slow
+    assert re.search(
+        r"With 1,024 tokens in and 256 out. The nearest is \d . NVIDIA .*: a typical request may take", slow
+    )
     assert "may miss a goal" in slow
 
 

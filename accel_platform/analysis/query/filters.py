@@ -122,8 +122,9 @@ class Selection(BaseModel):
         return None if self.device is None else [self.device, catalogued_name(self.device)]
 
     def recorded_models(self) -> list[str]:
-        """Return the recorded ids of the models; a name that is an alias and a family, such as bert, gives both."""
-        return list(dict.fromkeys([*self.model, *map(canonical_model_id, self.model)]))
+        """Return the recorded ids of the models; a name that is an alias and a family, such as BERT, gives both."""
+        written = [*self.model, *map(str.casefold, self.model)]  # families are in lower case
+        return list(dict.fromkeys([*written, *map(canonical_model_id, self.model)]))
 
 
 def require_known(reader: Reader, selection: Selection) -> None:
@@ -147,7 +148,7 @@ def _require_known_models(reader: Reader, requested: Iterable[str]) -> None:
     sql = "SELECT model_id, family FROM models"
     names = {name for row in reader.rows(sql) for name in row.values() if name}
     for model in requested:
-        if canonical_model_id(model) == model and model not in names and not _in_catalog(model):
+        if names.isdisjoint((model, model.casefold())) and not _in_catalog(model):
             raise NotFound(_unknown("model or family", model, names | _catalog_models(), sql))
 
 

@@ -54,7 +54,8 @@ def audit(
     else:
         title = "Verdicts on imported results"
         write_answer(verdicts, kind, output, short=_with_top_reason, document=document, title=title, empty=empty)
-    counts = ", ".join(f"{count} {name}" for name, count in provenance.items()) or "none"
+    counts = ", ".join(f"{count} {name}" for name, count in provenance.items())
+    counts = counts or "none; figures of knowledge packs are not audited"
     note(f"Imported results by what counts as their provenance now: {counts}.")
 
 

@@ -11,6 +11,7 @@ import typer
 
 from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
 from accel_platform.cli.output import (
+    can_import,
     exit_if_nothing,
     follow_log,
     line_width,
@@ -24,6 +25,7 @@ from accel_platform.cli.output import (
 from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
+    from accel_platform.settings import Settings
     from migrations.pipeline.importer import DocumentReport, ImportReport
 
 _PROGRESS_EVERY_S = 1.0
@@ -96,6 +98,8 @@ def migrate(
     print_table([_row(document) for document in documents], empty="No files found.")
     _print_reasons(documents)
     say(_summary(report))
+    if report.records and not dry_run and can_import("duckdb"):
+        _print_broken_rules(settings, documents)
     exit_if_nothing(report.documents)
     if report.records and not dry_run:
         note("Next: `accel matrix` shows them, `accel history audit` what is suspected, `accel recommend MODEL` asks.")
@@ -120,6 +124,28 @@ def _print_reasons(documents: Sequence[DocumentReport]) -> None:
         say(f"{first}{also}: {reason}")
     if more := sum(len(paths) for _, paths in every[_MAX_REASONS:]):
         say(f"{more} more have a reason or a remark: --json has all.")
+
+
+def _print_broken_rules(settings: Settings, documents: Sequence[DocumentReport]) -> None:
+    """Say which records the tables left out, because they break a data rule; nothing where there are no tables."""
+    from accel_platform.errors import AccelError
+    from accel_platform.warehouse.reader import Reader
+
+    # What readers refuse has the hash of its document; what breaks a data rule has none.
+    sql = (
+        "SELECT rule, count(*) AS records, any_value(source_path) AS path FROM quarantine "
+        "WHERE content_sha256 IS NULL AND list_contains($paths, source_path) GROUP BY rule ORDER BY records DESC, rule"
+    )
+    try:
+        broken = Reader(settings).rows(sql, {"paths": [document.source_path for document in documents]})
+    except AccelError:
+        return  # the tables could not follow, which was said
+    for row in broken:
+        say(
+            f"{count_of(row['records'], 'record')} broke the data rule {row['rule']} and went into quarantine, such as "
+            f'in {_short_path(row["path"])}: `accel db query "SELECT content FROM quarantine WHERE rule = '
+            f"'{row['rule']}'\"` shows them."
+        )
 
 
 def _existing(paths: list[Path]) -> list[Path]:

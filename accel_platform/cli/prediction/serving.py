@@ -195,7 +195,8 @@ _RANKED_BY = {
 
 def _print_answer(answer: ServingAnswer, objective: str, percentile: int | None, *, verbose: bool) -> None:
     shown = answer.options if verbose else answer.options[:_SHOWN]
-    print_table([_row(option, objective, percentile) for option in shown], empty="No deployment serves it so.")
+    empty = f"No deployment serves it so, with {answer.input_tokens:,} tokens in and {answer.output_tokens:,} out."
+    print_table([_row(option, objective, percentile) for option in shown], empty=empty)
     if len(shown) < len(answer.options):
         note(f"{len(answer.options) - len(shown)} more deployments (--verbose shows them)")
     if answer.options:
@@ -361,5 +362,6 @@ def _print_excluded(excluded: list[NotServed], *, verbose: bool) -> None:
     for cause, words in _CAUSES.items():
         found = [item for item in excluded if item.cause == cause]
         if found:
-            first = found[-1]
-            note(f"{len(found)} {words}, such as {first.devices} x {first.device}: {first.reason}")
+            # Of goals the nearest miss stands first; of memory the most devices, which lack least, last.
+            such_as, example = ("the nearest is", found[0]) if cause == "goal" else ("such as", found[-1])
+            note(f"{len(found)} {words}, {such_as} {example.devices} x {example.device}: {example.reason}")

@@ -78,6 +78,8 @@ def compare(
 
     The first name is the baseline of all ratios. Figures of different provenance are shown side by side without a
     ratio.
+
+    Two runs: `accel regress check --baseline RUN --candidate RUN`.
     """
     from accel_platform.errors import InvalidInput
 

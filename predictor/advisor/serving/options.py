@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -148,7 +149,16 @@ def slow_requests(candidate: ServingCandidate, simulated: RequestTimes, percenti
     )
 
 
-def missed_limit(candidate: ServingCandidate, goals: ServingGoals) -> str | None:
+@dataclass(frozen=True, slots=True)
+class MissedGoal:
+    """A goal that a deployment misses, and how far off it is."""
+
+    reason: str
+    excess: float
+    """The unfavorable figure over the goal, the largest of all goals; inf where the figure is unknown."""
+
+
+def missed_limit(candidate: ServingCandidate, goals: ServingGoals) -> MissedGoal | None:
     """Return the first limit of rent or power that the candidate exceeds, or the time goal of its typical request.
 
     None if there is none. This needs no simulation.
@@ -156,14 +166,16 @@ def missed_limit(candidate: ServingCandidate, goals: ServingGoals) -> str | None
     rent, watts = candidate.usd_per_hour, candidate.watts
     if goals.max_usd_per_hour is not None:
         if rent is None:
-            return "its price is not known"
+            return MissedGoal("its price is not known", math.inf)
         if rent > goals.max_usd_per_hour:
-            return f"costs {rent:.2f} USD per hour, {goals.max_usd_per_hour:g} are allowed"
+            reason = f"costs {rent:.2f} USD per hour, {goals.max_usd_per_hour:g} are allowed"
+            return MissedGoal(reason, rent / goals.max_usd_per_hour)
     if goals.max_watts is not None:
         if watts is None:
-            return "its power is not published"
+            return MissedGoal("its power is not published", math.inf)
         if watts > goals.max_watts:
-            return f"may draw {watts:,.0f} W, {goals.max_watts:g} are allowed"
+            reason = f"may draw {watts:,.0f} W, {goals.max_watts:g} are allowed"
+            return MissedGoal(reason, watts / goals.max_watts)
     return _missed_time(
         goals,
         candidate.times.first_token_ms,
@@ -173,7 +185,7 @@ def missed_limit(candidate: ServingCandidate, goals: ServingGoals) -> str | None
     )
 
 
-def missed_goal(found: ServingOption, goals: ServingGoals) -> str | None:
+def missed_goal(found: ServingOption, goals: ServingGoals) -> MissedGoal | None:
     """Return the first time goal that the option may miss at the goals' percentile; None if it meets all."""
     if goals.percentile is None or goals.percentile == 50:  # the typical request
         return None
@@ -182,18 +194,20 @@ def missed_goal(found: ServingOption, goals: ServingGoals) -> str | None:
     return _missed_time(goals, slow.first_token_ms, slow.output_token_ms, slow.end_to_end_ms, who)
 
 
-def _missed_time(goals: ServingGoals, first: Interval, token: Interval, end: Interval, who: str) -> str | None:
-    """Return the first time goal below the unfavorable limit of its time, in words; None if there is none."""
+def _missed_time(goals: ServingGoals, first: Interval, token: Interval, end: Interval, who: str) -> MissedGoal | None:
+    """Return the time goal that its time's unfavorable limit exceeds most; None if there is none."""
     times = (
         ("to the first token", goals.max_first_token_ms, first),
         ("for each further token", goals.max_output_token_ms, token),
         ("to the last token", goals.max_end_to_end_ms, end),
     )
+    missed = []
     for what, limit, interval in times:
         if limit is not None and (worst := interval.high or interval.p50) > limit:
-            taken = rounded(worst)
-            return f"{who} may take {taken} ms {what}, {rounded(limit, 6)} ms are allowed"
-    return None
+            likely = f" ({rounded(interval.p50)} predicted)" if interval.high else ""
+            reason = f"{who} may take {rounded(worst)} ms {what}{likely}, {rounded(limit, 6)} ms are allowed"
+            missed.append(MissedGoal(reason, worst / limit))
+    return max(missed, key=lambda each: each.excess, default=None)
 
 
 def _slow_percentile(goals: ServingGoals) -> Percentile:

@@ -265,27 +265,28 @@ def _select_options(
     simulate_queue: Callable[[ServingCandidate], RequestTimes],
     as_option: Callable[[ServingCandidate, RequestTimes], ServingOption],
 ) -> tuple[list[ServingOption], list[NotServed]]:
-    """Return the best option per device and number of devices that meets all goals, and the candidates that miss one.
+    """Return the best option per device and number of devices that meets all goals, and what misses one, nearest first.
 
     A disaggregated option is chosen beside the aggregated one, because its wide limits would seldom make it the best.
     Candidates are simulated in order until one meets the goals, because a simulation takes milliseconds.
     """
     met: dict[tuple[str, int, bool], ServingOption] = {}
-    missed = []
+    missed: list[tuple[float, NotServed]] = []
     for each in sorted(candidates, key=lambda each: _candidate_key(each, query.objective)):
         device, devices = each.plan.deployment.device.name, each.plan.devices
         kind = device, devices, each.plan.deployment.prompts is not None
         if kind in met:
             continue
-        reason = missed_limit(each, query.goals)
-        if reason is None:
+        miss = missed_limit(each, query.goals)
+        if miss is None:
             chosen = as_option(each, simulate_queue(each))
-            reason = missed_goal(chosen, query.goals)
-            if reason is None:
+            miss = missed_goal(chosen, query.goals)
+            if miss is None:
                 met[kind] = chosen
                 continue
-        missed.append(NotServed(device=device, devices=devices, cause="goal", reason=reason))
-    return sorted(met.values(), key=lambda chosen: _rank_key(chosen, query.objective)), missed
+        missed.append((miss.excess, NotServed(device=device, devices=devices, cause="goal", reason=miss.reason)))
+    nearest_first = [each for _, each in sorted(missed, key=lambda pair: pair[0])]
+    return sorted(met.values(), key=lambda chosen: _rank_key(chosen, query.objective)), nearest_first
 
 
 def _simulate_queue(

@@ -56,6 +56,13 @@ def test_a_precision_goes_by_any_of_its_names(reader: Reader, name: str) -> None
     assert {cell["precision"] for cell in cells} == {"float32"}
 
 
+@pytest.mark.parametrize("name", ["BERT", "Bert", "bert"])
+def test_a_family_is_found_however_it_is_written(reader: Reader, name: str) -> None:
+    selection = build_selection({"model": [name]})
+    require_known(reader, selection)
+    assert read_cells(reader, selection) == read_cells(reader, build_selection({"model": ["bert"]})) != []
+
+
 def test_a_runtime_is_told_apart_from_others_of_the_hardware(reader: Reader) -> None:
     cells = read_cells(reader, build_selection({"hardware": ["cpu", "onnxruntime"], "backend": "onnxruntime"}))
     assert cells

@@ -337,6 +337,9 @@ def test_a_serving_states_its_load_and_slow_requests_where_some_are_slower(accel
     assert "p99 of the first" not in err
     _, _, err = accel(*question, "--users", "8", "--output-tokens-p99", "900")
     assert "p99 of the first" in err
+    code, out, err = accel(*question, "--percentile", "90", "--max-first-token-ms", "1")
+    assert (code, out) == (1, "No deployment serves it so, with 1,024 tokens in and 256 out.\n")
+    assert "1 may miss a goal, the nearest is 1 x NVIDIA L4: a typical request may take" in err
 
 
 def test_a_serving_with_workers_for_prompts_names_them_and_three_commands(
@@ -379,3 +382,16 @@ def test_commands_that_messages_and_pages_name_have_the_options_they_are_given()
                 wrong.append(f"{path.relative_to(ROOT)}: {found[0]}")
     assert named > 500
     assert wrong == []
+
+
+def test_help_says_where_runs_are_compared(accel: Accel) -> None:
+    code, out, _ = accel("compare", "--help")
+    assert code == 0
+    assert "accel regress check --baseline RUN --candidate RUN" in out
+    assert "runs or snapshots" not in accel("--help")[1]
+
+
+def test_the_audit_of_packs_alone_says_that_it_covers_none(accel: Accel, adopted: str) -> None:
+    code, _, err = accel("history", "audit", "--home", adopted)
+    assert code == 0
+    assert "none; figures of knowledge packs are not audited." in err

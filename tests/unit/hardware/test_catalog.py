@@ -149,3 +149,10 @@ def test_a_processor_is_not_taken_for_the_gpu_of_its_board() -> None:
     assert device_spec(board.name, "id", "cuda") == board
     processor = device_spec(board.name, "id", "cpu")
     assert (processor.kind, processor.peak_fp32_tflops) == ("cpu", None)
+
+
+def test_an_a100_is_found_by_its_memory_alone() -> None:
+    for memory in (40, 80):
+        found = find_spec(f"A100 {memory}GB")
+        assert found is not None
+        assert found.name == f"NVIDIA A100 SXM4 {memory}GB"

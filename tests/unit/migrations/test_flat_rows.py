@@ -36,6 +36,13 @@ def test_a_latency_per_item_becomes_that_of_the_batch() -> None:
     assert (per_batch.latency_mean_ms, per_batch.original["units"]["average_latency_ms"]) == (8.5, "ms")
 
 
+def test_a_device_beside_the_hardware_is_its_name() -> None:
+    assert result({**ROW, "device": "NVIDIA A100"}).device_name == "NVIDIA A100"
+    assert result({**ROW, "device": "NVIDIA A100"}).original["stated"]["device"] == "NVIDIA A100"
+    assert result({**ROW, "device": "CUDA"}).device_name is None
+    assert result({**ROW, "device": "NVIDIA A100", "device_name": "A100-SXM"}).device_name == "A100-SXM"
+
+
 def test_a_zero_is_no_figure_and_stays_with_the_row() -> None:
     zero = result({**ROW, "average_latency_ms": 0.0, "throughput_items_per_second": 0.0, "memory_peak_mb": 0})
     assert (zero.latency_mean_ms, zero.throughput_items_per_s, zero.memory_peak_mib) == (None, None, None)

@@ -20,10 +20,12 @@ from migrations.normalize.plain_columns import COLUMNS, FIGURES, parse_map, read
 PAGE = Path(__file__).parents[3] / "docs/reference/plain-table.md"
 
 
-def imported(tmp_path: Path, text: str, *words: str) -> tuple[dict[str, Any], list[ResultRecorded]]:
+def imported(
+    tmp_path: Path, text: str, *words: str, name: str = "mine.csv"
+) -> tuple[dict[str, Any], list[ResultRecorded]]:
     """The one document's report, and all results of the log."""
     tmp_path.mkdir(exist_ok=True)
-    table = tmp_path / "mine.csv"
+    table = tmp_path / name
     table.write_text(text)
     done = CliRunner().invoke(app, ["migrate", str(table), "--home", str(tmp_path / "home"), "--json", *words])
     assert done.exit_code == 0, done.exception
@@ -39,6 +41,45 @@ def test_a_device_column_is_the_device_and_no_runtime_is_invented(tmp_path: Path
     # A hardware column beside it takes nothing from it.
     _, (both,) = imported(tmp_path, "model,hardware,device,latency_ms\nresnet50,openvino,Core Ultra 7 155H,2.5\n")
     assert (both.device_name, both.hardware, both.backend) == ("Core Ultra 7 155H", "openvino", "openvino")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("list.json", '[{{"model": "x", "throughput": 9, "device": "NVIDIA L4"}}, {row}]'),
+        ("lines.jsonl", '{{"model": "x", "throughput": 9, "device": "NVIDIA L4"}}\n{row}'),
+        ("one.json", "{row}"),
+        ("within.json", '{{"results": [{row}]}}'),
+    ],
+)
+def test_flat_json_objects_are_rows(tmp_path: Path, name: str, text: str) -> None:
+    row = {"model": "resnet50", "device": "RTX 4090", "batch_size": 8, "latency_ms": 2.5, "team": "search"}
+    report, results = imported(tmp_path, text.format(row=json.dumps(row)), name=name)
+    assert report["outcome"] == "imported"
+    (found,) = (result for result in results if result.latency_mean_ms)
+    assert (found.device_name, found.hardware, found.batch_size, found.latency_mean_ms) == ("RTX 4090", "cuda", 8, 2.5)
+    assert found.original["stated"] == row
+
+
+@pytest.mark.parametrize("extra", [{"runs": [1, 2]}, {"device": {"name": "RTX 4090"}}, {"latency_ms": None}])
+def test_json_objects_with_parts_or_without_figures_are_no_rows(tmp_path: Path, extra: dict[str, Any]) -> None:
+    row = {"model": "resnet50", "device": "RTX 4090", "latency_ms": 2.5, **extra}
+    report, results = imported(tmp_path, json.dumps([row]), name="rows.json")
+    assert not results
+    assert report["outcome"] == "quarantined"
+
+
+def test_records_that_break_a_data_rule_are_named(tmp_path: Path) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text("model,device,latency_ms\nresnet50,RTX 4090,2.5\nresnet50,RTX 4090,1e300\n")
+    command = ["migrate", str(table), "--home", str(tmp_path / "home")]
+    out = CliRunner().invoke(app, command, env={"COLUMNS": ""}).stdout
+    assert "1 record broke the data rule latency_plausible and went into quarantine, such as in " in out
+    assert f"{tmp_path.name}/mine.csv" in out
+    table.write_text("model,device,latency_ms\nresnet50,RTX 4090,2.6\n")
+    fine = CliRunner().invoke(app, [*command[:-1], str(tmp_path / "other")], env={"COLUMNS": ""}).stdout
+    assert "Brought in 1 record" in fine
+    assert "data rule" not in fine
 
 
 def test_what_is_not_read_is_kept_and_named(tmp_path: Path) -> None:

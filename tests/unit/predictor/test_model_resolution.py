@@ -442,6 +442,21 @@ def test_language_models_of_engines_lead_to_the_command_that_answers(tmp_path: P
     assert not any("accel serving" in warning for warning in _ask(advisor, "bert-base").warnings)
 
 
+def test_a_model_that_barely_fits_warns_of_memory(advisor: Advisor) -> None:
+    query = {"model": "flux.1-dev", "precision": "bfloat16"}
+    warnings = [_ask(advisor, **query, hardware=[name]).warnings for name in ("RTX 5090", "A100 SXM4 80GB")]
+    short = "NVIDIA GeForce RTX 5090): it may run out of memory: its weights, and inputs and outputs of its largest"
+    assert [any(short in warning for warning in of) for of in warnings] == [True, False]
+    assert not any("run out of memory" in warning for warning in warnings[1])
+
+
+def test_whisper_says_that_an_item_is_no_transcript(advisor: Advisor) -> None:
+    query = {"model": "whisper-large-v3", "precision": "float16", "hardware": ["RTX 4090"]}
+    said = "An item of whisper-large-v3 is one pass over 30 s of sound and 16 tokens of text at once. A transcript"
+    assert any(warning.startswith(said) for warning in _ask(advisor, **query).warnings)
+    assert not any("transcript" in w for w in _ask(advisor, model="wav2vec2-base", hardware=["RTX 4090"]).warnings)
+
+
 def test_models_that_draw_say_what_an_item_is_and_take_its_size_and_steps(advisor: Advisor) -> None:
     def drawn(**more: Any) -> tuple[float, float, list[str]]:
         query = {"model": "sd-turbo", "hardware": ["RTX 4090"], "precision": "float16", "batch_size": 8, **more}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -226,8 +227,23 @@ def test_the_command_asks_for_the_precision_or_for_hardware_that_has_it(advisor:
             else:
                 assert "accel bench" not in left_out.suggestion
                 assert left_out.suggestion.startswith("ask for hardware that has")
+                assert left_out.suggestion.endswith(f", which {left_out.hardware} has")
                 assert left_out.reason == refusal or "unavailable" in left_out.reason
     assert all("--precision" not in e.suggestion for e in _ask(advisor, "bert-base").excluded)
+
+
+def test_parts_that_were_measured_are_named_where_nothing_answers_for_the_whole(tmp_path: Path) -> None:
+    whole, turbo = "whisper-large-v3", "whisper-large-v3-turbo-decoder"
+    rows = [
+        result(replace(BERT, model_id=name, family="whisper"), "openvino", 1, provenance="imported", device="Phone")
+        for name in (f"{whole}-encoder", f"{whole}-decoder", turbo)
+    ]
+    advisor = Advisor(world(tmp_path, rows))
+    named = f"ask for {whole}-decoder, {whole}-encoder."
+    assert any(warning.endswith(named) for warning in _ask(advisor, whole, hardware=["openvino"]).warnings)
+    assert not any("parts of it" in warning for warning in _ask(advisor, whole, hardware=["cpu"]).warnings)
+    with pytest.raises(NotFound, match=named):
+        advisor.predict(PredictQuery(model=whole, hardware="openvino"))
 
 
 def test_hardware_that_only_infers_is_not_suggested_for_training(advisor: Advisor) -> None:

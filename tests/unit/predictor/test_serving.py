@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -544,6 +545,18 @@ def test_goals_hold_at_the_unfavorable_end_and_what_misses_them_says_by_how_much
     ranked = [o.end_to_end_ms.high or 0 for o in met.options]
     assert ranked == sorted(ranked)
     assert [o.rank for o in met.options] == list(range(1, len(met.options) + 1))
+
+
+def test_what_misses_a_goal_comes_with_the_nearest_first_and_what_is_predicted() -> None:
+    goals = {"percentile": 50, "max_first_token_ms": 20.0, "max_devices": 4}
+    missed = [e for e in ask(users=16, goals=goals).excluded if e.cause == "goal"]
+    worst = [float(re.findall(r"may take ([\d,.]+) ms", e.reason)[0].replace(",", "")) for e in missed]
+    assert len(worst) > 10
+    assert worst == sorted(worst)
+    assert all(re.search(r"first token \([\d,.]+ predicted\), 20 ms are allowed", e.reason) for e in missed)
+    several = {"percentile": 50, "max_first_token_ms": 20.0, "max_output_token_ms": 0.001, "max_devices": 1}
+    reasons = [e.reason for e in ask(goals=several).excluded if e.cause == "goal"]
+    assert all("for each further token" in reason for reason in reasons)
 
 
 def test_a_request_rate_has_the_users_that_follow_from_it() -> None:
