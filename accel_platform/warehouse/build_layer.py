@@ -46,6 +46,11 @@ SPILL = ".spill"
 """Folder of the warehouse for data of a build that exceeds its memory; a killed build leaves it behind."""
 _MEMORY_GIB = 4
 """Memory in GiB that DuckDB may take for a build. Its default is four fifths of the machine's."""
+_REUSED_GIB = 1
+"""Memory in GiB that a build keeps for its next blocks, because fetching it anew takes a twentieth of a rebuild.
+
+It may add to `_MEMORY_GIB`. Machines with less memory than that keep none.
+"""
 _RULES_LOCK = threading.Lock()
 """Lock around the shared connection of `_rules_connection`."""
 
@@ -217,7 +222,7 @@ def connect(directory: Path) -> duckdb.DuckDBPyConnection:
         "SELECT current_setting('memory_limit')"
     ).fetchall()  # a share of the machine's, as 9.3 GiB
     if default.endswith("GiB") and float(default.removesuffix("GiB")) > _MEMORY_GIB:
-        con.execute(f"SET memory_limit = '{_MEMORY_GIB}GiB'")
+        con.execute(f"SET memory_limit = '{_MEMORY_GIB}GiB'; SET block_allocator_memory = '{_REUSED_GIB}GiB'")
     return con
 
 
