@@ -115,15 +115,17 @@ def _one_at_a_time(metrics: Mapping[str, Any], suite: _Suite) -> dict[str, Any]:
 
 def _sustained(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return the load of users who ask again at once, from the counts of each minute after the first ones."""
-    minutes = [
-        minute
-        for minute in map(object_of, metrics.get("samples") or ())
-        if not minute.get("is_warmup") and all(quantity(minute.get(name)) for name in _OF_A_MINUTE)
+    samples = metrics.get("samples")
+    stated = [
+        {name: quantity(sample.get(name)) or 0.0 for name in _OF_A_MINUTE}
+        for sample in map(object_of, samples if isinstance(samples, list) else ())
+        if not sample.get("is_warmup")
     ]
+    minutes = [minute for minute in stated if all(minute.values())]
     users = count(metrics.get("sustained_concurrency"), at_least=1)
-    if not users or not minutes:
+    answered, tokens = (round(sum(minute[name] for minute in minutes)) for name in ("requests_completed", "tokens_out"))
+    if not users or not answered or tokens <= answered:
         return {}
-    answered, tokens = (sum(minute[name] for minute in minutes) for name in ("requests_completed", "tokens_out"))
     seconds = sum(minute["tokens_out"] / minute["throughput_tokens_per_sec"] for minute in minutes)
     first = statistics.median(minute["ttft_ms_p50"] for minute in minutes)
     whole = users * seconds * MS_PER_S / answered
