@@ -43,7 +43,7 @@ FIRST_PRIORS: dict[str, tuple[float, float]] = {
     "start_layer_s": (np.log(3e-3), 0.3),  # per layer, before a prompt and for the transfer of its keys and values
     "start_devices": (0.5, 1.0),  # power of a prompt worker's devices in it; no log
     "prompt": (np.log(3.0), 0.3),  # factor on the FLOPs of a prompt
-    "prompt_below_8_bits": (np.log(1.5), 0.5),  # further factor with weights of fewer than 8 bits
+    "prompt_below_8_bits": (np.log(1.5), 0.5),  # further factor on products of fewer than 8 bits
     "prompt_layer_s": (np.log(1e-4), 0.5),
     "attention_copies": (np.log(0.05), 0.5),  # share of a prompt's time that each further attention copy adds to it
     "burst": (np.log(0.075), 1.0),  # share of all users' prompts that an average first token waits for
@@ -152,7 +152,7 @@ def first_parts(parts: Parts, answer_s: Array, coefficients: Coefficients) -> Fi
 
     others = zip(_VENDORS[1:], work.vendor[1 : len(_VENDORS)], strict=True)
     vendor = 1 + sum((value[f"prompt_{vendor}"] - 1) * here for vendor, here in others)
-    few_bits = np.where(work.weight_bytes < 1, value["prompt_below_8_bits"], 1.0)
+    few_bits = np.where(work.below_8_bits > 0, value["prompt_below_8_bits"], 1.0)
     prompt_s = (
         value["prompt"] * by_engine("prompt") * vendor * few_bits * work.prompt_compute_s
         + value["prompt_layer_s"] * work.layers

@@ -236,7 +236,8 @@ def _devices(stated: Mapping[str, Any]) -> tuple[int, int]:
 def model_family(model: str) -> str:
     """Return a model's architecture and size from its name, equal for all its quantizations and fine-tunings."""
     slug = model.casefold().rpartition("/")[2]
-    slug = re.sub(r"[-_](instruct|fp8|(nv|mx)?fp4(-preview|-v2)?|hf|0528)\b", "", slug).removeprefix("meta-")
+    slug = re.sub(r"[-_](instruct|fp8|(nv|mx)?fp4(-preview|-v2)?|quantized\.w\d+a\d+|hf|0528)\b", "", slug)
+    slug = slug.removeprefix("meta-")
     return re.sub(r"deepseek-(r1|v3(\.1)?)", "deepseek-v3", slug)
 
 

@@ -33,8 +33,8 @@ LOW_BIT_FLOATS = frozenset(("fp8", "fp4"))
 """Quantizations that not every device computes in, and not every engine widens."""
 _QUANTIZATION_NAMES = {
     "bf16": "bfloat16", "fp16": "float16", "half": "float16", "float8": "fp8", "e4m3": "fp8", "fp8_block": "fp8",
-    "w8a8": "int8", "nvfp4": "fp4", "mxfp4": "fp4", "float4": "fp4", "awq": "int4", "gptq": "int4", "w4a16": "int4",
-    "int4_wo": "int4", "q4_0": "int4", "q4_k_m": "int4", "q8_0": "int8",
+    "w8a8": "int8", "w8a16": "int8", "q8_0": "int8", "nvfp4": "fp4", "mxfp4": "fp4", "float4": "fp4", "awq": "int4",
+    "gptq": "int4", "w4a16": "int4", "int4_wo": "int4", "q4_0": "int4", "q4_k_m": "int4",
 }  # fmt: skip
 CACHE_BYTES: dict[CacheType, float] = {"bfloat16": 2.0, "fp8": 1.0}
 """Bytes of one number of keys and values, by the type that a query asks for."""

@@ -32,7 +32,7 @@ PRIORS = {
     "prompt": 0.7,  # factor on the FLOPs of a prompt
     "prompt_weights": 0.3,  # factor on reading weights for a prompt
     "prompt_layer_s": np.log(20e-6),
-    "prompt_below_8_bits": 0.0,  # further factor on its FLOPs with weights of fewer than 8 bits
+    "prompt_below_8_bits": 0.0,  # further factor on products of fewer than 8 bits
     "beside": 0.0,  # share of a prompt's time by which it delays the steps beside it
     "queue": -2.0,  # prompts that a first token waits for: queue · (other running users) ^ queue_power
     "queue_power": 0.7,
@@ -53,8 +53,6 @@ _SOFT_ERROR = 0.15
 """Log error from which the loss grows linearly (soft L1): some rows are of other deployments than they state."""
 _LEAST_GAIN = 1e-6
 """Relative decrease of the loss below which the search ends. Without it some fits ran 3,000 steps for 0.03 %."""
-_EIGHT_BITS = 1.0
-"""Bytes of a weight of 8 bits."""
 Coefficients = Mapping[str, float]
 
 
@@ -104,7 +102,7 @@ def step_parts(work: Work, coefficients: Coefficients) -> StepParts:
         + exchange * running
         + value["user_s"] * running
     )
-    few_bits_factor = np.where(work.weight_bytes < _EIGHT_BITS, value["prompt_below_8_bits"], 1.0)
+    few_bits_factor = np.where(work.below_8_bits > 0, value["prompt_below_8_bits"], 1.0)
 
     def prompts(together: Array) -> Array:
         """Return the time of computing so many prompts together, for which the weights are read once."""

@@ -65,6 +65,8 @@ class Work:
     """All parameters of the layers over those that one token uses: 1 without experts."""
     weight_bytes: Array
     """Bytes of one weight."""
+    below_8_bits: Array
+    """1 where products are of fewer than 8 bits, else 0."""
     batch: Array
     """1 for a single batch of requests, 0 for users who go on asking."""
     engine: tuple[Array, ...]
@@ -128,6 +130,7 @@ def _row(deployment: Deployment, load: Load) -> dict[str, float]:
         "copies": float(deployment.attention_copies),
         "sparsity": (decoder.parameters - decoder.unread_parameters) / decoder.active_parameters,
         "weight_bytes": storage.weight_bytes,
+        "below_8_bits": float(storage.computed_in == "float4"),
         "batch": float(load.batch),
     }
 

@@ -257,7 +257,7 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
     models = neighbors.models_measured[quantization]
     if not candidate.measured and models < _FEW_MODELS:
         of = f"{models} model{'s' if models > 1 else ''} alone" if models else "no model"
-        cautions.append(f"in {quantization} loads of {of} were measured: how often its limits hold is not known")
+        cautions.append(f"in {quantization} loads of {of} were learned from: how often its limits hold is not known")
     if spec.name not in loads.devices | neighbors.devices:
         cautions.append(f"no load on {spec.name} was measured: its figures follow from those of other GPUs")
     if plan.deployment.stages > 1:

@@ -13,13 +13,14 @@ from accel_platform.bench.load.llm_d import llm_d_report
 from accel_platform.errors import InvalidInput
 from accel_platform.events.types import ResultRecorded
 from migrations.detect import detect_format
-from migrations.normalize.records import Record, RefusedCell
+from migrations.normalize.records import NoResult, Record, RefusedCell
 from migrations.sources.documents import Content, Document, load, parse
 from predictor.serving.measured_loads import MeasuredLoad, measured_load
 
 FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 PLACE = "/runs/H100/Llama-3.1-8B"
 FORMATS = {
+    "accelmark": "accelmark",
     "guidellm": "guidellm",
     "inference_perf": "inference_perf",
     "aiperf_requests": "aiperf_requests",
@@ -307,7 +308,7 @@ def test_a_report_that_cannot_be_read_says_why(old: str, new: str, says: str) ->
     assert says in part.reason
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"accelmark"}))  # it states no mean first token
 def test_each_load_can_be_handed_on_as_a_report_of_llm_d(name: str) -> None:
     result = next(result for result in results(name) if result.status == "ok")
     report = llm_d_report("event-1", json.loads(result.model_dump_json()))
@@ -336,3 +337,41 @@ def test_a_detailed_file_of_vllm_has_statistics_of_its_requests() -> None:
     (record,) = of_text(json.dumps(many))
     assert record.result.latency_p99_ms == pytest.approx(10 + np.percentile(np.arange(1, 301), 99))
     assert record.result.time_to_first_token_ms == pytest.approx(150.5)
+
+
+def test_accelmark_tells_lengths_from_its_suite_and_rates() -> None:
+    several, alone, eager = results("accelmark")
+    # 200 requests in two minutes with eight users: 4.8 s each. 80 ms are the first token's, and 329 follow.
+    assert (several.latency_mean_ms, several.output_tokens, several.sequence_length) == (4800, 330, 236)
+    assert several.time_to_first_token_ms == 80
+    assert several.time_per_output_token_ms == pytest.approx((4800 - 80) / 329)
+    assert several.throughput_tokens_per_s == pytest.approx(550)
+    found = as_load(several)
+    assert found is not None
+    assert (found.load.users, found.deployment.quantization, found.deployment.engine_version) == (8, "int4", "0.7.3")
+    assert found.model == "llama-3.1-8b"
+    # 50 requests one after another take 216.4 s: 80 ms and then 354 tokens of 12 ms.
+    assert (alone.time_to_first_token_ms, alone.time_per_output_token_ms, alone.output_tokens) == (80, 12, 355)
+    found = as_load(alone)
+    assert found is not None
+    assert (found.load.users, found.deployment.devices, found.deployment.device.name) == (1, 8, "NVIDIA H200 SXM")
+    assert eager.precision == "w8a16"
+    assert as_load(eager) is None, "no kernel was captured in advance"
+
+
+def test_accelmark_without_users_or_lengths_is_no_load() -> None:
+    (path,) = FIXTURES.glob("accelmark.*")
+    several, alone, _ = map(json.loads, path.read_text().splitlines())
+    others = [
+        {**several, "task": {"scenario": "offline"}},
+        {**several, "task": {"scenarios_run": ["offline", "sustained"]}},
+        {**alone, "suite_id": "suite_D"},
+        {**several, "metrics": {"sustained": {**several["metrics"]["sustained"], "samples": []}}},
+    ]
+    at_once, sum_up, unknown, without = of_text(json.dumps(others))
+    assert isinstance(at_once, NoResult)
+    assert "sent at once" in at_once.reason
+    assert isinstance(sum_up, NoResult)
+    assert isinstance(unknown, RefusedCell)
+    assert unknown.reason == "lengths of suite_D are not known"
+    assert (without.result.status, without.result.reason) == ("failed", "0 requests were answered")

@@ -27,7 +27,7 @@ from predictor.serving.memory import cache_room, memory_fit
 from predictor.serving.models import find_served_model
 from predictor.serving.predictor import SHIPPED, ServingPredictor, load, save, shipped_predictor
 from predictor.serving.quantization import resolve_quantization
-from predictor.serving.step_times import PRIORS, fit_step_times, step_times
+from predictor.serving.step_times import PRIORS, fit_step_times, step_parts, step_times
 from predictor.serving.work import work_of
 
 
@@ -887,6 +887,15 @@ def test_widened_weights_save_their_own_memory_and_no_products() -> None:
     assert [each.reason.partition(": ")[0] for each in refused] == [reason]
     experts = ask(model="mixtral-8x7b", hardware=["A100"], quantization="fp8", goals={"max_devices": 2}).options
     assert {option.engine for option in experts} == {"vllm"}
+
+
+def test_prompts_in_four_bits_take_as_long_as_in_sixteen_where_products_are_in_sixteen() -> None:
+    loads = [(deployment(device="H100", quantization=each), Load(1, 8_000, 100)) for each in ("bfloat16", "int4")]
+    wide, narrow = step_parts(work_of(loads), PRIORS).prompt_s
+    assert narrow == pytest.approx(wide, rel=1e-3)
+    native = work_of([(deployment(device="B200", quantization="fp4"), Load(1, 8_000, 100))])
+    fast, slow = (step_parts(native, {**PRIORS, "prompt_below_8_bits": factor}).prompt_s[0] for factor in (0.0, 1.0))
+    assert slow > 2 * fast
 
 
 def test_where_only_batches_were_measured_limits_are_wider_and_say_so(measured: list[MeasuredLoad]) -> None:
