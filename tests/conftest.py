@@ -65,10 +65,16 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def imports_out_of_the_collector() -> None:
-    """Imports stay, and a full pass of the garbage collector over them takes 0.8 s; a service undoes this."""
+def imports_out_of_the_collector() -> Iterator[None]:
+    """Imports stay, and a full pass of the garbage collector over them takes 0.8 s.
+
+    A service that stops would give them back, and the next one to start would pass over them.
+    """
     gc.collect()
     gc.freeze()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "unfreeze", lambda: None)
+        yield
 
 
 @pytest.fixture(autouse=True)
