@@ -73,9 +73,10 @@ run: $(VENV)/.installed
 ui: $(VENV)/.installed
 	@exec $(BIN)/accel ui
 
-# Threads of its linear algebra would only wait for each other. Bytecode is written even where Python is told to write none,
-# because each process would compile all tests anew, which takes it 8 s.
-TESTING := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
+# Threads of linear algebra and of torch would only wait for each other, torch's busily: ten times the processor time of
+# tiny models. Bytecode is written even where Python is told to write none, because each process would compile all tests
+# anew, which takes it 8 s.
+TESTING := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 # It runs three by three, as much of it waits; in the order of the folders. A test that ends its process, as one that hangs
 # does, ends the run: pytest-xdist would repeat it with a new process, twelve times.
 PYTEST := $(TESTING) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations 15

@@ -188,7 +188,7 @@ def _compute_tables(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> Non
         for view, scope in READ_AS.get(table, {}).items():
             rows = layers.rows_sql(table, catalogs[scope]) or f"FROM layer.{table} WHERE false"
             con.execute(f"CREATE VIEW {view} AS {rows}")
-    layers.define_views(con, [*lower, "layer"], derived_in=None)
+    layers.define_views(con, [*lower, "layer"])
     for table in DERIVED[:-1]:
         con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table, device_sheet='FROM device_sheet')}")
 

@@ -40,8 +40,7 @@ def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngin
         *lower, newest = staged.layers
         names = [*layers.attach(con, staged.directory, tuple(lower)), "layer"]
         with written_layer(con, staged.directory / newest.file):
-            layers.define_views(con, names, derived_in="layer")
-            con.execute("DROP VIEW IF EXISTS compat_matrix")
+            layers.define_views(con, names)
             computed = engine.computed(newest.file, "compat_matrix") if engine else None
             if computed is not None:
                 con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {computed}")

@@ -181,7 +181,7 @@ class Projection:
             # Spawned processes count as interactive, where DuckDB draws its progress between what is printed.
             con.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
             names = attach(con, self.directory, self.layers)
-            define_views(con, names, derived_in=names[-1] if names else None)
+            define_public_tables(con, names)
         except duckdb.Error as error:
             con.close()
             raise read_error(self.directory, error) from error
@@ -222,16 +222,14 @@ def rows_sql(table: str, catalogs: Iterable[str]) -> str:
     return " UNION ALL ".join(f"FROM {name}.{table}" for name in catalogs)
 
 
-def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_in: str | None) -> None:
-    """Define the public tables over these attached layers in the connection's own catalog."""
+def define_views(con: duckdb.DuckDBPyConnection, layers: list[str]) -> None:
+    """Define the views over these attached layers that the derived tables and the matrix are computed from."""
     for table in PER_EVENT:
         rows = rows_sql(table, layers)
         superseded = " UNION ALL ".join(f"SELECT supersedes FROM {name}.import_ledger" for name in layers)
         entry = SUPERSEDED_BY.get(table)
         newest = f"WHERE {entry} IS NULL OR {entry} NOT IN (FROM ({superseded}) WHERE supersedes IS NOT NULL)"
         con.execute(f"CREATE VIEW {table} AS FROM ({rows}) {newest if entry else ''}")
-    for former, table in RENAMED.items():
-        con.execute(f"CREATE VIEW {former} AS FROM {table}")
     con.execute(f"CREATE VIEW rejudged_results AS {REJUDGED}")
     con.execute(f"CREATE VIEW unused_packs AS {UNUSED_PACKS}")
     found = " UNION ALL ".join(
@@ -239,14 +237,20 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_i
     )
     [(judged_later,)] = con.execute(f"SELECT count(*) FROM (FROM ({found}) LIMIT 1)").fetchall()
     con.execute(f"CREATE VIEW results AS {RESULTS_REJUDGED if judged_later else RESULTS}")
-    con.execute(f"CREATE VIEW samples AS {SAMPLES}")
     con.execute(f"CREATE VIEW judged_results AS {JUDGED}")
+
+
+def define_public_tables(con: duckdb.DuckDBPyConnection, layers: list[str]) -> None:
+    """Define the public tables over these attached layers in the connection's own catalog, as far as they are built."""
+    define_views(con, layers)
+    for former, table in RENAMED.items():
+        con.execute(f"CREATE VIEW {former} AS FROM {table}")
+    con.execute(f"CREATE VIEW samples AS {SAMPLES}")
     con.execute(f"CREATE VIEW usable_results AS {USABLE}")
-    if derived_in is not None:
-        built = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [derived_in]).fetchall()
-        for table in DERIVED:
-            if (table,) in built:
-                con.execute(f"CREATE VIEW {table} AS SELECT * FROM {derived_in}.{table}")
+    built = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [layers[-1]]).fetchall()
+    for table in DERIVED:
+        if (table,) in built:
+            con.execute(f"CREATE VIEW {table} AS SELECT * FROM {layers[-1]}.{table}")
 
 
 def read_error(path: Path, error: Exception) -> AccelError:

@@ -206,6 +206,7 @@ def test_attention_in_32_bits_is_priced_as_its_two_products() -> None:
     assert whole.kernel_kind == "attention"
 
 
+@pytest.mark.usefixtures("compressed_quickly")
 def test_the_shipped_predictor_orders_devices_and_widths_and_covers_its_median(tmp_path: Path) -> None:
     shipped = shipped_predictor()
     operators = operator_tables(

@@ -501,6 +501,7 @@ def test_the_shipped_predictor_is_near_what_it_learned_from(measured: list[Measu
     assert np.mean(inside) > 0.8
 
 
+@pytest.mark.usefixtures("compressed_quickly")
 def test_a_stored_predictor_answers_the_same(tmp_path: Path) -> None:
     predictor, path = shipped_predictor(), tmp_path / "fitted.json.xz"
     save(predictor, path)

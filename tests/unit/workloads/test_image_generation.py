@@ -22,7 +22,6 @@ from accel_platform.errors import InvalidInput
 from accel_platform.workloads.build import build_model, outputs_of
 from accel_platform.workloads.cost import cost_of, meta_model, parameters_of
 from accel_platform.workloads.custom_models import custom_models
-from accel_platform.workloads.image_generation.base import Prompt
 from accel_platform.workloads.inputs import describe_inputs, make_inputs, with_image_size
 from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec, known_models, resolve_model
 from accel_platform.workloads.operators import trace_operators
@@ -214,6 +213,9 @@ def test_a_prepared_model_runs_and_draws_what_the_reference_draws(tmp_path: Path
 
 
 def test_z_image_computes_a_batch_as_diffusers_does_one_by_one() -> None:
+    # Not above: it imports for 2 s, which each process of tests would wait for.
+    from accel_platform.workloads.image_generation.base import Prompt
+
     model: Any = build_model(_tiny("z-image", image_size=64, prompt_tokens=32, guided=False, steps=1))
     noise, words, time = torch.randn(2, 4, 32, 32), torch.randn(2, 32, 32), torch.tensor([0.7, 0.7])
     with torch.inference_mode():
