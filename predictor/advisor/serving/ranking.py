@@ -268,24 +268,26 @@ def _select_options(
     """Return the best option per device and number of devices that meets all goals, and what misses one, nearest first.
 
     A disaggregated option is chosen beside the aggregated one, because its wide limits would seldom make it the best.
-    Candidates are simulated in order until one meets the goals, because a simulation takes milliseconds.
+    Candidates are simulated in order until one meets the goals, because a simulation takes milliseconds. One that only
+    its slow requests keep from a goal is nearer than any that its typical request keeps from it.
     """
     met: dict[tuple[str, int, bool], ServingOption] = {}
-    missed: list[tuple[float, NotServed]] = []
+    missed: list[tuple[bool, float, NotServed]] = []
     for each in sorted(candidates, key=lambda each: _candidate_key(each, query.objective)):
         device, devices = each.plan.deployment.device.name, each.plan.devices
         kind = device, devices, each.plan.deployment.prompts is not None
         if kind in met:
             continue
-        miss = missed_limit(each, query.goals)
+        always = miss = missed_limit(each, query.goals)
         if miss is None:
             chosen = as_option(each, simulate_queue(each))
             miss = missed_goal(chosen, query.goals)
             if miss is None:
                 met[kind] = chosen
                 continue
-        missed.append((miss.excess, NotServed(device=device, devices=devices, cause="goal", reason=miss.reason)))
-    nearest_first = [each for _, each in sorted(missed, key=lambda pair: pair[0])]
+        reason = NotServed(device=device, devices=devices, cause="goal", reason=miss.reason)
+        missed.append((always is not None, miss.excess, reason))
+    nearest_first = [reason for *_, reason in sorted(missed, key=lambda miss: miss[:2])]
     return sorted(met.values(), key=lambda chosen: _rank_key(chosen, query.objective)), nearest_first
 
 
