@@ -21,7 +21,7 @@ _OF_A_MINUTE = ("requests_completed", "tokens_out", "throughput_tokens_per_sec",
 
 
 class _Suite(NamedTuple):
-    """What a suite fixes."""
+    """Prompts and number of requests, which are the same in all runs of a suite."""
 
     input_tokens: float
     """Mean `input_tokens` of the 500 prompts of its dataset."""

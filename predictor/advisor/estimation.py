@@ -272,7 +272,7 @@ def _warn_of_scarce_memory(cell: Cell, estimate: Estimate | Abstention) -> Estim
         return estimate
     caution = (
         f"it may run out of memory: its {least[1]} take {rounded(least[0])} of {rounded(memory_gib)} GiB, and driver "
-        f"and other tensors need room, too."
+        "and other tensors need room, too."
     )
     return replace(estimate, cautions=(*estimate.cautions, caution))
 

@@ -23,7 +23,7 @@ _TRANSCEIVER = "cache_transceiver_config: {backend: DEFAULT}"
 
 
 class _Role(NamedTuple):
-    """What disaggregated serving adds to the command of a worker for prompts, or of a copy that generates."""
+    """Part of disaggregated serving, a worker for prompts or a copy that generates, as its command tells it."""
 
     host: str
     """Stands for the worker's host, with a number behind it."""
