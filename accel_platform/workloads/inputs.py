@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from accel_platform.errors import InvalidInput
 from accel_platform.workloads.input_shapes import parse_shape
-from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
+from accel_platform.workloads.model_catalog import DETECTORS, ModelSpec, sequence_length_for
 from accel_platform.workloads.sources import is_sourced
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def describe_inputs(
         return _text_inputs(config, spec, batch_size, length)
     if spec.draws_images:
         return _image_generation_inputs(config, spec, batch_size)
+    if spec.architecture in DETECTORS:
+        _check_edge(config, spec, "reads")
     if spec.modality == "vision":
         return (InputSpec("pixel_values", (batch_size, 3, *_image_size(config)), "signal"),)
     assert length is not None
@@ -199,18 +201,24 @@ def _image_generation_inputs(config: Any, spec: ModelSpec, batch: int) -> tuple[
     """Return noise, and the tokens of each text encoder."""
     if config.steps < 1:
         raise InvalidInput(f"{spec.model_id} needs at least 1 step to draw an image, not {config.steps}.")
-    if config.image_size % config.edge_unit:
-        below = config.image_size // config.edge_unit * config.edge_unit
-        sizes = " or ".join(str(size) for size in (below, below + config.edge_unit) if size)
-        raise InvalidInput(
-            f"{spec.model_id} draws images with edges in multiples of {config.edge_unit} pixels, not of "
-            f"{config.image_size}: ask for {sizes}."
-        )
+    _check_edge(config, spec, "draws")
     tokens = (
         InputSpec(name, (batch, config.tokens_of(name)), "tokens", config.vocabulary_of(name))
         for name in config.text_encoders
     )
     return (InputSpec("noise", (batch, *config.latent_shape), "signal"), *tokens)
+
+
+def _check_edge(config: Any, spec: ModelSpec, verb: str) -> None:
+    """Raise InvalidInput for images whose edge is no multiple of the config's `edge_unit`."""
+    unit = config.edge_unit
+    if config.image_size % unit:
+        below = config.image_size // unit * unit
+        sizes = " or ".join(str(size) for size in (below, below + unit) if size)
+        raise InvalidInput(
+            f"{spec.model_id} {verb} images with edges in multiples of {unit} pixels, not of {config.image_size}: ask "
+            f"for {sizes}."
+        )
 
 
 def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:

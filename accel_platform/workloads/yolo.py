@@ -25,6 +25,9 @@ _HEAD_CHANNELS = 64
 class YoloConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     """Config of a detector; the sizes of a family differ in these factors."""
 
+    edge_unit: ClassVar[int] = STRIDES[-1]
+    """Pixels of which the edge of an image is a multiple."""
+
     depth: float = 1.0
     """Share of the repeated blocks that a size has."""
     width: float = 1.0
@@ -33,7 +36,7 @@ class YoloConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     """Channels before `width` applies are cut to this."""
     classes: int = 80
     image_size: int = 640
-    """Pixels along each edge, a multiple of 32."""
+    """Pixels along each edge."""
     bins: int = 16
     """Distances among which each edge of a box is predicted."""
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from accel_platform.errors import InvalidInput
 from accel_platform.workloads.build import build_model, outputs_of
 from accel_platform.workloads.cost import cost_of, parameters_of
-from accel_platform.workloads.inputs import make_inputs, with_image_size
+from accel_platform.workloads.inputs import describe_inputs, make_inputs, with_image_size
 from accel_platform.workloads.model_catalog import resolve_model
 from accel_platform.workloads.yolo import YoloV8, YoloV8Config
 
@@ -59,6 +60,14 @@ def test_a_head_that_sees_no_distance_puts_boxes_on_the_places_of_its_grid() -> 
     read = torch.full((1, 4, 16, 1), -1e9)
     read[0, 0, 2] = read[0, 1, 0] = read[0, 2, 0] = read[0, 3, 0] = 0
     assert model._boxes(read.view(1, 64, 1, 1), stride=8).flatten().tolist() == [-4, 4, 16, 0]
+
+
+def test_a_size_whose_grids_do_not_meet_is_refused_with_those_that_do() -> None:
+    for pixels, sizes in ((650, "640 or 672"), (16, "32")):
+        with pytest.raises(
+            InvalidInput, match=f"reads images .* multiples of 32 pixels, not of {pixels}: ask for {sizes}"
+        ):
+            describe_inputs(with_image_size(resolve_model("yolo11n"), pixels), batch_size=1)
 
 
 def test_published_tables_and_files_name_them() -> None:
