@@ -10,17 +10,12 @@ from migrations.normalize.units import quantity
 from migrations.sources.documents import Document
 from migrations.tools import mlperf
 
-_LINE = re.compile(r"\s*(?P<name>[^:]+?)\s*:\s*(?P<value>.+?)\s*")
 _TITLE = "MLPerf Results Summary"
 _RATES = (
     "Samples per second", "Completed samples per second", "Scheduled samples per second", "QPS w/o loadgen overhead",
     "QPS w/ loadgen overhead",
 )  # fmt: skip
 _TOKENS = ("Tokens per second", "Completed tokens per second")
-_NAMES = {
-    "mean": "Mean latency (ns)", "min": "Min latency (ns)", "max": "Max latency (ns)",
-    "percentile": "{} percentile latency (ns)",
-}  # fmt: skip
 _MORE = re.compile(r".*(?:latency|time to first token|time per output token|tokens per second).*", re.IGNORECASE)
 
 
@@ -33,10 +28,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """Yield one record per summary in the text; a run for accuracy alone has no times and is none."""
     starts = [number for number, line in enumerate(document.value) if _TITLE in line]
     for start, end in zip(starts, [*starts[1:], len(document.value)], strict=True):
-        found: dict[str, str] = {}
-        for line in document.value[start:end]:
-            if match := _LINE.fullmatch(line):
-                found.setdefault(match["name"], match["value"])
+        found = mlperf.summary_lines(document.value[start:end])
         mode = found.get("Mode", "")
         if "accuracy" in mode.casefold():
             continue
@@ -45,7 +37,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             "batch_size": mlperf.batch_of(scenario, found.get("samples_per_query")),
             "throughput_items_per_s": mlperf.rate_of(found, _RATES),
             "throughput_tokens_per_s": mlperf.rate_of(found, _TOKENS),
-            **mlperf.latencies(found, scenario, _NAMES),
+            **mlperf.latencies(found, scenario, mlperf.LATENCIES),
         }
         about = {
             "scenario": found.get("Scenario"),

@@ -54,7 +54,10 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         scenario = mlperf.scenario_of(pick(row, *_SCENARIO))
         cell = _cell(document.source_path, pointer, row)
         figures, stated = _figures(row, scenario)
-        size = {"batch_size": mlperf.batch_of(scenario, pick(row, "samples_per_query"))}
+        size = {
+            "batch_size": mlperf.batch_of(scenario, pick(row, "samples_per_query")),
+            "sequence_length": count(pick(row, "sequence_length"), at_least=1),
+        }
         if not any(figures.values()) and not any(stated.values()):
             reason = text_of(pick(row, "errors", "error"))
             counted = reason is not None and reason.isdigit()
@@ -85,7 +88,9 @@ def _figures(row: Mapping[str, Any], scenario: str | None) -> tuple[dict[str, fl
         else:
             stated[f"result ({units})"] = result
     tokens = stated.get("throughput_tokens_per_s") or None
-    return {percentile: latency, "throughput_items_per_s": rate, "throughput_tokens_per_s": tokens}, stated
+    logged = mlperf.latencies(row, scenario, mlperf.LATENCIES)
+    figures = {percentile: latency, "throughput_items_per_s": rate, "throughput_tokens_per_s": tokens}
+    return {**figures, **{name: value for name, value in logged.items() if value is not None}}, stated
 
 
 def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
@@ -96,7 +101,9 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
     place = None if device or system else hardware_part(source_path)
     # A platform's name may tell of an accelerator that the list leaves out.
     platform = spaced(str(pick(row, "Platform") or ""))
-    runtime_text = platform if accelerator is None and hardware_named(platform) not in (None, "cpu") else None
+    on_processor = count(pick(row, "accelerators_per_node", "a#")) == 0 and accelerator is None
+    named = accelerator is None and not on_processor and hardware_named(platform) not in (None, "cpu")
+    runtime_text = platform if named else None
     texts = (
         accelerator,
         runtime_text,
@@ -104,7 +111,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
         system,
         spaced(place) if place else None,
     )
-    hardware_text = next((text for text in texts if text and hardware_named(text)), None)
+    hardware_text = "cpu" if on_processor else next((text for text in texts if text and hardware_named(text)), None)
     hardware = hardware_named(hardware_text)
     per_node, nodes = (
         count(pick(row, "accelerators_per_node", "a#"), at_least=1),
@@ -120,8 +127,8 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
         NamesInFile(
             (mlperf.model_of(model),),
             hardware_text or NOT_STATED,
-            precision=pick(row, "weight_data_types"),
-            runtime=mlperf.runtime_in(pick(row, "framework", "Software")),
+            precision=mlperf.precision_of(pick(row, "weight_data_types")),
+            runtime=mlperf.runtime_in(f"{pick(row, 'framework', 'Software')} {platform}"),
         ),
         machine=Machine(
             host={"system": system, "processor": processor},
@@ -131,6 +138,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
         original={
             **{name_: pick(row, name_) for name_ in (*_ABOUT, *(key for key in row if _TESTS.fullmatch(str(key))))},
             "model": model,
+            **({"image_size": size} if (size := mlperf.image_size_of(model)) else {}),
             "hardware": accelerator or runtime_text or processor or system or place or NOT_STATED,
             "scenario": pick(row, *_SCENARIO),
             "devices": devices,

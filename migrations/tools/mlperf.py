@@ -6,12 +6,13 @@ The load generator writes neither model nor hardware; submissions lie under `…
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import device_in, hardware_part, parts, spaced
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.row_access import text_of
 from migrations.normalize.units import NS_PER_MS, count, quantity, scaled
 
 _MODELS = re.compile(
@@ -20,7 +21,22 @@ _MODELS = re.compile(
     r"stable-diffusion-xl|sdxl|whisper|rgat|pointpainting|qwen[\w.-]*))(?![a-z0-9])",
     re.IGNORECASE,
 )
+_MODEL_IDS = {"bert": "bert-large", "gptj": "gpt-j-6b", "resnet": "resnet50", "retinanet": "retinanet-resnext50"}
+_PIXELS = {"resnet": 224, "resnet50": 224, "retinanet": 800}
+_LITE_PIXELS = (224, 240, 260, 280, 300)
+"""Sides of EfficientNet-Lite's images by its size (as in its authors' `efficientnet_lite_builder.py`)."""
+_LINE = re.compile(r"\s*(?P<name>[^:]+?)\s*:\s*(?P<value>.+?)\s*")
+_RUNTIMES = {
+    **{name: name for name in ("armnn", "deepsparse", "onnxruntime", "openvino", "pytorch", "qaic", "tensorflow")},
+    **{name: name for name in ("tensorrt", "tflite", "tvm", "vllm")},
+    "torch": "pytorch", "trt": "tensorrt",
+}  # fmt: skip
 _SCENARIOS = ("singlestream", "multistream", "offline", "server", "interactive")
+LATENCIES = {
+    "mean": "Mean latency (ns)", "min": "Min latency (ns)", "max": "Max latency (ns)",
+    "percentile": "{} percentile latency (ns)",
+}  # fmt: skip
+"""Names of latencies in a summary."""
 _PERCENTILES = {"50.00": "p50", "90.00": "p90", "95.00": "p95", "99.00": "p99"}
 
 
@@ -57,24 +73,67 @@ def rate_of(found: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
     return next((rate for name in names if (rate := quantity(found.get(name)))), None)
 
 
+def summary_lines(lines: Sequence[str]) -> dict[str, str]:
+    """Return names and values of a summary's lines; the first of two lines of one name counts."""
+    found: dict[str, str] = {}
+    for line in lines:
+        if match := _LINE.fullmatch(line):
+            found.setdefault(match["name"], match["value"])
+    return found
+
+
 def model_of(text: str | None) -> str | None:
     """Return the model without its accuracy target. MLPerf's plain `bert` is the large one."""
+    if (mobile := _mobile_model(text or "")) is not None:
+        return mobile[0]
     plain = re.sub(r"-99(?:\.9)?$", "", text) if text else None
-    return {"bert": "bert-large", "gptj": "gpt-j-6b", "resnet": "resnet50"}.get((plain or "").casefold(), plain)
+    return _MODEL_IDS.get((plain or "").casefold(), plain)
+
+
+def precision_of(text: Any) -> str | None:
+    """Return the type of the weights; unsigned 8-bit integers, of TFLite, count as int8."""
+    stated = text_of(text)
+    return "int8" if stated and stated.casefold() == "uint8" else stated
+
+
+def image_size_of(text: str | None) -> int | None:
+    """Return the side of a model's images in pixels, of a mobile model by its name; None for models of other inputs."""
+    if (text or "").casefold() in _PIXELS:
+        return _PIXELS[(text or "").casefold()]
+    mobile = _mobile_model(text or "")
+    return mobile[1] if mobile is not None else None
+
+
+def _mobile_model(text: str) -> tuple[str, int] | None:
+    """Return the name in timm, e.g. `tf_mobilenetv3_small_100`, and the side of images in pixels; None if it is none.
+
+    Submitters write `mobilenet-v1-0.25-128-quantized`, `mobilenet-v2-precision_float-0.35-96`,
+    `mobilenet-v3-small-minimalistic-224-1.0-float` and `efficientnet-int8-lite0`.
+    """
+    words = re.split(r"[-_]", text.casefold())
+    if words[0] == "efficientnet":
+        sizes = (int(word[4:]) for word in words if re.fullmatch(r"lite[0-4]", word))
+        return next(((f"tf_efficientnet_lite{size}", _LITE_PIXELS[size]) for size in sizes), None)
+    version = next((word[1:] for word in words[1:] if re.fullmatch(r"v[123]", word)), None)
+    pixels = next((int(word) for word in words if re.fullmatch(r"\d{2,3}", word)), None)
+    if words[0] != "mobilenet" or version is None or pixels is None:
+        return None
+    width = next((round(100 * float(word)) for word in words if re.fullmatch(r"\d\.\d+", word)), 100)
+    if version != "3":
+        return f"mobilenetv{version}_{width:03}", pixels
+    kind = "small" if "small" in words else "large"
+    return f"tf_mobilenetv3_{kind}{'_minimal' if 'minimalistic' in words else ''}_{width:03}", pixels
+
+
+def runtimes_in(text: Any) -> set[str]:
+    """Return the runtimes in the name of a system or framework."""
+    words = re.split(r"[^a-z]+", str(text or "").casefold())
+    return {_RUNTIMES[word] for word in words if word in _RUNTIMES}
 
 
 def runtime_in(text: Any) -> str:
-    """Return the runtime in the name of a system or framework."""
-    words = re.split(r"[^a-z]+", str(text or "").casefold())
-    known = {
-        "trt": "tensorrt",
-        "tensorrt": "tensorrt",
-        "pytorch": "pytorch",
-        "torch": "pytorch",
-        "openvino": "openvino",
-    }
-    more = {"onnxruntime": "onnxruntime", "vllm": "vllm", "tflite": "tflite", "tvm": "tvm", "deepsparse": "deepsparse"}
-    return next((runtime for word in words if (runtime := {**known, **more}.get(word))), "unknown")
+    """Return the runtime in the name of a system or framework, the first of several by the alphabet."""
+    return min(runtimes_in(text), default="unknown")
 
 
 def cell_of(source_path: str, pointer: str, sut: Any, when: Any, about: Mapping[str, Any]) -> CellDraft:

@@ -150,7 +150,8 @@ def _is_of(figures: Figures, best: Figures) -> bool:
 
 def _other_choices(name: str, best: Figures, ranked: Sequence[Figures]) -> list[str]:
     """Return a warning where a name stands for several devices, or for one with several runtimes; else nothing."""
-    devices = {r.device_id or r.device: _device_label(r) for r in [best, *ranked]}
+    # A device of the catalog has no id of its own: others' figures of it and its spec sheet are of one device.
+    devices = {(r.device_id or f"imported:{r.device}"): _device_label(r) for r in [best, *ranked]}
     if len(devices) > 1:
         first, *others = devices.values()
         return [

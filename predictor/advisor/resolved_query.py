@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -214,19 +215,20 @@ def _resolve_measured_image_size(
 ) -> tuple[float | None, str | None]:
     """Return the image size of a model that only results name, in pixels along an edge, and a warning.
 
-    Without a queried size it is the smallest that results state, None if they state none. Raises InvalidInput for a
-    size that no result states.
+    Without a queried size it is the one that most cells were measured at, the largest of several such, None if results
+    state none. Raises InvalidInput for a size that no result states.
     """
-    stated = sorted(evidence.image_sizes.get(subject.model_id, ()))
+    cells = evidence.image_sizes.get(subject.model_id, Counter())
+    stated = sorted(cells)
     if image_size is not None and image_size not in stated:
         raise InvalidInput(
             f"{subject.model_id} is known by its results only, at image sizes "
             f"{', '.join(f'{size:g}' for size in stated) or 'that nobody states'}: ask for one of them."
         )
-    pixels = float(image_size) if image_size else next(iter(stated), None)
+    pixels = float(image_size) if image_size else max(stated, key=lambda size: (cells[size], size), default=None)
     if image_size is not None or len(stated) <= 1:
         return pixels, None
-    warning = f"No image_size given: answering for {pixels:g}, the least that {subject.model_id} was measured at."
+    warning = f"No image_size given: answering for {pixels:g}, as {subject.model_id} was measured most often."
     return pixels, warning
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from accel_platform.errors import InvalidInput
 from accel_platform.knowledge.cards import SOURCE_PREFIX
@@ -50,6 +50,13 @@ QUALIFY fingerprint IS NULL OR provenance <> 'measured'
     OR fingerprint = arg_max(fingerprint, r.recorded_at) OVER (PARTITION BY {_CELL.replace("model_family, ", "")})
 ORDER BY ALL
 """
+
+
+class StatedCost(NamedTuple):
+    """Cost of one item as a file states it, and what it calls the model."""
+
+    name: str
+    cost: ItemCost
 
 
 @dataclass(frozen=True)
@@ -125,7 +132,7 @@ def _median_sample(samples: list[Sample]) -> Sample:
 
 def _sample_from_row(
     row: dict[str, Any],
-    stated_costs: dict[tuple[str, Any], ItemCost],
+    stated_costs: Mapping[tuple[str, Any], StatedCost],
     models: Mapping[str, dict[str, Any]],
     devices: Mapping[Target, KnownDevice],
 ) -> Sample | str:
@@ -138,7 +145,10 @@ def _sample_from_row(
     count, spec = parse_device_name(str(target.device))
     name = str(original.get("model") or row["model_id"])
     pixels = finite_float(original.get("image_size"))
-    cost = None if row["mode"] == "generation" else stated_costs.get((name, pixels))
+    stated = stated_costs.get((name, pixels)) or stated_costs.get((row["model_id"], pixels))
+    cost = None
+    if stated is not None and row["mode"] != "generation":
+        name, cost = stated
     decoder = find_published_decoder(name) if row["mode"] == "generation" else None
     # Each published decoder is a family of its own, because they are few.
     family = name if decoder else row["model_family"]
@@ -179,17 +189,22 @@ def _lookup_cost(row: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> t
     return lookup_item_cost(row["model_id"], spec, row["sequence_length"], models), None
 
 
-def _stated_costs(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, Any], ItemCost]:
-    """Collect the costs of one item that files state, by model and image size; they hold for all files."""
-    costs = {}
+def _stated_costs(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, Any], StatedCost]:
+    """Collect the costs of one item that files state, by model and image size; they hold for all files.
+
+    They are found by a model's name in such a file and by its id, for files that call it otherwise.
+    """
+    costs: dict[tuple[str, Any], StatedCost] = {}
     for row in rows:
         original = row["original"]
         parameters, gmacs, macts = (
             finite_float(original.get(key)) for key in ("parameters_millions", "gmacs", "macts")
         )
         if parameters and gmacs and macts:
-            key = (str(original.get("model")), finite_float(original.get("image_size")))
-            costs[key] = ItemCost(parameters * 1e6, None, 2e9 * gmacs, None, 4e6 * macts, key[1])
+            name, pixels = str(original.get("model")), finite_float(original.get("image_size"))
+            stated = StatedCost(name, ItemCost(parameters * 1e6, None, 2e9 * gmacs, None, 4e6 * macts, pixels))
+            costs[name, pixels] = stated
+            costs.setdefault((row["model_id"], pixels), stated)
     return costs
 
 

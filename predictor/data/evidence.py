@@ -7,6 +7,7 @@ suspicion.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -152,8 +153,8 @@ class Evidence:
     batch_sizes: set[int] = field(default_factory=set)
     sequence_lengths: set[int | None] = field(default_factory=set)
     """All measured lengths."""
-    image_sizes: dict[str, set[float]] = field(default_factory=dict)
-    """Image sizes that files state, by model: pixels along an edge."""
+    image_sizes: dict[str, Counter[float]] = field(default_factory=dict)
+    """Cells of each image size that files state, by model: pixels along an edge."""
     by_device: dict[Target, KnownDevice] = field(default_factory=dict)
     """Devices as last detected. If hosts differ, an available one is preferred, then the one of this host."""
     available: set[Target] = field(default_factory=set)
@@ -169,7 +170,7 @@ class Evidence:
             self.batch_sizes.add(summary.cell.batch_size)
             self.sequence_lengths.add(summary.cell.sequence_length)
             if summary.cell.image_size is not None:
-                self.image_sizes.setdefault(summary.cell.model_id, set()).add(summary.cell.image_size)
+                self.image_sizes.setdefault(summary.cell.model_id, Counter())[summary.cell.image_size] += 1
         # A host that has the device goes before one that lacks it, and this host before others.
         by_nearness = sorted(self.devices, key=lambda device: (device.available, device.host_id == self.this_host))
         self.by_device.update((device.target, device) for device in by_nearness)

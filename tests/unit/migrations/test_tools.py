@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from migrations.normalize.records import Record, RefusedCell
 from migrations.sources.documents import Content, Document, parse
 from migrations.suspicion.claims import claims_of
 from migrations.suspicion.rules import apply_rules
+from migrations.tools import mlperf
+from migrations.tools.mlperf_submissions import rows_of_round
 
 FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 
@@ -266,6 +269,58 @@ class TestMlperf:
         assert found["/1"].latency_p90_ms == 1.75
         assert figure(found["/2"], "throughput_tokens_per_s") == 21000
         assert found["/3"].status == "failed"
+
+    def test_names_of_mobile_models_tell_their_network_and_image_size(self) -> None:
+        expected = {
+            "mobilenet-v1-0.25-128-non-quantized": ("mobilenetv1_025", 128),
+            "mobilenet-v2-precision_float-0.35-96": ("mobilenetv2_035", 96),
+            "mobilenet-v3-small-minimalistic_224_1.0_uint8": ("tf_mobilenetv3_small_minimal_100", 224),
+            "mobilenet-v3-precision_float-large-224": ("tf_mobilenetv3_large_100", 224),
+            "efficientnet-int8-lite4": ("tf_efficientnet_lite4", 300),
+            "resnet50": ("resnet50", 224),
+            "bert-99": ("bert-large", None),
+            "mobilenet": ("mobilenet", None),
+        }
+        assert {name: (mlperf.model_of(name), mlperf.image_size_of(name)) for name in expected} == expected
+
+    def test_runs_of_one_plain_device_are_joined_with_system_and_weights(self, tmp_path: Path) -> None:
+        summary = "\n".join(document("mlperf_summary").value)
+        processor = {"accelerators_per_node": 0, "host_processor_model_name": "Apple M1", "host_processors_per_node": 1}
+        gpu = {"accelerator_model_name": "NVIDIA L4", "accelerators_per_node": 1, "framework": "TensorRT 10"}
+        weights = {"weight_data_types": "int8", "retraining": "No", "starting_weights_filename": "resnet50_v1.onnx"}
+        runs = {
+            ("L4x1_TRT", "resnet50"): (gpu, weights, summary),
+            ("L4x1_TRT", "rnnt"): (gpu, weights, summary),
+            ("L4x2_TRT", "resnet50"): ({**gpu, "accelerators_per_node": 2}, weights, summary),
+            ("L4_MaxQ_TRT", "resnet50"): (gpu, weights, summary),
+            ("L4_onnxruntime", "resnet50"): (gpu, weights, summary),
+            ("L4_pruned_TRT", "resnet50"): (gpu, {**weights, "retraining": "yes"}, summary),
+            ("L4_form_TRT", "resnet50"): (gpu, {**weights, "starting_weights_filename": "none"}, summary),
+            ("L4_stepped_TRT", "resnet50"): (gpu, weights, re.sub(r"(Min latency.*: )", r"\1-", summary)),
+            ("L4_invalid_TRT", "resnet50"): (gpu, weights, summary.replace(": VALID", ": INVALID")),
+            ("m1-reference-cpu-pytorch", "bert-99"): (processor, {**weights, "weight_data_types": "fp32"}, summary),
+            ("m1-tflite-ruy", "mobilenet-v1-1.0-160-quantized"): (
+                processor, {**weights, "weight_data_types": "uint8"}, summary
+            ),
+        }  # fmt: skip
+        for (platform, model), (system, described, log) in runs.items():
+            files = {
+                f"systems/{platform}.json": json.dumps(system),
+                f"measurements/{platform}/{model}/SingleStream/{platform}_x.json": json.dumps(described),
+                f"results/{platform}/{model}/SingleStream/performance/run_1/mlperf_log_summary.txt": log,
+            }
+            for place, text in files.items():
+                path = tmp_path / "closed" / "Acme" / place
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+        rows = "\n".join(map(json.dumps, rows_of_round(tmp_path)))
+        gpu_run, bert, mobile = results(parse(Content.of(rows.encode(), "/old/single_stream.jsonl"))).values()
+        assert (gpu_run.model_id, gpu_run.device_name, gpu_run.backend) == ("resnet-50", "NVIDIA L4", "tensorrt")
+        assert (gpu_run.hardware, gpu_run.precision, gpu_run.batch_size) == ("cuda", "int8", 1)
+        assert gpu_run.latency_p50_ms == results(document("mlperf_summary"))["/1"].latency_p50_ms
+        assert (bert.model_id, bert.backend, bert.sequence_length) == ("bert-large", "pytorch", 384)
+        assert (mobile.hardware, mobile.device_name, mobile.precision) == ("cpu", "Apple M1", "int8")
+        assert mobile.original["image_size"] == 160
 
     def test_an_accuracy_run_holds_no_result(self) -> None:
         text = "\n".join(document("mlperf_summary").value).replace("PerformanceOnly", "AccuracyOnly")

@@ -17,8 +17,9 @@ from accel_platform.precisions import canonical_precision
 from accel_platform.settings import Settings
 from predictor.advisor.advisor import Advisor
 from predictor.advisor.objectives import batch_spread
+from predictor.advisor.queries import _other_choices
 from predictor.schemas.requests import PredictQuery, RecommendQuery
-from predictor.schemas.responses import Answer, PredictAnswer
+from predictor.schemas.responses import Answer, Figures, PredictAnswer
 from predictor.training.train import train
 from predictor_world import (
     BACKENDS,
@@ -446,17 +447,34 @@ def test_figures_of_several_image_sizes_are_kept_apart(tmp_path: Path) -> None:
                latency_mean_ms=ms)
         for size, ms in ((224, 10.0), (384, 30.0))
     ]  # fmt: skip
-    advisor = Advisor(world(tmp_path, claims))
+    settings = world(tmp_path, claims)
+    advisor = Advisor(settings)
 
     def asked(**more: Any) -> PredictAnswer:
         return advisor.predict(PredictQuery(model="net_x", hardware=GPU, batch_size=8, **more))
 
     assert asked(image_size=384).latency_ms.p50 == 30.0
-    least = asked()
-    assert least.latency_ms.p50 == 10.0
-    assert "224" in least.warnings[0]
+    largest = asked()
+    assert largest.latency_ms.p50 == 30.0
+    assert largest.warnings[0] == "No image_size given: answering for 384, as net_x was measured most often."
     with pytest.raises(InvalidInput, match="224, 384: ask for one"):
         asked(image_size=300)
+    append(settings, [claims[0].model_copy(update={"batch_size": 16})])
+    assert asked().latency_ms.p50 == 10.0, "two cells of 224 are more than one of 384"
+
+
+def test_the_spec_sheet_of_a_device_and_what_others_measured_there_are_of_one_device() -> None:
+    """An L4 of the catalog has no id; the one that others measured has `imported:NVIDIA L4`."""
+    measured, priced, own = (
+        Figures.model_construct(hardware=hardware, backend=backend, device_id=device_id, device="NVIDIA L4")
+        for hardware, backend, device_id in (
+            ("cpu", "tflite", "imported:NVIDIA L4"), ("cuda", "pytorch", None), ("cuda", "pytorch", "gpu-1")
+        )
+    )  # fmt: skip
+    assert _other_choices("L4", measured, [measured, priced]) == [
+        "L4 has several runtimes: this is cpu. Ask for another by name: cuda."
+    ]
+    assert _other_choices("L4", measured, [measured, own])[0].startswith("L4 stands for 2 devices")
 
 
 def test_what_was_asked_before_changes_no_answer(advisor: Advisor) -> None:

@@ -273,8 +273,13 @@ def test_a_model_whose_file_states_its_cost_keeps_the_family_of_its_results(tmp_
     swin = Model("swinv2-tiny", "swin", "vision", 28_000_000, 4.5)
     stated = {"model": "swinv2_tiny", "parameters_millions": 28, "gmacs": 6, "macts": 28, "image_size": 224}
     published = result(swin, "cpu", 1, provenance="imported", sequence_length=None, original=stated)
-    [sample] = load_training_set(Reader(world(tmp_path, [published]))).measured
-    assert (sample.model, sample.family) == ("swinv2_tiny", "swin")
+    otherwise = {**stated, "model": "swin-v2-tiny-float", "gmacs": None}
+    of_another_file = result(swin, "cpu", 2, provenance="imported", sequence_length=None, original=otherwise)
+    of_another_size = of_another_file.model_copy(update={"original": {**otherwise, "image_size": 160}})
+    settings = world(tmp_path, [published, of_another_file, of_another_size])
+    first, second = load_training_set(Reader(settings)).measured
+    assert {(sample.model, sample.family) for sample in (first, second)} == {("swinv2_tiny", "swin")}
+    assert first.work.flops / first.batch_size == second.work.flops / second.batch_size, "found by the model's id"
 
 
 def test_passes_that_waited_for_their_host_teach_nothing_of_the_gpu(tmp_path: Path) -> None:
