@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,15 +74,16 @@ class ModelOptions:
 
     def _costs(self) -> dict[str, Any]:
         """Return the given costs, by their names in queries."""
-        costs = {
-            "parameters": self.parameters,
-            "flops_per_item": self.flops,
-            "activation_bytes_per_item": self.activation_bytes,
-            "layer_output_bytes_per_item": self.layer_output_bytes,
-            "family": self.family,
-            "modality": self.modality,
-        }
-        return {key: value for key, value in costs.items() if value is not None}
+        return given_fields(
+            {
+                "parameters": self.parameters,
+                "flops_per_item": self.flops,
+                "activation_bytes_per_item": self.activation_bytes,
+                "layer_output_bytes_per_item": self.layer_output_bytes,
+                "family": self.family,
+                "modality": self.modality,
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -149,13 +150,15 @@ def split_device_names(names: Iterable[str]) -> list[str]:
     return [part for name in names for part in ([name] if find_spec(name) else split_words(name))]
 
 
+def given_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are not None, so that queries take their own defaults for the others."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def build_query(kind: type[Any], **fields: Any) -> Any:
     """Return a validated query. Raises InvalidInput, naming the option."""
     from predictor.schemas.requests import validate_query
 
-    constraints = fields.get("constraints")
-    if constraints is not None:
-        fields["constraints"] = {key: value for key, value in constraints.items() if value is not None}
     return validate_query(kind, fields, name=option_name)
 
 

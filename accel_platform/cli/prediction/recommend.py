@@ -32,6 +32,7 @@ from accel_platform.cli.prediction.query_options import (
     Precision,
     SizeOptions,
     build_query,
+    given_fields,
 )
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def recommend(
         precision=precision,
         mode=mode.value,
         objective=objective.value,
-        constraints=asdict(limits),
+        constraints=given_fields(asdict(limits)),
         where=where.value,
         hardware=hardware.chosen() or None,
     )
