@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,15 +38,20 @@ if TYPE_CHECKING:
     from accel_platform.benchmark_api import PlannedRun
     from accel_platform.events import EventLog
 
-Priority = Annotated[int, typer.Option(help="Higher goes first in a device's queue.")]
-OnlyHost = Annotated[
-    str | None,
-    typer.Option("--host", help="Only this host may take it: a name from `bench requests`.", show_default="any"),
-]
-MaxRuntime = Annotated[
-    str | None,
-    typer.Option("--max-runtime", help="Time limit of the run, such as 30m or 2h.", show_default=False),
-]
+
+@dataclass(frozen=True)
+class QueueOptions:
+    """When and where a request is measured."""
+
+    priority: Annotated[int, typer.Option(help="Higher goes first in a device's queue.")] = 0
+    max_runtime: Annotated[
+        str | None,
+        typer.Option("--max-runtime", help="Time limit of the run, such as 30m or 2h.", show_default=False),
+    ] = None
+    host: Annotated[
+        str | None,
+        typer.Option("--host", help="Only this host may take it: a name from `bench requests`.", show_default="any"),
+    ] = None
 
 
 @with_option_groups
@@ -66,9 +72,7 @@ def request(
     effort: Effort = "standard",
     missing: Annotated[bool, typer.Option("--missing", help="Only cells without a result of the host.")] = False,
     label: Labels = None,
-    priority: Priority = 0,
-    max_runtime: MaxRuntime = None,
-    host: OnlyHost = None,
+    queue: QueueOptions,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -91,28 +95,18 @@ def request(
         "labels": parse_labels(label or ()),
     }
     config = validate_model(BenchmarkConfig, options, where="accel bench request")
-    machines = wants_json(as_json, format_)
-    submit(config, home, by="cli", priority=priority, max_runtime=max_runtime, host=host, for_machines=machines)
+    submit(config, home, queue, by="cli", for_machines=wants_json(as_json, format_))
 
 
-def submit(
-    config: Any,
-    home: Path | None,
-    *,
-    by: Any,
-    priority: int,
-    max_runtime: str | None,
-    host: str | None,
-    for_machines: bool,
-) -> None:
+def submit(config: Any, home: Path | None, queue: QueueOptions, *, by: Any, for_machines: bool) -> None:
     """Append a configuration's requests to the log, and print them."""
     from accel_platform.bench.requests.lifecycle import request_benchmark
     from accel_platform.events import EventLog
     from accel_platform.hardware.host import host_name
 
-    log = EventLog.open(settings_for(home))
-    limit_s = parse_seconds(max_runtime)
-    ids = request_benchmark(config, log, by=by, priority=priority, max_runtime_s=limit_s, host=host)
+    log, host = EventLog.open(settings_for(home)), queue.host
+    limit_s = parse_seconds(queue.max_runtime)
+    ids = request_benchmark(config, log, by=by, priority=queue.priority, max_runtime_s=limit_s, host=host)
     found = _read_requests(log)
     rows = [_request_row(found[request_id]) for request_id in ids]
     if for_machines:
@@ -300,6 +294,7 @@ def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
 DEFAULT_SUITE = Path("suite.json")
 
 
+@with_option_groups
 def suite(
     *,
     path: Annotated[
@@ -324,9 +319,7 @@ def suite(
     request: Annotated[
         bool, typer.Option("--request", help="Request it from the hosts with its hardware instead of measuring here.")
     ] = False,
-    priority: Priority = 0,
-    max_runtime: MaxRuntime = None,
-    host: OnlyHost = None,
+    queue: QueueOptions,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -353,17 +346,9 @@ def suite(
     changes["labels"] = {**benchmark.labels, **parse_labels(label or ())}
     benchmark = benchmark.model_copy(update=changes)
     if request:
-        submit(
-            benchmark,
-            home,
-            by="suite",
-            priority=priority,
-            max_runtime=max_runtime,
-            host=host,
-            for_machines=for_machines,
-        )
+        submit(benchmark, home, queue, by="suite", for_machines=for_machines)
         return
-    if priority or max_runtime is not None or host is not None:
+    if queue != QueueOptions():
         raise InvalidInput("--priority, --max-runtime and --host apply to requests: add --request.")
     planned = plan_benchmark(benchmark, home=settings_for(home).home)
     if check:

@@ -176,11 +176,7 @@ def predict(
     same = {**asdict(item_size), "mode": mode.value}
     numbers = _precisions(precisions, precision)
     if generate_matrix:
-        names = _matrix_models(models, set_)
-        if model.is_given:
-            if names is not None:
-                raise InvalidInput("The models of a matrix are one MODEL, --models or --set: leave out the others.")
-            names = [model.chosen()]
+        names = _matrix_models(model, models, set_)
         sizes = _batch_sizes(batch_sizes, batch_size)
         if len(sizes) > 1 or len(numbers) > 1:
             raise InvalidInput("A matrix is of one batch size and one precision: --batch-size, --precision.")
@@ -223,15 +219,18 @@ def _advisor(home: Path | None) -> Advisor:
     return Advisor(settings)
 
 
-def _matrix_models(names: str | None, set_: str | None) -> list[Any] | None:
-    """Return the models of the matrix; None for every measured model. Raises InvalidInput for both or no names."""
+def _matrix_models(model: ModelOptions, names: str | None, set_: str | None) -> list[Any] | None:
+    """Return the models of the matrix; None for every measured model. Raises InvalidInput for several ways, or none."""
     from accel_platform.errors import InvalidInput
     from accel_platform.workloads.model_catalog import model_set
 
     words = None if names is None else split_words(names)
     if words == [] or (words is not None and set_ is not None):
         raise InvalidInput("Give --models with names, bert-base,vit-base, or --set with one of a set.")
-    return words if set_ is None else [spec.model_id for spec in model_set(set_)]
+    several = words if set_ is None else [spec.model_id for spec in model_set(set_)]
+    if model.is_given and several is not None:
+        raise InvalidInput("The models of a matrix are one MODEL, --models or --set: leave out the others.")
+    return [model.chosen()] if model.is_given else several
 
 
 def _precisions(several: str | None, one: str | None) -> list[str | None]:
