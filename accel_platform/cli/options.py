@@ -1,4 +1,4 @@
-"""Options shared by commands: output format, home, filters, and lists of values."""
+"""Options shared by commands: output format, home, filters, groups, and lists of values."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from accel_platform.events.types import Measure
 MAX_EARLIER_PROCESSES = 50
 """Most earlier processes that give a series' noise, which changes over the years."""
 MAX_SPIKE_DEVIATIONS = 5.0
+"""Standard deviations at which the spikes of a level are clipped."""
 
 
 @dataclass(frozen=True)
