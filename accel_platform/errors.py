@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 INTERRUPTED = 130
@@ -41,6 +42,15 @@ class WarehouseEmpty(AccelError):
 
 class StorageUnavailable(AccelError):
     """A path on disk cannot be used: disk full, read-only, without permission, or of the wrong kind."""
+
+
+def did_you_mean(names: Iterable[str], otherwise: str = "") -> str:
+    """Return the sentence of a message that asks whether one of these names was meant; `otherwise` if there are none.
+
+    A name that is given twice, for two spellings of it, is asked for once.
+    """
+    listed = ", ".join(dict.fromkeys(names))
+    return f"Did you mean {listed}?" if listed else otherwise
 
 
 _STORAGE = {

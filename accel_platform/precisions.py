@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import InvalidInput, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,5 @@ def unknown_precision(text: str, known: Sequence[str]) -> str:
     """Return the message that refuses a precision: it has the closest of the known names, else all of them."""
     names = {alias: name for alias, name in _NAMES.items() if name in known} | {name: name for name in known}
     close = difflib.get_close_matches(canonical_precision(text), names, n=3)
-    near = list(dict.fromkeys(names[alias] for alias in close))
-    hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(known)}."
+    hint = did_you_mean((names[alias] for alias in close), otherwise=f"Known: {', '.join(known)}.")
     return f"No precision is called {text!r}. {hint}"

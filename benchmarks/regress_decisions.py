@@ -20,7 +20,8 @@ from uuid import UUID
 import numpy as np
 
 from accel_platform.analysis.query.measured import ProcessResult, attach_samples, read_measured_series
-from accel_platform.analysis.regressions.regression_test import Decision, decide
+from accel_platform.analysis.regressions.decision import Decision
+from accel_platform.analysis.regressions.regression_test import decide
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, least_change_percent
 from accel_platform.events.types import Measure, MeasuredSeries
 from accel_platform.settings import Settings

@@ -10,7 +10,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
     # Only for the checker: the measuring process imports this module, and its memory should be the runtime's.
@@ -270,7 +270,7 @@ def runtime_for(hardware: str) -> Runtime:
     runtime = RUNTIMES.get(_OLD_NAMES.get(name, name))
     if runtime is None:
         close = difflib.get_close_matches(name, RUNTIMES, n=3)
-        hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(RUNTIMES)}."
+        hint = did_you_mean(close, otherwise=f"Known: {', '.join(RUNTIMES)}.")
         raise InvalidInput(f"No hardware is called {hardware!r}. {hint}")
     if not colon or choice == runtime.device.casefold():
         return runtime

@@ -1,4 +1,4 @@
-"""Options shared by commands: output format, home, filters, and lists of values."""
+"""Options shared by commands: output format, home, filters, groups, and lists of values."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import inspect
 import itertools
 import sys
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -184,6 +185,40 @@ def with_filters(*excluded: str) -> Callable[[Callable[..., None]], Callable[...
 
 
 _OUTPUT_OPTIONS = ("as_of", "output", "format_", "as_json", "home")
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of each parameter that is a dataclass, which it receives as one object.
+
+    The fields of such a class are declared as a command's own options are: annotated, with a default.
+    """
+    groups: dict[str, Any] = {}
+    options: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            options += _group_options(parameter.annotation)
+        else:
+            options.append(parameter)
+
+    @wraps(command)
+    def wrapper(**values: Any) -> None:
+        grouped = {
+            name: group(**{field.name: values.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**values, **grouped)
+
+    wrapper.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _group_options(group: Any) -> Iterable[inspect.Parameter]:
+    annotations = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        yield inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotations[field.name]
+        )
 
 
 def build_selection(filters: dict[str, Any], **more: Any) -> Selection:

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from accel_platform.analysis.regressions.changepoint_history import decision_id
 from accel_platform.analysis.regressions.check import CANNOT_DECIDE, Check
-from accel_platform.analysis.regressions.regression_test import MAX_PROCESSES_NEEDED, Decision, State
+from accel_platform.analysis.regressions.decision import MAX_PROCESSES_NEEDED, Decision, State
 from accel_platform.table_io.values import count_of, rounded
 
 Outcome = State | Literal["accepted"]

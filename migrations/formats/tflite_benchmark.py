@@ -47,10 +47,41 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
 
 
 def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell:
-    flags = _flags(lines)
+    cell = _cell(source_path, start, _flags(lines))
     averages = next((found for line in lines if (found := _AVERAGES.search(line))), None)
-    counted = [(line, found) for line in lines if (found := _COUNTED.search(line))]
+    if averages is None:
+        error = next((line.strip() for line in lines if "ERROR" in line or "Failed" in line), None)
+        return cell.result("failed", {}, reason=error or "the run printed no time")
     peak = next((found["overall"] for line in lines if (found := _PEAK.search(line))), None)
+    figures = {
+        "latency_mean_ms": scaled(averages["inference"], _MS_PER_US),
+        "first_ms": scaled(averages["first"], _MS_PER_US),
+        "load_ms": scaled(averages["init"], _MS_PER_US),
+        "memory_peak_mib": scaled(peak, 1.0) or None,
+        **_statistics(lines),
+    }
+    return cell.result("ok", figures, units={"Inference (avg)": "us", "memory footprint": "MiB, written MB"})
+
+
+def _statistics(lines: list[str]) -> dict[str, Any]:
+    """Return the figures of the last line of statistics, because those before it are of the warm-up."""
+    counted = [(line, found) for line in lines if (found := _COUNTED.search(line))]
+    if not counted:
+        return {}
+    line, last = counted[-1]
+    more = {found["name"]: scaled(found["value"], _MS_PER_US) for found in _MORE.finditer(line)}
+    return {
+        "iterations": count(last["count"]),
+        "latency_min_ms": scaled(last["min"], _MS_PER_US),
+        "latency_max_ms": scaled(last["max"], _MS_PER_US),
+        "latency_std_ms": more.get("std"),
+        "latency_p50_ms": more.get("median"),
+        "latency_p95_ms": more.get("p95"),
+    }
+
+
+def _cell(source_path: str, start: int, flags: dict[str, str]) -> CellDraft:
+    """Return the cell by the tool's flags; without a graph among them, the path names model and hardware."""
     graph = flags.get("graph")
     name = re.sub(r"\.(?:tflite|lite)$", "", graph.rpartition("/")[2]) if graph else None
     place = None if graph else hardware_part(source_path)
@@ -58,7 +89,7 @@ def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell
         (delegate_name for flag, delegate_name in _DELEGATES if flags.get(flag, "").casefold() in ("1", "true")), None
     )
     model_hint = None if name else model_part(source_path)
-    cell = CellDraft(
+    return CellDraft(
         source_path,
         f"/{start}",
         NamesInFile(
@@ -76,23 +107,6 @@ def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell
             "said_by_path": {"model": model_hint, "hardware": place} if model_hint or place else None,
         },
     )
-    if averages is None:
-        error = next((line.strip() for line in lines if "ERROR" in line or "Failed" in line), None)
-        return cell.result("failed", {}, reason=error or "the run printed no time")
-    figures: dict[str, Any] = {
-        "latency_mean_ms": scaled(averages["inference"], _MS_PER_US),
-        "first_ms": scaled(averages["first"], _MS_PER_US),
-        "load_ms": scaled(averages["init"], _MS_PER_US),
-        "memory_peak_mib": scaled(peak, 1.0) or None,
-    }
-    if counted:
-        line, last = counted[-1]
-        figures |= {"iterations": count(last["count"])}
-        figures |= {f"latency_{which}_ms": scaled(last[which], _MS_PER_US) for which in ("min", "max")}
-        more = {found["name"]: scaled(found["value"], _MS_PER_US) for found in _MORE.finditer(line)}
-        figures |= {"latency_std_ms": more.get("std"), "latency_p50_ms": more.get("median")}
-        figures["latency_p95_ms"] = more.get("p95")
-    return cell.result("ok", figures, units={"Inference (avg)": "us", "memory footprint": "MiB, written MB"})
 
 
 def _flags(lines: list[str]) -> dict[str, str]:

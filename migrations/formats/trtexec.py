@@ -21,14 +21,18 @@ _FAILED = re.compile(r"&&&& FAILED TensorRT\.trtexec")
 _LATENCY = re.compile(r"\[I\] Latency: (?P<statistics>.*)")
 _OLD = re.compile(r"\[I\] (?P<name>min|max|mean|median): (?P<value>[\d.]+) ms(?: \(end to end.*)?$")
 _STATISTIC = re.compile(r"(?P<name>min|max|mean|median|percentile\((?P<percent>\d+)%\)) = (?P<value>[\d.]+) ms")
-_RATE = re.compile(r"\[I\] Throughput: (?P<value>[\d.]+) qps")
-_TRACE = re.compile(r"\[I\] Timing trace has (?P<queries>\d+) queries")
-_DEVICE = re.compile(r"\[I\] Selected Device: (?P<name>.+)")
-_TENSORRT = re.compile(r"\[I\] TensorRT version: (?P<version>[\d.]+)")
-_BUILT = re.compile(r"Engine built in (?P<seconds>[\d.]+) sec")
-_LOADED = re.compile(r"Engine loaded in (?P<seconds>[\d.]+) sec")
+_RATE = re.compile(r"\[I\] Throughput: ([\d.]+) qps")
+_FACTS = {
+    "rate": _RATE,
+    "queries": re.compile(r"\[I\] Timing trace has (\d+) queries"),
+    "device": re.compile(r"\[I\] Selected Device: (.+)"),
+    "version": re.compile(r"\[I\] TensorRT version: ([\d.]+)"),
+    "built": re.compile(r"Engine built in ([\d.]+) sec"),
+    "loaded": re.compile(r"Engine loaded in ([\d.]+) sec"),
+    "error": re.compile(r"\[E\] (?:Error\[\d+\]: )?(.+)"),
+}
+"""What a line states, by the name under which it is kept."""
 _WHEN = re.compile(r"\[(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4})-(?P<time>[\d:]{8})\]")
-_ERROR = re.compile(r"\[E\] (?:Error\[\d+\]: )?(?P<message>.+)")
 _MODEL = re.compile(r"--(?:onnx|loadEngine|uff|deploy|model)=(?P<path>\S+)")
 _SHAPE = re.compile(r"--(?:opt)?[sS]hapes=[^:\s]+:(?P<batch>\d+)x")
 _BATCH = re.compile(r"--batch=(?P<batch>\d+)")
@@ -59,8 +63,42 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
 def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell:
     begun = _START.search(lines[0])
     command = begun["command"].strip() if begun else ""
+    facts = _facts(lines)
+    cell = _cell(source_path, start, lines, command, facts)
+    rate, latencies = quantity(facts.get("rate")), _latencies(lines)
+    batch = _SHAPE.search(command) or _BATCH.search(command)
+    size = count(batch["batch"], at_least=1) if batch else None
+    loading = {
+        "batch_size": size,
+        "compile_ms": scaled(facts.get("built"), MS_PER_S),
+        "load_ms": scaled(facts.get("loaded"), MS_PER_S),
+    }
+    if not any(latencies.values()) and not rate:
+        failed = any(_FAILED.search(line) for line in lines)
+        reason = facts.get("error") or ("trtexec failed" if failed else "the run printed no time")
+        return cell.result("failed", loading, reason=reason)
+    figures = {
+        **loading,
+        **latencies,
+        "iterations": count(facts.get("queries")),
+        "throughput_items_per_s": rate * size if rate and size else None,
+    }
+    return cell.result("ok", figures, units={"Latency": "ms", "Throughput": "queries/s"})
+
+
+def _facts(lines: list[str]) -> dict[str, str]:
+    """Return the last of each fact that a run printed."""
+    found = {}
+    for line in lines:
+        for name, pattern in _FACTS.items():
+            if match := pattern.search(line):
+                found[name] = match[1].strip()
+    return found
+
+
+def _latencies(lines: list[str]) -> dict[str, Any]:
+    """Return the latencies of the summary; old releases print a statistic per line."""
     figures: dict[str, Any] = {}
-    found: dict[str, str] = {}
     for line in lines:
         if (latency := _LATENCY.search(line)) is not None:
             for statistic in _STATISTIC.finditer(latency["statistics"]):
@@ -69,18 +107,15 @@ def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell
                     figures[name] = quantity(statistic["value"])
         elif (old := _OLD.search(line)) is not None:
             figures.setdefault(_NAMES[old["name"]], quantity(old["value"]))
-        for key, pattern in (("rate", _RATE), ("queries", _TRACE), ("device", _DEVICE), ("version", _TENSORRT),
-                             ("built", _BUILT), ("loaded", _LOADED), ("error", _ERROR)):  # fmt: skip
-            if match := pattern.search(line):
-                found[key] = match[1].strip()
-    batch = _SHAPE.search(command) or _BATCH.search(command)
-    size = count(batch["batch"], at_least=1) if batch else None
-    rate = quantity(found.get("rate"))
+    return figures
+
+
+def _cell(source_path: str, start: int, lines: list[str], command: str, facts: dict[str, str]) -> CellDraft:
     path = _MODEL.search(command)
     name = re.sub(r"\.(?:onnx|engine|plan|trt|uff|prototxt)$", "", path["path"].rpartition("/")[2]) if path else None
     model_hint = None if name else model_part(source_path)
-    device = found.get("device")
-    cell = CellDraft(
+    device = facts.get("device")
+    return CellDraft(
         source_path,
         f"/{start}",
         NamesInFile(
@@ -92,28 +127,16 @@ def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell
         times=(_when(lines),),
         machine=Machine(
             device_names={"cuda": device} if device else {},
-            software={"tensorrt": found["version"]} if "version" in found else {},
+            software={"tensorrt": facts["version"]} if "version" in facts else {},
             settings={"command": command or None},
         ),
         original={
             "hardware": device or "TensorRT",
             "said_by_path": {"model": model_hint} if model_hint else None,
             "concurrency": "copies overlap with computing",
-            "stated": {"throughput_queries_per_s": rate},
+            "stated": {"throughput_queries_per_s": quantity(facts.get("rate"))},
         },
     )
-    loading = {
-        "batch_size": size,
-        "compile_ms": scaled(found.get("built"), MS_PER_S),
-        "load_ms": scaled(found.get("loaded"), MS_PER_S),
-    }
-    if not any(figures.values()) and not rate:
-        failed = any(_FAILED.search(line) for line in lines)
-        reason = found.get("error") or ("trtexec failed" if failed else "the run printed no time")
-        return cell.result("failed", loading, reason=reason)
-    figures |= {"iterations": count(found.get("queries"))}
-    figures["throughput_items_per_s"] = rate * size if rate and size else None
-    return cell.result("ok", {**loading, **figures}, units={"Latency": "ms", "Throughput": "queries/s"})
 
 
 def _when(lines: list[str]) -> str | None:

@@ -6,7 +6,8 @@ Configurations come as JSON objects, as table columns with dotted names, and in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
@@ -79,37 +80,16 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
     path = document.source_path
     model = text_of(pick(config, "backend.model", "model", "backend.model_id", "Model"))
     experiment = text_of(pick(config, "experiment_name", "Experiment Name", "name"))
-    device = text_of(pick(config, "backend.device", "device", "Device"))
-    provider = text_of(pick(config, "Provider", "backend.provider"))
-    listed = list(_names(pick(config, "GPUs", "GPU Name", "GPU")))
-    if device is None:
-        # Prettied reports leave the device out, but name the provider or the GPUs.
-        by_provider = provider.removesuffix("ExecutionProvider") if provider else None
-        device = next((text for text in (by_provider, *listed) if text and hardware_named(text)), None)
-    framework = text_of(pick(config, "backend.name", "backend")) or (text_of(pick(config, "Backend")))
-    framework = framework or next(
-        (part for part in parts(path) if part in ("pytorch", "onnxruntime", "openvino")), None
-    )
-    hints = {
-        "model": None if model else model_part(experiment or "") or model_part(path),
-        "hardware": None if device else hardware_part(path),
-    }
-    place = hints["hardware"]
-    hardware_text = device or (spaced(place) if place else NOT_STATED)
-    gpus = listed or list(_names(config.get("environment.gpu")))
-    runs_on_cpu = hardware_named(hardware_text) == "cpu"
-    if not runs_on_cpu and any("AMD" in name or "Instinct" in name for name in gpus):
-        hardware_text = f"rocm, written {hardware_text}"
-    hardware = hardware_named(hardware_text, framework)
-    name = text_of(config.get("environment.cpu")) if runs_on_cpu else next(iter(gpus), None)
-    if name is None and place and hardware not in (None, "unknown", "cpu") and re.search(r"\d", place):
-        name = device_in(place)
+    model_hint = None if model else model_part(experiment or "") or model_part(path)
+    framework = _framework(config, path)
+    hardware = _hardware(config, path, framework)
+    hints = {"model": model_hint, "hardware": hardware.place}
     return CellDraft(
         path,
         pointer,
         NamesInFile(
-            (model or hints["model"],),
-            hardware_text,
+            (model or model_hint,),
+            hardware.text,
             precision=_precision(config, path),
             runtime=framework or "unknown",
         ),
@@ -118,30 +98,78 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
             host={
                 key: config.get(f"environment.{key}") for key in ("cpu", "cpu_count", "cpu_ram_mb", "gpu", "machine")
             },
-            device_names={hardware: name.strip()} if hardware and name and name.strip() not in _NO_NAMES else {},
+            device_names=hardware.device_names,
             software=_software(config, framework),
             threads=count(pick(config, "backend.intra_op_num_threads"), at_least=1),
-            settings={
-                **{
-                    key: value
-                    for key in _SETTINGS
-                    if (value := pick(config, f"backend.{key}")) not in (None, False, "False")
-                },
-                "device_ids": pick(config, "backend.device_ids"),
-                "quantization_scheme": pick(config, "backend.quantization_scheme", "Quantization Scheme"),
-                "phase": phase,
-            },
+            settings=_settings(config, phase),
         ),
         original={
-            "hardware": device or place or NOT_STATED,
+            "hardware": hardware.device or hardware.place or NOT_STATED,
             "phase": phase,
             "experiment": experiment,
             "task": pick(config, "backend.task", "task"),
             "library": pick(config, "backend.library"),
             "said_by_path": {key: value for key, value in hints.items() if value},
-            "devices": len(gpus) if len(gpus) > 1 else None,
+            "devices": hardware.gpus if hardware.gpus > 1 else None,
         },
     )
+
+
+@dataclass(frozen=True)
+class _Hardware:
+    """Hardware of a run, as its configuration or its path names it."""
+
+    text: str
+    """Words that the hardware's name is found in."""
+    device: str | None
+    """Device in the configuration; None where it names none."""
+    place: str | None
+    """Part of the path that names the hardware; None where the configuration does."""
+    gpus: int
+    """Number of GPUs listed."""
+    device_names: dict[str, str]
+    """Name of the device by hardware name; empty where none is stated."""
+
+
+def _hardware(config: Mapping[str, Any], path: str, framework: str | None) -> _Hardware:
+    listed = list(_names(pick(config, "GPUs", "GPU Name", "GPU")))
+    device = text_of(pick(config, "backend.device", "device", "Device")) or _device_of_provider(config, listed)
+    place = None if device else hardware_part(path)
+    text = device or (spaced(place) if place else NOT_STATED)
+    gpus = listed or list(_names(config.get("environment.gpu")))
+    runs_on_cpu = hardware_named(text) == "cpu"
+    if not runs_on_cpu and any("AMD" in name or "Instinct" in name for name in gpus):
+        text = f"rocm, written {text}"
+    hardware = hardware_named(text, framework)
+    name = text_of(config.get("environment.cpu")) if runs_on_cpu else next(iter(gpus), None)
+    if name is None and place and hardware not in (None, "unknown", "cpu") and re.search(r"\d", place):
+        name = device_in(place)
+    named = {hardware: name.strip()} if hardware and name and name.strip() not in _NO_NAMES else {}
+    return _Hardware(text, device, place, len(gpus), named)
+
+
+def _device_of_provider(config: Mapping[str, Any], gpus: Sequence[str]) -> str | None:
+    """Return the device of a prettied report, which leaves it out but names the provider or the GPUs."""
+    provider = text_of(pick(config, "Provider", "backend.provider"))
+    by_provider = provider.removesuffix("ExecutionProvider") if provider else None
+    return next((text for text in (by_provider, *gpus) if text and hardware_named(text)), None)
+
+
+def _framework(config: Mapping[str, Any], path: str) -> str | None:
+    stated = text_of(pick(config, "backend.name", "backend")) or text_of(pick(config, "Backend"))
+    return stated or next((part for part in parts(path) if part in ("pytorch", "onnxruntime", "openvino")), None)
+
+
+def _settings(config: Mapping[str, Any], phase: str) -> dict[str, Any]:
+    switched_on = {
+        key: value for key in _SETTINGS if (value := pick(config, f"backend.{key}")) not in (None, False, "False")
+    }
+    return {
+        **switched_on,
+        "device_ids": pick(config, "backend.device_ids"),
+        "quantization_scheme": pick(config, "backend.quantization_scheme", "Quantization Scheme"),
+        "phase": phase,
+    }
 
 
 def _names(value: Any) -> Iterator[str]:

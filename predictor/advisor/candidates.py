@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache, partial
 from typing import get_args
 
 from accel_platform.backends.registry import runtime_for
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import InvalidInput, did_you_mean
 from accel_platform.events.types import Hardware
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
 from predictor.data.evidence import Evidence, Target
@@ -172,10 +172,10 @@ def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | Abs
     words = set(name.casefold().split())
     # Whole words go first, because `NVIDIA A100` names several devices and is spelled most like an A10.
     containing = [candidate for candidate in all_names if words <= set(candidate.casefold().split())]
-    hint = (
-        f"Did you mean {', '.join(close)}?"
-        if (close := containing[:5] or _spelled_alike(name, all_names))
-        else f"Hardware names: {', '.join(sorted(set(_HARDWARE_NAMES.values())))}. `accel devices WORD` finds a device."
+    hint = did_you_mean(
+        containing[:5] or _spelled_alike(name, all_names),
+        otherwise=f"Hardware names: {', '.join(sorted(set(_HARDWARE_NAMES.values())))}. "
+        "`accel devices WORD` finds a device.",
     )
     raise InvalidInput(f"No hardware is called {name!r}. {hint}")
 

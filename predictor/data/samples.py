@@ -158,9 +158,28 @@ def make_sample(
 ) -> Sample | str:
     """Return the sample, or the reason why it cannot be made.
 
-    `cost` is that of one item at this size, and `size` the input tokens, if any. Generation needs `output_tokens` and
-    the decoder's shape, either given or from `decoders.csv`. `device` is published (`find_spec`), observed by its host
-    (`device_spec_for`) or the user's own; its figures may be None.
+    Parameters
+    ----------
+    model, family, mode, batch_size
+        What was or would be run.
+    cost
+        Cost of one item at this size. None where it is unknown, and in generation.
+    size
+        Input tokens of an item; None for images and other inputs of a fixed size.
+    output_tokens, decoder
+        Tokens that each item generates, and the decoder's shape, without which that of `decoders.csv` is taken. Only
+        generation needs them.
+    precision
+        None where it is not stated.
+    device, devices
+        Spec of one device, and their number. The spec is published (`find_spec`), observed by its host
+        (`device_spec_for`) or the user's own; its figures may be None.
+    hardware, backend, layout, compiler, version
+        How it is run. Texts are empty, and the version is NaN, where they are not stated.
+    own
+        True if the log's users measured or imported it.
+    latency_ms, memory_peak_mib
+        Figures of one batch; None in a query.
     """
     precision = precision or UNSTATED
     device = device.used_by(backend) if devices == 1 else device

@@ -36,6 +36,10 @@ _IN_ONE_HOST = (1, 2, 4, 8, 16)
 
 Rows with other numbers (20, 28, 72, ...) are of disaggregated serving, though they do not state it.
 """
+_NEWEST_ID = re.compile(r"^2026_.*_tp(?P<devices>\d+)_")
+"""Id of a row in aiconfigurator's newest exports: `2026_04_06_deepseek_r1_..._tp8_ep8_945` states 8 devices."""
+_OLDER_ID = re.compile(r"_cfg\d+")
+"""Id of a row in its older exports: `dsr1_b200_sglang_fp4_agg_1024x8192_c4_cfg201`."""
 _TIMES = ("time_to_first_token_ms", "time_per_output_token_ms")
 _REACHED = 0.5
 """Share of a limit of requests at once that a load must reach: below, the pace of arrivals set it, or they were few."""
@@ -135,12 +139,12 @@ def _read_aiconfigurator(payload: Mapping[str, Any], original: Mapping[str, Any]
         return None
     devices, copies = _devices(stated)
     return _StatedLoad(
-        find_spec(re.sub(r"^(.*)_sxm$", r"\1 SXM", str(stated.get("system")))),
-        devices,
-        original.get("concurrency") or payload["batch_size"],
-        token,
-        first,
-        copies,
+        device=find_spec(re.sub(r"^(.*)_sxm$", r"\1 SXM", str(stated.get("system")))),
+        devices=devices,
+        users=original.get("concurrency") or payload["batch_size"],
+        token_ms=token,
+        first_ms=first,
+        copies=copies,
         version=stated.get("backend_version"),
     )
 
@@ -151,10 +155,10 @@ def _read_inference_bench(payload: Mapping[str, Any], original: Mapping[str, Any
     if (original.get("units") or {}).get("Latency") != "s per batch" or not latency or not payload.get("batch_size"):
         return None
     return _StatedLoad(
-        find_spec(str(original.get("hardware"))),
-        original.get("devices") or 1,
-        payload["batch_size"],
-        latency / payload["output_tokens"],
+        device=find_spec(str(original.get("hardware"))),
+        devices=original.get("devices") or 1,
+        users=payload["batch_size"],
+        token_ms=latency / payload["output_tokens"],
         batch=True,
     )
 
@@ -164,7 +168,12 @@ def _read_llm_pilot(payload: Mapping[str, Any], original: Mapping[str, Any]) -> 
     token, users = payload.get("time_per_output_token_ms"), original.get("concurrency")
     if payload.get("backend") != "tgis" or not token or not users:
         return None
-    return _StatedLoad(find_spec(str(original.get("hardware"))), original.get("devices") or 1, users, token)
+    return _StatedLoad(
+        device=find_spec(str(original.get("hardware"))),
+        devices=original.get("devices") or 1,
+        users=users,
+        token_ms=token,
+    )
 
 
 def _read_inferencex(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _StatedLoad | None:
@@ -192,12 +201,12 @@ def _read_client_report(payload: Mapping[str, Any], original: Mapping[str, Any])
     split = settings.get("tensor_parallel_size") or settings.get("tp_size")
     devices = int(settings.get("devices") or copies * int(split or 1))
     return _StatedLoad(
-        find_spec(without_count(str(hardware))),
-        devices,
-        users,
-        token,
-        first,
-        min(copies, devices),
+        device=find_spec(without_count(str(hardware))),
+        devices=devices,
+        users=users,
+        token_ms=token,
+        first_ms=first,
+        copies=min(copies, devices),
         version=next((stated for name, stated in environment.items() if canonical_backend(name) == engine), None),
     )
 
@@ -211,25 +220,25 @@ def _seldom_reached(payload: Mapping[str, Any], limit: float) -> bool:
 def _devices(stated: Mapping[str, Any]) -> tuple[int, int]:
     """Return the devices of one copy, and its number of data-parallel attention groups.
 
-    The exports of aiconfigurator count differently. The newest state the number of devices in the row's id
-    (`tp4_ep4`). Older ones multiply the sizes of attention and experts into `tp_size`, so that TP 8 with EP 8 is 64.
+    The exports of aiconfigurator count differently, and are told apart by the row's id. Some multiply the sizes of
+    attention and of experts, though both lie on the same devices.
     """
     tensor, copies, experts, shards = (
         max(1, int(float(stated.get(name) or 1)))
         for name in ("tp_size", "attention_dp_size", "moe_ep_size", "moe_tp_size")
     )
     row_id = str(stated.get("id"))
-    exported = re.search(r"^2026_.*_tp(\d+)_", row_id)
-    devices = tensor * copies
-    if exported:
-        devices = int(exported[1])
+    is_older = _OLDER_ID.search(row_id) is not None
+    if newest := _NEWEST_ID.search(row_id):
+        devices = int(newest["devices"])
     elif copies == tensor > 1 and experts == tensor * copies:
-        devices = tensor
-    elif re.search(r"_cfg\d+", row_id):
-        if copies == 1 and shards == experts > 1 and tensor == shards * experts:
-            devices = experts
+        devices = tensor  # TP 4, DP 4 and EP 16 stand for 4 devices
+    elif is_older and copies == 1 and shards == experts > 1 and tensor == shards * experts:
+        devices = experts  # TP 64 and EP 8 stand for 8 devices
+    elif is_older:
+        devices = tensor * copies
     else:
-        devices = max(devices, shards * experts)
+        devices = max(tensor * copies, shards * experts)  # TP 1 beside 4 shards of the experts is 4 devices
     return devices, min(copies, devices)
 
 

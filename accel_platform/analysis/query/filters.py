@@ -12,7 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from accel_platform.backend_names import canonical_backend
-from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.errors import InvalidInput, NotFound, did_you_mean
 from accel_platform.events.types import PAYLOADS, CoverageStatus, Mode, Provenance, RunStatus, Status
 from accel_platform.hardware.catalog import catalogued_name, find_spec, form_factor_caution, without_count
 from accel_platform.precisions import PRECISIONS, canonical_precision
@@ -260,9 +260,9 @@ def measure_command(selection: Selection) -> str:
 
 def _unknown(what: str, name: str, known: Iterable[str], sql: str) -> str:
     by_case = {one.casefold(): one for one in sorted(known)}
-    close = [by_case[one] for one in difflib.get_close_matches(name.casefold(), by_case, n=3)]
-    hint = f" Did you mean {', '.join(close)}?" if close else ""
-    return f'Nothing is known of a {what} {name!r}.{hint} All: `accel db query "{sql}"`.'
+    close = (by_case[one] for one in difflib.get_close_matches(name.casefold(), by_case, n=3))
+    problem, all_names = f"Nothing is known of a {what} {name!r}.", f'All: `accel db query "{sql}"`.'
+    return " ".join(filter(None, (problem, did_you_mean(close), all_names)))
 
 
 def _own_backends() -> set[str]:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from accel_platform.analysis.query.measured import MeasuredProcesses, ProcessResult
 from accel_platform.analysis.regressions.changepoint import ChangePoint, watch_changes
-from accel_platform.analysis.regressions.regression_test import Decision
+from accel_platform.analysis.regressions.decision import Decision
 from accel_platform.analysis.regressions.thresholds import MEMORY_MEASURES, MIN_MEMORY_CHANGE_MIB, least_change_percent
 from accel_platform.analysis.regressions.triage import ShiftDecisions
 from accel_platform.events import Event, EventLog

@@ -12,13 +12,8 @@ from typing import Any, get_args
 
 from accel_platform.analysis.query.measured import ProcessResult, attach_samples, read_series_of_runs
 from accel_platform.analysis.query.run_refs import ObservedDevices, RunSet, differing_keys, observed_devices
-from accel_platform.analysis.regressions.regression_test import (
-    MIN_EARLIER_PROCESSES,
-    Decision,
-    State,
-    decide,
-    is_tested,
-)
+from accel_platform.analysis.regressions.decision import MIN_EARLIER_PROCESSES, Decision, State
+from accel_platform.analysis.regressions.regression_test import decide, is_tested
 from accel_platform.analysis.regressions.thresholds import MEMORY_MEASURES, MIN_CHANGE_PERCENT, least_change_percent
 from accel_platform.analysis.regressions.triage import (
     AcceptedShift,

@@ -2,25 +2,26 @@
 
 An alert needs a change that is large enough to act on, exceeds the usual difference between processes of this series,
 and is confirmed by more than one process. A change that lacks one of them is reported without an alert. Latency and
-memory are judged alike; a cell of which some processes fail is judged by how often they did before.
+memory are judged alike; a cell of which some processes fail is judged by how often they did before (`failure_test`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from statistics import median
-from typing import Literal
 from uuid import UUID
 
 import numpy as np
 
 from accel_platform.analysis.query.measured import ProcessResult
-from accel_platform.analysis.regressions.changepoint import find_changes
+from accel_platform.analysis.regressions.decision import MIN_EARLIER_PROCESSES, MIN_PROCESSES, Decision
+from accel_platform.analysis.regressions.failure_test import decide_failures
+from accel_platform.analysis.regressions.levels import Level, levels_of, newest_level
+from accel_platform.analysis.regressions.sides import any_works, comparable_processes, figures_of, pool_samples
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, MIN_MEMORY_CHANGE_MIB
-from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
+from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
 from accel_platform.analysis.stats.significance import (
     ALPHA,
     MIN_EFFECT,
@@ -29,21 +30,12 @@ from accel_platform.analysis.stats.significance import (
     compare_figures,
     estimate_comparison_noise,
     estimate_noise_level,
-    failure_p_value,
     processes_needed,
 )
 from accel_platform.events.types import Measure, MeasuredSeries
 
-State = Literal["regressed", "suspicious", "improved", "insufficient_data", "ok"]
-
-MIN_PROCESSES = 2
-"""Fewest candidate processes for an alert, because memory layout, neighbors or clock may slow a single one."""
-MIN_EARLIER_PROCESSES = 5
-MAX_EARLIER_PROCESSES = 50
-"""Bounds on the number of earlier processes that give a series' noise, which changes over the years."""
 MIN_PROCESSES_FOR_OWN_NOISE = 3
 """Processes a side from which the spread among the compared processes counts too."""
-MAX_SPIKE_DEVIATIONS = 5.0
 MAX_DISTURBANCE = 1.0
 """Largest relative change attributed to disturbance; disturbed processes were seen to take 1.7 times as long."""
 MAX_LOAD_DIFFERENCE = 0.15
@@ -55,58 +47,8 @@ MAX_TESTS_AT_ALPHA = 20
 """Most tests of a measure that a check makes at the plain noise level. About one test in 400 alerts by chance, and so
 does one check in 20. With more tests, each may alert less often in proportion, because a check of hundreds would seldom
 pass otherwise."""
-MAX_PROCESSES_NEEDED = 20
-"""Processes a side that anybody would measure to settle a cell."""
 MAX_NOISE = 0.25
 """Noise (relative change) above which the absence of a change cannot be concluded."""
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Decision on one measure of one cell."""
-
-    series: MeasuredSeries
-    state: State
-    reason: str | None = None
-    measure: Measure = "latency"
-    before_ms: float | None = None
-    """Median latency of a batch. `failures` has that of the processes which work; memory has none."""
-    after_ms: float | None = None
-    before_mib: float | None = None
-    """Median peak memory; None for other measures than memory."""
-    after_mib: float | None = None
-    change_percent: float | None = None
-    p_value: float | None = None
-    noise_percent: float | None = None
-    """Change that noise alone seldom exceeds in this series with so many processes a side."""
-    processes_before: int = 0
-    processes_after: int = 0
-    processes_needed: int | None = None
-    """Processes a side that tell a change of this size from noise in 19 of 20 cases."""
-    first_result: UUID | None = None
-    """Id of the candidate's first result."""
-    evidence: tuple[UUID, ...] = ()
-    """Ids of the candidate's results that decided."""
-    disturbed: bool = False
-    """True if other processes disturbed one side: its figures may be off by any factor, so they decide nothing."""
-    left_out: int = 0
-    """Processes of both sides that were measured and do not count: they failed or are in doubt."""
-    accepted: bool = False
-    """True if a person accepted the candidate's own level, and it is `ok` for that."""
-    accepted_baseline: bool = False
-    """True if a level that a person accepted takes the baseline's place."""
-    commits_before: tuple[str, ...] = ()
-    commits_after: tuple[str, ...] = ()
-
-    @property
-    def moved(self) -> bool:
-        """True if the cell regressed or improved with certainty."""
-        return self.state in ("regressed", "improved")
-
-    @property
-    def alerts(self) -> bool:
-        """True if the cell moved, certainly or not, or is too noisy to tell: another measurement would settle it."""
-        return self.moved or self.disturbed or self.processes_needed is not None
 
 
 def decide(
@@ -165,10 +107,10 @@ def decide(
         if not any(process.verified for process in processes):
             return replace(decision, reason=f"the {side}'s outputs were not verified, so it answers for nothing")
     alpha = ALPHA * MAX_TESTS_AT_ALPHA / max(tests, MAX_TESTS_AT_ALPHA)
-    if measure == "failures" or not _work(baseline) or not _work(candidate):
-        earlier = _level_so_far(others, accepted, apart)
-        return _decide_failures(replace(decision, measure="failures"), baseline, candidate, earlier, alpha)
-    before, after = _comparable_processes(baseline, measure), _comparable_processes(candidate, measure)
+    if measure == "failures" or not any_works(baseline) or not any_works(candidate):
+        earlier = newest_level(others, accepted, apart)
+        return decide_failures(replace(decision, measure="failures"), baseline, candidate, earlier, alpha)
+    before, after = comparable_processes(baseline, measure), comparable_processes(candidate, measure)
     if (lacking := _missing_figures(before, after, measure)) is not None:
         return replace(decision, reason=lacking)
     earlier = [process for process in others if process.verified and process.figure(measure)]
@@ -181,7 +123,7 @@ def decide(
         and not any(process.disturbed for process in (*before, *after))
     ):
         earlier = calm
-    levels = _levels(earlier, measure, accepted, apart)
+    levels = levels_of(earlier, measure, accepted, apart)
     return _decide_by_noise(decision, before, after, levels, min_change_percent / 100, alpha)
 
 
@@ -196,24 +138,24 @@ def _missing_figures(before: Sequence[ProcessResult], after: Sequence[ProcessRes
 
 def is_tested(measure: Measure, baseline: Sequence[ProcessResult], candidate: Sequence[ProcessResult]) -> bool:
     """Return whether a test of this measure may alert: both sides have its figure, and for `failures` some fail."""
-    if not _work(baseline) or not _work(candidate):
+    if not any_works(baseline) or not any_works(candidate):
         return False
     if measure == "failures":
         return any(process.failure is not None for process in (*baseline, *candidate))
-    return bool(_comparable_processes(baseline, measure) and _comparable_processes(candidate, measure))
+    return bool(comparable_processes(baseline, measure) and comparable_processes(candidate, measure))
 
 
 def _decide_by_noise(  # noqa: PLR0911 - a return per way of ending
     decision: Decision,
     before: Sequence[ProcessResult],
     after: Sequence[ProcessResult],
-    levels: Sequence[_Level],
+    levels: Sequence[Level],
     least: float,
     alpha: float,
 ) -> Decision:
     measure = decision.measure
     if measure != "latency":
-        least = max(least, MIN_MEMORY_CHANGE_MIB / median(_figures(before, measure)))
+        least = max(least, MIN_MEMORY_CHANGE_MIB / median(figures_of(before, measure)))
     found = _compare(before, after, measure, least)
     decision = replace(
         _with_medians(decision, before, after),
@@ -243,7 +185,7 @@ def _decide_by_noise(  # noqa: PLR0911 - a return per way of ending
     if measure == "latency" and (reason := _disturbance(before, after, slower=found.ratio > 1)) is not None:
         return replace(decision, disturbed=True, reason=reason)
     if min(len(before), len(after)) >= MIN_PROCESSES_FOR_OWN_NOISE:
-        noise = max(noise, estimate_comparison_noise(_figures(before, measure), _figures(after, measure)))
+        noise = max(noise, estimate_comparison_noise(figures_of(before, measure), figures_of(after, measure)))
         decision = replace(decision, noise_percent=100 * noise)
     found = _compare(before, after, measure, max(noise, least))
     if (uncertainty := _uncertainty_reason(found, before, after, levels, measure)) is None:
@@ -257,16 +199,16 @@ def _compare(
     before: Sequence[ProcessResult], after: Sequence[ProcessResult], measure: Measure, noise_level: float
 ) -> SampleComparison:
     if measure == "latency":
-        return compare(_pool_samples(before), _pool_samples(after), noise_level=noise_level)
-    return compare_figures(_figures(before, measure), _figures(after, measure), noise_level=noise_level)
+        return compare(pool_samples(before), pool_samples(after), noise_level=noise_level)
+    return compare_figures(figures_of(before, measure), figures_of(after, measure), noise_level=noise_level)
 
 
 def _with_medians(decision: Decision, before: Sequence[ProcessResult], after: Sequence[ProcessResult]) -> Decision:
     """Return the decision with the median of either side: of all samples, or of the processes' memory."""
     if decision.measure == "latency":
-        was, now = (float(np.median(_pool_samples(side))) / 1e6 for side in (before, after))
+        was, now = (float(np.median(pool_samples(side))) / 1e6 for side in (before, after))
         return replace(decision, before_ms=was, after_ms=now)
-    was, now = (median(_figures(side, decision.measure)) for side in (before, after))
+    was, now = (median(figures_of(side, decision.measure)) for side in (before, after))
     return replace(decision, before_mib=was, after_mib=now)
 
 
@@ -299,7 +241,7 @@ def _uncertainty_reason(
     found: SampleComparison,
     before: Sequence[ProcessResult],
     after: Sequence[ProcessResult],
-    levels: Sequence[_Level],
+    levels: Sequence[Level],
     measure: Measure,
 ) -> str | None:
     """Return why a change is not certain yet; None if it is. Doubts are about times, not about memory."""
@@ -324,169 +266,10 @@ def _uncertainty_reason(
     return None
 
 
-def _decide_failures(
-    decision: Decision,
-    baseline: Sequence[ProcessResult],
-    candidate: Sequence[ProcessResult],
-    earlier: Sequence[ProcessResult],
-    alpha: float,
-) -> Decision:
-    """Decide how often a cell fails: all processes of a side, or more or fewer than of the newest ones before."""
-    decision = replace(decision, before_ms=_median_ms(baseline), after_ms=_median_ms(candidate))
-    causes = [process.failure for process in (*earlier, *baseline, *candidate) if process.failure]
-    failed, failed_before = _count_failed(candidate), _count_failed(earlier)
-    if (certain := _decide_all_failing(decision, baseline, candidate, earlier, causes)) is not None:
-        return certain
-    of, of_before = len(candidate), len(earlier)
-    decision = replace(decision, processes_before=of_before, processes_after=of)
-    if of_before < MIN_EARLIER_PROCESSES:
-        return replace(decision, reason="too few earlier processes of this series tell how often it fails")
-    rate, rates_before = failed / of, (failed_before / of_before, _count_failed(baseline) / len(baseline))
-    p_value = failure_p_value(failed, of, failed_before, of_before)
-    reason = ": ".join([f"{failed} of {of} processes failed, {failed_before} of {of_before} before", *causes[-1:]])
-    if p_value < alpha and rate < min(rates_before):
-        return replace(decision, state="improved", p_value=p_value, reason=reason)
-    if rate <= max(rates_before) or (failed_before and p_value >= alpha and _work(candidate)):
-        return replace(decision, state="ok", p_value=p_value)
-    # One process of several alerts nobody.
-    certain_now = p_value < alpha and failed >= MIN_PROCESSES
-    counts = range(MIN_PROCESSES, MAX_PROCESSES_NEEDED + 1)
-    needed = (
-        count
-        for count in counts
-        if failure_p_value(max(MIN_PROCESSES, round(rate * count)), count, failed_before, of_before) < alpha
-    )
-    return replace(
-        decision,
-        state="regressed" if certain_now else "suspicious",
-        p_value=p_value,
-        reason=reason,
-        processes_needed=next(needed, MAX_PROCESSES_NEEDED + 1),
-    )
-
-
-def _decide_all_failing(
-    decision: Decision,
-    baseline: Sequence[ProcessResult],
-    candidate: Sequence[ProcessResult],
-    earlier: Sequence[ProcessResult],
-    causes: Sequence[str],
-) -> Decision | None:
-    """Decide a cell of which all processes of a side fail; None where the share that failed before has to tell.
-
-    One that hardly ever failed before regressed, however few they are.
-    """
-    if not _work(baseline) and not _work(candidate):
-        return replace(decision, reason=f"it fails on both sides: {causes[-1]}")
-    if not _work(candidate) and _count_failed(earlier) <= ALPHA * len(earlier):
-        return replace(decision, state="regressed", reason=f"it fails now: {causes[-1]}")
-    if not _work(baseline) and (len(baseline) >= MIN_PROCESSES or _count_failed(earlier) == len(earlier)):
-        return replace(decision, state="improved", reason=f"it works now; before: {causes[-1]}")
-    return None
-
-
-def _count_failed(processes: Sequence[ProcessResult]) -> int:
-    return sum(process.failure is not None for process in processes)
-
-
-def _median_ms(processes: Sequence[ProcessResult]) -> float | None:
-    """Return the median latency of the processes that work; None where none has one."""
-    known = [p.median_ms for p in _comparable_processes(processes, "latency") if p.median_ms is not None]
-    return median(known) if known else None
-
-
-def _work(processes: Sequence[ProcessResult]) -> bool:
-    return any(process.verified and process.failure is None for process in processes)
-
-
-def _comparable_processes(processes: Sequence[ProcessResult], measure: Measure) -> list[ProcessResult]:
-    """Return the verified processes that work and have the figure.
-
-    Of latencies, those without doubt if they are enough, else the undisturbed.
-    """
-    works = [process for process in processes if process.verified and process.failure is None]
-    if measure != "latency":
-        return [process for process in works if process.figure(measure)]
-    steady = [process for process in works if process.doubt is None]
-    undisturbed = [process for process in works if not process.disturbed]
-    return next((some for some in (steady, undisturbed) if len(some) >= MIN_PROCESSES), works)
-
-
-def _figures(processes: Sequence[ProcessResult], measure: Measure) -> list[float]:
-    """Return the known figures of the processes, for latencies those of their samples."""
-    if measure == "latency":
-        return [median_ns(process.samples_ns) / 1e6 for process in processes]
-    return [figure for process in processes if (figure := process.figure(measure))]
-
-
-def _pool_samples(processes: Sequence[ProcessResult]) -> list[int]:
-    """Pool equally many samples of each process, so that the one with the most does not dominate."""
-    count = min(len(process.samples_ns) for process in processes)
-    pool: list[int] = []
-    for process in processes:
-        places = np.linspace(0, len(process.samples_ns) - 1, count).round().astype(int)
-        ordered = sorted(process.samples_ns)
-        pool += [ordered[place] for place in places]
-    return pool
-
-
-@dataclass(frozen=True)
-class _Level:
-    """A part of a series without a lasting shift."""
-
-    ids: tuple[UUID, ...]
-    medians: tuple[float, ...]
-
-    @property
-    def even(self) -> list[float]:
-        """The medians divided by the level's median, so that levels differ by noise alone.
-
-        Spikes are clipped at `MAX_SPIKE_DEVIATIONS` standard deviations (from the median absolute deviation), because
-        one in thirty would double the noise and hide real shifts. `_holds_without_extreme` guards comparisons against
-        spikes.
-        """
-        logs = np.log(np.asarray(self.medians) / median(self.medians))
-        width = MAX_SPIKE_DEVIATIONS * 1.4826 * float(np.median(np.abs(logs)))
-        return [math.exp(value) for value in np.clip(logs, -width, width)]
-
-
-def _level_so_far(
-    earlier: Sequence[ProcessResult], accepted: Collection[UUID], apart: Sequence[Collection[UUID]]
-) -> list[ProcessResult]:
-    """Return the newest processes since the last accepted level, but for the levels that were left again."""
-    stayed = [p for p in earlier if not any(p.result_id in ids for ids in apart)]
-    since = max(accepted, default=None)
-    return [p for p in stayed if since is None or p.result_id >= since][-MAX_EARLIER_PROCESSES:]
-
-
-def _levels(
-    earlier: Sequence[ProcessResult],
-    measure: Measure,
-    accepted: Collection[UUID],
-    apart: Sequence[Collection[UUID]],
-) -> list[_Level]:
-    """Divide the newest processes at shifts of the series, and at shifts that a person accepted.
-
-    The levels of `apart` are taken out first. One with a single process says nothing of noise. All have the figure.
-    """
-    newest = earlier[-MAX_EARLIER_PROCESSES:]
-    left_again = [[p for p in newest if p.result_id in ids] for ids in apart]
-    stayed = [p for p in newest if not any(p.result_id in ids for ids in apart)]
-    cuts = {change.index for change in find_changes(_known_figures(stayed, measure))}
-    cuts |= {sum(p.result_id < first for p in stayed) for first in accepted}
-    bounds = sorted({0, *cuts, len(stayed)})
-    parts = [*(part for part in left_again if len(part) > 1), *(stayed[a:b] for a, b in pairwise(bounds))]
-    return [_Level(tuple(p.result_id for p in part), _known_figures(part, measure)) for part in parts]
-
-
-def _known_figures(processes: Sequence[ProcessResult], measure: Measure) -> tuple[float, ...]:
-    return tuple(figure for process in processes if (figure := process.figure(measure)))
-
-
 def _holds_without_extreme(
     before: Sequence[ProcessResult],
     after: Sequence[ProcessResult],
-    earlier: Sequence[_Level],
+    earlier: Sequence[Level],
     measure: Measure,
     *,
     slower: bool,
@@ -497,7 +280,7 @@ def _holds_without_extreme(
     For a baseline of one process, the level of the series around it is the reference.
     """
     sign = 1 if slower else -1
-    old, new = (sorted(sign * value for value in _figures(side, measure)) for side in (before, after))
+    old, new = (sorted(sign * value for value in figures_of(side, measure)) for side in (before, after))
     if len(old) == 1:
         around = next((part.medians for part in earlier if before[0].result_id in part.ids), ())
         reference = median([sign * value for value in around] or old)

@@ -12,7 +12,7 @@ from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.analysis.query.run_refs import RunSet
 from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.regressions.check import check
-from accel_platform.analysis.regressions.regression_test import Decision
+from accel_platform.analysis.regressions.decision import Decision
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, MIN_MEDIAN_CHANGE_PERCENT
 from accel_platform.events.types import Measure, MeasuredSeries
 from accel_platform.warehouse.reader import Reader

@@ -11,6 +11,14 @@ import typer
 
 from accel_platform.cli.measurement import load, requests, wheels
 from accel_platform.cli.measurement.coverage import coverage
+from accel_platform.cli.measurement.plan_options import (
+    CellOptions,
+    Labels,
+    MissingHere,
+    OwnModelOptions,
+    SampleOptions,
+    WorkOptions,
+)
 from accel_platform.cli.options import (
     SEVERAL,
     FileFormat,
@@ -21,8 +29,8 @@ from accel_platform.cli.options import (
     Output,
     OutputFormat,
     output_file,
-    parse_batch_sizes,
     split_words,
+    with_option_groups,
 )
 from accel_platform.cli.output import (
     choose_format,
@@ -61,32 +69,10 @@ def bench() -> None:
 
 
 @app.command(cls=ManyValues)
+@with_option_groups
 def run(
     *,
-    models: Annotated[
-        str | None,
-        typer.Option(
-            metavar=SEVERAL, help="Models: keys, aliases, hub ids, or your own: net.py:Net, net.onnx, timm:resnet50."
-        ),
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            metavar="NAME=SHAPE",
-            help="What your own model reads, without the batch: x=3x224x224, ids=length:tokens:30522; repeatable.",
-        ),
-    ] = None,
-    set_: Annotated[
-        str | None, typer.Option("--set", help="A named set of models.", show_default="small, or custom")
-    ] = None,
-    models_file: Annotated[
-        Path | None, typer.Option("--models-file", help="JSON file with your own models, as the set custom.")
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(help='Real weights: a folder or hub id, or as JSON {"model": "folder or hub id"}.'),
-    ] = None,
+    models: OwnModelOptions,
     hardware: Annotated[
         str | None, typer.Option(metavar=SEVERAL, help="Hardware names.", show_default="all here but emulated ones")
     ] = None,
@@ -96,11 +82,7 @@ def run(
             help="For wasm, webgpu and webnn: chromium, chrome, edge or firefox.", show_default="chromium-like"
         ),
     ] = None,
-    batch_sizes: Annotated[str, typer.Option(metavar=SEVERAL, help="Batch sizes.")] = "1,4",
-    sequence_length: Annotated[
-        int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
-    ] = None,
-    mode: Annotated[str, typer.Option(metavar=SEVERAL, help="inference, generation, training.")] = "inference",
+    cells: CellOptions,
     nproc: Annotated[int, typer.Option(help="Data-parallel training processes.")] = 1,
     precision: Annotated[
         str | None,
@@ -110,13 +92,7 @@ def run(
             show_default="each runtime's usual one",
         ),
     ] = None,
-    effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
-    warmup: Annotated[
-        int | None, typer.Option("--warmup", min=0, help="Runs before the samples, at least.", show_default="by effort")
-    ] = None,
-    iterations: Annotated[
-        int | None, typer.Option("--iterations", min=1, help="Samples, at least.", show_default="by effort")
-    ] = None,
+    samples: SampleOptions,
     repeat: Annotated[
         int, typer.Option("--repeat", min=1, metavar="N", help="Measure all N times, each a run of its own.")
     ] = 1,
@@ -124,30 +100,15 @@ def run(
         Path | None, typer.Option("--report-dir", help="Write a JSON report per model and hardware there.")
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the results as CSV there.")] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="Label to find the run by, such as commit=abc; repeatable."),
-    ] = None,
-    missing: Annotated[bool, typer.Option("--missing", help="Only cells without a result of this host.")] = False,
+    label: Labels = None,
+    missing: MissingHere = False,
     older_than: Annotated[
         str | None, typer.Option(help="With --missing: also cells whose result is older than this, such as 30d or 12h.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue this host's last interrupted run with its own options.")
     ] = False,
-    verify_only: Annotated[
-        bool, typer.Option("--verify-only", help="Compare outputs with the reference; time nothing.")
-    ] = False,
-    benchmark_only: Annotated[
-        bool, typer.Option("--benchmark-only", help="Compute no reference; the results are unverified.")
-    ] = False,
-    no_fix: Annotated[bool, typer.Option("--no-fix", help="Do not try fallbacks for cells that fail.")] = False,
-    parallel: Annotated[
-        bool, typer.Option("--parallel", help="Run devices in parallel, one cell per device at a time.")
-    ] = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Profile each cell by operator afterwards and write Chrome traces.")
-    ] = False,
+    work: WorkOptions,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan with its estimated time, and stop.")
     ] = False,
@@ -157,8 +118,7 @@ def run(
 ) -> None:
     """Measure each model on each hardware at each batch size, each in its own process, and record every result."""
     from accel_platform.bench.plan.config import BenchmarkConfig
-    from accel_platform.bench.plan.run_options import parse_labels, resolve_work
-    from accel_platform.bench.plan.support import resolve_mode
+    from accel_platform.bench.plan.run_options import parse_labels
     from accel_platform.benchmark_api import plan_benchmark, resume_benchmark
     from accel_platform.cli.measurement.bench_output import measure_and_print, print_plan
     from accel_platform.errors import InvalidInput
@@ -166,28 +126,17 @@ def run(
 
     if repeat > 1 and (missing or resume or report_dir is not None or csv is not None):
         raise InvalidInput("--repeat makes several runs: --missing, --resume, --report-dir and --csv are of one.")
-    names = split_words(models) if models is not None else None
     options = {
-        "models": _own_model(names, inputs),
-        "set": set_,
-        "models_file": _path(models_file),
-        "weights": _weights(weights, names, models_file),
+        **models.config(),
         "hardware_types": split_words(hardware) if hardware is not None else None,
         "browser": browser,
-        "batch_sizes": parse_batch_sizes(batch_sizes),
-        "sequence_lengths": [sequence_length] if sequence_length is not None else None,
-        "modes": [resolve_mode(word) for word in split_words(mode)],
+        **cells.config(),
         "processes": nproc,
         "precisions": split_words(precision) if precision is not None else None,
-        "effort": effort,
-        "warmup_iterations": warmup,
-        "benchmark_iterations": iterations,
+        **samples.config(),
         "missing": missing,
         "older_than": older_than,
-        "work": resolve_work(verify_only, benchmark_only),
-        "fix": not no_fix,
-        "parallel": parallel,
-        "profile": profile,
+        **work.config(),
         "report_dir": _path(report_dir),
         "csv": _path(csv),
         "labels": parse_labels(label or ()),
@@ -200,26 +149,6 @@ def run(
         print_plan(planned, wants_json(as_json, format_))
     else:
         measure_and_print(planned, wants_json(as_json, format_), again="`accel bench run --resume`", repeat=repeat)
-
-
-def _own_model(names: list[str] | None, inputs: list[str] | None) -> list[str] | dict[str, Any] | None:
-    """Return the models, with the inputs of the one among them that is the user's own. Raises InvalidInput."""
-    from accel_platform.errors import InvalidInput
-    from accel_platform.workloads.sources import is_source, usual_id
-
-    if not inputs:
-        return names
-    sources = [name for name in names or () if is_source(name)]
-    if len(sources) != 1:
-        raise InvalidInput(
-            f"--input belongs to one model of your own, such as net.py:Net, in --models; there are {len(sources)}. "
-            "Describe several in a models file."
-        )
-    if wrong := [text for text in inputs if "=" not in text]:
-        raise InvalidInput(f"--input: expected NAME=SHAPE such as x=3x224x224, got {wrong[0]!r}.")
-    shapes = dict(text.split("=", 1) for text in inputs)
-    own = {usual_id(sources[0]): {"source": sources[0], "inputs": shapes}}
-    return {**{name: {"name": name} for name in names or () if name not in sources}, **own}
 
 
 def _path(path: Path | None) -> str | None:
@@ -268,36 +197,11 @@ def setup_web(*, as_json: Json = False, format_: OutputFormat = FormatOption.tab
     from accel_platform.backends.browser import package
 
     fetched = package.install()
-    write_answer = {"runtime": package.NAME, "version": package.VERSION, "folder": package.folder(), "fetched": fetched}
+    row = {"runtime": package.NAME, "version": package.VERSION, "folder": package.folder(), "fetched": fetched}
     if wants_json(as_json, format_):
-        print_json(write_answer)
+        print_json(row)
     else:
-        print_table([write_answer])
-
-
-def _weights(text: str | None, models: list[str] | None, models_file: Path | None) -> dict[str, str]:
-    """Return the weight source of each model, from one source or a JSON object (inline or in a file)."""
-    import json
-
-    from accel_platform.errors import InvalidInput
-    from accel_platform.strict_json import read_object
-    from accel_platform.workloads.custom_models import read_models
-
-    if text is None:
-        return {}
-    path = Path(text)
-    if not text.lstrip().startswith("{") and not (path.suffix == ".json" and path.is_file()):
-        names = models or [*(read_models(models_file) if models_file is not None else ())]
-        if len(names) != 1:
-            raise InvalidInput("--weights with one source needs one model, in --models; or write it as a JSON object.")
-        return {names[0]: text}
-    try:
-        found = read_object(path)[0] if path.suffix == ".json" else json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidInput(f"--weights is no JSON object: {error.msg} at character {error.pos}.") from error
-    if wrong := [name for name, source in found.items() if not isinstance(source, str)]:
-        raise InvalidInput(f"--weights: expected a folder or hub id for {wrong[0]}, got {found[wrong[0]]!r}.")
-    return found
+        print_table([row])
 
 
 @app.command(cls=ManyValues)

@@ -74,7 +74,7 @@ def _print_noise(results: Sequence[ResultRecorded]) -> None:
     from statistics import harmonic_mean
 
     from accel_platform.analysis.regressions.check import MIN_CONFIRMING_RUNS
-    from accel_platform.analysis.regressions.regression_test import MIN_EARLIER_PROCESSES
+    from accel_platform.analysis.regressions.decision import MIN_EARLIER_PROCESSES
     from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
     from accel_platform.analysis.stats.significance import estimate_noise_level
     from accel_platform.bench.plan.plan import result_key

@@ -97,7 +97,7 @@ def _print(checks: list[ArchitectureChecked], failures: bool, to: tuple[AnyForma
 
 
 def _select_types(types: str | None, category: str | None) -> list[str]:
-    from accel_platform.errors import InvalidInput
+    from accel_platform.errors import InvalidInput, did_you_mean
     from accel_platform.workloads.architectures import CATEGORIES, classify, model_types
 
     selected = list(model_types())
@@ -107,8 +107,8 @@ def _select_types(types: str | None, category: str | None) -> list[str]:
             import difflib
 
             close = difflib.get_close_matches(unknown[0], selected, n=3)
-            hint = f" Did you mean {', '.join(close)}?" if close else ""
-            raise InvalidInput(f"The installed transformers has no model of type {unknown[0]!r}.{hint}")
+            problem = f"The installed transformers has no model of type {unknown[0]!r}."
+            raise InvalidInput(f"{problem} {did_you_mean(close)}".rstrip())
         selected = names
     if category is not None:
         if category not in CATEGORIES:

@@ -7,12 +7,13 @@ import errno
 import json
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, split_words
+from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, split_words, with_option_groups
 from accel_platform.cli.output import follow_log, note, print_json, print_table, settings_for, wants_json
 from accel_platform.errors import INTERRUPTED
 from accel_platform.table_io.values import count_of
@@ -25,31 +26,72 @@ _PROGRESS_STEPS = 10
 _COLUMNS = ("median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "median_itl_ms", "output_throughput")
 
 
+@dataclass(frozen=True)
+class RequestOptions:
+    """Requests of a load, or of several loads one after the other."""
+
+    concurrency: Annotated[
+        str | None, typer.Option("--concurrency", metavar=SEVERAL, help="Requests under way at once.", show_default="1")
+    ] = None
+    request_rate: Annotated[
+        str | None, typer.Option("--request-rate", metavar=SEVERAL, help="Arrivals per second, at random times.")
+    ] = None
+    input_tokens: Annotated[int, typer.Option("--input-tokens", min=1, help="Tokens of a prompt.")] = 512
+    output_tokens: Annotated[int, typer.Option("--output-tokens", min=2, help="Tokens of an answer.")] = 128
+    requests: Annotated[int, typer.Option("--requests", min=1, help="Requests that count, after the warm-up.")] = 200
+
+    def shapes(self, seed: int | None) -> list[Shape]:
+        """Return a shape for each concurrency or rate. Raises InvalidInput for both."""
+        from accel_platform.bench.load.generator import Shape, shapes_of
+        from accel_platform.errors import InvalidInput
+
+        if self.concurrency is not None and self.request_rate is not None:
+            raise InvalidInput("Give --concurrency or --request-rate, not both: one follows from the other.")
+        # The clock by default, because a prefix cache may know the words of the last time.
+        seed = time.time_ns() if seed is None else seed
+        base = Shape(self.input_tokens, self.output_tokens, self.requests, seed=seed)
+        users = _numbers("--concurrency", self.concurrency, int)
+        rates = _numbers("--request-rate", self.request_rate, float)
+        return shapes_of(base, users or ([] if rates else [1]), rates)
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Facts about the server that it does not tell its clients."""
+
+    device: Annotated[
+        str | None, typer.Option("--device", help="Device it runs on, as it cannot be seen from here: NVIDIA L40S.")
+    ] = None
+    devices: Annotated[int, typer.Option("--devices", min=1, help="Devices that share the model.")] = 1
+    engine: Annotated[str | None, typer.Option("--engine", help="What serves: vllm, sglang, trtllm, llama.cpp.")] = None
+    engine_version: Annotated[str | None, typer.Option("--engine-version", help="Its version.")] = None
+    quantization: Annotated[str | None, typer.Option("--quantization", help="How it keeps weights: fp8.")] = None
+
+    def report_fields(self) -> dict[str, Any]:
+        """Return the fields of the report."""
+        return {
+            "backend": self.engine or "unknown",
+            "gpu_type": self.device,
+            "version": self.engine_version,
+            "quantization": self.quantization,
+            "tensor_parallel_size": self.devices,
+        }
+
+    def missing(self) -> list[str]:
+        """Return the options without which no query uses the load."""
+        return [option for option, value in (("--device", self.device), ("--engine", self.engine)) if value is None]
+
+
+@with_option_groups
 def serve(
     url: Annotated[str, typer.Argument(help="Address of the server: http://127.0.0.1:8000.")],
     *,
     model: Annotated[
         str | None, typer.Option("--model", help="Its model.", show_default="the only one it lists")
     ] = None,
-    concurrency: Annotated[
-        str | None, typer.Option("--concurrency", metavar=SEVERAL, help="Requests under way at once.", show_default="1")
-    ] = None,
-    request_rate: Annotated[
-        str | None, typer.Option("--request-rate", metavar=SEVERAL, help="Arrivals per second, at random times.")
-    ] = None,
-    input_tokens: Annotated[int, typer.Option("--input-tokens", min=1, help="Tokens of a prompt.")] = 512,
-    output_tokens: Annotated[int, typer.Option("--output-tokens", min=2, help="Tokens of an answer.")] = 128,
-    requests: Annotated[int, typer.Option("--requests", min=1, help="Requests that count, after the warm-up.")] = 200,
+    load: RequestOptions,
     chat: Annotated[bool, typer.Option("--chat", help="Ask as a chat in place of a completion.")] = False,
-    device: Annotated[
-        str | None, typer.Option("--device", help="Device it runs on, as it cannot be seen from here: NVIDIA L40S.")
-    ] = None,
-    devices: Annotated[int, typer.Option("--devices", min=1, help="Devices that share the model.")] = 1,
-    engine: Annotated[
-        str | None, typer.Option("--engine", help="What serves: vllm, sglang, trtllm, llama.cpp.")
-    ] = None,
-    engine_version: Annotated[str | None, typer.Option("--engine-version", help="Its version.")] = None,
-    quantization: Annotated[str | None, typer.Option("--quantization", help="How it keeps weights: fp8.")] = None,
+    server: ServerOptions,
     api_key_env: Annotated[
         str | None, typer.Option("--api-key-env", help="Variable of the environment that holds the server's key.")
     ] = None,
@@ -65,33 +107,18 @@ def serve(
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Load a running server with requests, and record times to first and further tokens."""
-    from accel_platform.bench.load.generator import Shape, shapes_of
-    from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
     from migrations.pipeline.importer import migrate
 
-    if concurrency is not None and request_rate is not None:
-        raise InvalidInput("Give --concurrency or --request-rate, not both: one follows from the other.")
-    # The clock by default, because a prefix cache may know the words of the last time.
-    base = Shape(input_tokens, output_tokens, requests, seed=time.time_ns() if seed is None else seed)
-    users = _numbers("--concurrency", concurrency, int) if request_rate is None else []
-    rates = _numbers("--request-rate", request_rate, float) if request_rate is not None else []
-    shapes = shapes_of(base, users or ([] if rates else [1]), rates)
-    stated = {
-        "backend": engine or "unknown",
-        "gpu_type": device,
-        "version": engine_version,
-        "quantization": quantization,
-        "tensor_parallel_size": devices,
-    }
+    shapes = load.shapes(seed)
     settings = settings_for(home)
     # Both before the load, so that nothing measured is lost for want of a place.
     log, folder = EventLog.open(settings), _make_folder(output or settings.home / "loads")
     reports: list[tuple[Path, dict[str, Any]]] = []
     try:
         _run(
-            _address(url), model, shapes, stated, reports, chat=chat, headers=_key(api_key_env), timeout_s=timeout_s,
-            folder=folder,
+            _address(url), model, shapes, server.report_fields(), reports, chat=chat, headers=_key(api_key_env),
+            timeout_s=timeout_s, folder=folder,
         )  # fmt: skip
     finally:
         if reports:
@@ -102,8 +129,8 @@ def serve(
         print_json([{"file": str(path), **content} for path, content in reports])
     else:
         _print_reports(contents)
-        if unnamed := [option for option, value in (("--device", device), ("--engine", engine)) if value is None]:
-            note(f"Without {' and '.join(unnamed)} `accel serving` cannot use these loads.")
+        if missing := server.missing():
+            note(f"Without {' and '.join(missing)} `accel serving` cannot use these loads.")
     stopped = any("stopped" in content for content in contents)
     if stopped or any(not content["completed"] for content in contents):
         raise typer.Exit(INTERRUPTED if stopped else 1)

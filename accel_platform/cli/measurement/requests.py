@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import SEVERAL, FileFormat, FormatOption, Home, Json, Output, OutputFormat
+from accel_platform.cli.measurement.plan_options import CellOptions, Effort, Labels, MissingHere, ModelSet
+from accel_platform.cli.options import (
+    SEVERAL,
+    FileFormat,
+    FormatOption,
+    Home,
+    Json,
+    Output,
+    OutputFormat,
+    split_words,
+    with_option_groups,
+)
 from accel_platform.cli.output import (
     choose_format,
     follow_log,
@@ -22,52 +34,45 @@ from accel_platform.cli.output import (
 from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
-    from accel_platform.benchmark_api import PlannedRun
-
-if TYPE_CHECKING:
     from accel_platform.bench.requests.lifecycle import Request
+    from accel_platform.benchmark_api import PlannedRun
     from accel_platform.events import EventLog
 
-Priority = Annotated[int, typer.Option(help="Higher goes first in a device's queue.")]
-OnlyHost = Annotated[
-    str | None,
-    typer.Option("--host", help="Only this host may take it: a name from `bench requests`.", show_default="any"),
-]
-MaxRuntime = Annotated[
-    str | None,
-    typer.Option("--max-runtime", help="Time limit of the run, such as 30m or 2h.", show_default=False),
-]
+
+@dataclass(frozen=True)
+class QueueOptions:
+    """When and where a request is measured."""
+
+    priority: Annotated[int, typer.Option(help="Higher goes first in a device's queue.")] = 0
+    max_runtime: Annotated[
+        str | None,
+        typer.Option("--max-runtime", help="Time limit of the run, such as 30m or 2h.", show_default=False),
+    ] = None
+    host: Annotated[
+        str | None,
+        typer.Option("--host", help="Only this host may take it: a name from `bench requests`.", show_default="any"),
+    ] = None
 
 
+@with_option_groups
 def request(
     *,
     models: Annotated[str | None, typer.Option(metavar=SEVERAL, help="Models: keys, aliases or hub ids.")] = None,
-    set_: Annotated[
-        str | None, typer.Option("--set", help="A named set of models.", show_default="small, or custom")
-    ] = None,
+    set_: ModelSet = None,
     models_file: Annotated[
         Path | None,
         typer.Option("--models-file", help="JSON file with your own models, at a path that the host can read."),
     ] = None,
     hardware: Annotated[str, typer.Option(metavar=SEVERAL, help="Hardware names; one request for each.")],
-    batch_sizes: Annotated[str, typer.Option(metavar=SEVERAL, help="Batch sizes.")] = "1,4",
-    sequence_length: Annotated[
-        int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
-    ] = None,
-    mode: Annotated[str, typer.Option(metavar=SEVERAL, help="inference, generation, training.")] = "inference",
+    cells: CellOptions,
     precision: Annotated[
         str | None,
         typer.Option(help="float32, tf32, float16, bfloat16, int8.", show_default="each runtime's usual one"),
     ] = None,
-    effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
+    effort: Effort = "standard",
     missing: Annotated[bool, typer.Option("--missing", help="Only cells without a result of the host.")] = False,
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="Label to find the run by, such as commit=abc; repeatable."),
-    ] = None,
-    priority: Priority = 0,
-    max_runtime: MaxRuntime = None,
-    host: OnlyHost = None,
+    label: Labels = None,
+    queue: QueueOptions,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -75,8 +80,6 @@ def request(
     """Request a benchmark from any host with the hardware. For a suite file: `accel bench suite --request`."""
     from accel_platform.bench.plan.config import BenchmarkConfig
     from accel_platform.bench.plan.run_options import parse_labels
-    from accel_platform.bench.plan.support import resolve_mode
-    from accel_platform.cli.options import parse_batch_sizes, split_words
     from accel_platform.strict_json import validate_model
     from accel_platform.workloads.sources import absolute_source
 
@@ -85,37 +88,25 @@ def request(
         "set": set_,
         "models_file": str(models_file) if models_file is not None else None,
         "hardware_types": split_words(hardware),
-        "batch_sizes": parse_batch_sizes(batch_sizes),
-        "sequence_lengths": [sequence_length] if sequence_length is not None else None,
-        "modes": [resolve_mode(word) for word in split_words(mode)],
+        **cells.config(),
         "precisions": split_words(precision) if precision is not None else None,
         "effort": effort,
         "missing": missing,
         "labels": parse_labels(label or ()),
     }
     config = validate_model(BenchmarkConfig, options, where="accel bench request")
-    machines = wants_json(as_json, format_)
-    submit(config, home, by="cli", priority=priority, max_runtime=max_runtime, host=host, for_machines=machines)
+    submit(config, home, queue, by="cli", for_machines=wants_json(as_json, format_))
 
 
-def submit(
-    config: Any,
-    home: Path | None,
-    *,
-    by: Any,
-    priority: int,
-    max_runtime: str | None,
-    host: str | None,
-    for_machines: bool,
-) -> None:
+def submit(config: Any, home: Path | None, queue: QueueOptions, *, by: Any, for_machines: bool) -> None:
     """Append a configuration's requests to the log, and print them."""
     from accel_platform.bench.requests.lifecycle import request_benchmark
     from accel_platform.events import EventLog
     from accel_platform.hardware.host import host_name
 
-    log = EventLog.open(settings_for(home))
-    limit_s = parse_seconds(max_runtime)
-    ids = request_benchmark(config, log, by=by, priority=priority, max_runtime_s=limit_s, host=host)
+    log, host = EventLog.open(settings_for(home)), queue.host
+    limit_s = parse_seconds(queue.max_runtime)
+    ids = request_benchmark(config, log, by=by, priority=queue.priority, max_runtime_s=limit_s, host=host)
     found = _read_requests(log)
     rows = [_request_row(found[request_id]) for request_id in ids]
     if for_machines:
@@ -143,7 +134,6 @@ def requests(
     from typing import get_args
 
     from accel_platform.bench.requests.lifecycle import State
-    from accel_platform.cli.options import split_words
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 
@@ -172,7 +162,6 @@ def take(
 
     The same command goes on with a request that it was stopped at.
     """
-    from accel_platform.cli.options import split_words
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
     from accel_platform.requested_benchmarks import take_requests
@@ -305,6 +294,7 @@ def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
 DEFAULT_SUITE = Path("suite.json")
 
 
+@with_option_groups
 def suite(
     *,
     path: Annotated[
@@ -315,7 +305,7 @@ def suite(
         bool, typer.Option("--create-config", help="Write a runnable example with every key, and stop.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Check the file, print its plan, and stop.")] = False,
-    missing: Annotated[bool, typer.Option("--missing", help="Only cells without a result of this host.")] = False,
+    missing: MissingHere = False,
     report_dir: Annotated[
         Path | None, typer.Option("--report-dir", help="Folder for the reports.", show_default="in the home directory")
     ] = None,
@@ -329,9 +319,7 @@ def suite(
     request: Annotated[
         bool, typer.Option("--request", help="Request it from the hosts with its hardware instead of measuring here.")
     ] = False,
-    priority: Priority = 0,
-    max_runtime: MaxRuntime = None,
-    host: OnlyHost = None,
+    queue: QueueOptions,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -358,17 +346,9 @@ def suite(
     changes["labels"] = {**benchmark.labels, **parse_labels(label or ())}
     benchmark = benchmark.model_copy(update=changes)
     if request:
-        submit(
-            benchmark,
-            home,
-            by="suite",
-            priority=priority,
-            max_runtime=max_runtime,
-            host=host,
-            for_machines=for_machines,
-        )
+        submit(benchmark, home, queue, by="suite", for_machines=for_machines)
         return
-    if priority or max_runtime is not None or host is not None:
+    if queue != QueueOptions():
         raise InvalidInput("--priority, --max-runtime and --host apply to requests: add --request.")
     planned = plan_benchmark(benchmark, home=settings_for(home).home)
     if check:

@@ -16,7 +16,7 @@ from accel_platform.cli.output import note, print_error, print_json, print_table
 if TYPE_CHECKING:
     from accel_platform.analysis.query.run_refs import RunSet
     from accel_platform.analysis.regressions.check import Check
-    from accel_platform.analysis.regressions.regression_test import Decision
+    from accel_platform.analysis.regressions.decision import Decision
     from accel_platform.events.types import RegressionFound
     from accel_platform.settings import Settings
     from accel_platform.warehouse.reader import Reader

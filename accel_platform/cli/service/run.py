@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli.data.knowledge import adopt_shipped
+from accel_platform.cli.measurement.plan_options import Effort
 from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
 from accel_platform.cli.output import note, print_json, settings_for, wants_json
 from accel_platform.cli.service.serve import announce
@@ -61,7 +62,7 @@ def run(
         ),
     ] = None,
     batch_sizes: Annotated[str | None, typer.Option(metavar=SEVERAL, help="Batch sizes.", show_default="1,4")] = None,
-    effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
+    effort: Effort = "standard",
     port: Port = 8000,
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Start the service.")] = True,
     wait: Annotated[bool, typer.Option("--wait", help="Measure first, and serve when everything is done.")] = False,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.errors import InvalidInput, NotFound, did_you_mean
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec, form_factor_caution
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.kv_cache import Decoder
@@ -110,7 +110,7 @@ def _resolve_catalog_model(model: str) -> ModelSpec:
         served = served_models()
         names = {*served, *(known.model_id for known in known_models() if known.modality == "text")}
         close = difflib.get_close_matches(model.casefold().rpartition("/")[2], sorted(names), n=3)
-        hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(served[:5])}, ..."
+        hint = did_you_mean(close, otherwise=f"Known: {', '.join(served[:5])}, ...")
         raise NotFound(
             f"No language model is called {model!r}. {hint} Any other: give its config (config.json of its hub page)."
         ) from error
@@ -126,7 +126,7 @@ def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list
         if spec is None:
             known = [device.name for device in catalog() if device.kind == "gpu"]
             close = [k for k in known if name.casefold() in k.casefold()][:3] or difflib.get_close_matches(name, known)
-            hint = f"Did you mean {', '.join(close)}?" if close else f"Names are such as {known[0]}."
+            hint = did_you_mean(close, otherwise=f"Names are such as {known[0]}.")
             raise InvalidInput(f"The spec sheet has no GPU called {name!r}. {hint}")
         found.append(spec)
     return found, [*filter(None, map(form_factor_caution, names))]

@@ -17,7 +17,7 @@ from accel_platform.analysis.query.measured import read_measured_series
 from accel_platform.analysis.query.run_refs import resolve_runs
 from accel_platform.analysis.regressions.changepoint_history import decision_id, find_shifts, regression_event
 from accel_platform.analysis.regressions.check import MEASURES, Check, check
-from accel_platform.analysis.regressions.regression_test import Decision
+from accel_platform.analysis.regressions.decision import Decision
 from accel_platform.analysis.regressions.triage import build_acceptance, build_rejection, read_decisions
 from accel_platform.bench.plan.run_options import COMMIT_VARIABLES, add_commit_label, parse_labels
 from accel_platform.cli import app

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from uuid_utils.compat import uuid7
 
 from accel_platform.analysis.query.measured import ProcessResult
-from accel_platform.analysis.regressions.regression_test import MIN_EARLIER_PROCESSES, Decision, decide, is_tested
+from accel_platform.analysis.regressions.decision import MIN_EARLIER_PROCESSES, Decision
+from accel_platform.analysis.regressions.regression_test import decide, is_tested
 from accel_platform.events.types import MeasuredSeries
 
 SERIES = MeasuredSeries(
