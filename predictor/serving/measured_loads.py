@@ -5,11 +5,13 @@ Each tool states a load in its own fields; a reader per tool (`_read_...`) turns
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -25,6 +27,8 @@ from predictor.serving.quantization import resolve_quantization
 
 _SOURCES = ("aiconfigurator", "llm-inference-bench", "llm-pilot")
 """Packs that the serving predictor learns from. With `inferencex` other GPUs or models came out worse."""
+_SINGLE_USER_RATES = Path(__file__).with_name("single_user_rates.csv")
+"""Rates of llama.cpp on GPUs without HBM, whose packs would lack what an answer needs: lengths, versions, prompts."""
 _IN_TABLES = f"""
 SELECT CAST(event_id AS VARCHAR) AS event_id, CAST(payload AS VARCHAR) AS payload,
     starts_with(usable_results.source, 'pack:') AS from_pack
@@ -65,7 +69,24 @@ class MeasuredLoad:
 def load_measured_loads() -> list[MeasuredLoad]:
     """Return the shipped rows of aggregated serving. A row that several exports hold is returned once."""
     tables = (pq.read_table(PACKS / source / "results.parquet", columns=["event_id", "payload"]) for source in _SOURCES)
-    return _distinct(row for table in tables for row in table.to_pylist())
+    return [*_distinct(row for table in tables for row in table.to_pylist()), *_single_user_loads()]
+
+
+def _single_user_loads() -> Iterator[MeasuredLoad]:
+    """Yield the rates at which llama.cpp generates for one user. Prompts, timed apart, are of one token."""
+    with _SINGLE_USER_RATES.open(encoding="utf-8", newline="") as file:
+        for number, row in enumerate(csv.DictReader(file)):
+            device, decoder = find_spec(row["device"]), find_served_model(row["model"])
+            assert device is not None, row
+            assert decoder is not None, row
+            yield MeasuredLoad(
+                Deployment(decoder, device, "llama.cpp", resolve_quantization(row["precision"])),
+                Load(1.0, 1.0, float(row["output_tokens"]), batch=True),
+                model=model_family(row["model"]),
+                token_ms=1e3 / float(row["tokens_per_s"]),
+                first_ms=math.nan,
+                event_id=f"{row['source']} {number}",
+            )
 
 
 def measured_loads_in(reader: Reader) -> list[MeasuredLoad]:

@@ -23,6 +23,10 @@ VENDORS = ("NVIDIA", "AMD", "Intel", "Habana")
 _BYTES_EXCHANGED = 2.0
 """Bytes of a number that devices exchange: activations stay in 16 bits whatever the weights are stored in."""
 
+_FLOAT32_LANES = {"sm_60": 64, "sm_70": 64, "sm_75": 64, "sm_80": 64}
+"""Multiply-adds in float32 that a compute unit of NVIDIA's does per cycle, where they are not 128 (CUDA C++ Programming
+Guide, throughput of native arithmetic instructions)."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -44,6 +48,8 @@ class Work:
     output_tokens: Array
     weights_s: Array
     """Reading the weights in one decoding step. In a mixture of experts more of them are read for more users."""
+    unit_read_s: Array
+    """Reading the weights at one byte per cycle of each compute unit; 0 where that is no limit to an engine."""
     cache_s: Array
     """Reading keys and values of all running users in one step, at their mean length."""
     step_compute_s: Array
@@ -119,6 +125,7 @@ def _row(deployment: Deployment, load: Load) -> dict[str, float]:
         "computed_tokens": computed,
         "output_tokens": out,
         "weights_s": _read_parameters(deployment, running) * storage.weight_bytes / devices / bandwidth,
+        "unit_read_s": _read_parameters(deployment, running) * storage.weight_bytes / devices * _cycle_s(deployment),
         "cache_s": cache_bytes_per_user * running / devices / bandwidth,
         "step_compute_s": running * _token_flops(deployment, mean_length) / devices / flops,
         "prompt_compute_s": computed * _token_flops(deployment, into - computed / 2) / devices / flops,
@@ -147,6 +154,18 @@ def _exchange_s(deployment: Deployment, devices: float) -> float:
     link_bytes_per_s = (deployment.device.link_gb_s or float("inf")) * 1e9 / 2
     exchanged_bytes = 2 * decoder.layers * decoder.width * _BYTES_EXCHANGED * 2 * (group - 1) / group
     return exchanged_bytes / link_bytes_per_s
+
+
+def _cycle_s(deployment: Deployment) -> float:
+    """Return the seconds of a cycle over the compute units, where the engine's kernels are bound by both, else 0.
+
+    llama.cpp multiplies weights by a vector with kernels that keep few reads under way, so that GPUs of much bandwidth
+    per compute unit (those with HBM) read at half their rate. The clock follows from the peak rate in float32.
+    """
+    spec = deployment.device
+    if deployment.engine != "llama.cpp" or spec.vendor != "NVIDIA" or not spec.peak_fp32_tflops:
+        return 0.0
+    return 2 * _FLOAT32_LANES.get(spec.architecture or "", 128) / (spec.peak_fp32_tflops * 1e12)
 
 
 def _read_parameters(deployment: Deployment, tokens: float) -> float:
