@@ -344,8 +344,8 @@ def _group_by_mode(training_set: TrainingSet) -> tuple[dict[str, list[Sample]], 
         raise NotEnoughEvidence(
             f"A predictor needs {MIN_SAMPLES} measured cells of {MIN_GROUPS} model families in one mode; the tables "
             f"have {_count_by_mode(training_set.measured)} ({', '.join(families) or 'no family'}){left_out}. "
-            "Measure more with `accel bench run`, then `accel db rebuild` and `accel train`. What was measured can be "
-            "recommended already."
+            "Measure more with `accel bench run`, or add what others published with `accel knowledge add --all`; then "
+            "`accel db rebuild` and `accel train`. What was measured can be recommended already."
         )
     return modes, skipped
 
