@@ -8,6 +8,7 @@ whole device are taken, of models whose inputs all have one size. Usage:
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
@@ -99,6 +100,9 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for place in sys.argv[1:]:
-        for row in rows_of_round(Path(place)):
-            print(json.dumps(row, ensure_ascii=False))
+    rounds = {place: list(rows_of_round(Path(place))) for place in sys.argv[1:]}
+    if not rounds or not all(rounds.values()):
+        empty = [place for place, rows in rounds.items() if not rows]
+        sys.exit(f"No such run in {', '.join(empty) or 'no folder'}: give checkouts of mlcommons/inference_results_v….")
+    for row in itertools.chain.from_iterable(rounds.values()):
+        print(json.dumps(row, ensure_ascii=False))
