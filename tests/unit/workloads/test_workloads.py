@@ -145,6 +145,22 @@ def test_segment_anything_reads_images_of_the_size_asked_for() -> None:
     )
 
 
+def test_no_token_is_taken_for_a_global_one_and_strided_ones_are_multiplied_at_once() -> None:
+    from accel_platform.workloads.operators import trace_operators
+
+    small = {
+        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "attention_window": [16], "vocab_size": 100, "max_position_embeddings": 80,
+    }  # fmt: skip
+    spec = ModelSpec("mine", "longformer", "longformer", "text", config=small, sequence_length=64)
+    operators = trace_operators(spec, sequence_length=64).of_two
+    products = {(op.kind, *op.dimensions): op.count for op in operators if op.kind.endswith(("linear", "matmul"))}
+    # Queries, keys, values and the sum of heads; scores and their sums by windows of which each overlaps the next.
+    assert products["linear", 2 * 64, 32, 32] == 4
+    assert {kind for kind, *_ in products} == {"linear", "batched_matmul"}
+    assert sum(count for (kind, *_), count in products.items() if kind == "batched_matmul") == 2
+
+
 def test_sound_is_read_as_each_architecture_wants_it() -> None:
     def shapes(name: str, seconds: float | None = None) -> dict[str, tuple[int, ...]]:
         inputs = describe_inputs(resolve_model(name), batch_size=2, audio_seconds=seconds)
