@@ -197,9 +197,10 @@ def _meta_model(spec: ModelSpec, head: Head, dtype: Any) -> Any:
     # `torch.Tensor(...)`, which heeds no device.
     model = model.requires_grad_(False).to("meta")
     for layer in model.modules():
-        if isinstance(layer, torch.nn.Linear):
-            # Only by a matrix that may learn does torch multiply strided tokens at once, as in a model that runs.
-            layer.weight.requires_grad_(True)
+        if isinstance(layer, (torch.nn.Linear, torch.nn.MultiheadAttention)):
+            for parameter in layer.parameters(recurse=False):
+                # Only by a matrix that may learn does torch multiply strided tokens at once, as in a model that runs.
+                parameter.requires_grad_(True)
     return model
 
 
