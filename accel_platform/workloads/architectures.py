@@ -130,7 +130,9 @@ def family_of(model_type: str) -> str:
 @lru_cache(maxsize=1)
 def _named_architectures() -> dict[str, ArchitectureKind]:
     raw = tomllib.loads((files(__package__) / "sets.toml").read_text(encoding="utf-8"))["architectures"]
-    return {name: ArchitectureKind(entry["family"], entry["modality"]) for name, entry in raw.items()}
+    return {
+        name: ArchitectureKind(entry["family"], entry.get("category", entry["modality"])) for name, entry in raw.items()
+    }
 
 
 @lru_cache(maxsize=1)

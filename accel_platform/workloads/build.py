@@ -40,11 +40,25 @@ def new_config(model_type: str, **fields: Any) -> Any:
 
 
 def register_architecture(model_type: str) -> None:
-    """Make an architecture of this platform known to transformers; those of transformers itself are."""
+    """Make known to `AutoModel` what it lacks: architectures of this platform, and those that have a head alone."""
     if model_type in IMAGE_GENERATORS:
         import accel_platform.workloads.image_generation
     elif model_type in DETECTORS:
         import accel_platform.workloads.yolo  # noqa: F401 - importing it registers them
+    elif model_type in _WITH_HEAD_ALONE:
+        import transformers
+
+        model = getattr(transformers, _WITH_HEAD_ALONE[model_type])
+        # Transformers skips classes of its own unless they may replace others.
+        transformers.AutoModel.register(model.config_class, model, exist_ok=True)
+
+
+_WITH_HEAD_ALONE = {
+    "depth_anything": "DepthAnythingForDepthEstimation",
+    "vision-encoder-decoder": "VisionEncoderDecoderModel",
+    "vitpose": "VitPoseForPoseEstimation",
+}
+"""Architectures without a model of their own in transformers: what is measured has a head."""
 
 
 def build_model(spec: ModelSpec, *, head: Head = "AutoModel") -> nn.Module:

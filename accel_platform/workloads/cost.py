@@ -192,8 +192,16 @@ def _meta_model(spec: ModelSpec, head: Head, dtype: Any) -> Any:
         return meta_source(spec).to(dtype)
     auto: Any = getattr(transformers, head)
     with torch.device("meta"):
-        # Nothing learns here, and torch's FLOP counter fails on parameters that modules put out, as SAM's do.
-        return auto.from_config(config_of(spec), dtype=dtype).eval().requires_grad_(False)
+        model = auto.from_config(config_of(spec), dtype=dtype).eval()
+    # Torch's FLOP counter fails on parameters that modules put out if they may learn, as SAM's do. Some are made by
+    # `torch.Tensor(...)`, which heeds no device.
+    model = model.requires_grad_(False).to("meta")
+    for layer in model.modules():
+        if isinstance(layer, (torch.nn.Linear, torch.nn.MultiheadAttention)):
+            for parameter in layer.parameters(recurse=False):
+                # Only by a matrix that may learn does torch multiply strided tokens at once, as in a model that runs.
+                parameter.requires_grad_(True)
+    return model
 
 
 def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,8 +23,10 @@ SAMPLES_PER_S = 16_000
 WAVEFORM_SAMPLES = 5 * SAMPLES_PER_S
 FRAMES_PER_S = 100
 """Spectra that models such as Whisper and Parakeet read of a second of sound."""
-SPEECH_DECODER_TOKENS = 16
-"""Tokens of a short transcript, decoded in one forward pass beside the encoder's fixed 30 seconds of sound."""
+QUESTION_TOKENS = 64
+"""Tokens of a question about an image."""
+DECODER_TOKENS = 16
+"""Tokens of a short text, decoded in one forward pass beside the sound or the image that the encoder reads."""
 _FIRST_PLAIN_TOKEN = 10
 """Lowest id of a plain token: lower ids are padding and other specials in the vocabularies used here."""
 
@@ -72,7 +76,7 @@ def describe_inputs(
     if spec.architecture in DETECTORS:
         _check_edge(config, spec, "reads")
     if spec.modality == "vision":
-        return (InputSpec("pixel_values", (batch_size, 3, *_image_size(config)), "signal"),)
+        return _vision_inputs(config, batch_size)
     assert length is not None
     return _multimodal_inputs(config, spec, batch_size, length)
 
@@ -137,7 +141,7 @@ def _audio_inputs(config: Any, batch: int, seconds: float | None) -> tuple[Input
         frames = 2 * config.max_source_positions
         return (
             InputSpec("input_features", (batch, config.num_mel_bins, frames), "signal"),
-            InputSpec("decoder_input_ids", (batch, SPEECH_DECODER_TOKENS), "tokens", config.vocab_size),
+            InputSpec("decoder_input_ids", (batch, DECODER_TOKENS), "tokens", config.vocab_size),
         )
     if config.model_type == "audio-spectrogram-transformer":
         if seconds is not None:
@@ -146,24 +150,41 @@ def _audio_inputs(config: Any, batch: int, seconds: float | None) -> tuple[Input
             )
         return (InputSpec("input_values", (batch, config.max_length, config.num_mel_bins), "signal"),)
     samples = WAVEFORM_SAMPLES if seconds is None else round(seconds * SAMPLES_PER_S)
+    if config.model_type == "wav2vec2-bert":
+        # Two spectra make one frame.
+        frames = samples * FRAMES_PER_S // SAMPLES_PER_S // 2
+        return (InputSpec("input_features", (batch, frames, config.feature_projection_input_dim), "signal"),)
     if config.model_type == "parakeet_ctc":
         frames = samples * FRAMES_PER_S // SAMPLES_PER_S
         return (InputSpec("input_features", (batch, frames, config.encoder_config.num_mel_bins), "signal"),)
     waveform = InputSpec("input_values", (batch, samples), "signal")
     if config.is_encoder_decoder:
-        tokens = InputSpec("decoder_input_ids", (batch, SPEECH_DECODER_TOKENS), "tokens", config.vocab_size)
+        tokens = InputSpec("decoder_input_ids", (batch, DECODER_TOKENS), "tokens", config.vocab_size)
         return waveform, tokens
     return (waveform,)
 
 
+def _vision_inputs(config: Any, batch: int) -> tuple[InputSpec, ...]:
+    clip = (config.num_frames,) if hasattr(config, "num_frames") else ()
+    images = InputSpec("pixel_values", (batch, *clip, 3, *_image_size(config)), "signal")
+    if config.model_type == "vision-encoder-decoder":
+        return images, InputSpec("decoder_input_ids", (batch, DECODER_TOKENS), "tokens", config.decoder.vocab_size)
+    return (images,)
+
+
 def _multimodal_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
-    _check_length(config.text_config, spec, length)
-    if config.model_type in ("llava", "llava_next"):
-        return _llava_inputs(config, spec, batch, length)
-    text = (
-        InputSpec("input_ids", (batch, length), "tokens", config.text_config.vocab_size),
+    text_config = getattr(config, "text_config", config)
+    _check_length(text_config, spec, length)
+    if config.model_type in _IMAGE_TOKENS:
+        return _image_token_inputs(config, spec, batch, length)
+    text: tuple[InputSpec, ...] = (
+        InputSpec("input_ids", (batch, length), "tokens", text_config.vocab_size),
         InputSpec("attention_mask", (batch, length), "mask"),
     )
+    if config.model_type == "layoutlmv3":
+        # Each word's corners, in thousandths of the page's width and height.
+        corners = InputSpec("bbox", (batch, length, 4), "tokens", 1000)
+        return (*text, corners, InputSpec("pixel_values", (batch, 3, config.input_size, config.input_size), "signal"))
     if config.model_type == "clap":
         audio = config.audio_config
         frames = (audio.spec_size // audio.num_mel_bins) * audio.spec_size
@@ -173,27 +194,56 @@ def _multimodal_inputs(config: Any, spec: ModelSpec, batch: int, length: int) ->
     return (*text, InputSpec("pixel_values", (batch, *clip, 3, *_image_size(vision)), "signal"))
 
 
-def _llava_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
-    """Return text with a place per image feature. LLaVA-Next sees a large image whole and in four tiles."""
-    side = config.vision_config.image_size // config.vision_config.patch_size
-    tiles: tuple[int, ...] = ()
-    features = side**2
-    if config.model_type == "llava_next":
-        tiles = (5,)
-        # Two by two tiles are put together, with a line's end after each row.
-        features += 2 * side * (2 * side + 1)
+def _llava_features(config: Any) -> int:
+    return int(config.vision_config.image_size // config.vision_config.patch_size) ** 2
+
+
+def _llava_next_features(config: Any) -> int:
+    # A large image is seen whole and in two by two tiles, which are put together with a line's end after each row.
+    side = int(config.vision_config.image_size // config.vision_config.patch_size)
+    return side**2 + 2 * side * (2 * side + 1)
+
+
+def _florence_features(config: Any) -> int:
+    height, width = _image_size(config.vision_config)
+    stride: int = math.prod(config.vision_config.patch_stride)
+    # The last is the mean of all others.
+    return (height // stride) * (width // stride) + 1
+
+
+_IMAGE_TOKENS: dict[str, Callable[[Any], int]] = {
+    "blip-2": lambda config: int(config.num_query_tokens),
+    "florence2": _florence_features,
+    "llava": _llava_features,
+    "llava_next": _llava_next_features,
+    "paligemma": _llava_features,
+}
+"""Architectures whose text has a place for each feature of an image, and how many these are."""
+
+
+def image_tokens(config: Any) -> int:
+    """Return how many tokens of its text a model keeps for an image; 0 where none."""
+    return _IMAGE_TOKENS[config.model_type](config) if config.model_type in _IMAGE_TOKENS else 0
+
+
+def _image_token_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
+    """Return text with a place per image feature, and the image."""
+    features = image_tokens(config)
     if length < features + 2:
         raise InvalidInput(
             f"{spec.model_id} reads {features} tokens of image beside the text's: ask a longer sequence."
         )
     height, width = _image_size(config.vision_config)
+    tiles = (5,) if config.model_type == "llava_next" else ()
     inputs: tuple[InputSpec, ...] = (
-        InputSpec("input_ids", (batch, length), "tokens", config.image_token_index, image_tokens=features),
+        InputSpec("input_ids", (batch, length), "tokens", config.image_token_id, image_tokens=features),
         InputSpec("attention_mask", (batch, length), "mask"),
         InputSpec("pixel_values", (batch, *tiles, 3, height, width), "signal"),
     )
     if tiles:
         inputs += (InputSpec("image_sizes", (batch, 2), "size", value=2 * height),)
+    if config.is_encoder_decoder:
+        inputs += (InputSpec("decoder_input_ids", (batch, DECODER_TOKENS), "tokens", config.image_token_id),)
     return inputs
 
 
@@ -229,10 +279,13 @@ def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:
         raise InvalidInput(
             f"{spec.model_id} reads images of the size that its input's shape states: leave out image_size."
         )
+    if spec.architecture in _FIXED_EDGES:
+        edge = _FIXED_EDGES[spec.architecture]
+        raise InvalidInput(f"{spec.model_id} reads images of {edge} x {edge} pixels alone: leave out image_size.")
     parts = _SIZED_PARTS.get(spec.architecture, ())
     if spec.modality == "vision" and not parts:
         return replace(spec, config={**spec.config, "image_size": pixels})
-    if not hasattr(config_of(spec), "vision_config"):
+    if not parts and not hasattr(config_of(spec), "vision_config"):
         raise InvalidInput(f"{spec.model_id} reads no images: leave out image_size.")
     sized = {part: {**spec.config.get(part, {}), "image_size": pixels} for part in parts or ("vision_config",)}
     return replace(spec, config={**spec.config, **sized})
@@ -261,16 +314,27 @@ def usual_image_size(spec: ModelSpec) -> int | None:
     return shapes[0][0] if shapes and shapes[0][0] == shapes[0][1] else None
 
 
-_PROCESSED_EDGES = {"d_fine": 640, "detr": 800, "rt_detr": 640, "rt_detr_v2": 640}
-"""Pixels along the shorter edge of images for detection, by the defaults of transformers' image processors."""
-_SIZED_PARTS = {"sam": ("vision_config", "prompt_encoder_config")}
+_FIXED_EDGES = {"layoutlmv3": 224, "sam2": 1024}
+"""Pixels along the edges of images, where further parts of a config follow from them."""
+_PROCESSED_EDGES = {
+    "d_fine": 640, "depth_anything": 518, "detr": 800, "florence_vision": 768, "mask2former": 384, "rt_detr": 640,
+    "rt_detr_v2": 640, "table-transformer": 800,
+}  # fmt: skip
+"""Pixels along the shorter edge of images, by image processors, where the config does not say."""
+_SIZED_PARTS = {
+    "rf_detr": ("backbone_config",),
+    "sam": ("vision_config", "prompt_encoder_config"),
+    "vision-encoder-decoder": ("encoder",),
+    "vitpose": ("backbone_config",),
+}
 """Parts of a config that state the size of images, where the whole states none."""
 
 
 def _image_size(config: Any) -> tuple[int, int]:
     """Return height and width in pixels: the config's, else those that the architecture's image processor makes."""
-    part = config.vision_config if config.model_type in _SIZED_PARTS else config
-    size = getattr(part, "image_size", _PROCESSED_EDGES.get(config.model_type, 224))
+    name = config.model_type
+    part = getattr(config, _SIZED_PARTS[name][0]) if name in _SIZED_PARTS else config
+    size: Any = _FIXED_EDGES.get(name) or getattr(part, "image_size", _PROCESSED_EDGES.get(name, 224))
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 

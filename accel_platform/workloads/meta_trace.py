@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 _ATEN = torch.ops.aten
 _ATTENTION = torch.nn.functional.scaled_dot_product_attention
@@ -39,13 +40,16 @@ class ComputedOperators(TorchDispatchMode):
     def __init__(self, report: Callable[[str, Any, dict[str, Any], Any], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._report = report
+        self._any = WeakTensorKeyDictionary()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _ATEN._local_scalar_dense.default and args[0].dtype == torch.bool:
-            # A meta tensor has no values, but transformers asks for some: is this mask all ones, is nothing packed?
-            # For our inputs the answer is yes.
-            return True
+            # A meta tensor has no values, but transformers asks for some: is this mask all ones, is nothing packed, is
+            # any token masked or global? For our inputs the first two are so, and the last is not.
+            return args[0] not in self._any
         out = func(*args, **(kwargs or {}))
+        if func.overloadpacket is _ATEN.any:
+            self._any[out] = True
         if not (func.is_view or func is _ATEN._unsafe_view.default):
             self._report(func.overloadpacket.__name__, args, kwargs or {}, out)
         return out

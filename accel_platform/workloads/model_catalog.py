@@ -62,6 +62,11 @@ class ModelSpec:
         """True for a model that makes images in steps."""
         return self.architecture in IMAGE_GENERATORS
 
+    @property
+    def reads_text_alone(self) -> bool:
+        """True for a model that is measured on text alone, but also reads images or sound."""
+        return self.modality == "text" and architectures().get(self.architecture, {}).get("category", "text") != "text"
+
     @classmethod
     def of_job(cls, fields: dict[str, Any]) -> ModelSpec:
         """Rebuild the specification from the JSON of another process (`asdict`)."""
@@ -112,7 +117,10 @@ def find_model(name: str) -> ModelSpec | None:
 
 
 def architectures() -> dict[str, dict[str, Any]]:
-    """Return family, modality and usual sequence length of each architecture of the catalog."""
+    """Return family, modality, category and usual sequence length of each architecture of the catalog.
+
+    The category is left out where it is the modality.
+    """
     return _catalogue().architectures
 
 
@@ -181,16 +189,18 @@ class _Catalogue:
 @lru_cache(maxsize=1)
 def _catalogue() -> _Catalogue:
     raw = tomllib.loads((files(__package__) / "sets.toml").read_text(encoding="utf-8"))
-    models = {
-        model_id: ModelSpec(
+    models = {}
+    for model_id, entry in raw["models"].items():
+        usual = raw["architectures"][entry["architecture"]]
+        models[model_id] = ModelSpec(
             model_id=model_id,
             architecture=entry["architecture"],
+            family=usual["family"],
+            modality=usual["modality"],
             aliases=tuple(entry["aliases"]),
             config=entry["config"],
-            **raw["architectures"][entry["architecture"]],
+            sequence_length=entry.get("sequence_length", usual.get("sequence_length")),
         )
-        for model_id, entry in raw["models"].items()
-    }
     names: dict[str, str] = {}
     for spec in models.values():
         for own in slugs_of((spec.model_id, *spec.aliases)):

@@ -15,8 +15,8 @@ from predictor.advisor.serving_state import KnownDecoder, KnownModel, ServingSta
 from predictor.data.evidence import CellKey, Evidence, Target
 from predictor.data.model_resolution import (
     ResolvedModel,
+    describe_answer,
     describe_drawing,
-    describe_transcription,
     resolve_item_cost,
     resolve_output_tokens,
     resolve_queried_model,
@@ -205,7 +205,7 @@ def _resolve_inputs(query: Query, subject: ResolvedModel, evidence: Evidence) ->
         text_warning = (
             f"{subject.model_id} is costed for text alone: what it would do with images or sound is left out."
         )
-    item = describe_drawing(subject, query.mode, pixels, query.steps) or describe_transcription(subject, query.mode)
+    item = describe_drawing(subject, query.mode, pixels, query.steps) or describe_answer(subject, query.mode)
     warnings = (item, length_warning, tokens_warning, cost_warning, text_warning, image_warning)
     return _Inputs(length, tokens, sizes, cost, pixels, warnings)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import Any
 
@@ -115,6 +115,7 @@ def spec_from_config(config: dict[str, Any]) -> ModelSpec:
 
     from accel_platform.workloads.architectures import classify, generates_text, matches_images_to_text
     from accel_platform.workloads.build import config_of, register_architecture, text_part
+    from accel_platform.workloads.inputs import QUESTION_TOKENS, image_tokens
 
     classes = config.get("architectures") or []
     model_type = config.get("model_type") or _model_type_of_class(str(classes[0]))
@@ -139,9 +140,8 @@ def spec_from_config(config: dict[str, Any]) -> ModelSpec:
         return spec
     built = config_of(spec)
     max_length = getattr(text_part(built), "max_position_embeddings", None) or SEQUENCE_LENGTH
-    return ModelSpec(
-        **{**vars(spec), "sequence_length": min(usual.get("sequence_length", SEQUENCE_LENGTH), int(max_length))}
-    )
+    length, features = min(usual.get("sequence_length", SEQUENCE_LENGTH), int(max_length)), image_tokens(built)
+    return replace(spec, sequence_length=features + QUESTION_TOKENS if length < features + 2 else length)
 
 
 def _has_other_inputs(spec: ModelSpec) -> bool:

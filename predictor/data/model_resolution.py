@@ -15,7 +15,7 @@ from typing import Any
 from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.table_io.values import count_of
-from accel_platform.workloads.inputs import SPEECH_DECODER_TOKENS, whisper_window_s
+from accel_platform.workloads.inputs import DECODER_TOKENS, whisper_window_s
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import (
     IMAGE_GENERATORS,
@@ -105,16 +105,28 @@ def describe_drawing(model: ResolvedModel, mode: str, pixels: float | None, step
     return f"An item of {model.model_id} is an image of {pixels:g} x {pixels:g} pixels{drawn}." if pixels else None
 
 
-def describe_transcription(model: ResolvedModel, mode: str) -> str | None:
-    """Return what an item of a Whisper model is; None for other models, and where whole texts are generated."""
+def describe_answer(model: ResolvedModel, mode: str) -> str | None:
+    """Return what an item is of a model that answers sound or an image with text; None where whole texts are generated.
+
+    Also None for all other models.
+    """
     config = json.loads(model.config or "{}") if model.spec is None else model.spec.config
     architecture = config.get("model_type") if model.spec is None else model.spec.architecture
-    if architecture != "whisper" or mode == "generation":
+    if mode == "generation":
         return None
-    window_s = whisper_window_s(config.get("max_source_positions", 1500))
+    answer = "An answer"
+    if architecture == "whisper":
+        window_s = whisper_window_s(config.get("max_source_positions", 1500))
+        read, answer = f"{window_s:g} s of sound and {DECODER_TOKENS} tokens of text at once", "A transcript"
+    elif architecture in ("florence2", "vision-encoder-decoder"):
+        read = f"an image and {DECODER_TOKENS} tokens of text at once"
+    elif architecture in ("blip-2", "llava", "llava_next", "paligemma"):
+        read = "an image and a question about it"
+    else:
+        return None
     return (
-        f"An item of {model.model_id} is one pass over {window_s:g} s of sound and {SPEECH_DECODER_TOKENS} tokens of "
-        "text at once. A transcript takes longer: a pass of the decoder for each token, which is not counted."
+        f"An item of {model.model_id} is one pass over {read}. {answer} takes longer: a pass of the decoder for each "
+        "token, which is not counted."
     )
 
 
@@ -173,7 +185,14 @@ def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
             listed = '`accel db query "SELECT model_id FROM models"`'
             more = f"Results name {', '.join(close)}." if close else f"{listed} lists those that results name."
             raise NotFound(f"{error} {more} Of any other model of transformers give the config.json.") from error
-    return ResolvedModel(spec.model_id, spec.family, spec.modality, spec, default_sequence_length=spec.sequence_length)
+    return ResolvedModel(
+        spec.model_id,
+        spec.family,
+        spec.modality,
+        spec,
+        text_alone=spec.reads_text_alone,
+        default_sequence_length=spec.sequence_length,
+    )
 
 
 def _resolve_result_name(name: str, spec: ModelSpec | None, evidence: Evidence) -> ResolvedModel | None:
@@ -193,8 +212,14 @@ def _resolve_result_name(name: str, spec: ModelSpec | None, evidence: Evidence) 
     )
     if described is None and spec is not None:
         described = replace(spec, model_id=model_id)
-    length = None if described is None else described.sequence_length
-    return ResolvedModel(model_id, row["family"], row["modality"], described, default_sequence_length=length)
+    return ResolvedModel(
+        model_id,
+        row["family"],
+        row["modality"],
+        described,
+        text_alone=described is not None and described.reads_text_alone,
+        default_sequence_length=None if described is None else described.sequence_length,
+    )
 
 
 def _digest(text: str) -> str:

@@ -88,7 +88,7 @@ def holds_text_alone(name: str) -> bool:
 
 def generates_no_text(name: str) -> bool:
     """Return whether a hub id says that its model embeds or ranks texts."""
-    return any(word in ("embed", "embedding", "embeddings", "rerank", "reranker") for word in words_in(name))
+    return any(word.startswith(("embed", "rerank")) for word in words_in(name))
 
 
 def attends_sparsely(model: str | Mapping[str, Any]) -> bool:

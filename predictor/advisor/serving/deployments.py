@@ -99,14 +99,14 @@ def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
 
 def _resolve_catalog_model(model: str) -> ModelSpec:
     """Return the catalog's model. Raises NotFound, and InvalidInput for one whose name says that it generates none."""
+    if generates_no_text(model):
+        raise InvalidInput(
+            f"{model} embeds or ranks texts and generates none: it cannot be served so. `accel recommend {model}` "
+            "answers for single batches, with its config if it is unknown by name."
+        )
     try:
         return resolve_model(model)
     except NotFound as error:
-        if generates_no_text(model):
-            raise InvalidInput(
-                f"{model} embeds or ranks texts and generates none: it cannot be served so. `accel recommend "
-                f"{model}` answers for single batches, with its config if nobody measured it."
-            ) from error
         served = served_models()
         names = {*served, *(known.model_id for known in known_models() if known.modality == "text")}
         close = difflib.get_close_matches(model.casefold().rpartition("/")[2], sorted(names), n=3)

@@ -110,6 +110,31 @@ def test_what_matches_images_and_texts_reads_both() -> None:
 
 
 @pytest.mark.slow
+def test_configs_of_architectures_that_have_a_head_alone_or_read_videos_are_costed() -> None:
+    backbone = {"model_type": "swin", "image_size": 224, "out_features": ["stage1", "stage2", "stage3", "stage4"]}
+    masks = estimate_config_cost({"model_type": "mask2former", "backbone_config": backbone})
+    assert (masks.modality, masks.image_size, round(masks.parameters / 1e6, 1)) == ("vision", 384, 47.4)
+    video = estimate_config_cost({"model_type": "videomae", "num_frames": 8})
+    assert (video.modality, video.image_size) == ("vision", None)
+    depth = estimate_config_cost({"model_type": "depth_anything"})
+    assert (depth.image_size, round(depth.parameters / 1e6, 1)) == (518, 24.8)
+    text = estimate_config_cost({"model_type": "longformer", "num_hidden_layers": 2, "max_position_embeddings": 1026})
+    assert (text.modality, text.sequence_length) == ("text", 1026)
+
+
+@pytest.mark.slow
+def test_text_has_a_place_for_each_feature_of_a_larger_image() -> None:
+    tower = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = {
+        "model_type": "llava",
+        "image_token_index": 99,
+        "text_config": {"model_type": "llama", **tower, "vocab_size": 100},
+        "vision_config": {"model_type": "clip_vision_model", **tower, "image_size": 336, "patch_size": 14},
+    }
+    assert estimate_config_cost(config).sequence_length == 24 * 24 + 64
+
+
+@pytest.mark.slow
 def test_what_reads_something_else_is_refused_in_words() -> None:
     with pytest.raises(InvalidInput, match="what a video model reads cannot be told"):
         estimate_config_cost({"model_type": "vivit"})

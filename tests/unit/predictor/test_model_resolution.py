@@ -433,12 +433,12 @@ def test_results_under_another_name_than_the_catalogs_are_found(tmp_path: Path) 
 
 
 def test_language_models_of_engines_lead_to_the_command_that_answers(tmp_path: Path) -> None:
-    named = replace(MODELS[0], model_id="Qwen3-32B")
+    named = replace(MODELS[0], model_id="Qwen2.5-72B")
     advisor = Advisor(world(tmp_path, [result(named, "cpu", 1), verified(named, "cpu", 1)]))
     command = "`accel serving {}` answers"
-    with pytest.raises(NotFound, match=command.format("google/gemma-3-27b-it")):
-        _ask(advisor, "google/gemma-3-27b-it")
-    assert any(command.format("Qwen3-32B") in warning for warning in _ask(advisor, "Qwen3-32B").warnings)
+    with pytest.raises(NotFound, match=command.format("meta-llama/Llama-3.1-405B")):
+        _ask(advisor, "meta-llama/Llama-3.1-405B")
+    assert any(command.format("Qwen2.5-72B") in warning for warning in _ask(advisor, "Qwen2.5-72B").warnings)
     assert not any("accel serving" in warning for warning in _ask(advisor, "bert-base").warnings)
 
 
@@ -455,6 +455,27 @@ def test_whisper_says_that_an_item_is_no_transcript(advisor: Advisor) -> None:
     said = "An item of whisper-large-v3 is one pass over 30 s of sound and 16 tokens of text at once. A transcript"
     assert any(warning.startswith(said) for warning in _ask(advisor, **query).warnings)
     assert not any("transcript" in w for w in _ask(advisor, model="wav2vec2-base", hardware=["RTX 4090"]).warnings)
+
+
+def test_what_answers_an_image_says_that_an_item_is_no_answer(advisor: Advisor) -> None:
+    items = {
+        "trocr-base": "an image and 16 tokens of text at once",
+        "florence-2-base": "an image and 16 tokens of text at once",
+        "llava-1.5-7b": "an image and a question about it",
+    }
+    for model, read in items.items():
+        warnings = _ask(advisor, model, hardware=["RTX 4090"]).warnings
+        assert any(w.startswith(f"An item of {model} is one pass over {read}. An answer") for w in warnings)
+
+
+def test_a_model_of_the_catalog_that_sees_is_answered_for_text_alone(advisor: Advisor) -> None:
+    left_out = "is costed for text alone"
+    answer = _ask(advisor, "Qwen/Qwen3-VL-2B-Instruct", hardware=["RTX 4090"], precision="bfloat16")
+    assert answer.recommendations
+    assert any(warning.startswith(f"qwen3-vl-2b {left_out}") for warning in answer.warnings)
+    assert not any(left_out in w for w in _ask(advisor, "qwen3-1.7b", hardware=["RTX 4090"]).warnings)
+    with pytest.raises(InvalidInput, match="leave out image_size"):
+        _ask(advisor, "qwen3-vl-2b", image_size=448)
 
 
 def test_models_that_draw_say_what_an_item_is_and_take_its_size_and_steps(advisor: Advisor) -> None:

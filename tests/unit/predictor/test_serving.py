@@ -991,6 +991,8 @@ def test_what_cannot_be_answered_says_why() -> None:
         ask(model="bert-tiny")
     with pytest.raises(InvalidInput, match="Qwen3-Embedding-8B embeds or ranks texts and generates none"):
         ask(model="Qwen/Qwen3-Embedding-8B")
+    with pytest.raises(InvalidInput, match="embeddinggemma-300m embeds"):
+        ask(model="google/embeddinggemma-300m")
     with pytest.raises(NotFound, match=r"config\.json"):
         ask(model="nobody/knows-this-7b")
     with pytest.raises(NotFound, match=r"Did you mean llama-3\.1-8b, llama-3-8b, llama-3\.1-70b\?"):
