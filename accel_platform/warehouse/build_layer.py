@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
@@ -50,6 +50,12 @@ _REUSED_GIB = 1
 """Memory in GiB that a build keeps for its next blocks, because fetching it anew takes a twentieth of a rebuild.
 
 It may add to `_MEMORY_GIB`. Machines with less memory than that keep none.
+"""
+Complete = Callable[[duckdb.DuckDBPyConnection, Sequence[str], int], None]
+"""Function that audits and completes a filled layer, attached as `layer`.
+
+It gets the connection, with the views of `layers.define_views`, the catalog names of the layers below, and the number
+of events in the layer.
 """
 _RULES_LOCK = threading.Lock()
 """Lock around the shared connection of `_rules_connection`."""
@@ -111,10 +117,12 @@ def fill_layer(
     segments: Collection[str],
     below: Projection | None,
     engine: SparkEngine | None = None,
+    complete: Complete | None = None,
 ) -> int:
     """Write a new layer at `path`: the events of `segments` that `below` lacks, and all derived tables but the matrix.
 
-    Returns the number of events in the layer. With an `engine` it computes the tables, DuckDB without one.
+    Returns the number of events in the layer. With an `engine` it computes the tables, DuckDB without one. `complete`
+    then goes on with the layer as it is open; if it raises, no layer is left.
 
     Raises
     ------
@@ -125,7 +133,7 @@ def fill_layer(
     """
     try:
         with layers.translate_write_errors(path.parent):
-            return _fill_layer(path, log, segments, below, engine)
+            return _fill_layer(path, log, segments, below, engine, complete)
     except BaseException:
         # Removed, because on a full disk it would take the space that everything else needs.
         for leftover in (path, path.with_name(f"{path.name}.wal")):
@@ -139,6 +147,7 @@ def _fill_layer(
     segments: Collection[str],
     below: Projection | None,
     engine: SparkEngine | None,
+    complete: Complete | None,
 ) -> int:
     with connect(path.parent) as con, interruptible(con):
         con.execute("SET preserve_insertion_order = false")
@@ -162,6 +171,11 @@ def _fill_layer(
                 files = [layer.file for layer in below.layers] if below else []
                 engine.compute_tables(con, dict(zip(lower, files, strict=True)), path.name.removeprefix("."))
             [(events,)] = con.execute("SELECT count(*) FROM layer.events").fetchall()
+            if complete is not None:
+                if engine is not None:
+                    layers.define_views(con, [*lower, "layer"])
+                con.execute("SET preserve_insertion_order = true")
+                complete(con, lower, events)
         return int(events)
 
 

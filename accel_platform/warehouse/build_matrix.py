@@ -41,18 +41,31 @@ def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngin
         names = [*layers.attach(con, staged.directory, tuple(lower)), "layer"]
         with written_layer(con, staged.directory / newest.file):
             layers.define_views(con, names)
-            computed = engine.computed(newest.file, "compat_matrix") if engine else None
-            if computed is not None:
-                con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {computed}")
-                return
-            attached = dict(zip(staged.layers, names, strict=True))
-            stored = _find_touched(con, attached, before) if before is not None else None
-            cells, matrix = table_sql(CELLS), table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS}")
-            if stored is not None:
-                named = _named_models(con)
-                cells, matrix = _continued_cells(stored, named), _continued_matrix(stored, named)
-            con.execute(f"CREATE OR REPLACE TABLE layer.{CELLS} AS {cells}")
-            con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {matrix}")
+            write_matrix(con, dict(zip(staged.layers, names, strict=True)), before, engine)
+
+
+def write_matrix(
+    con: duckdb.DuckDBPyConnection,
+    attached: Mapping[Layer, str],
+    before: Projection | None,
+    engine: SparkEngine | None,
+) -> None:
+    """Write `compat_matrix` to `layer`, as `add_matrix` does, in a connection with the views over all layers.
+
+    `attached` are the layers of the projection with their catalog names, the newest last.
+    """
+    *_, newest = attached
+    computed = engine.computed(newest.file, "compat_matrix") if engine else None
+    if computed is not None:
+        con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {computed}")
+        return
+    stored = _find_touched(con, attached, before) if before is not None else None
+    cells, matrix = table_sql(CELLS), table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS}")
+    if stored is not None:
+        named = _named_models(con)
+        cells, matrix = _continued_cells(stored, named), _continued_matrix(stored, named)
+    con.execute(f"CREATE OR REPLACE TABLE layer.{CELLS} AS {cells}")
+    con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {matrix}")
 
 
 def _find_touched(con: duckdb.DuckDBPyConnection, attached: Mapping[Layer, str], before: Projection) -> str | None:

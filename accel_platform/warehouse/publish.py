@@ -8,11 +8,13 @@ from __future__ import annotations
 import fcntl
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import duckdb
 
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError, NotFound, StorageUnavailable
@@ -62,6 +64,8 @@ class StagedProjection:
     seconds: float
     damaged: tuple[integrity.Damage, ...] = ()
     """Files of the log that were moved to quarantine; the tables are built without them."""
+    checks: tuple[CheckResult, ...] | None = None
+    """Verdicts of the audit, where the projection was audited and given its matrix as it was built; else None."""
 
     @property
     def snapshot_id(self) -> str:
@@ -94,11 +98,12 @@ def refresh(settings: Settings, *, full: bool = False, progress: Progress | None
     """
     started = time.perf_counter()
     report = progress or (lambda _: None)
-    staged = stage(settings, full=full)
+    # Completed in one go, because opening the tables twice more takes a third of a small refresh.
+    staged = _stage(settings, full=full, snapshot=None, complete=True)
     for damage in staged.damaged:
         report(f"set aside {damage}, which is damaged: the tables are made without it")
     report(f"projected snapshot {staged.snapshot_id[:12]} ({staged.mode}, {staged.seconds:.2f} s)")
-    checks = check(staged)
+    checks = check(staged) if staged.checks is None else list(staged.checks)
     report(f"checked {len(checks)} data rules")
     publish(settings, staged)
     return RefreshResult(
@@ -146,6 +151,11 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
     SegmentsDamaged
         If a snapshot is given and a file of it is damaged.
     """
+    return _stage(settings, full=full, snapshot=snapshot, complete=False)
+
+
+def _stage(settings: Settings, *, full: bool, snapshot: Snapshot | None, complete: bool) -> StagedProjection:
+    """Stage as `stage` does; `complete` audits a new projection and adds its matrix. Raises ChecksFailed then."""
     started = time.perf_counter()
     engine = SparkEngine.of(settings)
     log = EventLog.open(settings)
@@ -158,9 +168,10 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
             return StagedProjection(source, "current", time.perf_counter() - started)
         base = serving.snapshot_id if serving and published is not None else None
         log.save_snapshot(source.snapshot, base=base)
-        built = _build(directory, log, source, engine)
+        before = _extensible(serving, published, source.snapshot) if source.below else None
+        built, checks = _build(directory, log, source, engine, before, complete=complete)
     mode = "full" if source.below is None else "incremental"
-    return StagedProjection(built, mode, time.perf_counter() - started, source.damaged)
+    return StagedProjection(built, mode, time.perf_counter() - started, source.damaged, checks)
 
 
 @dataclass(frozen=True)
@@ -214,19 +225,41 @@ def _choose_source(
             raise integrity.SegmentsDamaged(log, damaged)
 
 
-def _build(directory: Path, log: EventLog, source: _Source, engine: SparkEngine | None) -> Projection:
-    """Write the new layer, and save and return the projection with it on top."""
+def _build(
+    directory: Path,
+    log: EventLog,
+    source: _Source,
+    engine: SparkEngine | None,
+    before: Projection | None,
+    *,
+    complete: bool,
+) -> tuple[Projection, tuple[CheckResult, ...] | None]:
+    """Write the new layer, and save and return the projection with it on top.
+
+    `complete` audits what is new and adds the matrix, continued from the published projection `before`; the verdicts
+    are returned, too. Raises ChecksFailed if one rule is broken.
+    """
     # Leftovers are of a killed builder, because the lock excludes others.
     for leftover in directory.glob(".layer-*"):
         leftover.unlink()
     shutil.rmtree(directory / build_layer.SPILL, ignore_errors=True)
     file = f"layer-{time.time_ns()}.duckdb"
-    events = build_layer.fill_layer(directory / f".{file}", log, source.segments, source.below, engine)
+    below = source.below.layers if source.below else ()
+    checks: list[CheckResult] = []
+
+    def audit_and_add_matrix(con: duckdb.DuckDBPyConnection, lower: Sequence[str], events: int) -> None:
+        checks.extend(audit(con, _audited_rows(["layer"]) if below else "SELECT * FROM results"))
+        _require_passed(checks)
+        newest = Layer(file, source.snapshot.id, events)
+        build_matrix.write_matrix(con, dict(zip((*below, newest), (*lower, "layer"), strict=True)), before, engine)
+
+    then = audit_and_add_matrix if complete else None
+    events = build_layer.fill_layer(directory / f".{file}", log, source.segments, source.below, engine, then)
     (directory / f".{file}").rename(directory / file)
-    layers = (*(source.below.layers if source.below else ()), Layer(file, source.snapshot.id, events))
+    layers = (*below, Layer(file, source.snapshot.id, events))
     built = Projection(directory, source.snapshot.id, build_layer.schema_id(), layers)
     built.save()
-    return built
+    return built, tuple(checks) if complete else None
 
 
 def require_complete(settings: Settings) -> None:
@@ -264,9 +297,13 @@ def check(staged: StagedProjection, *, by_expectations: bool = False) -> list[Ch
     """
     known = _layers_in_service(staged.projection)
     checks = audit_projection(staged.projection, known=known, by_expectations=by_expectations)
+    _require_passed(checks)
+    return checks
+
+
+def _require_passed(checks: list[CheckResult]) -> None:
     if not all(result.passed for result in checks):
         raise ChecksFailed(checks)
-    return checks
 
 
 def audit_projection(
@@ -278,23 +315,28 @@ def audit_projection(
     doubled or judged anew. `by_expectations` checks with Great Expectations instead of SQL.
     """
     new = [f"layer_{number}" for number, layer in enumerate(projection.layers) if layer not in known]
-    spoken_of = " UNION ALL ".join(
-        f"SELECT event_id FROM {name}.result_rows UNION ALL SELECT result_id FROM {name}.suspicions "
-        f"UNION ALL SELECT result_id FROM {name}.suspicion_overrides"
-        for name in new or [f"layer_{len(projection.layers) - 1}"]
-    )
-    rows = f"SELECT {{}} FROM results {f'WHERE event_id IN ({spoken_of})' if known else ''}"
+    rows = _audited_rows(new or [f"layer_{len(projection.layers) - 1}"]) if known else "SELECT * FROM results"
     with projection.open() as con, interruptible(con):
         if not by_expectations:
-            return audit(con, rows.format("*"))
+            return audit(con, rows)
         # As text: pandas takes minutes to find doubles among a million UUID objects, and half a second among strings.
         columns = audited_columns() | {"result_id": "result_id::VARCHAR"}
         selected = ", ".join(f"{expression} AS {column}" for column, expression in columns.items())
-        return audit_by_expectations(con.execute(rows.format(selected)).df())
+        return audit_by_expectations(con.execute(f"SELECT {selected} FROM ({rows})").df())
+
+
+def _audited_rows(catalogs: Iterable[str]) -> str:
+    """Return SQL of the results that these attached layers speak of."""
+    spoken_of = " UNION ALL ".join(
+        f"SELECT event_id FROM {name}.result_rows UNION ALL SELECT result_id FROM {name}.suspicions "
+        f"UNION ALL SELECT result_id FROM {name}.suspicion_overrides"
+        for name in catalogs
+    )
+    return f"SELECT * FROM results WHERE event_id IN ({spoken_of})"
 
 
 def publish(settings: Settings, staged: StagedProjection) -> None:
-    """Add the matrix and move the pointer, unless this projection or one with more segments is in service.
+    """Move the pointer, unless this projection or one with more segments is in service. Add a missing matrix first.
 
     A full build computes the whole matrix anew.
     """
@@ -311,11 +353,12 @@ def publish(settings: Settings, staged: StagedProjection) -> None:
             if theirs is not None and ours < theirs:  # another process published a later snapshot since
                 return
             before = serving if theirs is not None and theirs <= ours and staged.mode != "full" else None
-        try:
-            build_matrix.add_matrix(staged.projection, before, SparkEngine.of(settings))
-        except StorageUnavailable:
-            _discard(staged.projection)
-            raise
+        if staged.checks is None:
+            try:
+                build_matrix.add_matrix(staged.projection, before, SparkEngine.of(settings))
+            except StorageUnavailable:
+                _discard(staged.projection)
+                raise
         write_durably(directory / "CURRENT", staged.projection.name)
         _served_marker(directory / staged.projection.name).touch()
         _retire(settings, keep=staged.projection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -41,6 +42,7 @@ class Lab:
     def __init__(self, settings: Settings) -> None:
         self.settings, self.log = settings, EventLog.open(settings)
         self._generator, self._runs = random.Random(7), 0
+        self._reader = Reader(settings)
 
     def run(
         self, commit: str | None, factor: float = 1.0, *, driver: str = "1.0", verify: bool = True, **changes: Any
@@ -66,8 +68,8 @@ class Lab:
         return [self.run(commit, factor, **changes) for _ in range(count)]
 
     def reader(self) -> Reader:
-        publish.publish(self.settings, publish.stage(self.settings))
-        return Reader(self.settings)
+        publish.bring_up_to_date(self.settings)
+        return self._reader
 
     def check(self, baseline: str = OLD, candidate: str = NEW, **options: Any) -> Check:
         reader = self.reader()
@@ -83,12 +85,42 @@ class Lab:
     def accel(self, *arguments: str) -> Result:
         return CliRunner().invoke(app, ["regress", *arguments, "--home", str(self.settings.home)])
 
+    def copy(self, settings: Settings) -> Lab:
+        """The same lab in another home."""
+        shutil.copytree(self.settings.home, settings.home)
+        copied = Lab(settings)
+        copied._generator.setstate(self._generator.getstate())
+        copied._runs = self._runs
+        return copied
+
+
+SLOWED = pytest.mark.parametrize("lab", ["slowed"], indirect=True)
+"""Begins with six runs of OLD, three of NEW that take 1.3 times as long, and their tables."""
+RECORDED = pytest.mark.parametrize("lab", ["recorded"], indirect=True)
+"""Begins with these and the regression recorded."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lab]:
+    """Labs to copy, because many tests begin with them, and building one takes a second."""
+    slowed = Lab(Settings(home=tmp_path_factory.mktemp("slowed")))
+    slowed.runs(6, OLD)
+    slowed.runs(3, NEW, 1.3)
+    slowed.reader()
+    recorded = slowed.copy(Settings(home=tmp_path_factory.mktemp("recorded") / "home"))
+    record_regressions(recorded.settings, [regression_event(recorded.only())])
+    recorded.reader()
+    return {"slowed": slowed, "recorded": recorded}
+
 
 @pytest.fixture
-def lab(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lab:
+def lab(request: pytest.FixtureRequest, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.setenv("ACCEL_HOME", str(settings.home))  # --home sets it, and nobody else would set it back
     for name in COMMIT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    if hasattr(request, "param"):
+        built: dict[str, Lab] = request.getfixturevalue("built")
+        return built[request.param].copy(settings)
     return Lab(settings)
 
 
@@ -254,9 +286,8 @@ class TestRefs:
 
 
 class TestRecorded:
+    @SLOWED
     def test_finding_it_again_changes_nothing(self, lab: Lab) -> None:
-        lab.runs(6, OLD)
-        lab.runs(3, NEW, 1.3)
         for _ in range(2):
             record_regressions(lab.settings, [regression_event(lab.only())])
         [row] = lab.rows()
@@ -265,10 +296,8 @@ class TestRecorded:
         assert row["change_percent"] == pytest.approx(30, abs=2)
         assert len(row["evidence"]) == 3
 
+    @RECORDED
     def test_an_accepted_level_is_the_new_baseline_and_the_history_stays(self, lab: Lab) -> None:
-        lab.runs(6, OLD)
-        lab.runs(3, NEW, 1.3)
-        record_regressions(lab.settings, [regression_event(lab.only())])
         [row] = lab.rows()
         accepted = build_acceptance(lab.reader(), row["regression_id"][:6], by="ada", reason="more layers")
         lab.log.append([event(accepted)])
@@ -284,12 +313,10 @@ class TestRecorded:
         assert (found.state, found.change_percent) == ("regressed", pytest.approx(30, abs=3))
         assert len(lab.reader().rows("SELECT * FROM results")) == 15
 
+    @RECORDED
     @pytest.mark.parametrize("recorded", [True, False])
     def test_a_regression_that_nobody_accepted_is_no_baseline_when_pushed_again(self, lab: Lab, recorded: bool) -> None:
         """Whoever keeps the commit before an accepted level as the baseline is held against that level alone."""
-        lab.runs(6, OLD)
-        lab.runs(3, NEW, 1.3)
-        record_regressions(lab.settings, [regression_event(lab.only())])
         [row] = lab.rows()
         lab.log.append([event(build_acceptance(lab.reader(), row["regression_id"], by="ada", reason="more layers"))])
         lab.runs(3, "c" * 40, 1.3)
@@ -363,10 +390,8 @@ class TestRecorded:
         assert (found.state, found.disturbed) == ("insufficient_data", True)
         assert "used 20% of the processor before and 60% now" in str(found.reason)
 
+    @RECORDED
     def test_a_shift_that_went_back_is_gone_after_three_results(self, lab: Lab) -> None:
-        lab.runs(6, OLD)
-        lab.runs(3, NEW, 1.3)
-        record_regressions(lab.settings, [regression_event(lab.only())])
         states = []
         for factor in (1.0, 1.3, 1.0, 1.0, 1.0):
             lab.run("c" * 40, factor)
@@ -381,11 +406,9 @@ class TestRecorded:
         lab.run("c" * 40, 7.0)
         assert lab.rows()[0]["state"] == "gone"
 
+    @RECORDED
     @pytest.mark.parametrize(("by", "reason", "which"), [("", "r", 0), ("b", " ", 0), ("b", "r", 1)])
     def test_a_word_needs_a_name_a_reason_and_a_regression(self, lab: Lab, by: str, reason: str, which: int) -> None:
-        lab.runs(6, OLD)
-        lab.runs(3, NEW, 1.3)
-        record_regressions(lab.settings, [regression_event(lab.only())])
         known = lab.rows()[0]["regression_id"]
         for word in (build_acceptance, build_rejection):
             with pytest.raises((InvalidInput, NotFound)):
@@ -410,9 +433,8 @@ class TestRejected:
         record_regressions(lab.settings, [found])
         return found.regression_id
 
+    @SLOWED
     def test_it_fails_no_gate_and_is_not_open(self, lab: Lab) -> None:
-        lab.runs(6, OLD)
-        lab.runs(3, NEW, 1.3)
         lab.run(NEW, status="failed", reason="timeout", samples_ns=())
         self._reject(lab, self._found(lab))
         [row] = lab.rows()
@@ -425,9 +447,8 @@ class TestRejected:
         assert (told.processes_before, told.processes_after) == (6, 4)
         assert len(lab.reader().rows("SELECT * FROM results")) == 10, "the results stay"
 
+    @SLOWED
     def test_its_level_is_no_baseline_and_the_same_or_more_is_raised_again(self, lab: Lab) -> None:
-        lab.runs(6, OLD)
-        lab.runs(3, NEW, 1.3)
         first = self._found(lab)
         self._reject(lab, first)
         mended, worse = "c" * 40, "d" * 40
@@ -444,9 +465,8 @@ class TestRejected:
         record_regressions(lab.settings, [regression_event(again)])
         assert sorted(row["state"] for row in lab.rows()) == ["open", "rejected"]
 
+    @SLOWED
     def test_what_is_as_before_and_what_another_shift_began_still_count(self, lab: Lab) -> None:
-        lab.runs(6, OLD)
-        lab.runs(3, NEW, 1.3)
         first = self._found(lab)
         lab.run("c" * 40, 1.31)
         lab.run("c" * 40, 1.0)
@@ -478,9 +498,8 @@ class TestRejected:
         assert again.regression_id != shift.regression_id
         assert again.before_ms == pytest.approx(shift.before_ms, rel=0.01)
 
+    @SLOWED
     def test_the_last_word_counts_and_every_word_is_kept(self, lab: Lab) -> None:
-        lab.runs(6, OLD)
-        lab.runs(3, NEW, 1.3)
         found = self._found(lab)
         for word, state in (
             (build_acceptance, "accepted"),
@@ -666,9 +685,8 @@ class TestMeasures:
         lab.runs(4, NEW, memory_peak_mib=25.0)
         assert _shifts(lab) == []
 
+    @SLOWED
     def test_events_of_before_the_measures_are_of_latencies_and_failures(self, lab: Lab) -> None:
-        lab.runs(6, OLD)
-        lab.runs(3, NEW, 1.3)
         slower = regression_event(lab.only())
         record_regressions(lab.settings, [slower, slower.model_copy(update={"regression_id": "b", "after_ms": None})])
         assert {row["regression_id"]: row["measure"] for row in lab.rows()} == {
@@ -817,9 +835,8 @@ class TestCommand:
         assert "--confirm would measure commit cccccccccccc" in done.output
 
 
+@SLOWED
 def test_reports_say_what_to_do_about_a_regression(lab: Lab) -> None:
-    lab.runs(6, OLD)
-    lab.runs(3, NEW, 1.3)
     checked = lab.check()
     [decision] = checked.decisions
     command = f"accel regress accept {decision_id(decision)} --reason WHY --by NAME"

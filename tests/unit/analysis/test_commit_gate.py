@@ -33,7 +33,7 @@ def ci(log: EventLog) -> Ci:
 
 
 def _reader(settings: Settings) -> Reader:
-    publish.publish(settings, publish.stage(settings))
+    publish.bring_up_to_date(settings)
     return Reader(settings)
 
 

@@ -85,6 +85,16 @@ def test_a_rebuild_gives_back_deleted_tables(settings: Settings, log: EventLog) 
     assert _tables(require_current(settings)) == before
 
 
+def test_a_refresh_gives_the_tables_that_its_steps_give(settings: Settings, log: EventLog) -> None:
+    log.append([event(result(batch_size=size)) for size in range(1, 41)])
+    publish.refresh(settings)
+    log.append([event(result()), event(verification()), event(verification(batch_size=2, passed=False))])
+    grown = publish.refresh(settings)
+    assert (grown.mode, len(grown.projection.layers)) == ("incremental", 2)
+    assert next(check.rows for check in grown.checks if check.rule == "model_named") == 1
+    assert _differences(_tables(grown.projection), _tables(_stage_and_publish(settings, full=True))) == {}
+
+
 def test_old_events_are_lifted_on_their_way(settings: Settings) -> None:
     segments = settings.home / "log" / "segments"
     segments.mkdir(parents=True)
@@ -257,6 +267,7 @@ class TestRules:
         with pytest.raises(publish.ChecksFailed, match="latency_below_a_microsecond"):
             publish.refresh(settings)
         assert require_current(settings) == serving
+        assert [path.name for path in settings.warehouse_dir.glob("*layer-*")] == [serving.layers[-1].file]
 
 
 class TestMatrix:
