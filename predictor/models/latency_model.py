@@ -97,6 +97,8 @@ class LatencyModel:
         self._distance = _SettingDistance.fit(known_samples)
         self.models = {sample.model for sample in samples}
         self.devices = set(counts)
+        self._runtime_counts = Counter((sample.device, sample.backend) for sample in samples)
+        self._least_of_runtime = known_device_count(counts)
         self._run_modes = {(sample.kind, sample.backend, sample.compiler) for sample in samples}
         self._weight_widths = {(sample.kind, weight_bytes(sample.precision, sample.mode)) for sample in samples}
         self._counting_methods = {(sample.kind, sample.counted) for sample in samples}
@@ -149,7 +151,15 @@ class LatencyModel:
             return f"no model whose activations are counted by {sample.counted} was learned from on any {sample.kind}"
         if (sample.kind, sample.backend, sample.reads) not in self._input_kinds:
             return f"no model that reads {sample.reads} was learned from with {sample.backend} on any {sample.kind}"
-        if not has_known_rates(sample) and sample.device not in self.known_devices | self.corrections.keys():
+        return self._missing_of_device(sample)
+
+    def _missing_of_device(self, sample: Sample) -> str | None:
+        """Return what too little was learned of: the device, or its runtime; None if enough was of both."""
+        known = sample.device in self.known_devices
+        if known and (count := self._runtime_counts[sample.device, sample.backend]) < self._least_of_runtime:
+            # Its figures with other runtimes tell how fast the device is, and not how far this one would be off.
+            return f"too few figures of {sample.device} with {sample.backend} were learned from: {count}"
+        if not known and not has_known_rates(sample) and sample.device not in self.corrections:
             return f"not one figure of {sample.device} was learned from, and its peak or bandwidth is not known"
         return None
 

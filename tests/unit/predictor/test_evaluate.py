@@ -139,6 +139,18 @@ def test_the_same_work_in_another_setting_is_transferred_in_part() -> None:
     assert transferred[0] > 1.5 * transferred[1] > 2 * transferred[2] > 0
 
 
+def test_figures_with_another_runtime_make_no_runtime_of_a_device_known() -> None:
+    """Thousands with PyTorch and one with TensorRT told a limit of 90 % for any model with TensorRT."""
+    train = synthetic_samples()
+    first = train[0]
+    once = replace(first, backend="tensorrt")
+    model = LatencyModel([*train, once])
+    assert first.device in model.known_devices
+    assert model.unsupported_reason(first) is None
+    reason = f"too few figures of {first.device} with tensorrt were learned from: 1"
+    assert model.unsupported_reason(once) == reason
+
+
 def test_an_unmeasured_kind_of_silicon_or_runtime_is_unsupported() -> None:
     train = synthetic_samples()
     compiled = replace(train[0], compiler="dynamo")
