@@ -41,7 +41,6 @@ PRIORS = {
     "first_token_s": np.log(0.015),  # fixed time of a first token
     **{f"{what}_{engine}": 0.0 for what in ("step", "prompt", "queue") for engine in ENGINES[1:]},
     **{f"{what}_{vendor}": 0.0 for what in ("step", "prompt") for vendor in VENDORS[1:]},
-    "step_ported": 0.0,  # further factor on a step of llama.cpp on others' devices than NVIDIA's
 }
 """Prior means of the coefficients, as natural logs, except for `queue_power`, which is no log.
 
@@ -97,18 +96,13 @@ def step_parts(work: Work, coefficients: Coefficients) -> StepParts:
         + work.layers * several * (value["exchange_layer_s"] + value["exchange_doubling_s"] * np.log2(work.devices))
     )
     exchange = value["exchange"] * work.exchange_s
-    ported = work.engine[ENGINES.index("llama.cpp")] * (1 - work.vendor[0])
     read = np.maximum(value["weights"] * work.weights_s, value["unit_read"] * work.unit_read_s)
-    decode = (
-        by_engine_and_vendor("step")
-        * value["step_ported"] ** ported
-        * (
-            np.maximum(read, value["compute"] * work.step_compute_s)
-            + value["cache"] * work.cache_s
-            + layers_s
-            + exchange * running
-            + value["user_s"] * running
-        )
+    decode = by_engine_and_vendor("step") * (
+        np.maximum(read, value["compute"] * work.step_compute_s)
+        + value["cache"] * work.cache_s
+        + layers_s
+        + exchange * running
+        + value["user_s"] * running
     )
     few_bits_factor = np.where(work.below_8_bits > 0, value["prompt_below_8_bits"], 1.0)
 

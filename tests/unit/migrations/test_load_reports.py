@@ -89,7 +89,7 @@ def test_guidellm_before_0_7_keeps_the_question_elsewhere() -> None:
     report["args"] = {"target": "http://host", "model": "Qwen/Qwen3-32B", "profile": "concurrent", "rate": [8]}
     report["benchmarks"] = [report["benchmarks"][0], {"metrics": None}]
     record, refused = of_text(json.dumps(report))
-    assert record.result.model_id == "qwen-qwen3-32b"
+    assert record.result.model_id == "qwen3-32b"
     assert isinstance(refused, RefusedCell)
 
 
@@ -191,7 +191,7 @@ def test_mlperf_endpoints_is_nanoseconds_and_an_interrupted_run_a_failure() -> N
 def test_a_report_of_llm_d_is_a_load_on_its_devices() -> None:
     (result,) = results("llm_d_report")
     assert (result.model_id, result.backend, result.device_name) == (
-        "qwen-qwen3-32b",
+        "qwen3-32b",
         "vllm",
         "2 x NVIDIA-H100-80GB-HBM3",
     )

@@ -277,9 +277,9 @@ class TestTimes:
 
 class TestIdentity:
     def test_an_unknown_hub_id_is_not_the_default_of_its_script(self) -> None:
-        named = model_named("meta-llama/Llama-2-13b-hf", "hf_llama")
+        named = model_named("meta-llama/Llama-2-34b-hf", "hf_llama")
         assert named is not None
-        assert (named.model_id, named.family) == ("meta-llama-llama-2-13b-hf", "llama")
+        assert (named.model_id, named.family) == ("meta-llama-llama-2-34b-hf", "llama")
 
     def test_a_word_gives_way_to_a_name_that_is_known(self) -> None:
         named = model_named("my model", "bert-base-uncased")

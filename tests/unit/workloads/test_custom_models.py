@@ -73,7 +73,7 @@ def test_a_file_is_read_in_order_with_paths_from_where_it_lies(tmp_path: Path, c
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"name": "llava-hf/llava-1.5-7b-hf"}, "is not in the catalogue: add an architecture"),
+        ({"name": "somebody/of-our-own-13b"}, "is not in the catalogue: add an architecture"),
         ({}, "nothing says what it is"),
         ({"architecture": "bertt"}, "no architecture is called 'bertt': did you mean bert"),
         ({"architecture": "mixtral"}, "add the modality of mixtral"),
