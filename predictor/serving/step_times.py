@@ -97,7 +97,9 @@ def step_parts(work: Work, coefficients: Coefficients) -> StepParts:
     )
     exchange = value["exchange"] * work.exchange_s
     read = np.maximum(value["weights"] * work.weights_s, value["unit_read"] * work.unit_read_s)
-    decode = by_engine_and_vendor("step") * (
+    # On NVIDIA's devices llama.cpp differs from vLLM in what it reads at; on others its kernels are ports.
+    at_home = (work.engine[ENGINES.index("llama.cpp")] > 0) & (work.vendor[0] > 0)
+    decode = np.where(at_home, 1.0, by_engine_and_vendor("step")) * (
         np.maximum(read, value["compute"] * work.step_compute_s)
         + value["cache"] * work.cache_s
         + layers_s
