@@ -1,4 +1,6 @@
-"""Growth of costs with history: measured to 10^7 verified results and 10^5 segments, and modelled beyond.
+"""Growth of costs with history: measured to 10^7 results and 10^5 segments, and modelled beyond.
+
+Histories are of imported results, of one event each, and of verified ones, of two, as a run writes them.
 
 Each step runs in a process of its own, which tells its seconds, its seconds of processor and its peak of memory.
 Requests are counted at a local S3 server.
@@ -11,6 +13,7 @@ import math
 import multiprocessing
 import os
 import resource
+import shutil
 import statistics
 import tempfile
 import threading
@@ -92,13 +95,14 @@ def _of_one_model(first: int) -> pa.Table:
     return events.filter(pc.match_substring(events["payload"], '"model_id":"model-7"'))
 
 
-def _increment(home: Path, first: int, rounds: int = 3, *, one_model: bool = False) -> Cost:
-    """Measure 1,000 new verified results on what is there, from the log to audited tables and matrix in service."""
+def _increment(home: Path, first: int, *, verified: bool, one_model: bool, rounds: int = 3) -> Cost:
+    """Measure 1,000 new results on what is there, from the log to audited tables and matrix in service."""
     settings, costs = Settings(home=home), []
     for number in range(rounds):
         start = first + 200_000 * number
         events = _of_one_model(start) if one_model else result_events(1000, first=start)
-        EventLog.open(settings).append_table(with_verifications(events), key=f"new-{start}")
+        events = with_verifications(events) if verified else events
+        EventLog.open(settings).append_table(events, key=f"new-{start}")
 
         def work() -> None:
             staged = publish.stage(settings)
@@ -116,31 +120,32 @@ def _ask(home: Path, sql: str, rounds: int = 11) -> Cost:
     return _median([_timed(lambda: reader.rows(sql)) for _ in range(rounds)])
 
 
-def sizes(home: Path, results: Sequence[int]) -> Iterator[Figure]:
+def sizes(home: Path, results: Sequence[int], *, verified: bool) -> Iterator[Figure]:
     """Measure a rebuild, an increment, a page and a query on histories of these sizes, and model larger ones."""
     found: dict[str, list[tuple[int, Cost]]] = {}
-    settings, written = Settings(home=home), 0
+    settings, written, kind = Settings(home=home), 0, "verified results" if verified else "results"
+    increment = partial(_increment, verified=verified)
     for size in sorted(results):
-        write_log(home, size, first=written, per_segment=50_000)
+        write_log(home, size, first=written, per_segment=50_000, verified=verified)
         written = size
-        found.setdefault("full rebuild", []).append((size, _apart(_rebuild, home)))
-        found.setdefault("increment of 1,000", []).append((size, _apart(_increment, home, 10**11 + size)))
-        one_model = partial(_increment, one_model=True)
-        found.setdefault("increment of 1,000 of one model", []).append(
-            (size, _apart(one_model, home, 2 * 10**11 + size))
-        )
-        found.setdefault("page of 100 results", []).append((size, _apart(_ask, home, _PAGE)))
-        found.setdefault("average by model and hardware", []).append((size, _apart(_ask, home, _QUERY)))
+        for name, work in (
+            ("full rebuild", _rebuild),
+            ("increment of 1,000", partial(increment, first=10**11 + size, one_model=False)),
+            ("increment of 1,000 of one model", partial(increment, first=2 * 10**11 + size, one_model=True)),
+            ("page of 100", partial(_ask, sql=_PAGE)),
+            ("average by model and hardware", partial(_ask, sql=_QUERY)),
+        ):
+            found.setdefault(name, []).append((size, _apart(work, home)))
         layers = sum((settings.warehouse_dir / layer.file).stat().st_size for layer in require_current(settings).layers)
         log = sum(path.stat().st_size for path in (home / "log").rglob("*.parquet"))
-        yield {"what": f"bytes of {size:,} verified results", "reach": "", "got": f"{log / size:.0f} a result",
+        yield {"what": f"bytes of {size:,} {kind}", "reach": "", "got": f"{log / size:.0f} a result",
                "detail": f"of the log; {layers / size:.0f} of the tables"}  # fmt: skip
         for name, costs in found.items():
-            yield {"what": f"{name} at {size:,}", "reach": "", "got": str(costs[-1][1]),
+            yield {"what": f"{name}, {size:,} {kind}", "reach": "", "got": str(costs[-1][1]),
                    "detail": f"{costs[-1][1].cpu_s / size * 1e6:.2f} us of processor a result"}  # fmt: skip
     for name, costs in found.items():
         if len(costs) > 1:
-            yield _modelled(name, costs)
+            yield _modelled(f"{name}, {kind}", costs)
 
 
 def _modelled(name: str, costs: Sequence[tuple[int, Cost]]) -> Figure:
@@ -308,7 +313,7 @@ def _listed(requests: Counter[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--sizes", type=int, nargs="*", default=[10**5, 10**6], help="verified results; 10^7 takes minutes, 8 GB"
+        "--sizes", type=int, nargs="*", default=[10**5, 10**6], help="results; 10^7 takes minutes, 8 GB"
     )
     parser.add_argument("--segments", type=int, nargs="*", default=[10**4, 10**5], help="segments of logs to open")
     parser.add_argument("--tail", type=int, default=1_100, help="segments of these that are in no pack yet")
@@ -320,7 +325,9 @@ def main() -> None:
         root = Path(directory)
         figures = [*opening(root, arguments.segments, arguments.tail)]
         figures.append(writers(root / "writers", 4, 5, arguments.appends))
-        figures += sizes(root / "sizes", arguments.sizes)
+        for verified in (False, True):
+            figures += sizes(root / f"verified-{verified}", arguments.sizes, verified=verified)
+            shutil.rmtree(root / f"verified-{verified}", ignore_errors=True)
     tell(figures, for_machines=arguments.json)
 
 

@@ -76,12 +76,13 @@ def _connect() -> duckdb.DuckDBPyConnection:
     return con
 
 
-def write_log(home: Path, results: int, *, first: int = 0, per_segment: int = 10_000) -> None:
-    """Write a log of so many verified results under `home`, as a platform that compacts would have it.
+def write_log(home: Path, results: int, *, first: int = 0, per_segment: int = 10_000, verified: bool = True) -> None:
+    """Write a log of so many results under `home`, as a platform that compacts would have it.
 
-    The `first` ones are there already.
+    The `first` ones are there already. Beside a verified result is an event of its own, as a run writes it; imported
+    results have none.
     """
     log = EventLog.open(Settings(home=home))
     for start in range(first, results, per_segment):
-        table = with_verifications(result_events(min(per_segment, results - start), first=start))
-        log.append_table(table, key=f"bulk-{start:09}")
+        table = result_events(min(per_segment, results - start), first=start)
+        log.append_table(with_verifications(table) if verified else table, key=f"bulk-{start:09}")
