@@ -76,16 +76,40 @@ def device_rates(spec: DeviceSpec) -> DeviceRates | str:
     if spec.compute_units is None:
         return f"the number of compute units of {spec.name} is not published"
     half = max(single, peak_ops_per_s(spec, "float16") or 0.0)
-    sustained = min(1.0, power_headroom(spec)) ** _DVFS_EXPONENT
+    headroom = power_headroom(spec)
     return DeviceRates(
         name=spec.name,
         vendor=spec.vendor or "",
         architecture=spec.architecture,
-        flops={32: single * sustained, 16: half * sustained},
+        flops={
+            32: single * _sustained_share(headroom),
+            16: half * _sustained_share(headroom * _matrix_unit_slowdown(spec)),
+        },
         bandwidth=spec.bandwidth_gb_s * 1e9,
         compute_units=spec.compute_units,
         cache_bytes=_or_nan(spec.cache_mib) * 2**20,
     )
+
+
+def _sustained_share(headroom: float) -> float:
+    return min(1.0, headroom) ** _DVFS_EXPONENT
+
+
+@cache
+def _matrix_unit_slowdown(spec: DeviceSpec) -> float:
+    """Return how many times as fast the fastest matrix units of a GPU's architecture are, beside its vector units.
+
+    It is 1 where no rates are published. The units of a GeForce RTX 4090, for example, sum up in float32 at half the
+    rate of an L40S, which has the same chip. So they take about half the power at the same clock.
+    """
+    ratios = {
+        other.name: other.peak_fp16_tensor_tflops / other.peak_fp32_tflops
+        for other in (spec, *catalog())
+        if other.architecture == spec.architecture and other.peak_fp16_tensor_tflops and other.peak_fp32_tflops
+    }
+    if spec.architecture is None or spec.name not in ratios:
+        return 1.0
+    return max(ratios.values()) / ratios[spec.name]
 
 
 @cache

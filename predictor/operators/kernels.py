@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.workloads.operators import SLOW_FUNCTIONS, OperatorKind
@@ -86,14 +87,13 @@ _MIN_MS = 0.002
 
 
 def load_kernels(paths: Iterable[Path]) -> dict[OperatorKind, KernelTable]:
-    """Return the measured kernels of these Parquet files by class.
+    """Return the measured kernels of these Parquet files and of `largest_products.csv` by class.
 
     Kernels of unknown devices and precisions are left out. So are those of operators that `kernel_class` assigns to
     another class on their device.
     """
     tables: dict[OperatorKind, list[KernelTable]] = {}
-    for path in paths:
-        frame = pq.read_table(path).to_pandas()
+    for frame in (*(pq.read_table(path).to_pandas() for path in paths), _largest_products()):
         keys = ["device", "precision", "operator"]
         for (device, precision, operator), measurements in frame.groupby(keys, observed=True):
             spec, bits = find_spec(str(device)), BITS.get(str(precision))
@@ -111,6 +111,12 @@ def load_kernels(paths: Iterable[Path]) -> dict[OperatorKind, KernelTable]:
             table = KernelTable(np.log(measured_ms / roofline_ms), features, roofline_ms, groups)
             tables.setdefault(kind, []).append(table)
     return {kind: KernelTable.join(found) for kind, found in tables.items()}
+
+
+def _largest_products() -> Any:
+    """Return products at the largest rates that GPUs sustain by their vendors, in the columns of kernel tables."""
+    frame = csv.read_csv(Path(__file__).with_name("largest_products.csv")).to_pandas()
+    return frame.assign(operator="linear", latency_ms=2e-9 * frame.m * frame.n * frame.k / frame.tflops)
 
 
 def _without_launch(rows: Any, measurements: Any) -> Array:

@@ -42,6 +42,8 @@ _TYPICAL_WEIGHT = 1.0
 With 0 the H100 and H200 would predict each other better, but a card short of power, such as the P4, would pass its own
 large effect on to others.
 """
+_LEAST_FOR_TREES = 10
+"""Fewest kernels of a device from which the trees learn. Fewer set its effect alone, or trees would bend to them."""
 _PARAMETERS = {
     "objective": "l1",
     "learning_rate": 0.08,
@@ -153,10 +155,11 @@ def effect_keys(device: DeviceRates, bits: int) -> tuple[str, str]:
 
 
 def _fit_class(table: KernelTable) -> ClassUtilization:
-    """Fit effects and trees in turn (backfitting); each device has the same total weight in the trees."""
+    """Fit effects and trees in turn (backfitting); devices have the same total weight in the trees, or none."""
     groups, group_of_row = np.unique(table.groups, return_inverse=True)
     counts = np.bincount(group_of_row)
     weights = (len(group_of_row) / len(groups)) / counts[group_of_row]
+    for_trees = counts[group_of_row] >= _LEAST_FOR_TREES
     for_effect = _rows_for_effects(table, group_of_row)
     target = table.log_time_over_roofline
     effects = np.zeros(len(groups))
@@ -165,7 +168,8 @@ def _fit_class(table: KernelTable) -> ClassUtilization:
     for _ in range(_ITERATIONS):
         effects = np.array([np.median(residuals[for_effect & (group_of_row == i)]) for i in range(len(groups))])
         effects -= np.median(effects)
-        trees = _boost(table.features, target - effects[group_of_row], weights)
+        without_effects = target - effects[group_of_row]
+        trees = _boost(table.features[for_trees], without_effects[for_trees], weights[for_trees])
         residuals = target - np.asarray(trees.predict(table.features))
     return ClassUtilization(
         trees.model_to_string(num_iteration=-1),

@@ -47,6 +47,19 @@ def test_a_card_of_little_power_holds_less_of_its_peak() -> None:
     assert _rates("NVIDIA T4").flops[32] < 0.8e12 * T4.peak_fp32_tflops
 
 
+def test_matrix_units_at_half_rate_hold_it_where_vector_units_lack_the_power() -> None:
+    card, chip = find_spec("NVIDIA GeForce RTX 4090"), find_spec("NVIDIA L4")
+    assert card is not None
+    assert card.peak_fp16_tensor_tflops is not None
+    assert card.peak_fp32_tflops is not None
+    assert power_headroom(card) < 1
+    assert _rates(card.name).flops[32] < 0.9e12 * card.peak_fp32_tflops
+    assert _rates(card.name).flops[16] == pytest.approx(1e12 * card.peak_fp16_tensor_tflops)
+    assert chip is not None
+    assert chip.peak_fp16_tensor_tflops is not None
+    assert _rates(chip.name).flops[16] < 0.8e12 * chip.peak_fp16_tensor_tflops
+
+
 def test_what_has_no_published_rates_or_is_no_gpu_is_refused_with_the_reason() -> None:
     for spec in catalog():
         rates = device_rates(spec)
@@ -94,6 +107,18 @@ def test_a_device_that_reaches_less_than_others_teaches_its_effect_and_not_the_t
     assert utilization.classes["linear"].effects["device 2 32"] == pytest.approx(1.0, abs=0.15)
     points = np.array([[-1.0, 0.0], [1.0, 0.0]])
     assert utilization.trees.predict(points, np.zeros(2, dtype=np.int64)) == pytest.approx([-0.3, 0.3], abs=0.15)
+
+
+def test_a_device_of_one_kernel_teaches_its_effect_and_the_trees_nothing() -> None:
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(1001, 2))
+    groups = np.array(["one kernel 16" if i == 0 else f"device {i % 2} 16" for i in range(1001)])
+    log_time = 0.3 * features[:, 0] + 1.0 * (groups == "one kernel 16")
+    table = KernelTable(log_time, features, np.exp(generator.normal(size=1001)), groups)
+    fitted, without = (fit_utilization({"linear": each}) for each in (table, table.select(groups != "one kernel 16")))
+    assert fitted.classes["linear"].effects["one kernel 16"] == pytest.approx(1.0, abs=0.15)
+    first = features[:1], np.zeros(1, dtype=np.int64)
+    assert fitted.trees.predict(*first) == pytest.approx(without.trees.predict(*first), abs=0.02)
 
 
 def test_a_device_nobody_measured_is_halfway_to_the_one_of_its_architecture() -> None:
