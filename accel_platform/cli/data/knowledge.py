@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from accel_platform.settings import Settings
 
 app = typer.Typer(help="Packs of public figures: list, add, remove, build.", no_args_is_help=True)
+PackName = Annotated[str, typer.Argument(help="The pack, as `accel knowledge list` names it.")]
 
 
 def adopt_shipped(settings: Settings, *, only_into_empty_log: bool = False) -> None:
@@ -58,7 +59,7 @@ def list_(home: Home = None, json_: Json = False, format_: OutputFormat = Format
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="The pack, as `accel knowledge list` names it.")],
+    name: PackName,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -117,7 +118,7 @@ def add(
 
 @app.command()
 def remove(
-    name: Annotated[str, typer.Argument(help="The pack, as `accel knowledge list` names it.")],
+    name: PackName,
     by: Annotated[str | None, typer.Option(help="Your name; stored permanently.")] = None,
     home: Home = None,
     json_: Json = False,
