@@ -102,7 +102,8 @@ def _run_of(row: Mapping[str, Any], columns: Mapping[str, tuple[str, str, str]])
     phases: dict[str, Figures] = defaultdict(dict)
     for column, (phase, name, unit) in columns.items():
         phases[phase][name] = _Figure(row[column], unit, column)
-    load = phases.pop("load_model", None) or phases.pop("load", {})
+    any_load = phases.pop("load", {})
+    load = phases.pop("load_model", any_load)
     load_ms = scaled(load["latency.mean"].value, MS_PER_S) if "latency.mean" in load else None
     per_token = phases.pop("per_token", {})
     known = {phase: figures for phase, figures in phases.items() if _any_known(figures)}
