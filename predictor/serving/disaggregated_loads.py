@@ -104,14 +104,13 @@ class Configured:
 
 def read_configured(folder: Path) -> list[Configured]:
     """Return the disaggregated deployments without speculative decoding that the configurations of a folder limit."""
-    return [
-        found
-        for path in sorted(folder.glob("*.yaml"))
-        for entry in yaml.safe_load(path.read_text(encoding="utf-8")).values()
-        for lengths in entry.get("seq-len-configs") or ()
-        for space in lengths["search-space"]
-        if (found := _to_configured(date.fromisoformat(path.stem), entry, lengths, space)) is not None
-    ]
+    configured = []
+    for path in sorted(folder.glob("*.yaml")):
+        day = date.fromisoformat(path.stem)
+        for entry in yaml.safe_load(path.read_text(encoding="utf-8")).values():
+            for lengths in entry.get("seq-len-configs") or ():
+                configured += [_to_configured(day, entry, lengths, space) for space in lengths["search-space"]]
+    return [deployment for deployment in configured if deployment is not None]
 
 
 def _to_configured(
@@ -121,14 +120,7 @@ def _to_configured(
     if "prefill" not in space or engine is None or space.get("spec-decoding", "none") != "none":
         return None
     prompts, tokens = space["prefill"], space["decode"]
-    settings = [*(tokens.get("additional-settings") or ()), *(prompts.get("additional-settings") or ())]
-    limits = (
-        int(found[1]) * (tokens["tp"] if by_group and tokens["dp-attn"] else 1)
-        for pattern, by_group in _LIMITS
-        for setting in settings
-        if (found := pattern.search(setting))
-    )
-    slots = next(limits, None)
+    slots = _stated_slots(prompts, tokens)
     if slots is None:
         return None
     runner = str(entry["runner"]).partition("-")[0]
@@ -138,6 +130,17 @@ def _to_configured(
         prompts["num-worker"], tokens["num-worker"], tokens["tp"],
     )  # fmt: skip
     return Configured(day, slots, key, frozenset(times * users for users in space.get("conc-list") or ()))
+
+
+def _stated_slots(prompts: Mapping[str, Any], tokens: Mapping[str, Any]) -> int | None:
+    """Return the requests that one generating copy answers at once, by the first of `_LIMITS`; None without any."""
+    settings = [*(tokens.get("additional-settings") or ()), *(prompts.get("additional-settings") or ())]
+    for pattern, by_group in _LIMITS:
+        for setting in settings:
+            if found := pattern.search(setting):
+                groups = tokens["tp"] if by_group and tokens["dp-attn"] else 1
+                return int(found[1]) * int(groups)
+    return None
 
 
 def _key(row: Mapping[str, Any]) -> tuple[object, ...]:
