@@ -126,11 +126,7 @@ class _TrainingData:
     @cached_property
     def sha256(self) -> str:
         """Hash of all that training depends on except the code."""
-        # Not by `astuple`, because copying 25,000 samples takes a second.
-        rows = [
-            [[[*vars(v).values()] if isinstance(v, WorkloadCost) else v for v in field_values(sample)] for sample in of]
-            for of in self.samples.values()
-        ]
+        rows = [[_plain_values(sample) for sample in samples] for samples in self.samples.values()]
         failures = sorted([repr(astuple(sample)), kind] for sample, kind in self.failed)
         return hashlib.sha256(json.dumps([FEATURE_SCHEMA, rows, failures]).encode()).hexdigest()
 
@@ -142,6 +138,12 @@ class _Trained(NamedTuple):
     manifest: Manifest
     decision: PromotionDecision
     new: bool
+
+
+def _plain_values(sample: Sample) -> list[Any]:
+    """Return a sample's values as JSON holds them, its workload as a list."""
+    # Not by `astuple`, because copying 25,000 samples takes a second.
+    return [[*vars(value).values()] if isinstance(value, WorkloadCost) else value for value in field_values(sample)]
 
 
 def _keep_serving(
