@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from migrations.normalize.records import Embedded, Part, child, refuse, value_at
+from migrations.normalize.records import EmbeddedDocument, Part, child, refuse, value_at
 from migrations.sources.documents import Document
 
 _MAX_DEPTH = 3
@@ -37,7 +37,7 @@ def _walk(value: Any, pointer: str, known: Known, beside: list[str], depth: int)
     for key, member in members:
         at = child(pointer, key)
         if _is_candidate(member) and known(member):
-            yield Embedded(at, member)
+            yield EmbeddedDocument(at, member)
         elif isinstance(member, dict | list) and member and depth > 1:
             inner: list[str] = []
             found = list(_walk(member, at, known, inner, depth - 1))

@@ -31,7 +31,7 @@ class RefusedCell:
 
 
 @dataclass(frozen=True)
-class Embedded:
+class EmbeddedDocument:
     """A whole document inside another one. The importer gives it back to the formats and to the ledger as its own."""
 
     pointer: str
@@ -53,7 +53,7 @@ class Remark:
     reason: str
 
 
-Part = Record | RefusedCell | Embedded | NoResult | Remark
+Part = Record | RefusedCell | EmbeddedDocument | NoResult | Remark
 """Parts of a document that a reader may yield."""
 
 
