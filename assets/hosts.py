@@ -75,7 +75,7 @@ def cluster_devices(installation: Installation) -> dict[str, ClusterDevice]:
     return {name: cluster.device(name) for name in names}
 
 
-class Requested(dg.Config):
+class RequestAttempt(dg.Config):
     """Attempt at a request, as the configuration of a run."""
 
     request_id: str = Field(description="Full id of the request, which `accel bench requests --json` has.")
@@ -94,7 +94,7 @@ def _job(
         description=f"One requested benchmark on {hardware}; its events, and how it ended.",
     )
     @explain_failures
-    def measure(context: dg.OpExecutionContext, config: Requested, accel: Installation) -> None:
+    def measure(context: dg.OpExecutionContext, config: RequestAttempt, accel: Installation) -> None:
         request = open_attempt(accel.log, _parse_id(config.request_id), config.attempt)
         if request is None:
             context.log.warning(f"Nothing to do: attempt {config.attempt} at the request is over.")

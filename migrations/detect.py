@@ -56,7 +56,7 @@ def _best_match(document: Document, formats: Iterable[Format]) -> tuple[Format |
 def describe(document: Document) -> str:
     """Return the keys of a document two levels deep, or its columns, as a hint for a new reader."""
     if document.kind in ("csv", "rows"):
-        return f"{'CSV' if document.kind == 'csv' else 'Parquet'} with columns {_truncated(document.columns)}"
+        return f"{'CSV' if document.kind == 'csv' else 'Parquet'} with columns {_join_first(document.columns)}"
     if document.kind == "tables":
         return f"a database with the tables {_shape(document.value, 1)}"
     if document.kind == "text":
@@ -70,13 +70,13 @@ def _shape(value: Any, depth: int) -> str:
     if isinstance(value, dict):
         if depth == 0:
             return "{…}"
-        return "{" + _truncated(f"{key}: {_shape(member, depth - 1)}" for key, member in value.items()) + "}"
+        return "{" + _join_first(f"{key}: {_shape(member, depth - 1)}" for key, member in value.items()) + "}"
     if isinstance(value, list):
         return f"[{len(value)} x {_shape(value[0], depth)}]" if value else "[]"
     return {str: "text", bool: "true/false", int: "number", float: "number"}.get(type(value), "null")
 
 
-def _truncated(parts: Iterable[str]) -> str:
+def _join_first(parts: Iterable[str]) -> str:
     every = list(parts)
     rest = len(every) - _MAX_KEYS
     return ", ".join(every[:_MAX_KEYS]) + (f", and {rest} more" if rest > 0 else "")

@@ -102,6 +102,16 @@ AsOf = Annotated[
     ),
 ]
 
+
+def min_change(of: str, *, at_least: float = 0, memory: bool = False) -> Any:
+    """Return the option `--min-change`, the smallest `of` to report: a change, a shift.
+
+    `memory` says that the command also looks at memory, of which `thresholds` reports no smaller ones.
+    """
+    floor = "; of memory 10 or more" if memory else ""
+    return typer.Option("--min-change", min=at_least, help=f"Smallest {of} to report, in percent{floor}.")
+
+
 _Several = list[str] | None
 _OPTIONS: dict[str, Any] = {
     "model": Annotated[_Several, typer.Option("--model", help="Only these models or families.", show_default="all")],

@@ -235,16 +235,19 @@ class EventLog:
 
     def count_events(self, segments: Collection[str]) -> int:
         """Return the number of events in these segments; a pack that is wanted whole is not read for it."""
-        parts = self._parts(segments)
-        known = {key: pack.events for name, pack in self._packs.items() if parts.get(key := pack_key(name), ()) is None}
-        unknown = {key: part for key, part in parts.items() if key not in known}
-        paths = self.store.local_paths(unknown)
-        return sum(known.values()) + sum(
-            count_rows(path)
-            if part is None
-            else sum(batch.num_rows for batch in _batches(SegmentSource(path, key, part), None))
-            for path, (key, part) in zip(paths, unknown.items(), strict=True)
-        )
+        unread = self._parts(segments)
+        events = 0
+        for name, pack in self._packs.items():
+            key = pack_key(name)
+            if key in unread and unread[key] is None:
+                del unread[key]
+                events += pack.events
+        for path, (key, part) in zip(self.store.local_paths(unread), unread.items(), strict=True):
+            if part is None:
+                events += count_rows(path)
+            else:
+                events += sum(batch.num_rows for batch in _batches(SegmentSource(path, key, part), None))
+        return events
 
     def packs(self) -> dict[str, frozenset[str]]:
         """Return the segments of each pack, by pack id; packs whose content does not match their id are left out.

@@ -75,10 +75,10 @@ class SnapshotFiles:
         names, proven = self._names(snapshot_id)
         snapshot = Snapshot(names, self.packed())
         if not proven and not snapshot.has_id(snapshot_id):
-            raise self._altered(snapshot_id)
+            raise self._alteration(snapshot_id)
         return snapshot
 
-    def _altered(self, snapshot_id: str) -> SnapshotDamaged:
+    def _alteration(self, snapshot_id: str) -> SnapshotDamaged:
         return SnapshotDamaged(
             f"The saved snapshot {snapshot_id} in {self._store.location} is damaged: its names are not those that "
             "were saved. A back-up may hold it whole."
@@ -92,7 +92,10 @@ class SnapshotFiles:
                 content = self._read_file(snapshot_id)
             except SnapshotDamaged:
                 continue
-            names.update(content if isinstance(content, list) else content.get("added", []) if content else [])
+            if isinstance(content, list):
+                names.update(content)
+            elif content:
+                names.update(content.get("added", []))
         for read in self._read_catalogs():
             for entry in read.entries:
                 names.update(entry.added)
@@ -153,12 +156,16 @@ class SnapshotFiles:
         ids = {name: read.ids for name in blobs if _CATALOG.fullmatch(name) and (read := self._read_catalog(name))}
         old = [name for name in ids if time.time() - blobs[name].modified_s >= grace_s]
         newer = {name: (blobs[name].modified_s, name) for name in ids}
-        superseded = [
-            name
-            for name in blobs
-            if ((found := _FILE.fullmatch(name)) and any(found[1] in ids[other] for other in old))
-            or (name in ids and any(ids[name] <= ids[other] and newer[name] < newer[other] for other in old))
-        ]
+        superseded = []
+        for name in blobs:
+            if snapshot := _FILE.fullmatch(name):
+                held = any(snapshot[1] in ids[other] for other in old)
+            elif name in ids:
+                held = any(ids[name] <= ids[other] and newer[name] < newer[other] for other in old)
+            else:
+                held = False
+            if held:
+                superseded.append(name)
         self._store.remove(*(f"{_FOLDER}/{name}" for name in superseded))
         for name in superseded:
             self._catalogs.pop(name, None)
@@ -182,7 +189,7 @@ class SnapshotFiles:
             if (written := content.pop("sha256", None)) is None:  # saved before December 2026
                 proven = False
             elif written != _hash(wanted, content):
-                raise self._altered(wanted)
+                raise self._alteration(wanted)
             chain[wanted] = content
             wanted = content["base"]
         for content in reversed(chain.values()):

@@ -66,7 +66,7 @@ def family_rows(families: Families) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def counted(cell: FamilyCell | None) -> str:
+def verdict_with_counts(cell: FamilyCell | None) -> str:
     """Return a family's verdict with its counts: `high (2 high, 1 failed)`."""
     if cell is None:
         return "untested"
@@ -105,7 +105,7 @@ def _documented(cell: FamilyCell, times: Mapping[str, datetime | None]) -> dict[
         "compatible": bool(works),
         "performance_rating": cell["verdict"] if works else None,
         "state": cell["verdict"],
-        "reason": None if works else next((o["reason"] for o in cell["models"].values() if o["reason"]), None),
+        "reason": None if works else _first_reason(cell),
         "benchmark_results": [
             {
                 "model_name": model,
@@ -114,13 +114,24 @@ def _documented(cell: FamilyCell, times: Mapping[str, datetime | None]) -> dict[
                 "sequence_length": one["sequence_length"],
                 "precision": one["precision"],
                 "performance_rating": one["verdict"],
-                "timestamp": max((at for e in one["evidence"] if (at := times.get(e)) is not None), default=None),
+                "timestamp": _newest(one["evidence"], times),
                 "evidence": one["evidence"],
             }
             for model, one in works.items()
             if one["latency_p50_ms"] is not None
         ],
     }
+
+
+def _first_reason(cell: FamilyCell) -> str | None:
+    reasons = (one["reason"] for one in cell["models"].values())
+    return next(filter(None, reasons), None)
+
+
+def _newest(evidence: Iterable[str], times: Mapping[str, datetime | None]) -> datetime | None:
+    """Return the latest known time of these results; None if none is known."""
+    known = (times.get(result_id) for result_id in evidence)
+    return max((time for time in known if time is not None), default=None)
 
 
 def _grid(matrix: Matrix, families: Families | None, rule: str) -> Iterator[str]:
@@ -165,7 +176,9 @@ def _family(cell: FamilyCell | None) -> str:
         for model, one in cell["models"].items()
     )
     kind = cell["verdict"].replace("/", "")
-    return f'<td class="{kind}"><details><summary>{counted(cell)}</summary><dl>{members}</dl></details></td>'
+    return (
+        f'<td class="{kind}"><details><summary>{verdict_with_counts(cell)}</summary><dl>{members}</dl></details></td>'
+    )
 
 
 def _list(cell: RatedCell) -> str:

@@ -143,7 +143,7 @@ def _run_of(instance: dg.DagsterInstance, request: Request) -> AttemptRun | None
         return AttemptRun("canceled", "its run was cancelled in Dagster", seconds, stops)
     if run.status is dg.DagsterRunStatus.SUCCESS:
         return AttemptRun("failed", "its run ended without an outcome", seconds, stops)
-    return AttemptRun("failed", _why_failed(instance, run.run_id), seconds, stops)
+    return AttemptRun("failed", _failure_reason(instance, run.run_id), seconds, stops)
 
 
 def _count_stops(instance: dg.DagsterInstance, request: Request) -> int:
@@ -152,7 +152,7 @@ def _count_stops(instance: dg.DagsterInstance, request: Request) -> int:
     return sum(was_stopped(instance, run) for run in instance.get_runs(canceled))
 
 
-def _why_failed(instance: dg.DagsterInstance, run_id: str) -> str:
+def _failure_reason(instance: dg.DagsterInstance, run_id: str) -> str:
     """Return Dagster's reason for a failure: of the step, else of the process, else of the run."""
     kinds = {
         dg.DagsterEventType.STEP_FAILURE,

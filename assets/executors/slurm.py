@@ -70,7 +70,7 @@ class SlurmClient(dg.PipesClient):
             message_reader=dg.PipesFileMessageReader(str(self._folder / "messages.jsonl")),
         ) as session:
             environment = {**os.environ, **session.get_bootstrap_env_vars()}
-            job = _submitted(script, environment)
+            job = _submit(script, environment)
             context.log.info(f"Slurm job {job} is submitted: {shlex.join(options)}")
             with _cancelled_unless_ended(job, context):
                 ended = _wait(job, context, session)
@@ -94,7 +94,7 @@ def measure_in_slurm(
     )
 
 
-def _submitted(script: Path, environment: Mapping[str, str]) -> str:
+def _submit(script: Path, environment: Mapping[str, str]) -> str:
     done = _slurm("sbatch", "--parsable", "--export=ALL", str(script), environment=environment)
     if done.returncode:
         raise dg.Failure(f"sbatch refused the job: {_one_line(done.stderr)}", allow_retries=False)

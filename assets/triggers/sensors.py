@@ -21,7 +21,7 @@ from assets.triggers.jobs import commit_line, history_line
 from assets.triggers.run_failure_sensor import SEGMENTS as FAILURE_SEGMENTS
 
 
-class _Remembered(BaseModel):
+class _SensorState(BaseModel):
     """State of a sensor between ticks."""
 
     @classmethod
@@ -33,17 +33,17 @@ class _Remembered(BaseModel):
             return cls()
 
 
-class _Seen(BaseModel):
+class _SourceState(BaseModel):
     """One source at the last tick: its state then, and the state that a run was last asked to read."""
 
     digest: str
     taken: str | None = None
 
 
-class _Cursor(_Remembered):
+class _Cursor(_SensorState):
     """Cursor of the inbox. If it is lost everything is new; run keys name states, so no run is repeated."""
 
-    sources: dict[str, _Seen] = {}
+    sources: dict[str, _SourceState] = {}
 
 
 @dg.sensor(
@@ -75,7 +75,7 @@ def inbox(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Sensor
         elif taken != state.digest:
             taken = state.digest
             requests.append(dg.RunRequest(run_key=f"{source} {state.digest}", partition_key=source))
-        now.sources[source] = _Seen(digest=state.digest, taken=taken)
+        now.sources[source] = _SourceState(digest=state.digest, taken=taken)
     known = set(context.instance.get_dynamic_partitions(str(legacy_sources.name)))
     new = sorted({SAMPLES, *now.sources} - known)
     return dg.SensorResult(
@@ -111,7 +111,7 @@ _REPEAT_S = 60
 _MAX_REPEAT_S = 3600
 
 
-class _Watched(_Remembered):
+class _LogCursor(_SensorState):
     """Cursor of `log_moved`: the log at the last tick, and as last reported, without the events of failed runs.
 
     If it is lost the log counts as new, and the second report costs one materialization.
@@ -138,13 +138,13 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     It waits while this host measures, because work beside a measurement would be measured too. Failed runs cause no
     report; where `raw_events` does not follow, it is reported again, less and less often.
     """
-    log, before = accel.log, _Watched.of(context.cursor)
+    log, before = accel.log, _LogCursor.of(context.cursor)
     snapshot = log.snapshot()
     now = Snapshot(snapshot.segments - snapshot.beginning(FAILURE_SEGMENTS).segments)
     new = now.segments - segments_of(log, last_snapshot_id(context, "raw_events"))
     if not new:
         why = "The log is as it was taken in." if snapshot.segments else "The log is empty."
-        return _quiet(why, _Watched(seen=now.id, reported=now.id))
+        return _quiet(why, _LogCursor(seen=now.id, reported=now.id))
     is_repeat = now.id == before.reported
     if is_repeat and time.time() < before.again_at_s:
         return _quiet("It was said already; `raw_events` will follow, or its run tells why not.", before)
@@ -167,18 +167,18 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     return dg.SensorResult(
         asset_events=[moved],
         skip_reason=f"{len(new)} new segments.",
-        cursor=_watched(
+        cursor=_cursor_after_report(
             now.id, min(2 * before.again_after_s, _MAX_REPEAT_S) if is_repeat else _REPEAT_S
         ).model_dump_json(),
     )
 
 
-def _watched(snapshot_id: str, wait_s: float) -> _Watched:
+def _cursor_after_report(snapshot_id: str, wait_s: float) -> _LogCursor:
     """Return the cursor after a report, which is repeated after `wait_s` seconds."""
-    return _Watched(seen=snapshot_id, reported=snapshot_id, again_after_s=wait_s, again_at_s=time.time() + wait_s)
+    return _LogCursor(seen=snapshot_id, reported=snapshot_id, again_after_s=wait_s, again_at_s=time.time() + wait_s)
 
 
-def _quiet(why: str, watched: _Watched) -> dg.SensorResult:
+def _quiet(why: str, watched: _LogCursor) -> dg.SensorResult:
     """Return the result of a tick without a report."""
     return dg.SensorResult(skip_reason=why, cursor=watched.model_dump_json())
 

@@ -1,9 +1,9 @@
 """Formats of old results: one small module per format. To add one, put a module here; nothing else changes.
 
 A module holds `detect(document) -> float`, its confidence (0 to 1) by the content, and `parse(document)`. `parse`
-yields a `Record` or `RefusedCell` for every cell, `Embedded` for every whole document inside, and `NoResult` for a part
-without results. A format that never holds results says what it is in `NOT_RESULTS` and has no `parse`; one with
-`LAST_RESORT` is asked only where no other is sure.
+yields a `Record` or `RefusedCell` for every cell, `EmbeddedDocument` for every whole document inside, and `NoResult`
+for a part without results. A format that never holds results says what it is in `NOT_RESULTS` and has no `parse`; one
+with `LAST_RESORT` is asked only where no other is sure.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 from migrations.normalize.field_aliases import batch_in, completed
 from migrations.normalize.record_builder import CellDraft, NamesInFile, reason_unless_ok, status_of
-from migrations.normalize.records import Embedded, Part, child, refuse
+from migrations.normalize.records import EmbeddedDocument, Part, child, refuse
 from migrations.normalize.units import quantity
 from migrations.sources.documents import Document
 
@@ -36,7 +36,7 @@ def parse(document: Document) -> Iterator[Part]:
         if not isinstance(run, dict):
             yield refuse(where, "unexpected_shape", "an object was expected", run)
         elif isinstance(run.get("benchmark_data"), dict):
-            yield Embedded(child(where, "benchmark_data"), run["benchmark_data"])
+            yield EmbeddedDocument(child(where, "benchmark_data"), run["benchmark_data"])
         else:
             yield from _without_data(document, where, model, run)
 

@@ -125,7 +125,7 @@ def _report(content: Mapping[str, Any], metrics: Mapping[str, dict[str, Any]], p
         requests_per_s=mean("request_throughput"),
         output_tokens_per_s=mean("output_token_throughput"),
         stated={
-            name: {key: number for key in ("avg", "p50", "p99") if (number := _number(metric.get(key))) is not None}
+            name: _stated(metric)
             for name, metric in metrics.items()
             if name not in _READ and not name.startswith(_GPU) and _number(metric.get("avg")) is not None
         },
@@ -141,6 +141,12 @@ def _statistics(metric: Mapping[str, Any]) -> Statistics:
         return {}
     found = {name: scaled(_number(metric.get("avg" if name == "mean" else name)), factor) for name in STATISTICS}
     return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _stated(metric: Mapping[str, Any]) -> dict[str, float]:
+    """Return mean and percentiles of a metric that no field of a result holds."""
+    numbers = {key: _number(metric.get(key)) for key in ("avg", "p50", "p99")}
+    return {key: number for key, number in numbers.items() if number is not None}
 
 
 def _number(value: Any) -> float | None:

@@ -58,7 +58,7 @@ def parse(document: Document) -> Iterator[Part]:
 def _report(benchmark: Mapping[str, Any], question: Mapping[str, Any]) -> LoadReport:
     metrics, totals = benchmark["metrics"], object_of(_of_either(benchmark, "metrics", "request_totals"))
     strategy = object_of(_of_either(benchmark, "config", "strategy") or _of_either(benchmark, "args", "strategy"))
-    rate, users = _asked(strategy)
+    rate, users = _requested_load(strategy)
     successful = {name: object_of(object_of(metric).get("successful")) for name, metric in metrics.items()}
 
     def of(name: str, factor: float = 1.0) -> dict[str, float]:
@@ -105,7 +105,7 @@ def _first_error(benchmark: Mapping[str, Any]) -> str | None:
     return text_of(object_of(first.get("info")).get("error") or first.get("error"))
 
 
-def _asked(strategy: Mapping[str, Any]) -> tuple[Any, Any]:
+def _requested_load(strategy: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the requests per second and the requests at once that were asked for; None for what was not."""
     kind = strategy.get("type_")
     if kind == "synchronous":

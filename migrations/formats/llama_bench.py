@@ -101,27 +101,16 @@ def _record(source_path: str, pointer: str, row: Mapping[str, Any]) -> Record | 
 
 def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> CellDraft:
     filename, kind = text_of(row.get("model_filename")), text_of(row.get("model_type"))
-    stem = (filename or "").replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")
-    stem = re.sub(r"-\d{5}-of-\d{5}$", "", stem)
-    quantized = _QUANTIZED.search(f"{stem} ") or _QUANTIZED.search(f" {kind} ")
-    name = stem[: quantized.start()] if quantized and quantized.start() and quantized.re.search(stem + " ") else stem
-    backends = text_of(row.get("backends")) or ",".join(
-        f for f in _FLAGS if str(row.get(f)).casefold() in ("true", "1")
-    )
-    hardware = hardware_named(backends) if backends else None
-    if hardware is None and (not backends or "blas" in backends.casefold()):
-        hardware = "cpu" if backends or text_of(row.get("cpu_info")) else None
+    name, precision = _name_and_precision(filename or "", kind)
     gpu, cpu = text_of(row.get("gpu_info")), text_of(row.get("cpu_info"))
+    backends = text_of(row.get("backends")) or ",".join(_flags_set(row))
+    hardware = _hardware(backends, cpu)
     device = cpu if hardware == "cpu" else gpu
     build = text_of(row.get("build_commit"))
-    if name.casefold() in _GENERIC:
-        name = re.sub(r"\s+(?:mostly\s+)?\(?(?:I?Q\d|MXFP4|BF16|F16|F32).*$", "", kind or "")
     return CellDraft(
         source_path,
         pointer,
-        NamesInFile(
-            (name, kind), hardware or NOT_STATED, precision=quantized[1] if quantized else None, runtime="llama.cpp"
-        ),
+        NamesInFile((name, kind), hardware or NOT_STATED, precision=precision, runtime="llama.cpp"),
         times=(row.get("test_time"),),
         machine=Machine(
             host={"cpu": cpu, "gpu": gpu},
@@ -141,6 +130,35 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> 
             "stated": {"throughput_tokens_per_s": quantity(row.get("avg_ts")), **object_of(row.get("watched"))},
         },
     )
+
+
+def _name_and_precision(filename: str, kind: str | None) -> tuple[str, str | None]:
+    """Return the model's name and the precision of its weights, by the file's name or else by llama.cpp's own words.
+
+    The name has no path, number of a part, or precision.
+    """
+    stem = filename.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")
+    stem = re.sub(r"-\d{5}-of-\d{5}$", "", stem)
+    in_stem = _QUANTIZED.search(f"{stem} ")
+    found = in_stem or _QUANTIZED.search(f" {kind} ")
+    name = stem[: in_stem.start()] if in_stem and in_stem.start() else stem
+    if name.casefold() in _GENERIC:
+        name = re.sub(r"\s+(?:mostly\s+)?\(?(?:I?Q\d|MXFP4|BF16|F16|F32).*$", "", kind or "")
+    return name, found[1] if found else None
+
+
+def _flags_set(row: Mapping[str, Any]) -> list[str]:
+    """Return the backends that an old build names by a flag each."""
+    return [flag for flag in _FLAGS if str(row.get(flag)).casefold() in ("true", "1")]
+
+
+def _hardware(backends: str, cpu: str | None) -> str | None:
+    """Return the hardware of the backends. BLAS alone, or a processor's name without any backend, means `cpu`."""
+    if not backends:
+        return "cpu" if cpu else None
+    if (named := hardware_named(backends)) is not None:
+        return named
+    return "cpu" if "blas" in backends.casefold() else None
 
 
 def _list(value: Any) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.normalize.flat_rows import is_result_row, row_part
-from migrations.normalize.records import Embedded, NoResult, Part, child, refuse
+from migrations.normalize.records import EmbeddedDocument, NoResult, Part, child, refuse
 from migrations.normalize.units import NS_PER_MS, samples_ns
 from migrations.sources.databases import Rows
 from migrations.sources.documents import Document
@@ -33,7 +33,7 @@ def detect(document: Document) -> float:
 def parse(document: Document) -> Iterator[Part]:
     """Yield the results of every table; a table nobody knows is refused with its rows."""
     tables: dict[str, Rows] = document.value
-    joined = _Joined(tables)
+    joined = _JoinedTables(tables)
     batches = _by(tables.get("performance_batch_results", []), "result_id")
     raw = {_key(row.get("run_id")) for row in tables.get("raw_benchmark_data", []) if _document(row) is not None}
     for name, rows in tables.items():
@@ -58,7 +58,7 @@ def parse(document: Document) -> Iterator[Part]:
                 yield row_part(document.source_path, where, joined.row(row), samples_ns=_samples(row, own))
 
 
-class _Joined:
+class _JoinedTables:
     """Rows with what the describing tables say of their model, hardware and run."""
 
     def __init__(self, tables: Mapping[str, Rows]) -> None:
@@ -119,7 +119,7 @@ def _raw(at: str, rows: Rows) -> Iterator[Part]:
         if value is None:
             yield refuse(where, "unexpected_shape", "a JSON document was expected", row)
         else:
-            yield Embedded(where, value)
+            yield EmbeddedDocument(where, value)
 
 
 def _document(row: Mapping[str, Any]) -> Any:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from migrations.normalize.canonical_names import hardware_named
 from migrations.normalize.records import Record, RefusedCell, child
@@ -50,8 +50,28 @@ _STATISTICS = {
 
 _READ = {"throughput.value", "memory.unit", "latency.unit", "throughput.unit", *_STATISTICS}
 
-Phases = dict[str, dict[str, tuple[Any, str, str]]]
-"""Per phase and figure: the value, its unit and its column."""
+
+class _Figure(NamedTuple):
+    """One cell of the table."""
+
+    value: Any
+    unit: str
+    column: str
+
+
+_NO_FIGURE = _Figure(None, "", "")
+Figures = dict[str, _Figure]
+"""Figures of one phase, by name."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Figures of one row."""
+
+    phases: dict[str, Figures]
+    """Figures by phase; phases without a time or rate are left out."""
+    per_token: Figures
+    load_ms: float | None
 
 
 def detect(document: Document) -> float:
@@ -68,87 +88,102 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
     columns = {column: figure for column in document.columns if (figure := _figure(column)) is not None}
     for pointer, row in rows_of(document):
         config = {**beside, **columns_of({key: value for key, value in row.items() if key not in columns})}
-        phases: Phases = defaultdict(dict)
-        for column, (phase, what, unit) in columns.items():
-            phases[phase][what] = (row[column], unit, column)
-        load = phases.pop("load_model", None) or phases.pop("load", {})
-        load_ms = scaled(load["latency.mean"][0], MS_PER_S) if "latency.mean" in load else None
-        each = phases.pop("per_token", {})
-        known = {phase: figures for phase, figures in phases.items() if _any_known(figures)}
-        if "generate" in known and "prefill" not in known:
-            # Old tables split a generation no further: its decoding is a part of it.
-            known["generate"] |= {f"decode_{what}": cell for what, cell in known.pop("decode", {}).items()}
-        if "decode" in known and "generate" not in known:
-            # Its memory is that of the whole generation.
-            known["decode"] |= {what: cell for what, cell in phases.get("generate", {}).items() if "memory" in what}
-        for phase, figures in known.items():
-            column = next(iter(figures.values()))[2]
-            yield _record(document, child(pointer, column), config, phase, figures, {"load_ms": load_ms}, known, each)
-        if not known:
+        run = _run_of(row, columns)
+        for phase, figures in run.phases.items():
+            column = next(iter(figures.values())).column
+            yield _record(document, child(pointer, column), config, phase, run)
+        if not run.phases:
             size = {key: value for key, value in _size(config, document).items() if key != "new_tokens"}
             yield cell_of(document, pointer, config, "none").result("failed", size, reason="the row holds no figure")
 
 
-def _record(
-    document: Document,
-    pointer: str,
-    config: Mapping[str, Any],
-    phase: str,
-    figures: dict[str, tuple[Any, str, str]],
-    load: dict[str, Any],
-    others: Phases,
-    each: dict[str, tuple[Any, str, str]],
-) -> Record | RefusedCell:
+def _run_of(row: Mapping[str, Any], columns: Mapping[str, tuple[str, str, str]]) -> _Run:
+    """Return the figures of a row; `columns` holds phase, figure and unit by column."""
+    phases: dict[str, Figures] = defaultdict(dict)
+    for column, (phase, name, unit) in columns.items():
+        phases[phase][name] = _Figure(row[column], unit, column)
+    any_load = phases.pop("load", {})
+    load = phases.pop("load_model", any_load)
+    load_ms = scaled(load["latency.mean"].value, MS_PER_S) if "latency.mean" in load else None
+    per_token = phases.pop("per_token", {})
+    known = {phase: figures for phase, figures in phases.items() if _any_known(figures)}
+    if "generate" in known and "prefill" not in known:
+        # Old tables split a generation no further: its decoding is a part of it.
+        known["generate"] |= {f"decode_{name}": figure for name, figure in known.pop("decode", {}).items()}
+    if "decode" in known and "generate" not in known:
+        # Its memory is that of the whole generation.
+        known["decode"] |= {name: figure for name, figure in phases.get("generate", {}).items() if "memory" in name}
+    return _Run(known, per_token, load_ms)
+
+
+def _record(document: Document, pointer: str, config: Mapping[str, Any], phase: str, run: _Run) -> Record | RefusedCell:
+    figures = run.phases[phase]
+    size = _size(config, document)
+    batch_size, tokens = size["batch_size"], size.pop("new_tokens")
     last = phase.rpartition(".")[2]
     mode = "training" if last in _TRAINING else _MODES[last]
-    size = _size(config, document)
-    tokens = size.pop("new_tokens")
-    found: dict[str, Any] = {
-        field_name: _ms(figures, name) for name, field_name in _STATISTICS.items() if name in figures
-    }
-    rate, unit, _ = figures.get("throughput.value", (None, "", ""))
+    found: dict[str, Any] = {field: _ms(figures, name) for name, field in _STATISTICS.items() if name in figures}
     stated: dict[str, Any] = {
-        f"{what} ({unit})": quantity(value) for what, (value, unit, _) in figures.items() if what not in _READ
+        f"{name} ({figure.unit})": quantity(figure.value) for name, figure in figures.items() if name not in _READ
     }
     if mode == "generation":
-        found |= {"output_tokens": tokens, "time_per_output_token_ms": _ms(each, "latency.mean")}
-        prefill = _ms(others.get("prefill", {}), "latency.mean")
-        found |= {"prefill_ms": prefill, "time_to_first_token_ms": prefill}
-        if last == "decode" and found.get("latency_mean_ms") is not None:
-            stated["decode_ms"] = found["latency_mean_ms"]
-            if prefill:  # Decoding alone is no whole generation; with its prefill it is.
-                found |= dict.fromkeys(_STATISTICS.values())
-                found["latency_mean_ms"] = prefill + stated["decode_ms"]
-                stated["derived"] = "latency_mean_ms = prefill + decode"
-        decode_ms = stated.get("decode_ms") or _ms(figures, "decode_latency.mean")
-        if decode_ms and found["time_per_output_token_ms"] is None and tokens and tokens > 1:
-            found["time_per_output_token_ms"] = decode_ms / (tokens - 1)
-    rate_value = quantity(rate)
-    if rate_value is not None and "tok" in unit:
-        stated["throughput_tokens_per_s"] = found["throughput_tokens_per_s"] = rate_value or None
-        if found.get("latency_mean_ms") is None and rate_value and tokens and size["batch_size"]:
-            found["latency_mean_ms"] = size["batch_size"] * tokens * MS_PER_S / rate_value
-            stated["derived"] = "latency_mean_ms = batch x new tokens / (tokens/s)"
-    else:
-        found["throughput_items_per_s"] = rate_value
-        if rate_value is not None and "iter" in unit and size["batch_size"]:
-            # Old tables count calls, not items.
-            found["throughput_items_per_s"] = rate_value * size["batch_size"]
-    for name, field_name in _MEMORY.items():
-        if found.get(field_name) is None and name in figures:
-            found[field_name] = scaled(figures[name][0], MIB_PER_MB) or None
+        _add_generation(found, stated, last, run, figures, tokens)
+    _add_rate(found, stated, figures.get("throughput.value", _NO_FIGURE), batch_size, tokens)
+    for name, field in _MEMORY.items():
+        if found.get(field) is None and name in figures:
+            found[field] = scaled(figures[name].value, MIB_PER_MB) or None
     cell = cell_of(document, pointer, config, phase)
     if hardware_named(cell.named.hardware) == "cpu" and found.get("memory_peak_mib") is None:
         # The same columns are of the process where there is no accelerator.
         found["memory_peak_mib"] = found.pop("memory_device_peak_mib", None)
     cell = replace(cell, original={**cell.original, "stated": {k: v for k, v in stated.items() if v is not None}})
-    units = {column: unit for _, unit, column in figures.values() if unit}
-    return cell.result("ok", {"mode": mode, **size, **found, **load}, units=units)
+    units = {figure.column: figure.unit for figure in figures.values() if figure.unit}
+    return cell.result("ok", {"mode": mode, **size, **found, "load_ms": run.load_ms}, units=units)
 
 
-def _ms(figures: Mapping[str, tuple[Any, str, str]], name: str) -> float | None:
-    value, unit, _ = figures.get(name, (None, "", ""))
-    return scaled(value, 1.0 if unit == "ms" else MS_PER_S)
+def _add_generation(
+    found: dict[str, Any], stated: dict[str, Any], phase: str, run: _Run, figures: Figures, tokens: int | None
+) -> None:
+    """Add the times of a generation's parts to a result, and the latency of the whole where it follows from these."""
+    prefill_ms = _ms(run.phases.get("prefill", {}), "latency.mean")
+    per_token_ms = _ms(run.per_token, "latency.mean")
+    if phase == "decode" and found.get("latency_mean_ms") is not None:
+        stated["decode_ms"] = found["latency_mean_ms"]
+        if prefill_ms:  # Decoding alone is no whole generation; with its prefill it is.
+            found |= dict.fromkeys(_STATISTICS.values())
+            found["latency_mean_ms"] = prefill_ms + stated["decode_ms"]
+            stated["derived"] = "latency_mean_ms = prefill + decode"
+    decode_ms = stated.get("decode_ms") or _ms(figures, "decode_latency.mean")
+    if decode_ms and per_token_ms is None and tokens and tokens > 1:
+        per_token_ms = decode_ms / (tokens - 1)
+    found |= {
+        "output_tokens": tokens,
+        "time_per_output_token_ms": per_token_ms,
+        "prefill_ms": prefill_ms,
+        "time_to_first_token_ms": prefill_ms,
+    }
+
+
+def _add_rate(
+    found: dict[str, Any], stated: dict[str, Any], rate: _Figure, batch_size: int | None, tokens: int | None
+) -> None:
+    """Add the rate to a result, and the latency where only a rate in tokens tells it."""
+    value = quantity(rate.value)
+    if value is not None and "tok" in rate.unit:
+        stated["throughput_tokens_per_s"] = found["throughput_tokens_per_s"] = value or None
+        if found.get("latency_mean_ms") is None and value and tokens and batch_size:
+            found["latency_mean_ms"] = batch_size * tokens * MS_PER_S / value
+            stated["derived"] = "latency_mean_ms = batch x new tokens / (tokens/s)"
+    elif value is not None and "iter" in rate.unit and batch_size:
+        # Old tables count calls, not items.
+        found["throughput_items_per_s"] = value * batch_size
+    else:
+        found["throughput_items_per_s"] = value
+
+
+def _ms(figures: Figures, name: str) -> float | None:
+    figure = figures.get(name, _NO_FIGURE)
+    return scaled(figure.value, 1.0 if figure.unit == "ms" else MS_PER_S)
 
 
 def _size(config: Mapping[str, Any], document: Document) -> dict[str, int | None]:
@@ -162,8 +197,8 @@ def _size(config: Mapping[str, Any], document: Document) -> dict[str, int | None
     return size
 
 
-def _any_known(figures: Mapping[str, tuple[Any, str, str]]) -> bool:
-    return any(quantity(value) is not None for what, (value, _, _) in figures.items() if "memory" not in what)
+def _any_known(figures: Figures) -> bool:
+    return any(quantity(figure.value) is not None for name, figure in figures.items() if "memory" not in name)
 
 
 def _figure(column: str) -> tuple[str, str, str] | None:

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from migrations.normalize.path_hints import neighbors
-from migrations.normalize.records import Embedded, NoResult, Part, refuse
+from migrations.normalize.records import EmbeddedDocument, NoResult, Part, refuse
 from migrations.normalize.row_access import object_of, rows_of, share_of_rows, strays_of, text_of
 from migrations.sources.documents import Document
 
@@ -46,7 +46,7 @@ def parse(document: Document) -> Iterator[Part]:
     for records in runs.values():
         row = _row(record for _, record in records)
         if _is_own_row(row):
-            yield Embedded(records[0][0], row)
+            yield EmbeddedDocument(records[0][0], row)
             continue
         for pointer, record in records:
             name = text_of(object_of(record.get("metric")).get("name"))

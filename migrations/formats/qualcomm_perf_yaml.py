@@ -23,7 +23,7 @@ _ENDING = 3
 """An error so many lines from the end is the ending's."""
 
 
-class _Lined(dict[str, Any]):
+class _MappingWithLine(dict[str, Any]):
     """A mapping that knows on which line it begins."""
 
     line: int = 0
@@ -57,7 +57,7 @@ def parse(document: Document) -> Iterator[Part]:
         none = False
         several = row.get("parts", 1) > 1 and bool(components)
         named = {**row, "model_id": components[0]} if several else row
-        line = entry.line if isinstance(entry, _Lined) else 0
+        line = entry.line if isinstance(entry, _MappingWithLine) else 0
         yield ai_hub.record(document.source_path, f"/{line}", named, is_part=several)
     if none:
         yield NoResult("/0", "a perf file without an entry")
@@ -79,7 +79,7 @@ def _composed(lines: list[str], start: int) -> tuple[Any, int]:
 def _value(node: Any, start: int) -> Any:
     """Return mappings and lists as they are, every scalar as its text."""
     if isinstance(node, yaml.MappingNode):
-        found = _Lined({str(_value(key, start)): _value(value, start) for key, value in node.value})
+        found = _MappingWithLine({str(_value(key, start)): _value(value, start) for key, value in node.value})
         found.line = start + node.start_mark.line
         return found
     if isinstance(node, yaml.SequenceNode):

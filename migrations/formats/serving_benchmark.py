@@ -190,13 +190,21 @@ def _of_requests(row: Mapping[str, Any]) -> dict[str, float]:
         if after:  # a piece of the stream may carry several tokens
             found["tpot"].append(rest / ((count(length, at_least=2) or len(after) + 1) - 1))
     found["e2el"] = found["e2el"] or whole
-    return {
-        f"{name}_{metric}_ms": float(np.mean(times) if name == "mean" else np.percentile(times, of))
-        for metric, times in found.items()
-        if times and not any(_states(key, metric) for key in row)
-        for name, of in _OF_LISTS.items()
-        if len(times) * (100 - of) >= 100 * _BEYOND or name in ("mean", "median")
-    }
+    statistics: dict[str, float] = {}
+    for metric, times in found.items():
+        if times and not any(_states(key, metric) for key in row):
+            statistics |= _statistics_of(metric, times)
+    return statistics
+
+
+def _statistics_of(metric: str, times_ms: Sequence[float]) -> dict[str, float]:
+    """Return mean and percentiles of a metric; percentiles with too few requests beyond them are left out."""
+    statistics = {}
+    for name, percentile in _OF_LISTS.items():
+        if name in ("mean", "median") or len(times_ms) * (100 - percentile) >= 100 * _BEYOND:
+            value = np.mean(times_ms) if name == "mean" else np.percentile(times_ms, percentile)
+            statistics[f"{name}_{metric}_ms"] = float(value)
+    return statistics
 
 
 def _states(key: str, metric: str) -> bool:

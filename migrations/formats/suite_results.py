@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.records import Embedded, NoResult, Part, child, refuse
+from migrations.normalize.records import EmbeddedDocument, NoResult, Part, child, refuse
 from migrations.sources.documents import Document
 
 _SECTIONS = ("functionality_verification", "performance_benchmarks")
@@ -43,4 +43,4 @@ def _entry(where: str, key: str, entry: Any) -> Part:
         lines = str(error).strip().splitlines()
         last = lines[-1].strip()[:200] if lines else "no message"
         return refuse(where, "failure_of_a_whole_group", f"the benchmark of {key} failed as a whole: {last}", entry)
-    return Embedded(where, entry)
+    return EmbeddedDocument(where, entry)

@@ -135,7 +135,7 @@ def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_
     if not models or hardware is None:
         ids = {key: row[key] for key in ("model_id", "hardware_id") if row.get(key) not in (None, "")}
         if ids:
-            why = f"model or hardware are known only by the numbers of another table ({_listed(ids)})"
+            why = f"model or hardware are known only by the numbers of another table ({_ids_text(ids)})"
             return refuse(pointer, "only_database_ids", why, dict(row))
     named = NamesInFile(
         models, hardware, row.get("model_family") or row.get("family"), row.get("precision") or row.get("dtype")
@@ -209,5 +209,5 @@ def _named(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip()) and not value.strip().isdigit()
 
 
-def _listed(ids: Mapping[str, Any]) -> str:
+def _ids_text(ids: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in ids.items())

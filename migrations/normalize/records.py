@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -31,7 +32,7 @@ class RefusedCell:
 
 
 @dataclass(frozen=True)
-class Embedded:
+class EmbeddedDocument:
     """A whole document inside another one. The importer gives it back to the formats and to the ledger as its own."""
 
     pointer: str
@@ -53,7 +54,7 @@ class Remark:
     reason: str
 
 
-Part = Record | RefusedCell | Embedded | NoResult | Remark
+Part = Record | RefusedCell | EmbeddedDocument | NoResult | Remark
 """Parts of a document that a reader may yield."""
 
 
@@ -67,6 +68,13 @@ def child(pointer: str, key: str | int) -> str:
     if isinstance(key, int):
         return f"{pointer}/{key}"
     return f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def members_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return keys and values of an object, or indexes and values of a list; nothing for any other value."""
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
 
 
 def value_at(value: Any, pointer: str) -> Any:

@@ -18,7 +18,7 @@ from migrations.detect import describe, detect_format
 from migrations.formats import Format
 from migrations.normalize.canonical_names import MICROBENCHMARK, UNKNOWN_HARDWARE
 from migrations.normalize.plain_columns import read_columns
-from migrations.normalize.records import Embedded, NoResult, Part, Record, RefusedCell, Remark
+from migrations.normalize.records import EmbeddedDocument, NoResult, Part, Record, RefusedCell, Remark
 from migrations.normalize.unread_figures import refuse_unread_figures
 from migrations.pipeline.ledger import key_of, numbered_bytes, numbered_id
 from migrations.sources.documents import Content, Document, Origin, holds_figures
@@ -28,8 +28,10 @@ from migrations.suspicion.rules import apply_rules
 
 SOURCE = "migrate"
 MAX_QUARANTINE_CHARACTERS = 1_000_000
-"""A quarantined document up to this size is kept whole in the log; of a larger one the beginning, and the reason says
-that the rest is in the file alone."""
+"""Largest size at which a quarantined document is kept whole in the log.
+
+Of a larger one the beginning is kept, and the reason says that the rest is in the file alone.
+"""
 
 _NOTES_WITH_REASON = ("other_lines", "unreadable_rest")
 """Notes whose reason says more than their rule."""
@@ -43,13 +45,16 @@ Outcome = Literal["imported", "duplicate", "not_results", "quarantined"]
 
 @dataclass(frozen=True)
 class Reading:
-    """A document read: its ledger entry, as the event's payload and whole; the rows of what it holds, naming it as the
-    cause; and the documents inside it, still to be taken."""
+    """A document that was read."""
 
     entry: DocumentImported
+    """Its entry in the ledger."""
     event: Event
+    """The event of that entry."""
     rows: list[Row]
-    embedded: tuple[Embedded, ...] = ()
+    """Events of what it holds, which name it as their cause."""
+    embedded: tuple[EmbeddedDocument, ...] = ()
+    """Documents inside it, still to be imported."""
     claims: Claims = NO_CLAIMS
 
 
@@ -75,11 +80,11 @@ def read_document(document: Document, outer_claims: Claims, supersedes: UUID | N
         return quarantine(
             document.content, "reader_failed", reason, DocumentBuilder(builder.origin, supersedes, builder.format)
         )
-    embedded = tuple(part for part in parts if isinstance(part, Embedded))
+    embedded = tuple(part for part in parts if isinstance(part, EmbeddedDocument))
     return builder.close(embedded=embedded, claims=claims)
 
 
-def embedded_document(outer: Content, part: Embedded) -> Document:
+def embedded_document(outer: Content, part: EmbeddedDocument) -> Document:
     """Return an embedded document as the old framework would have written it to a file, so copies hash alike."""
     text = json.dumps(part.value, indent=2)
     return Document(Content.of(text.encode(), f"{outer.source_path}#{part.pointer}"), "json", part.value)
@@ -132,7 +137,7 @@ class DocumentBuilder:
                 self._keep(part.rule, part.reason, part.content, shift_pointer(part.pointer, first))
             elif isinstance(part, NoResult):
                 self._without[part.reason] += 1
-            elif isinstance(part, Embedded):
+            elif isinstance(part, EmbeddedDocument):
                 self._embedded += 1
             elif isinstance(part, Remark):
                 self._notes[part.reason] = 1  # each chunk has the same columns
@@ -159,7 +164,7 @@ class DocumentBuilder:
         outcome: Outcome | None = None,
         reason: str | None = None,
         *,
-        embedded: tuple[Embedded, ...] = (),
+        embedded: tuple[EmbeddedDocument, ...] = (),
         claims: Claims = NO_CLAIMS,
     ) -> Reading:
         """Return the ledger entry, by default from what was added, and the remaining rows."""

@@ -15,7 +15,7 @@ from accel_platform.events.codec import Row
 from accel_platform.table_io.values import count_of
 from migrations.detect import detect_format
 from migrations.formats import Format
-from migrations.normalize.records import Embedded
+from migrations.normalize.records import EmbeddedDocument
 from migrations.pipeline.document_reader import (
     DocumentBuilder,
     Reading,
@@ -115,7 +115,7 @@ def _large_document_steps(content: Content, known: Known, supersedes: UUID | Non
                 continue
             claims = claims_of(document)
             for part in builder.add(document, found, claims, first=chunk.first):
-                if isinstance(part, Embedded):
+                if isinstance(part, EmbeddedDocument):
                     inside = embedded_document(content, replace(part, pointer=shift_pointer(part.pointer, chunk.first)))
                     yield from iter_steps(inside.content, known, document=inside, outer_claims=claims)
             yield DocumentRows(builder.take_rows())

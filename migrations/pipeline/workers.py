@@ -106,7 +106,7 @@ class Workers:
             try:
                 message: _Message = pipe.recv()
             except (EOFError, ConnectionResetError):
-                self._died(pipe, busy[pipe], now)
+                self._replace_dead(pipe, busy[pipe], now)
                 continue
             self._ready.add(pipe)
             self._buffer(busy[pipe], message, now)
@@ -125,7 +125,7 @@ class Workers:
         if number != now:
             self._ahead += sum(map(_size, message or ()))
 
-    def _died(self, pipe: Connection, number: int, now: int) -> None:
+    def _replace_dead(self, pipe: Connection, number: int, now: int) -> None:
         """Close the documents that a dead worker left open, and start another worker."""
         process, _ = self._workers.pop(pipe)
         pipe.close()

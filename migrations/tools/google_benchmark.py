@@ -47,7 +47,7 @@ class GoogleBenchmarkRun:
         for pointer, row in rows:
             if not isinstance(row, dict):
                 yield refuse(pointer, "unexpected_shape", "an object was expected", row)
-            elif _flagged(row.get("error_occurred")) or _flagged(row.get("skipped")):
+            elif _is_flag_set(row.get("error_occurred")) or _is_flag_set(row.get("skipped")):
                 reason = text_of(row.get("error_message") or row.get("skip_message")) or "an error without a message"
                 yield self._cell(pointer, _name(row), row).result("failed", {}, reason=reason)
             elif _aggregate(row) in _FITS:
@@ -101,7 +101,7 @@ class GoogleBenchmarkRun:
         )
 
 
-def _flagged(value: Any) -> bool:
+def _is_flag_set(value: Any) -> bool:
     """Return whether the flag is True, or `true` in a table."""
     return value is True or str(value).strip().casefold() == "true"
 

@@ -163,13 +163,13 @@ class _Hardware:
     def _loose_times(self) -> None:
         """Read times under keys of their own (`cuda_generation_time`), unless an object says the same."""
         known = {str(value) for entry in self.entries.values() if isinstance(entry, dict) for value in _leaves(entry)}
-        numbers = {k: v for k, v in self.entries.items() if number(v) is not None and not _is_when(k)}
+        numbers = {k: v for k, v in self.entries.items() if number(v) is not None and not _is_time_or_shape(k)}
         plain = {k.partition("_")[2]: v for k, v in numbers.items() if str(v) not in known}
         if (timing := timing_in(plain)) is not None:
-            self._add(_timed(self._at(f"{self.spoken}_{timing.key}"), timing))
+            self._add(_with_timing(self._at(f"{self.spoken}_{timing.key}"), timing))
         for name, value in plain.items():
             if name.endswith("_time") and timing_in({name: value}) is None:
-                self._add(_timed(self._at(f"{self.spoken}_{name}"), operation_time(name, value)))
+                self._add(_with_timing(self._at(f"{self.spoken}_{name}"), operation_time(name, value)))
 
 
 def _example(cell: CellDraft, spoken: Any, example: Mapping[str, Any]) -> Part | None:
@@ -193,10 +193,10 @@ def _example(cell: CellDraft, spoken: Any, example: Mapping[str, Any]) -> Part |
         return replace(cell, original={**original, "stated": took}).result("failed", {}, reason=str(error))
     if timing is None and (unread := unread_figures(example)):
         return refuse_figures(cell.pointer, unread, example, is_result=False)
-    return _timed(cell, timing)
+    return _with_timing(cell, timing)
 
 
-def _timed(cell: CellDraft, timing: Timing | None) -> Part | None:
+def _with_timing(cell: CellDraft, timing: Timing | None) -> Part | None:
     if timing is None:
         return None
     cell = replace(cell, original={**cell.original, "stated": timing.stated})
@@ -209,7 +209,7 @@ def _first_text(output: Mapping[str, Any]) -> str | None:
     )
 
 
-def _is_when(key: str) -> bool:
+def _is_time_or_shape(key: str) -> bool:
     return key.endswith(("timestamp", "_shape"))
 
 

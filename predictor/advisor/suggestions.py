@@ -16,14 +16,14 @@ def suggest_measurement(query: ResolvedQuery, hardware: str, *, here: bool) -> s
 
     `hardware` is its name for `accel bench`. Where nothing can be measured, it is what to ask or import instead.
     """
-    instead = _instead_of_measuring(query, hardware)
+    instead = _alternative_to_measuring(query, hardware)
     if instead is not None:
         return instead
     command = _bench_command(query, hardware)
     return command if here else f"on a host that has it: {command}"
 
 
-def _instead_of_measuring(query: ResolvedQuery, hardware: str) -> str | None:  # noqa: PLR0911 - a reason per line
+def _alternative_to_measuring(query: ResolvedQuery, hardware: str) -> str | None:  # noqa: PLR0911 - a reason per line
     """Return what to do where `accel bench` cannot measure the query on the hardware; None where it can."""
     subject = query.subject
     if subject.named_only:

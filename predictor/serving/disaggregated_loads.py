@@ -2,7 +2,7 @@
 
 `python -m predictor.serving.disaggregated_loads TABLE.csv CONFIGURATIONS` writes `disaggregated.csv`, which ships with
 the package, from aiconfigurator's table of measurements and the pack `inferencex` (both Apache-2.0). Rows that lack the
-number of workers or of users are left out, and those of the pack whose deployment and load the table holds already.
+number of workers or of users are left out. So are rows of the pack whose deployment and load the table holds already.
 
 Neither states how many requests an engine may generate for at once, though first tokens wait for that. InferenceX, of
 which both are exports, says it in its configurations: the folder holds its `.github/configs/nvidia-master.yaml` of
@@ -90,7 +90,7 @@ def _to_measured_load(row: Mapping[str, str]) -> MeasuredLoad:
 
 
 @dataclass(frozen=True)
-class Configured:
+class ConfiguredDeployment:
     """A deployment in InferenceX's configurations that limits how many requests a copy generates for at once."""
 
     day: date
@@ -102,33 +102,25 @@ class Configured:
     users: frozenset[int]
 
 
-def read_configured(folder: Path) -> list[Configured]:
+def read_configured_deployments(folder: Path) -> list[ConfiguredDeployment]:
     """Return the disaggregated deployments without speculative decoding that the configurations of a folder limit."""
-    return [
-        found
-        for path in sorted(folder.glob("*.yaml"))
-        for entry in yaml.safe_load(path.read_text(encoding="utf-8")).values()
-        for lengths in entry.get("seq-len-configs") or ()
-        for space in lengths["search-space"]
-        if (found := _to_configured(date.fromisoformat(path.stem), entry, lengths, space)) is not None
-    ]
+    configured = []
+    for path in sorted(folder.glob("*.yaml")):
+        day = date.fromisoformat(path.stem)
+        for entry in yaml.safe_load(path.read_text(encoding="utf-8")).values():
+            for lengths in entry.get("seq-len-configs") or ():
+                configured += [_configured_deployment(day, entry, lengths, space) for space in lengths["search-space"]]
+    return [deployment for deployment in configured if deployment is not None]
 
 
-def _to_configured(
+def _configured_deployment(
     day: date, entry: Mapping[str, Any], lengths: Mapping[str, int], space: Mapping[str, Any]
-) -> Configured | None:
+) -> ConfiguredDeployment | None:
     engine = _FRAMEWORKS.get(entry["framework"])
     if "prefill" not in space or engine is None or space.get("spec-decoding", "none") != "none":
         return None
     prompts, tokens = space["prefill"], space["decode"]
-    settings = [*(tokens.get("additional-settings") or ()), *(prompts.get("additional-settings") or ())]
-    limits = (
-        int(found[1]) * (tokens["tp"] if by_group and tokens["dp-attn"] else 1)
-        for pattern, by_group in _LIMITS
-        for setting in settings
-        if (found := pattern.search(setting))
-    )
-    slots = next(limits, None)
+    slots = _stated_slots(prompts, tokens)
     if slots is None:
         return None
     runner = str(entry["runner"]).partition("-")[0]
@@ -137,7 +129,18 @@ def _to_configured(
         _FAMILIES.get(entry["model-prefix"]), runner, engine, entry["precision"], lengths["isl"], lengths["osl"],
         prompts["num-worker"], tokens["num-worker"], tokens["tp"],
     )  # fmt: skip
-    return Configured(day, slots, key, frozenset(times * users for users in space.get("conc-list") or ()))
+    return ConfiguredDeployment(day, slots, key, frozenset(times * users for users in space.get("conc-list") or ()))
+
+
+def _stated_slots(prompts: Mapping[str, Any], tokens: Mapping[str, Any]) -> int | None:
+    """Return the requests that one generating copy answers at once, by the first of `_LIMITS`; None without any."""
+    settings = [*(tokens.get("additional-settings") or ()), *(prompts.get("additional-settings") or ())]
+    for pattern, by_group in _LIMITS:
+        for setting in settings:
+            if found := pattern.search(setting):
+                groups = tokens["tp"] if by_group and tokens["dp-attn"] else 1
+                return int(found[1]) * int(groups)
+    return None
 
 
 def _key(row: Mapping[str, Any]) -> tuple[object, ...]:
@@ -149,7 +152,7 @@ def _key(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def convert(
-    table: Iterable[Mapping[str, str]], events: Iterable[Mapping[str, Any]], configured: Sequence[Configured]
+    table: Iterable[Mapping[str, str]], events: Iterable[Mapping[str, Any]], configured: Sequence[ConfiguredDeployment]
 ) -> list[dict[str, Any]]:
     """Return the complete disaggregated loads of aiconfigurator's table and of a pack, with the columns of `_COLUMNS`.
 
@@ -170,7 +173,7 @@ def _identity(row: Mapping[str, Any]) -> tuple[object, ...]:
     return model_family(row["model"]), *(row[name] for name in _SAME_LOAD)
 
 
-def _slots(row: Mapping[str, Any], configured: Sequence[Configured]) -> int | str:
+def _slots(row: Mapping[str, Any], configured: Sequence[ConfiguredDeployment]) -> int | str:
     """Return the limit of requests at once of a row's deployment; an empty text if none is known."""
     same = [each for each in configured if each.key == _key(row) and row["users"] in each.users]
     measured: date | None = row["measured"]
@@ -244,6 +247,6 @@ def _write(rows: Sequence[Mapping[str, Any]]) -> None:
 if __name__ == "__main__":
     with Path(sys.argv[1]).open(encoding="utf-8", newline="") as source:
         pack = pq.read_table(PACKS / "inferencex" / "results.parquet", columns=["event_id", "payload"])
-        taken = convert(csv.DictReader(source), pack.to_pylist(), read_configured(Path(sys.argv[2])))
+        taken = convert(csv.DictReader(source), pack.to_pylist(), read_configured_deployments(Path(sys.argv[2])))
     _write(taken)
     sys.stderr.write(f"{len(taken)} rows into {SHIPPED.name}\n")

@@ -43,12 +43,12 @@ def write_samples(samples: Sequence[Sample], known: Collection[str], ensembles: 
 
 def read_samples(content: bytes) -> tuple[list[Sample], Array, Array]:
     """Decode the samples, and the residuals of specialist and generalists for known devices."""
-    table = pq.read_table(io.BytesIO(content))
-    columns = table.to_pydict()
-    works = [WorkloadCost(*row) for row in zip(*(columns[f"work_{name}"] for name in _WORK_COLUMNS), strict=True)]
+    columns = pq.read_table(io.BytesIO(content)).to_pydict()
+    works = zip(*(columns[f"work_{name}"] for name in _WORK_COLUMNS), strict=True)
+    rows = zip(*(columns[name] for name in _SAMPLE_COLUMNS), strict=True)
     samples = [
-        Sample(work=work, **dict(zip(_SAMPLE_COLUMNS, row, strict=True)))
-        for work, row in zip(works, zip(*(columns[name] for name in _SAMPLE_COLUMNS), strict=True), strict=True)
+        Sample(work=WorkloadCost(*work), **dict(zip(_SAMPLE_COLUMNS, row, strict=True)))
+        for work, row in zip(works, rows, strict=True)
     ]
     residuals = [np.array([v for v in columns[name] if not math.isnan(v)]) for name in _RESIDUAL_COLUMNS]
     return samples, residuals[0], residuals[1]

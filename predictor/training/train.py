@@ -126,16 +126,12 @@ class _TrainingData:
     @cached_property
     def sha256(self) -> str:
         """Hash of all that training depends on except the code."""
-        # Not by `astuple`, because copying 25,000 samples takes a second.
-        rows = [
-            [[[*vars(v).values()] if isinstance(v, WorkloadCost) else v for v in field_values(sample)] for sample in of]
-            for of in self.samples.values()
-        ]
+        rows = [[_plain_values(sample) for sample in samples] for samples in self.samples.values()]
         failures = sorted([repr(astuple(sample)), kind] for sample, kind in self.failed)
         return hashlib.sha256(json.dumps([FEATURE_SCHEMA, rows, failures]).encode()).hexdigest()
 
 
-class _Trained(NamedTuple):
+class _TrainingOutcome(NamedTuple):
     """A stored predictor of the training data, and the decision on it."""
 
     predictor_id: str
@@ -144,9 +140,15 @@ class _Trained(NamedTuple):
     new: bool
 
 
+def _plain_values(sample: Sample) -> list[Any]:
+    """Return a sample's values as JSON holds them, its workload as a list."""
+    # Not by `astuple`, because copying 25,000 samples takes a second.
+    return [[*vars(value).values()] if isinstance(value, WorkloadCost) else value for value in field_values(sample)]
+
+
 def _keep_serving(
     settings: Settings, log: EventLog, data: _TrainingData, serving: Predictor | None, notify: Progress
-) -> _Trained | None:
+) -> _TrainingOutcome | None:
     """Return the predictor in service if training on these data would yield it again; else None."""
     if serving is None:
         return None
@@ -156,12 +158,14 @@ def _keep_serving(
     same = "on exactly these data" if manifest.snapshot_id != data.snapshot_id else "at this very snapshot"
     notify(f"the predictor in service was trained {same}: kept")
     sharing.share(settings, log, serving.predictor_id)
-    return _Trained(serving.predictor_id, manifest, PromotionDecision(True, "in service already", {}), new=False)
+    return _TrainingOutcome(
+        serving.predictor_id, manifest, PromotionDecision(True, "in service already", {}), new=False
+    )
 
 
 def _train_anew(
     settings: Settings, log: EventLog, data: _TrainingData, serving: Predictor | None, notify: Progress
-) -> _Trained:
+) -> _TrainingOutcome:
     """Fit a predictor, compare it with the one in service, and store it."""
     before = None if serving is None else attach_holdouts(settings, serving)
     fitted = {}
@@ -180,7 +184,7 @@ def _train_anew(
         dataset_sha256=data.sha256,
         metrics=metrics | {"compared": decision.report},
     )
-    return _Trained(artifact.store(settings, manifest, files), manifest, decision, new=True)
+    return _TrainingOutcome(artifact.store(settings, manifest, files), manifest, decision, new=True)
 
 
 class FittedGroup(NamedTuple):
@@ -361,7 +365,9 @@ def _is_enough(samples: Sequence[Sample]) -> bool:
     return len(samples) >= MIN_SAMPLES and len({sample.family for sample in samples}) >= MIN_GROUPS
 
 
-def _refused_before(settings: Settings, log: EventLog, data: _TrainingData, notify: Progress) -> _Trained | None:
+def _refused_before(
+    settings: Settings, log: EventLog, data: _TrainingData, notify: Progress
+) -> _TrainingOutcome | None:
     """Return a predictor of exactly these data that was rolled back, or refused by comparison with the one in service.
 
     Training again would yield the same predictor, and refuse it again.
@@ -379,7 +385,7 @@ def _refused_before(settings: Settings, log: EventLog, data: _TrainingData, noti
         if reason is not None:
             notify("a predictor was trained on exactly these data before, and refused: not trained again")
             decision = PromotionDecision(False, reason, manifest.metrics.get("compared", {}))
-            return _Trained(name, manifest, decision, new=False)
+            return _TrainingOutcome(name, manifest, decision, new=False)
     return None
 
 
@@ -422,7 +428,7 @@ def _families(samples: dict[str, list[Sample]]) -> set[str]:
     return {sample.family for group in samples.values() for sample in group}
 
 
-def _event(trained: _Trained) -> Event:
+def _event(trained: _TrainingOutcome) -> Event:
     manifest, decision = trained.manifest, trained.decision
     return Event.of(
         PredictorTrained(

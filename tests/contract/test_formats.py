@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from migrations.detect import MIN_CONFIDENCE, detect_format
 from migrations.formats import Format, all_formats
-from migrations.normalize.records import Embedded, NoResult, Part, Record, RefusedCell
+from migrations.normalize.records import EmbeddedDocument, NoResult, Part, Record, RefusedCell
 from migrations.sources.documents import Content, Document, parse
 
 FIXTURES = Path(__file__).parent.parent / "data" / "formats"
@@ -96,7 +96,7 @@ class TestFormatContract:
 
     def test_holds_records_or_says_what_it_is(self, format_: Format) -> None:
         found = list(format_.parse(fixture_of(format_.name)))
-        assert bool(format_.not_results) != any(isinstance(cell, Record | Embedded) for cell in found)
+        assert bool(format_.not_results) != any(isinstance(cell, Record | EmbeddedDocument) for cell in found)
 
     def test_every_cell_points_to_its_place_and_no_two_to_one(self, format_: Format) -> None:
         document = fixture_of(format_.name)
@@ -110,7 +110,7 @@ class TestFormatContract:
         for cell in format_.parse(document):
             if isinstance(cell, NoResult):
                 assert cell.reason
-            if isinstance(cell, NoResult | Embedded):
+            if isinstance(cell, NoResult | EmbeddedDocument):
                 continue
             if isinstance(cell, RefusedCell):
                 assert cell.rule

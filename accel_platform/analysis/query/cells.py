@@ -7,10 +7,13 @@ setup. `CELL` is the definition that tables, charts and comparisons share.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict, cast
+from uuid import UUID
 
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.query.setups import read_setups
+from accel_platform.events.types import Provenance
 from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.reader import Reader
 
@@ -32,6 +35,63 @@ time; `fingerprints` counts these.
 """
 CELL = ("model_id", *PLACE, *SETUP, *SHAPE, "provenance", "verified")
 """Fields that identify a cell."""
+
+
+class PooledCell(TypedDict):
+    """Row of `read_cells`: the fields of `CELL`, then what the cell's results have in common, then its figures.
+
+    A figure is None where no result states it.
+    """
+
+    model_id: str
+    hardware: str
+    choice: str | None
+    device_id: str | None
+    backend: str | None
+    setup: str | None
+    threads: int | None
+    mode: str
+    precision: str | None
+    batch_size: int | None
+    sequence_length: int | None
+    image_size: float | None
+    output_tokens: int | None
+    processes: int | None
+    provenance: Provenance
+    verified: bool | None
+    """None where outputs were never compared, as with imports."""
+    model_family: str
+    device_name: str | None
+    software: list[str] | None
+    """Versions and settings that an import states; None without any."""
+    results: int
+    runs: int
+    fingerprints: int
+    samples: int | None
+    noisy: bool | None
+    disturbed: bool
+    """True if other processes disturbed all results."""
+    published: bool
+    """True if all results are of knowledge packs."""
+    latency_ms: float | None
+    latency_low_ms: float | None
+    latency_high_ms: float | None
+    latency_std_ms: float | None
+    throughput_items_per_s: float | None
+    throughput_low_items_per_s: float | None
+    throughput_high_items_per_s: float | None
+    throughput_tokens_per_s: float | None
+    memory_peak_mib: float | None
+    memory_peak_low_mib: float | None
+    memory_device_peak_mib: float | None
+    energy_j_per_item: float | None
+    load_ms: float | None
+    first_ms: float | None
+    newest_at: datetime | None
+    evidence: list[UUID] | None
+    """Ids of the newest results. None without evidence, as is `newest_at`."""
+
+
 # A cell's figure is the median over its results; low and high are the extremes over them. Results that other processes
 # disturbed take part only where there are no others. The standard deviation is the median of those of the samples
 # within a result. Runtime versions may differ between own measurements of a cell: `fingerprints` counts them.
@@ -73,13 +133,11 @@ ORDER BY {_SORTED}
 """
 
 
-def read_cells(reader: Reader, selection: Selection, *, evidence: bool = True) -> list[dict[str, Any]]:
+def read_cells(reader: Reader, selection: Selection, *, evidence: bool = True) -> list[PooledCell]:
     """Return one row per selected cell, in a fixed order by model, hardware and shape; figures are medians of results.
 
-    `verified` is None where outputs were never compared, as with imports. `published` cells are of knowledge packs
-    alone. `software` lists the versions and settings that an import states, None without any. Without `evidence`, the
-    columns `evidence` and `newest_at`, which take long to read, are None. Raises WarehouseEmpty before the first
-    publish.
+    Without `evidence`, the columns `evidence` and `newest_at`, which take long to read, are None. Raises WarehouseEmpty
+    before the first publish.
     """
     condition, values = selection.where()
     ids = f"max(r.result_id, {EVIDENCE_LIMIT})" if evidence else "NULL"
@@ -87,7 +145,7 @@ def read_cells(reader: Reader, selection: Selection, *, evidence: bool = True) -
     sql = _CELLS.format(evidence=ids, newest=newest, published=SOURCE_PREFIX, condition=condition)
     cells = reader.rows(sql, values)
     software = read_setups(reader, {cell["setup"] for cell in cells} - {None})
-    return [{**cell, "software": software.get(cell["setup"])} for cell in cells]
+    return [cast("PooledCell", {**cell, "software": software.get(cell["setup"])}) for cell in cells]
 
 
 def group_comparable(cells: Sequence[Row]) -> list[list[Row]]:

@@ -68,12 +68,14 @@ def _shifts(
     cuts = [sum(point.result_id < first for point in points) for first in firsts]
     bounds = sorted({0, *cuts, len(points)})
     least = least_change_percent(measure, min_change_percent)
-    return [
-        _shift_event(series, points[left:right], measure, change)
-        for left, right in pairwise(bounds)
-        for change in watch_changes([_figure(point, measure) for point in points[left:right]], min_change_percent=least)
-        if measure not in MEMORY_MEASURES or abs(change.after - change.before) >= MIN_MEMORY_CHANGE_MIB
-    ]
+    shifts = []
+    for left, right in pairwise(bounds):
+        since_baseline = points[left:right]
+        figures = [_figure(point, measure) for point in since_baseline]
+        for change in watch_changes(figures, min_change_percent=least):
+            if measure not in MEMORY_MEASURES or abs(change.after - change.before) >= MIN_MEMORY_CHANGE_MIB:
+                shifts.append(_shift_event(series, since_baseline, measure, change))  # noqa: PERF401
+    return shifts
 
 
 def regression_event(decision: Decision) -> RegressionFound:
@@ -112,8 +114,10 @@ def record_regressions(log: EventLog, found: Iterable[RegressionFound], *, sourc
 
 
 def regression_id(series: MeasuredSeries, first_result: UUID, measure: Measure) -> str:
-    """Return the id of a regression, 12 hex digits: a hash of the series, its first result at the new level and the
-    measure, left out for latencies."""
+    """Return the id of a regression, 12 hex digits.
+
+    It is a hash of the series, its first result at the new level, and the measure, which is left out for latencies.
+    """
     words = [series.model_dump_json(), str(first_result), *([measure] if measure != "latency" else [])]
     return hashlib.sha256(" ".join(words).encode()).hexdigest()[:12]
 

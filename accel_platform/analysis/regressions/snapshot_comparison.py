@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, cast
+from uuid import UUID
 
 import duckdb
 
@@ -14,7 +16,7 @@ from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.regressions.check import check
 from accel_platform.analysis.regressions.decision import Decision
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, MIN_MEDIAN_CHANGE_PERCENT
-from accel_platform.events.types import Measure, MeasuredSeries
+from accel_platform.events.types import Measure, MeasuredSeries, Provenance
 from accel_platform.warehouse.reader import Reader
 
 _CELL = (*MeasuredSeries.model_fields, "image_size")
@@ -60,18 +62,62 @@ ORDER BY ALL
 """
 
 
+class ResultCounts(TypedDict):
+    """Results of one model, hardware name and provenance that came or went between two snapshots."""
+
+    model_id: str
+    hardware: str
+    provenance: Provenance
+    added: int
+    removed: int
+    """Results that are gone, or now have another provenance, under which they count as `added`."""
+
+
+class MedianChange(TypedDict):
+    """Move of a cell's median under one fingerprint; the first fields are those of `_CELL`."""
+
+    model_id: str
+    hardware: str
+    choice: str | None
+    device_id: str | None
+    fingerprint: str | None
+    mode: str
+    precision: str | None
+    batch_size: int | None
+    sequence_length: int | None
+    processes: int | None
+    weights_sha256: str | None
+    image_size: float | None
+    before_ms: float
+    after_ms: float
+    change_percent: float
+    results_before: int
+    results_after: int
+
+
+class MatrixChange(TypedDict):
+    """Cell of the matrix whose state or rating changed; None where a snapshot lacks the cell."""
+
+    model_id: str
+    hardware: str
+    device_id: str | None
+    mode: str
+    device_name: str | None
+    state_before: str | None
+    state_after: str | None
+    rating_before: str | None
+    rating_after: str | None
+
+
 @dataclass(frozen=True)
 class TableChanges:
-    """Differences between two snapshots' tables, in rows with the tables' column names.
-
-    `removed` counts results that are gone, or now have another provenance, under which they count as `added`.
-    """
+    """Differences between two snapshots' tables."""
 
     before: str
     after: str
-    results: list[dict[str, Any]]
-    medians: list[dict[str, Any]]
-    matrix: list[dict[str, Any]]
+    results: list[ResultCounts]
+    medians: list[MedianChange]
+    matrix: list[MatrixChange]
 
     @property
     def added(self) -> int:
@@ -97,9 +143,9 @@ def compare_tables(
         return TableChanges(
             before.snapshot_id,
             after.snapshot_id,
-            _rows(con, _COUNTED),
-            _rows(con, _MOVED, {"least": min_change_percent}),
-            _rows(con, _CHANGED),
+            cast("list[ResultCounts]", _rows(con, _COUNTED)),
+            cast("list[MedianChange]", _rows(con, _MOVED, {"least": min_change_percent})),
+            cast("list[MatrixChange]", _rows(con, _CHANGED)),
         )
 
 
@@ -122,6 +168,38 @@ WHERE list_contains($old, run_id) AND model_id IN (SELECT model_id FROM results 
 _SELECTED = f"SELECT DISTINCT {', '.join(_IDENTITY)} FROM results AS r WHERE {{condition}}"
 
 
+class CellChange(TypedDict):
+    """A cell with results before and since; the first fields are those of `_IDENTITY`."""
+
+    model_id: str
+    hardware: str
+    choice: str | None
+    device_id: str | None
+    mode: str
+    precision: str | None
+    batch_size: int | None
+    sequence_length: int | None
+    output_tokens: int | None
+    image_size: float | None
+    processes: int | None
+    provenance: Provenance
+    runtime: str | None
+    """Runtime in words, where its hardware name has several; None for own measurements."""
+    verdict: Verdict
+    before_ms: float | None
+    after_ms: float | None
+    ratio: float | None
+    """Median after over before; None if one side has only failures."""
+    change_percent: float | None
+    noise_percent: float | None
+    p_value: float | None
+    processes_before: int
+    processes_after: int
+    """Number of processes, or of results where it was not measured here."""
+    reason: str | None
+    evidence: list[UUID]
+
+
 @dataclass(frozen=True)
 class CellChanges:
     """Selected cells of two snapshots: those with a result before and another since in `rows`, the others counted."""
@@ -130,7 +208,7 @@ class CellChanges:
     """Id of the earlier snapshot."""
     after: str
     """Id of the later snapshot."""
-    rows: list[dict[str, Any]]
+    rows: list[CellChange]
     only_before: int
     """Number of cells that have a result at the earlier snapshot, and none since that compares with it."""
     only_after: int
@@ -151,15 +229,16 @@ def compare_cells(
         *_measured_changes(before, after, selection, min_change_percent),
         *_unsampled_changes(before, after, selection, min_change_percent),
     ]
-    old, new = (
-        {tuple(cell[name] for name in _IDENTITY) for cell in read_cells(reader, selection)}
-        for reader in (before, after)
-    )
-    again = {tuple(row[name] for name in _IDENTITY) for row in rows}
+    old, new = ({_identity(cell) for cell in read_cells(reader, selection)} for reader in (before, after))
+    again = {_identity(row) for row in rows}
     return CellChanges(before.snapshot_id, after.snapshot_id, rows, len(old - again), len(new - old - again))
 
 
-def _measured_changes(before: Reader, after: Reader, selection: Selection, least: float) -> list[dict[str, Any]]:
+def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _IDENTITY)
+
+
+def _measured_changes(before: Reader, after: Reader, selection: Selection, least: float) -> list[CellChange]:
     old, now = ({row["run_id"] for row in reader.rows(_RUNS)} for reader in (before, after))
     new = sorted(now - old)
     touched = after.rows(_TOUCHED, {"old": sorted(old), "new": new}) if new else []
@@ -182,11 +261,11 @@ def _cell_of(series: MeasuredSeries) -> dict[str, Any]:
     return {name: getattr(series, name, None) for name in _IDENTITY}
 
 
-def _row(decision: Decision) -> dict[str, Any]:
+def _row(decision: Decision) -> CellChange:
     failing = {"regressed": "fails now", "improved": "works now"} if decision.change_percent is None else {}
     words: dict[str, Verdict] = {"regressed": "slower", "improved": "faster", "ok": "same"}
     change = decision.change_percent
-    return {
+    fields = {
         **_cell_of(decision.series),
         "provenance": "measured",
         "runtime": None,
@@ -202,9 +281,10 @@ def _row(decision: Decision) -> dict[str, Any]:
         "reason": decision.reason,
         "evidence": list(decision.evidence),
     }
+    return cast("CellChange", fields)
 
 
-def _unsampled_changes(before: Reader, after: Reader, selection: Selection, least: float) -> list[dict[str, Any]]:
+def _unsampled_changes(before: Reader, after: Reader, selection: Selection, least: float) -> list[CellChange]:
     """Return cells of other provenances that have more or fewer results than before, or another median."""
     old, new = (
         {
@@ -214,30 +294,32 @@ def _unsampled_changes(before: Reader, after: Reader, selection: Selection, leas
         }
         for reader in (before, after)
     )
-    rows = []
+    changes = []
     for key, cell in new.items():
         was = old.get(key)
         if was is None or not was["latency_ms"] or cell["latency_ms"] is None:
             continue
-        if (was["results"], was["latency_ms"]) == (cell["results"], cell["latency_ms"]):
-            continue
-        ratio = cell["latency_ms"] / was["latency_ms"]
-        moved = abs(ratio - 1) * 100 >= least
-        reason = "moved, and no samples of ours say why" if moved else f"moved by less than {least:g} %"
-        rows.append(
-            {
-                **{name: cell[name] for name in (*_IDENTITY, "provenance", "runtime")},
-                "verdict": "undecided" if moved else "same",
-                "before_ms": was["latency_ms"],
-                "after_ms": cell["latency_ms"],
-                "ratio": ratio,
-                "change_percent": 100 * (ratio - 1),
-                "noise_percent": None,
-                "p_value": None,
-                "processes_before": was["results"],
-                "processes_after": cell["results"],
-                "reason": f"{cell['provenance']} figures: their medians {reason}",
-                "evidence": cell["evidence"],
-            }
-        )
-    return rows
+        if (was["results"], was["latency_ms"]) != (cell["results"], cell["latency_ms"]):
+            changes.append(_unsampled_change(was, cell, least))
+    return changes
+
+
+def _unsampled_change(was: Mapping[str, Any], cell: Mapping[str, Any], least: float) -> CellChange:
+    ratio = cell["latency_ms"] / was["latency_ms"]
+    moved = abs(ratio - 1) * 100 >= least
+    reason = "moved, and no samples of ours say why" if moved else f"moved by less than {least:g} %"
+    fields = {
+        **{name: cell[name] for name in (*_IDENTITY, "provenance", "runtime")},
+        "verdict": "undecided" if moved else "same",
+        "before_ms": was["latency_ms"],
+        "after_ms": cell["latency_ms"],
+        "ratio": ratio,
+        "change_percent": 100 * (ratio - 1),
+        "noise_percent": None,
+        "p_value": None,
+        "processes_before": was["results"],
+        "processes_after": cell["results"],
+        "reason": f"{cell['provenance']} figures: their medians {reason}",
+        "evidence": cell["evidence"],
+    }
+    return cast("CellChange", fields)

@@ -237,11 +237,9 @@ def trend_rows(reader: Reader, selection: Selection) -> list[dict[str, Any]]:
 def _rows(number: int, trend: Trend) -> list[dict[str, Any]]:
     shifts = {shift.point.result_id: shift for shift in trend.shifts}
     starts = [0, *(i for i, p in enumerate(trend.points) if i and p.result_id in shifts), len(trend.points)]
-    levels = [
-        median(p.value for p in trend.points[left:right])
-        for left, right in pairwise(starts)
-        for _ in range(right - left)
-    ]
+    levels: list[float] = []
+    for left, right in pairwise(starts):
+        levels += [median(p.value for p in trend.points[left:right])] * (right - left)
     rows = []
     for order, (point, level) in enumerate(zip(trend.points, levels, strict=True), 1):
         shift = shifts.get(point.result_id)

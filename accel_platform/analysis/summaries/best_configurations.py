@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from accel_platform.analysis.query.cells import SETUP, WORK_OF_ANY_BATCH
+from accel_platform.events.types import Provenance
 
 Cell = Mapping[str, Any]
+"""A `RooflineCell`; its field `runtime`, if it has one, is that of `with_distinct_runtimes`."""
 _ONE = ("model_id", *WORK_OF_ANY_BATCH, "provenance", "device_id", "device_name")
 """Fields that all configurations of a row share: the model, its work, the device."""
 CHOICES = {"backend": ("hardware", *SETUP), "precision": ("precision",), "batch": ("batch_size",)}
@@ -16,16 +18,52 @@ _PLAIN = ("cpu", "cuda", "rocm", "mps")
 """Hardware names that PyTorch serves, the default for a model."""
 
 
-def best_configurations(cells: Iterable[Cell]) -> list[dict[str, Any]]:
-    """Return a row per model and device: the plainest configuration, the best, and the gain of each choice alone.
+class GainOfChoice(TypedDict):
+    """The best value of one choice, all others as in the plainest cell."""
+
+    to: Any
+    """That value: a batch size, a precision, or a hardware name with its runtime."""
+    gain: float
+    """Its throughput over the plainest cell's."""
+
+
+class BestConfiguration(TypedDict):
+    """The plainest and the best configuration of a model's work on a device; the first fields are those of `_ONE`."""
+
+    model_id: str
+    mode: str
+    sequence_length: int | None
+    image_size: float | None
+    output_tokens: int | None
+    processes: int | None
+    provenance: Provenance
+    device_id: str | None
+    device_name: str | None
+    configurations: int
+    """Number of cells that the best is chosen from."""
+    results: int
+    plain: Cell
+    best: Cell
+    gain: float
+    """Best throughput over the plainest."""
+    changes: list[str]
+    """Choices in which the best differs from the plainest, in words."""
+    alone: dict[str, GainOfChoice]
+    """By choice, the gain if the plainest cell changes in that choice alone; choices not measured so are left out."""
+    share: float | None
+    bound: str | None
+    roofline_ms: float | None
+    unavailable: str | None
+    """These four are the best cell's place under its roofline."""
+
+
+def best_configurations(cells: Iterable[Cell]) -> list[BestConfiguration]:
+    """Return the plainest and the best configuration of each model on each device.
 
     `cells` are those of `Rooflines.rows`; emulated and disturbed ones do not count, because they say nothing about a
     device. The plainest is PyTorch's if measured, in float32 if measured, at the smallest batch. The best has the
-    highest throughput.
-
-    `gain` is the best throughput over the plainest. `alone` holds, by choice, the cell that differs from the plainest
-    in that choice alone and gains most. Rows are ordered by the distance of the best from its roofline, the farthest
-    first and unknown last.
+    highest throughput. Rows are ordered by the distance of the best from its roofline, the farthest first and unknown
+    last.
     """
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
@@ -36,31 +74,35 @@ def best_configurations(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["share"] is None, row["share"] or 0.0, -row["gain"], str(row["model_id"])))
 
 
-def _row(group: Sequence[Cell]) -> dict[str, Any]:
+def _row(group: Sequence[Cell]) -> BestConfiguration:
     plain = min(group, key=_plainness)
     best = max(group, key=_rate)
-    return {
-        **{name: plain[name] for name in _ONE},
-        "configurations": len(group),
-        "results": sum(cell["results"] for cell in group),
-        "plain": plain,
-        "best": best,
-        "gain": _rate(best) / _rate(plain),
-        "changes": [
-            f"{choice} {_chosen(plain, choice)} -> {_chosen(best, choice)}"
-            for choice in CHOICES
-            if not _agree(plain, best, choice)
-        ],
-        "alone": {choice: found for choice in CHOICES if (found := _gain_of_choice(group, plain, choice)) is not None},
-        "share": best["share"],
-        "bound": best["bound"],
-        "roofline_ms": best["roofline_ms"],
-        "unavailable": best["unavailable"],
-    }
+    gains = {choice: _gain_of_choice(group, plain, choice) for choice in CHOICES}
+    return cast(
+        "BestConfiguration",
+        {
+            **{name: plain[name] for name in _ONE},
+            "configurations": len(group),
+            "results": sum(cell["results"] for cell in group),
+            "plain": plain,
+            "best": best,
+            "gain": _rate(best) / _rate(plain),
+            "changes": [
+                f"{choice} {_chosen(plain, choice)} -> {_chosen(best, choice)}"
+                for choice in CHOICES
+                if not _agree(plain, best, choice)
+            ],
+            "alone": {choice: gain for choice, gain in gains.items() if gain is not None},
+            "share": best["share"],
+            "bound": best["bound"],
+            "roofline_ms": best["roofline_ms"],
+            "unavailable": best["unavailable"],
+        },
+    )
 
 
-def _gain_of_choice(group: Sequence[Cell], plain: Cell, choice: str) -> dict[str, Any] | None:
-    """Return the best value of one choice, all others as in the plainest cell, with its gain; None if not measured."""
+def _gain_of_choice(group: Sequence[Cell], plain: Cell, choice: str) -> GainOfChoice | None:
+    """Return the best value of one choice; None if no cell differs from the plainest in it alone."""
     others = [name for name in CHOICES if name != choice]
     comparable = [c for c in group if c is not plain and all(_agree(c, plain, name) for name in others)]
     if not comparable:

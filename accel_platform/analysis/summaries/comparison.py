@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from uuid import UUID
 
-from accel_platform.analysis.query.cells import PLACE, SETUP, SHAPE, read_cells
+from accel_platform.analysis.query.cells import PLACE, SETUP, SHAPE, PooledCell, read_cells
 from accel_platform.analysis.query.filters import Selection, canonical_model_id, measure_command, require_known
 from accel_platform.analysis.query.run_refs import ObservedDevices, differing_keys, observed_devices
 from accel_platform.analysis.stats.significance import ratio_interval
-from accel_platform.analysis.summaries.baselines import Baselines
+from accel_platform.analysis.summaries.baselines import Baselines, Cell
 from accel_platform.events.types import Provenance
 from accel_platform.hardware.device_names import distinct_name, shared_names
 from accel_platform.warehouse.reader import Reader
@@ -26,41 +26,63 @@ WHERE r.result_id IN (SELECT unnest($ids))
 """
 
 
+class ComparedCell(PooledCell):
+    """A cell with its ratio to its baseline, which is a cell of the first compared name."""
+
+    baseline: bool
+    """True if it is its own baseline."""
+    baseline_device_id: str | None
+    baseline_backend: str | None
+    ratio: float | None
+    """Latency over the baseline's; None for a baseline, and where `note` says why."""
+    ratio_low: float | None
+    ratio_high: float | None
+    interval_of: str | None
+    """What the interval of the ratio covers: processes, or samples alone."""
+    differs: list[str]
+    """Differences of device, threads and versions from the baseline, in words."""
+    note: str | None
+    """Why there is no ratio, or why the cell's figure is uncertain."""
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """Cells of equal shapes side by side, as rows of `read_cells` with the fields that `_with_ratios` adds."""
+    """Cells of equal shapes side by side."""
 
     snapshot_id: str
     by: By
     names: tuple[str, ...]
     """Compared names, of which the first is the baseline of the others: ids of models, or hardware or device names."""
-    rows: list[dict[str, Any]]
-    unpaired: list[dict[str, Any]]
+    rows: list[ComparedCell]
+    unpaired: list[PooledCell]
     """Cells of shapes that only one name was measured at."""
     lacking: dict[str, str]
     """For each name without any figure, the command that measures one."""
 
 
 def compare_side_by_side(
-    reader: Reader, selection: Selection, by: By, *, cells: Sequence[dict[str, Any]] | None = None
+    reader: Reader, selection: Selection, by: By, *, cells: Sequence[PooledCell] | None = None
 ) -> Comparison:
     """Compare the selected models on one hardware name (`by` is `model_id`), or one model on its hardware names.
 
-    Only equal shapes are compared, and models only under one backend. A row's `ratio` is its latency over that of the
-    first name at the same shape and provenance, on the same device and with the same backend if it has such a figure;
-    if it is None, `note` says why. `cells` are those of the selection, if they are read already. Raises NotFound for an
-    unknown name, and WarehouseEmpty before the first publish.
+    Only equal shapes are compared, and models only under one backend. The baseline of a row is a cell of the first name
+    at the same shape and provenance, on the same device and with the same backend if there is one. `cells` are those of
+    the selection, if they are read already. Raises NotFound for an unknown name, and WarehouseEmpty before the first
+    publish.
     """
     require_known(reader, selection)
     cells = read_cells(reader, selection) if cells is None else cells
     names = _names(cells, selection.model if by == "model_id" else _columns(selection), by)
-    shapes: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    shapes: dict[tuple[Any, ...], list[PooledCell]] = {}
     for cell in sorted(cells, key=lambda cell: _order(cell, by, names)):
         shapes.setdefault(_shape(cell, by), []).append(cell)
-    pairs: list[list[dict[str, Any]]] = []
-    unpaired: list[list[dict[str, Any]]] = []
+    pairs: list[list[PooledCell]] = []
+    unpaired: list[PooledCell] = []
     for group in shapes.values():
-        (pairs if len({_name_of(cell, by, names) for cell in group}) > 1 else unpaired).append(group)
+        if len({_name_of(cell, by, names) for cell in group}) > 1:
+            pairs.append(group)
+        else:
+            unpaired += group
     details = _Details.of(reader, [cell for group in pairs for cell in group])
     measured = {_name_of(cell, by, names) for cell in cells}
     part = "model" if by == "model_id" else "hardware"
@@ -69,7 +91,7 @@ def compare_side_by_side(
         by=by,
         names=names,
         rows=[row for group in pairs for row in _with_ratios(group, by, names, details)],
-        unpaired=[cell for group in unpaired for cell in group],
+        unpaired=unpaired,
         lacking={
             name: measure_command(selection.model_copy(update={part: (name,)}))
             for name in names
@@ -136,9 +158,7 @@ class _Details:
         return {name: tuple(sorted(values)) for name, values in found.items()}
 
 
-def _with_ratios(
-    group: Sequence[dict[str, Any]], by: By, names: Sequence[str], details: _Details
-) -> Iterable[dict[str, Any]]:
+def _with_ratios(group: Sequence[Cell], by: By, names: Sequence[str], details: _Details) -> Iterable[ComparedCell]:
     """Yield the cells of one shape, each with its ratio to a cell of the first name, the interval, and differences."""
     firsts = _find_baselines(group, by, names)
     for cell, first in zip(group, firsts, strict=True):
@@ -147,7 +167,7 @@ def _with_ratios(
         if first is not None and first is not cell and note is None:
             ratio = cell["latency_ms"] / first["latency_ms"]
             interval = ratio_interval(ratio, details.samples(first), details.samples(cell))
-        yield {
+        fields = {
             **cell,
             "baseline": first is cell,
             "baseline_device_id": first and first["device_id"],
@@ -159,9 +179,10 @@ def _with_ratios(
             "differs": _differs(details.environment(cell), details.environment(first)) if first else [],
             "note": note or _doubt(cell),
         }
+        yield cast("ComparedCell", fields)
 
 
-def _find_baselines(group: Sequence[dict[str, Any]], by: By, names: Sequence[str]) -> list[dict[str, Any] | None]:
+def _find_baselines(group: Sequence[Cell], by: By, names: Sequence[str]) -> list[Cell | None]:
     """Return the baseline of each cell: a cell of the first name with its provenance; None if there is none.
 
     A cell of the first name is its own baseline if others are compared with it.
@@ -170,7 +191,7 @@ def _find_baselines(group: Sequence[dict[str, Any]], by: By, names: Sequence[str
     others = [next(iter(firsts.closest(cell)), None) for cell in group if _name_of(cell, by, names) != names[0]]
     compared = {id(first) for first in others if first is not None}
 
-    def baseline(cell: dict[str, Any]) -> dict[str, Any] | None:
+    def baseline(cell: Cell) -> Cell | None:
         candidates = firsts.closest(cell)
         if _name_of(cell, by, names) != names[0]:
             return next(iter(candidates), None)

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+from accel_platform.analysis.query.cells import PooledCell
 from accel_platform.hardware.catalog import DeviceSpec
+
+
+class EfficientCell(PooledCell):
+    """A cell with its items per joule and per dollar; limits (`_low`, `_high`) are those of the throughput."""
+
+    items_per_j: float | None
+    """1 over the energy counted per item. Else throughput over the thermal design power, a lower bound, because the
+    device draws no more for long."""
+    items_per_j_low: float | None
+    items_per_j_high: float | None
+    items_per_usd: float | None
+    """Throughput over the hourly price."""
+    items_per_usd_low: float | None
+    items_per_usd_high: float | None
+    spread: str
+    """What the limits are, in words."""
+    how: str | None
+    """`counted`, or the thermal design power that bounds `items_per_j`."""
+    rent: str | None
+    """The hourly price with its date."""
+    rent_source: str | None
 
 
 def efficiencies(
     cells: Sequence[Mapping[str, Any]], spec_of: Callable[[Mapping[str, Any]], DeviceSpec]
-) -> list[dict[str, Any]]:
-    """Return a row per cell of which either figure is known, with the cell's own fields.
-
-    `items_per_j` is 1 over the energy counted per item (`how` is `counted`). Otherwise it is throughput over the
-    thermal design power, a lower bound because the device draws no more for long (`how` says so).
-
-    `items_per_usd` is throughput over the hourly price, which `rent` gives with its date and `rent_source` with its
-    source. Limits (`_low`, `_high`) are those of the throughput.
-    """
+) -> list[EfficientCell]:
+    """Return the cells of which either figure is known, with both."""
     rows = []
     for cell in cells:
         if not cell["throughput_items_per_s"] or cell["disturbed"]:
@@ -40,7 +55,7 @@ def efficiencies(
             row["rent"] = f"{spec.usd_per_hour:g} USD/h on {spec.usd_date}"
             row["rent_source"] = f"{row['rent']}, {spec.usd_source}"
         if row["items_per_j"] or row["items_per_usd"]:
-            rows.append(row)
+            rows.append(cast("EfficientCell", row))
     return rows
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, cast
 
+from accel_platform.analysis.query.cells import PooledCell
 from accel_platform.hardware.catalog import DeviceSpec
 from accel_platform.hardware.device_spec import device_spec
 from accel_platform.hardware.peaks import peak_ops_per_s
@@ -68,6 +69,43 @@ def roofline_limits(work: ItemWork, precision: str | None, batch_size: int, spec
         peak_flops_per_s=peak,
         bandwidth_bytes_per_s=None if spec.bandwidth_gb_s is None else spec.bandwidth_gb_s * 1e9,
     )
+
+
+def roof_corners(
+    peak_flops_per_s: float, bandwidth_bytes_per_s: float | None, least: float, most: float
+) -> list[tuple[float, float]]:
+    """Return the corners of a device's roof between two intensities, each as FLOP/byte and FLOP/s.
+
+    The roof rises with the bandwidth up to the peak rate. Without a known bandwidth it is the peak rate alone.
+    """
+    if bandwidth_bytes_per_s is None:
+        return [(least, peak_flops_per_s), (most, peak_flops_per_s)]
+    highest = min(peak_flops_per_s, most * bandwidth_bytes_per_s)
+    ridge = min(max(peak_flops_per_s / bandwidth_bytes_per_s, least), most)
+    return sorted({(least, min(peak_flops_per_s, least * bandwidth_bytes_per_s)), (ridge, highest), (most, highest)})
+
+
+class RooflineFields(TypedDict):
+    """A cell's place in a roofline plot, its limits, and its share of them; None where unknown."""
+
+    achieved_flops_per_s: float | None
+    intensity_flops_per_byte: float | None
+    peak_flops_per_s: float | None
+    bandwidth_bytes_per_s: float | None
+    compute_ms: float | None
+    memory_ms: float | None
+    roofline_ms: float | None
+    """Least time of the batch by the known limits."""
+    share: float | None
+    """Least time by the roofline over the measured one."""
+    bound: str | None
+    """`compute` or `memory`."""
+    unavailable: str | None
+    """What is unknown, in words; None if nothing is."""
+
+
+class RooflineCell(PooledCell, RooflineFields):
+    """A cell with its roofline."""
 
 
 _DEVICES = """
@@ -135,41 +173,19 @@ class Rooflines:
             return f"what {cell['model_id']} costs is on record for inputs of another size only"
         return work
 
-    def rows(self, cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return each cell with its roofline limits and its share of them; `unavailable` says what is unknown.
+    def rows(self, cells: Sequence[Mapping[str, Any]]) -> list[RooflineCell]:
+        """Return each cell with its roofline."""
+        return [cast("RooflineCell", {**cell, **self._roofline_fields(cell)}) for cell in cells]
 
-        `share` is the least time by the roofline over the measured one; `achieved_flops_per_s` and
-        `intensity_flops_per_byte` place it in a roofline plot.
-        """
-        return [{**cell, **self._roofline_fields(cell)} for cell in cells]
-
-    def _roofline_fields(self, cell: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields that `rows` adds to a cell."""
-        fields: dict[str, Any] = dict.fromkeys(
-            (
-                "achieved_flops_per_s",
-                "intensity_flops_per_byte",
-                "peak_flops_per_s",
-                "bandwidth_bytes_per_s",
-                "compute_ms",
-                "memory_ms",
-                "roofline_ms",
-                "share",
-                "bound",
-                "unavailable",
-            )
-        )
+    def _roofline_fields(self, cell: Mapping[str, Any]) -> RooflineFields:
         work = self.work_of(cell)
         if isinstance(work, str):
-            return fields | {"unavailable": work}
+            return _no_roofline(work)
         if not cell["latency_ms"] or not cell["batch_size"]:
-            return fields | {"unavailable": "the cell has no latency or no batch size"}
-        spec = self.spec_of(cell)
-        limits = roofline_limits(work, cell["precision"], cell["batch_size"], spec)
+            return _no_roofline("the cell has no latency or no batch size")
+        limits = roofline_limits(work, cell["precision"], cell["batch_size"], self.spec_of(cell))
         if limits is None:
-            return fields | {
-                "unavailable": f"how many bytes {cell['precision'] or 'an unstated precision'} moves is not known"
-            }
+            return _no_roofline(f"how many bytes {cell['precision'] or 'an unstated precision'} moves is not known")
         least = limits.least_ms
         lacking = [
             name
@@ -177,17 +193,30 @@ class Rooflines:
             if rate is None
         ]
         device = cell["device_name"] or cell["device_id"] or cell["hardware"]
-        return fields | {
-            "achieved_flops_per_s": 1e3 * work.flops * cell["batch_size"] / cell["latency_ms"],
-            "intensity_flops_per_byte": work.flops * cell["batch_size"] / limits.bytes_moved,
-            "peak_flops_per_s": limits.peak_flops_per_s,
-            "bandwidth_bytes_per_s": limits.bandwidth_bytes_per_s,
-            "compute_ms": limits.compute_ms,
-            "memory_ms": limits.memory_ms,
-            "roofline_ms": least,
-            "share": None if least is None else least / cell["latency_ms"],
-            "bound": limits.bound,
-            "unavailable": f"no {' and no '.join(lacking)} of {device} is published or was detected"
-            if lacking
-            else None,
-        }
+        return RooflineFields(
+            achieved_flops_per_s=1e3 * work.flops * cell["batch_size"] / cell["latency_ms"],
+            intensity_flops_per_byte=work.flops * cell["batch_size"] / limits.bytes_moved,
+            peak_flops_per_s=limits.peak_flops_per_s,
+            bandwidth_bytes_per_s=limits.bandwidth_bytes_per_s,
+            compute_ms=limits.compute_ms,
+            memory_ms=limits.memory_ms,
+            roofline_ms=least,
+            share=None if least is None else least / cell["latency_ms"],
+            bound=limits.bound,
+            unavailable=f"no {' and no '.join(lacking)} of {device} is published or was detected" if lacking else None,
+        )
+
+
+def _no_roofline(reason: str) -> RooflineFields:
+    return RooflineFields(
+        achieved_flops_per_s=None,
+        intensity_flops_per_byte=None,
+        peak_flops_per_s=None,
+        bandwidth_bytes_per_s=None,
+        compute_ms=None,
+        memory_ms=None,
+        roofline_ms=None,
+        share=None,
+        bound=None,
+        unavailable=reason,
+    )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-from accel_platform.analysis.query.cells import SHAPE
+from accel_platform.analysis.query.cells import SHAPE, PooledCell
 from accel_platform.analysis.summaries.baselines import Baselines
 
 _ALIKE = ("model_id", *SHAPE, "provenance", "verified")
@@ -14,13 +14,28 @@ _USUAL_BACKEND = "pytorch"
 """Backend of `cpu` that needs no mention."""
 
 
-def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row per cell of other hardware that has a matching `cpu` cell, with the cell's own fields.
+class SpeedupCell(PooledCell):
+    """A cell with its baseline, the closest `cpu` cell by the rule of `Baselines`, and its speedup over it."""
+
+    baseline: str
+    """Hardware name and device of the baseline in words."""
+    baseline_backend: str | None
+    baseline_device_id: str | None
+    baseline_latency_ms: float
+    baseline_results: int
+    speedup: float
+    """The baseline's latency over the cell's."""
+    speedup_low: float | None
+    speedup_high: float | None
+    """Both limits are extremes over the results of both sides, None if either side has one result."""
+    spread: str
+    """What the limits are, in words."""
+
+
+def speedups(cells: Sequence[Mapping[str, Any]]) -> list[SpeedupCell]:
+    """Return each cell of other hardware that has a matching `cpu` cell, with its speedup.
 
     Cells that other processes disturbed have none.
-
-    The baseline is the closest `cpu` cell by the rule of `Baselines`. `speedup` is the baseline's latency over the
-    cell's. Its limits are the extremes over the results of both sides, None if either side has one result.
     """
     timed = [cell for cell in cells if not cell["disturbed"] and cell["latency_ms"]]
     baselines = Baselines((cell for cell in timed if cell["hardware"] == BASELINE), _ALIKE)
@@ -28,7 +43,7 @@ def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [_pair(cell, closest[0]) for cell, closest in pairs if closest]
 
 
-def _pair(cell: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
+def _pair(cell: Mapping[str, Any], baseline: Mapping[str, Any]) -> SpeedupCell:
     several = min(cell["results"], baseline["results"]) > 1
     usual = baseline["backend"] == _USUAL_BACKEND
     place = (
@@ -36,7 +51,7 @@ def _pair(cell: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any
         if baseline["device_id"] is not None and baseline["device_id"] == cell["device_id"]
         else baseline["device_name"] or baseline["device_id"] or "a device not named"
     )
-    return {
+    fields = {
         **cell,
         "baseline": f"{BASELINE} on {place}" if usual else f"{BASELINE} with {baseline['backend']} on {place}",
         "baseline_backend": baseline["backend"],
@@ -50,3 +65,4 @@ def _pair(cell: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any
         if several
         else "spread unknown: one result on a side",
     }
+    return cast("SpeedupCell", fields)

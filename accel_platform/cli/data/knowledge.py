@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from accel_platform.settings import Settings
 
 app = typer.Typer(help="Packs of public figures: list, add, remove, build.", no_args_is_help=True)
+PackName = Annotated[str, typer.Argument(help="The pack, as `accel knowledge list` names it.")]
 
 
 def adopt_shipped(settings: Settings, *, only_into_empty_log: bool = False) -> None:
@@ -58,7 +59,7 @@ def list_(home: Home = None, json_: Json = False, format_: OutputFormat = Format
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="The pack, as `accel knowledge list` names it.")],
+    name: PackName,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
@@ -117,7 +118,7 @@ def add(
 
 @app.command()
 def remove(
-    name: Annotated[str, typer.Argument(help="The pack, as `accel knowledge list` names it.")],
+    name: PackName,
     by: Annotated[str | None, typer.Option(help="Your name; stored permanently.")] = None,
     home: Home = None,
     json_: Json = False,
@@ -178,7 +179,7 @@ def build(
     if wants_json(json_, format_):
         print_json(rows)
     else:
-        print_table([row | {"left out": _counted(row["left out"])} for row in rows])
+        print_table([row | {"left out": _counts_text(row["left out"])} for row in rows])
 
 
 def _bring_up_to_date(settings: Settings) -> None:
@@ -216,5 +217,5 @@ def _row(state: PackState) -> dict[str, Any]:
     }
 
 
-def _counted(left_out: dict[str, int]) -> str:
+def _counts_text(left_out: dict[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))

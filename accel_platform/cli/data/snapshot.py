@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.analysis.regressions.thresholds import MIN_MEDIAN_CHANGE_PERCENT
-from accel_platform.cli.options import FileFormat, FormatOption, Home, Json, Output, OutputFormat
+from accel_platform.cli.options import FileFormat, FormatOption, Home, Json, Output, OutputFormat, min_change
 from accel_platform.cli.output import (
     choose_format,
     note,
@@ -64,9 +64,7 @@ def diff(
     after: Annotated[
         str | None, typer.Argument(metavar="[B]", help="The same.", show_default="the current log")
     ] = None,
-    min_change_percent: Annotated[
-        float, typer.Option("--min-change", min=0, help="Smallest change of a median to report, in percent.")
-    ] = MIN_MEDIAN_CHANGE_PERCENT,
+    min_change_percent: Annotated[float, min_change("change of a median")] = MIN_MEDIAN_CHANGE_PERCENT,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,

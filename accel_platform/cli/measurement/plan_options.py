@@ -80,7 +80,7 @@ class CellOptions:
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """How many samples to take."""
+    """Number of samples, by effort or stated."""
 
     effort: Effort = "standard"
     warmup: Annotated[
@@ -101,7 +101,7 @@ class SampleOptions:
 
 @dataclass(frozen=True)
 class WorkOptions:
-    """What to do with each cell."""
+    """Parts of the work on each cell."""
 
     verify_only: Annotated[
         bool, typer.Option("--verify-only", help="Compare outputs with the reference; time nothing.")

@@ -44,7 +44,7 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: b
         for away in (False, True)
     )
     if own or not others:
-        print_table(own, empty=_nothing(answer.excluded), wide=wide)
+        print_table(own, empty=_empty_reason(answer.excluded), wide=wide)
     if others:
         typer.echo("\nElsewhere, known from others only:" if own else "Elsewhere, known from others only:")
         shown = others if verbose else others[:_MAX_ELSEWHERE]
@@ -69,7 +69,7 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: b
         note(f"warning: {warning}")
 
 
-def _nothing(excluded: Sequence[Excluded]) -> str:
+def _empty_reason(excluded: Sequence[Excluded]) -> str:
     """Return why nothing is recommended."""
     beyond = sum(e.cause == "constraint" for e in excluded)
     if not beyond:

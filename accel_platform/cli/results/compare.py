@@ -21,6 +21,7 @@ from accel_platform.cli.options import (
     Json,
     Output,
     build_selection,
+    min_change,
     split_values,
     with_filters,
 )
@@ -64,9 +65,7 @@ def compare(
             "--after", metavar="SNAPSHOT", help="Show changes up to this snapshot or date.", show_default="now"
         ),
     ] = None,
-    min_change_percent: Annotated[
-        float, typer.Option("--min-change", min=1, help="Smallest change to report, in percent.")
-    ] = MIN_CHANGE_PERCENT,
+    min_change_percent: Annotated[float, min_change("change", at_least=1)] = MIN_CHANGE_PERCENT,
     as_of: AsOf = None,
     output: Output = None,
     format_: FileFormat = None,
@@ -320,9 +319,7 @@ class Metric(enum.StrEnum):
 def trend(
     *,
     metric: Annotated[Metric, typer.Option("--metric", help="The figure to follow.")] = Metric.latency_ms,
-    min_change_percent: Annotated[
-        float, typer.Option("--min-change", min=0, help="Smallest shift to report, in percent.")
-    ] = MIN_CHANGE_PERCENT,
+    min_change_percent: Annotated[float, min_change("shift")] = MIN_CHANGE_PERCENT,
     as_of: AsOf = None,
     output: Output = None,
     format_: FileFormat = None,

@@ -122,19 +122,17 @@ def _rows(found: Matrix, families: Any, kind: AnyFormat) -> list[dict[str, Any]]
 
     if kind in ("csv", "parquet", "xlsx"):
         return printed.long_rows(found) if families is None else printed.family_rows(families)
+    rows = []
     if families is not None:
-        return [
-            {"family": name, **{hardware: printed.counted(cells.get(hardware)) for hardware in found["hardware"]}}
-            for name, cells in families.items()
-        ]
-    return [
-        {
-            "model": name,
-            "shape": printed.shape_text(shape) if (shape := found["shapes"][name]) else None,
-            **{hardware: _cell_text(cell, shape) for hardware, cell in cells.items()},
-        }
-        for name, cells in found["models"].items()
-    ]
+        for name, cells in families.items():
+            verdicts = {hardware: printed.verdict_with_counts(cells.get(hardware)) for hardware in found["hardware"]}
+            rows.append({"family": name, **verdicts})
+        return rows
+    for name, cells in found["models"].items():
+        shape = found["shapes"][name]
+        texts = {hardware: _cell_text(cell, shape) for hardware, cell in cells.items()}
+        rows.append({"model": name, "shape": printed.shape_text(shape) if shape else None, **texts})
+    return rows
 
 
 def _fits_terminal(rows: list[dict[str, Any]]) -> bool:
@@ -150,7 +148,7 @@ def _tested_rows(found: Matrix, families: Any) -> list[dict[str, Any]]:
 
     if families is not None:
         return [
-            {"family": name, "hardware": hardware, "verdict": printed.counted(cell)}
+            {"family": name, "hardware": hardware, "verdict": printed.verdict_with_counts(cell)}
             for name, cells in families.items()
             for hardware, cell in cells.items()
             if cell["verdict"] != "untested"

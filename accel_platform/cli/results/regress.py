@@ -20,6 +20,7 @@ from accel_platform.cli.options import (
     Output,
     OutputFormat,
     build_selection,
+    min_change,
     with_filters,
 )
 from accel_platform.cli.output import (
@@ -79,9 +80,7 @@ def series(
         bool,
         typer.Option("--online", help="Process value by value, as an online detector, instead of the whole series."),
     ] = False,
-    min_change_percent: Annotated[
-        float, typer.Option("--min-change", min=0, help="Smallest shift to report, in percent.")
-    ] = MIN_SERIES_CHANGE_PERCENT,
+    min_change_percent: Annotated[float, min_change("shift")] = MIN_SERIES_CHANGE_PERCENT,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
@@ -111,10 +110,7 @@ def history(
     *,
     model: Annotated[str | None, typer.Option(help="A model's id or family.", show_default="all")] = None,
     hardware: Annotated[str | None, typer.Option(help="A hardware name.", show_default="all")] = None,
-    min_change_percent: Annotated[
-        float,
-        typer.Option("--min-change", min=0, help="Smallest shift to report, in percent; of memory 10 or more."),
-    ] = MIN_CHANGE_PERCENT,
+    min_change_percent: Annotated[float, min_change("shift", memory=True)] = MIN_CHANGE_PERCENT,
     record: Annotated[bool, typer.Option("--record", help="Record the shifts, for `accel regress list`.")] = False,
     as_of: AsOf = None,
     output: Output = None,

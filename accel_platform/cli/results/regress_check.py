@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
-from accel_platform.cli.options import AsOf, Home, Json, output_file
+from accel_platform.cli.options import AsOf, Home, Json, min_change, output_file
 from accel_platform.cli.output import note, print_error, print_json, print_table, settings_for
 
 if TYPE_CHECKING:
@@ -35,10 +35,7 @@ def check(
     *,
     baseline: Annotated[str, typer.Option(metavar="REF", help="A run's id, the commit of runs, or a git ref.")],
     candidate: Annotated[str, typer.Option(metavar="REF", help="The same, for the candidate.")],
-    min_change_percent: Annotated[
-        float,
-        typer.Option("--min-change", min=1.0, help="Smallest change to report, in percent; of memory 10 or more."),
-    ] = MIN_CHANGE_PERCENT,
+    min_change_percent: Annotated[float, min_change("change", at_least=1, memory=True)] = MIN_CHANGE_PERCENT,
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Measure suspect cells again on this host before reporting them.")
     ] = False,

@@ -23,7 +23,7 @@ from accel_platform.hardware.device_names import with_distinct_names
 from accel_platform.reports.charts import curves, fields, ranked, times
 from accel_platform.warehouse.reader import Reader
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 Outside = Mapping[str, Callable[[], Sequence[Row]]]
 """Functions that read rows from outside this package, by chart name."""
 Drawable = tuple[list[Row], list[str]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -44,7 +44,7 @@ _PARAMETER = re.compile(r"\$(\w+)")
 _SPECIAL = re.compile(r'["$`\\!]')
 """Characters that a shell reads within double quotes."""
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 Say = Callable[[str], None]
 
 
@@ -55,7 +55,7 @@ class ReportSource:
         self.reader, self.selection, self.say = reader, selection, say
 
     @cached_property
-    def cells(self) -> list[Row]:
+    def cells(self) -> Sequence[Row]:
         """Every cell, suspect ones included."""
         self.say("pooling results into cells")
         return read_cells(self.reader, self.selection, evidence=False)
@@ -77,7 +77,7 @@ class ReportSource:
         return own, [*omitted, f"{published:,} {remark}"]
 
     @cached_property
-    def named_cells(self) -> list[Row]:
+    def named_cells(self) -> Sequence[Row]:
         """The cells without caveats, with names that tell their devices and runtimes apart."""
         return with_distinct_runtimes(with_distinct_names(self.drawable[0]))
 
@@ -87,7 +87,7 @@ class ReportSource:
         return MissingData(self.reader, self.selection)
 
     @cached_property
-    def rooflines(self) -> list[Row]:
+    def rooflines(self) -> Sequence[Row]:
         """The roofline analysis of the cells without caveats."""
         self.say("holding cells against the roofline")
         return with_distinct_runtimes(with_distinct_names(Rooflines(self.reader).rows(self.drawable[0])))

@@ -179,14 +179,9 @@ def plan_aggregated(
         )
         fitting, too_small = _sizes_that_fit(one, query.goals.max_devices, load)
         excluded += too_small
-        found += [
-            DeploymentPlan(split, copies, load, fit)
-            for size in fitting
-            for engine in engines
-            for split in _parallelism_variants(replace(size, engine=engine))
-            if (fit := memory_fit(split, load)) is not None and fit.fits
-            for copies in _copy_counts(size.devices, query, load)
-        ]
+        for size in fitting:
+            for engine in engines:
+                found += _plans_with_copies(replace(size, engine=engine), query, load)
     if query.requests_per_s is not None:
         return found, excluded
     found = [replace(each, load=replace(load, users=load.users / each.copies)) for each in found]
@@ -315,6 +310,16 @@ def _parallelism_variants(deployment: Deployment) -> Iterator[Deployment]:
     several = deployment.devices > 1 and deployment.stages == 1
     if several and deployment.decoder.expert_share < 1 and deployment.measured_by_requests:
         yield replace(deployment, attention_copies=deployment.devices)
+
+
+def _plans_with_copies(one: Deployment, query: ServingQuery, load: Load) -> Iterator[DeploymentPlan]:
+    """Yield the plans of a deployment on its devices: each split of the model that fits, in each number of copies."""
+    for split in _parallelism_variants(one):
+        fit = memory_fit(split, load)
+        if fit is None or not fit.fits:
+            continue
+        for copies in _copy_counts(one.devices, query, load):
+            yield DeploymentPlan(split, copies, load, fit)
 
 
 def _copy_counts(devices_per_copy: int, query: ServingQuery, load: Load) -> range:

@@ -26,7 +26,7 @@ from predictor.service.api.ingest import Key, LogFor
 from predictor.service.background.intake import (
     SEGMENT_PREFIX,
     SOURCE,
-    Stored,
+    StoredEvents,
     StoredResponse,
     is_stored,
     request_id,
@@ -138,7 +138,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
         payload = make(tables, regression_id, by=by, reason=decision.reason)
         event = Event.of(payload, source=SOURCE, causation_id=request_id(request.url.path, decision))
         if key is None:
-            stored = Stored(append_decision(tables, log, event, prefix=SEGMENT_PREFIX), (event,), replayed=False)
+            stored = StoredEvents(append_decision(tables, log, event, prefix=SEGMENT_PREFIX), (event,), replayed=False)
         else:
             if not is_stored(log, key):
                 decision_key(tables, log, payload)

@@ -64,7 +64,7 @@ PENDING: dict[int | str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredEvents:
     """The events of a request in the log."""
 
     segment: str
@@ -79,7 +79,9 @@ def request_id(path: str, body: Any) -> UUID:
     return UUID(int=int.from_bytes(digest[:16]) & ~(0xF << 76) & ~(0x3 << 62) | 8 << 76 | 2 << 62)
 
 
-def store_once(log: AuditedLog, events: Sequence[Event], *, key: str | None, prefix: str = SEGMENT_PREFIX) -> Stored:
+def store_once(
+    log: AuditedLog, events: Sequence[Event], *, key: str | None, prefix: str = SEGMENT_PREFIX
+) -> StoredEvents:
     """Append the events as one segment, unless an earlier request with the same idempotency `key` stored them.
 
     Keys are separate for each client and path. Raises InvalidInput where the key was used for another request (by its
@@ -87,12 +89,12 @@ def store_once(log: AuditedLog, events: Sequence[Event], *, key: str | None, pre
     """
     segment = f"{prefix}{events[0].event_id}" if key is None else _keyed_segment(log, key, prefix)
     if log.append(events, key=segment).new:
-        return Stored(segment, tuple(events), replayed=False)
+        return StoredEvents(segment, tuple(events), replayed=False)
     cause = events[0].causation_id
     earlier = tuple(event for event in log.read(Snapshot(frozenset((segment,)))) if event.causation_id == cause)
     if not earlier:
         raise InvalidInput(f"The Idempotency-Key {key!r} was used for another request: choose a new one.")
-    return Stored(segment, earlier, replayed=True)
+    return StoredEvents(segment, earlier, replayed=True)
 
 
 def is_stored(log: AuditedLog, key: str | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_origin
 from urllib.parse import quote, urlencode
 
@@ -14,6 +14,7 @@ from predictor.schemas.requests import validate_query
 
 ROOT = "/dashboard"
 Q = TypeVar("Q", bound=BaseModel)
+R = TypeVar("R", bound=Mapping[str, Any])
 
 
 def link(*parts: object, **filters: Any) -> str:
@@ -56,7 +57,7 @@ def read_pairs(kind: type[Q], pairs: Iterable[tuple[str, str]]) -> Q:
     return validate_query(kind, {name: tuple(v) if name in several else v[-1] for name, v in given.items()})
 
 
-def sort_rows(rows: Sequence[dict[str, Any]], sort: str | None, allowed: Iterable[str]) -> list[dict[str, Any]]:
+def sort_rows(rows: Sequence[R], sort: str | None, allowed: Iterable[str]) -> list[R]:
     """Sort rows by a column, descending with a leading minus; None comes last.
 
     Without a column the order stays. Raises InvalidInput for a column that is not allowed.

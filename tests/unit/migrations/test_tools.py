@@ -107,6 +107,11 @@ class TestOptimumTable:
         (result,) = results(parse(Content.of(text.encode(), "/x.csv"))).values()
         assert (result.memory_peak_mib, result.memory_device_peak_mib) == (1000, None)
 
+    def test_two_load_times_are_one_of_the_model_and_no_phase(self) -> None:
+        text = "model,device,forward.latency(s),load_model.latency(s),load.latency(s)\ngpt2,cpu,0.1,2,3\n"
+        (result,) = results(parse(Content.of(text.encode(), "/x.csv"))).values()
+        assert (result.mode, result.load_ms) == ("inference", 2000)
+
     def test_a_row_without_figures_is_a_failure(self) -> None:
         assert (self.found["/2"].status, self.found["/2"].reason) == ("failed", "the row holds no figure")
 

@@ -27,7 +27,7 @@ from predictor.serving.disaggregated import (
     save,
     shipped_model,
 )
-from predictor.serving.disaggregated_loads import convert, load_disaggregated, read_configured
+from predictor.serving.disaggregated_loads import convert, load_disaggregated, read_configured_deployments
 from predictor.serving.fit import fit_disaggregated
 from predictor.serving.loads import Deployment, Load, PromptWorkers, Slots
 from predictor.serving.measured_loads import MeasuredLoad, load_measured_loads
@@ -161,7 +161,7 @@ def test_slots_are_those_that_the_configurations_of_the_nearest_day_state(tmp_pa
         (tmp_path / f"{day}.yaml").write_text(yaml.safe_dump({"dsr1-fp4-gb200-dynamo-trt": entry}))
 
     def slots() -> object:
-        [row] = convert([ROW], [], read_configured(tmp_path))
+        [row] = convert([ROW], [], read_configured_deployments(tmp_path))
         return row["token_slots"]
 
     write("2026-01-30", "CONFIG_FILE=recipes/ctx2_gen3_dep8_batch32_eplb0_mtp0.yaml")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 
-from accel_platform.analysis.query.cells import PLACE, SHAPE, read_cells
+from accel_platform.analysis.query.cells import PLACE, SHAPE, PooledCell, read_cells
 from accel_platform.analysis.query.filters import Selection, require_known_unless_found
 from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.summaries.comparison import Comparison, compare_side_by_side
@@ -76,7 +76,7 @@ def _content(site: DashboardSite, query: ComparePageParams) -> dict[str, Any]:
     }
 
 
-def _compare_cells(site: DashboardSite, selection: Selection, by: str, cells: list[dict[str, Any]]) -> Comparison:
+def _compare_cells(site: DashboardSite, selection: Selection, by: str, cells: list[PooledCell]) -> Comparison:
     return compare_side_by_side(site.reader, selection, "model_id" if by == "model" else "hardware", cells=cells)
 
 

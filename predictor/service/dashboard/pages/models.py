@@ -151,14 +151,14 @@ def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
     condition, values = selection.where()
     cells = sorted(read_cells(reader, selection, evidence=False), key=lambda row: _TRUST_ORDER.index(row["provenance"]))
     require_known_unless_found(cells, site.reader, selection)
-    cells = with_distinct_runtimes(sort_rows(cells, query.sort, _CELL_SORTS))
+    rows = with_distinct_runtimes(sort_rows(cells, query.sort, _CELL_SORTS))
     about = {"model": model_id}
     return {
         "model": {**model, "aliases": json.loads(model["aliases"] or "[]")},
         "query": query,
         "filters": selection.model_dump(exclude_defaults=True, mode="json"),
-        "cells": cells[:_MOST_CELLS],
-        "cells_found": len(cells),
+        "cells": rows[:_MOST_CELLS],
+        "cells_found": len(rows),
         "series": _series(site, condition, values),
         "compatibility": reader.rows(_COMPATIBILITY, about),
         "regressions": reader.rows(_REGRESSIONS, about),
