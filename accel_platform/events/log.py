@@ -81,6 +81,10 @@ class EventLog:
     def location(self) -> str:
         return self.store.location
 
+    def require_writable(self) -> None:
+        """Raise LogUnavailable where an append must fail, for use before the work that is to be recorded."""
+        self.store.require_writable(SEGMENTS)
+
     def append(self, events: Sequence[Event], *, key: str | None = None) -> AppendResult:
         """Append the events as one segment, durably, all or none; returning is the acknowledgement.
 
