@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import Any, Literal
 from uuid import UUID
 
+from accel_platform.errors import NO_ROOM, LogUnavailable, storage_errno, storage_unavailable
 from accel_platform.events import Event, EventLog
-from accel_platform.events.log import SegmentSource, Snapshot
+from accel_platform.events.log import SegmentSource, Snapshot, unreadable
 from accel_platform.events.types import ImportsChecked, ResultSuspected
 from migrations.normalize.canonical_names import MICROBENCHMARK
 from migrations.pipeline.batches import SEGMENT_PREFIX
@@ -189,7 +190,10 @@ class CrossCheck:
 
 
 def find_cross_document_suspicions(log: EventLog, snapshot: Snapshot | None = None) -> list[Event]:
-    """Return the suspicions over a snapshot (default: now) that it does not hold yet, in a stable order."""
+    """Return the suspicions over a snapshot (default: now) that it does not hold yet, in a stable order.
+
+    Raises LogUnavailable where a segment cannot be read, StorageUnavailable where the disk for temporary files is full.
+    """
     import duckdb  # a run that finds nothing new has no need of it
 
     sources = log.sources((snapshot or log.snapshot()).segments)
@@ -201,6 +205,14 @@ def find_cross_document_suspicions(log: EventLog, snapshot: Snapshot | None = No
             if memory_mb > _MAX_MEMORY_MB:
                 raise
             memory_mb *= 2
+        except (duckdb.IOException, duckdb.InvalidInputException) as error:
+            if storage_errno(error) in NO_ROOM:
+                raise storage_unavailable(error, tempfile.gettempdir()) or error from error
+            unread = unreadable(error, f"A segment of the log at {log.location}")
+            raise LogUnavailable(
+                f"{unread} What was imported stays; `accel db rebuild` sets damaged segments aside, and the next import"
+                " compares all documents."
+            ) from error
         else:
             return [_event(*row) for row in found]
     return []

@@ -21,6 +21,7 @@ from accel_platform.events.types import ImportsChecked, ResultRecorded, ResultSu
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
+from faults import without_rights
 from migrations.pipeline import batches, cross_document_rules, importer
 from migrations.pipeline.cross_document_rules import find_cross_document_suspicions
 from migrations.pipeline.importer import OVERDUE_CHECK, migrate
@@ -215,6 +216,32 @@ class TestInterruptedImports:
         monkeypatch.setattr(importer, "find_cross_document_suspicions", overtaken)
         assert migrate([old], cut_log(home)).events == 0
         assert len(marks(cut_log(home))) == 5
+
+    @pytest.mark.parametrize("fault", ["damaged", "forbidden"])
+    def test_a_segment_that_cannot_be_read_leaves_the_check_due(
+        self, tmp_path: Path, old: Path, other: Path, fault: str
+    ) -> None:
+        log = cut_log(tmp_path / "home", last=1)
+        with pytest.raises(LogUnavailable):
+            migrate([old], log)
+        log.last = 10**6
+        [segment] = (tmp_path / "home" / "log" / "segments").glob("*.parquet")
+        whole = segment.read_bytes()
+        if fault == "damaged":
+            segment.write_bytes(whole[: len(whole) // 3] + bytes(200) + whole[len(whole) // 3 + 200 :])
+        else:
+            segment.chmod(0)
+        sound = write(tmp_path / "sound", web("t5-small", inference_time_ms=7.3))
+        expected = "Restore it from a copy" if fault == "damaged" else "Give this user the rights"
+        with without_rights(tmp_path / "home", 0o700):
+            with pytest.raises(LogUnavailable, match=expected):
+                migrate([sound], log)
+            with pytest.raises(LogUnavailable, match=f"{expected}.*What was imported stays"):
+                find_cross_document_suspicions(log)
+        segment.chmod(0o644)
+        segment.write_bytes(whole)
+        assert migrate([other], log).overdue_check
+        assert len(list(log.read(types={"ResultRecorded"}))) > 1
 
     def test_new_rules_check_every_log_once_more(
         self, tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch
