@@ -355,3 +355,37 @@ def test_the_audit_counts_and_gives_reasons(
     narrow = CliRunner().invoke(history.app, ["audit", "--home", str(settings.home)]).stdout
     assert max(map(len, narrow.splitlines())) <= 100
     assert f"constant_over_archive: {verdict['reasons'][0]['reason']}, such as in " in " ".join(narrow.split())
+
+
+class TestGivenDevice:
+    """A report that names no device, as GuideLLM writes it, and a person who knows it."""
+
+    REPORT = Path(__file__).parents[2] / "data" / "formats" / "guidellm.json"
+
+    def test_a_report_is_read_again_with_its_device_and_nothing_is_held_against_it(
+        self, tmp_path: Path, log: EventLog
+    ) -> None:
+        old = tmp_path / "old"
+        old.mkdir()
+        (old / "report.json").write_bytes(self.REPORT.read_bytes())
+        write(old, web("gpt2", inference_time_ms=7.3))
+        first = migrate([old], log)
+        assert "--device 'NVIDIA L40S'" in str([document.reason for document in first.documents])
+        again = migrate([old], log, device="NVIDIA L40S")
+        assert (again.records, again.outcomes["already_imported"], again.suspected_across) == (3, 1, 0)
+        named = [e.payload for e in log.read(types={"ResultRecorded"}) if isinstance(e.payload, ResultRecorded)]
+        assert sorted(r.device_name or "" for r in named if r.source_path.startswith(str(old / "report"))) == [
+            "", "", "", *["NVIDIA L40S"] * 3,
+        ]  # fmt: skip
+        assert marks(log) == []
+        assert migrate([old], log, device="NVIDIA L40S").events == 0
+
+    def test_what_names_its_device_keeps_it(self, tmp_path: Path, log: EventLog) -> None:
+        migrate([write(tmp_path / "old", web("gpt2", inference_time_ms=7.3))], log, device="NVIDIA L40S")
+        [recorded] = log.read(types={"ResultRecorded"})
+        assert isinstance(recorded.payload, ResultRecorded)
+        assert recorded.payload.hardware == "webgpu"
+
+    def test_a_name_of_no_device_is_refused(self, tmp_path: Path, log: EventLog) -> None:
+        with pytest.raises(InvalidInput, match="'mystery' names no device"):
+            migrate([tmp_path], log, device="mystery")
