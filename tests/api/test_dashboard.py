@@ -388,7 +388,7 @@ def test_a_serving_answer_shows_memory_trade_offs_and_how_to_start(client: TestC
     slow = page(client, f"/serving?{query.replace('max_watts=', 'percentile=99&max_first_token_ms=0.1')}")
     assert "No deployment serves it so" in slow
     assert re.search(
-        r"With 1,024 tokens in and 256 out. The nearest is \d . NVIDIA .*: a typical request may take", slow
+        r"With 1,024 tokens in and 256 out. The nearest is \d . NVIDIA .*: even a typical request may take", slow
     )
     assert "may miss a goal" in slow
 
