@@ -300,6 +300,14 @@ def test_models_of_other_modes_name_the_hardware_that_they_were_tried_on(tmp_pat
             page(client, cell.replace("&amp;", "&"))
 
 
+def test_what_the_catalog_knows_of_an_imported_model_is_on_its_page(tmp_path: Path) -> None:
+    imported = result(model_id="bert-large", model_family="bert", provenance="imported")
+    with TestClient(create_app(world(tmp_path, [imported]))) as client:
+        text = page(client, "/models/bert-large")
+        assert "<dt>Architecture</dt><dd>bert</dd></div><div><dt>Modality</dt><dd>text</dd>" in text
+        assert ">bert-<wbr>large</a>" in page(client, "/models?modality=text")
+
+
 @pytest.fixture(scope="module")
 def namesakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """One model on two processors of one name, twice on each."""
