@@ -117,7 +117,7 @@ def find_model(name: str) -> ModelSpec | None:
 
 
 def with_catalog_facts(model: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of the table `models` with what the catalog knows of it, because an imported result tells nothing."""
+    """Return a row of the table `models` with what the catalog knows of it: nobody described an imported one."""
     spec = find_model(model["model_id"])
     if spec is None:
         return model
