@@ -95,7 +95,7 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
             "new_events": report.events,
             "outcomes": dg.MetadataValue.json(outcomes),
             "verdicts": dg.MetadataValue.json(judged.provenance),
-            "doubts": metadata_previews.table(
+            "suspicions": metadata_previews.table(
                 [{"rule": rule, "verdict": verdict, "results": results} for rule, verdict, results in judged.rules],
                 empty="No result of this source is doubted.",
             ),

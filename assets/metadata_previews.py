@@ -14,20 +14,25 @@ if TYPE_CHECKING:
     import altair as alt
 
 NOTHING_TO_DRAW = "Nothing to draw yet."
-_SHOWN = 20
+SHOWN = 20
 """Rows of a preview: what fits a screen."""
 
 
-def table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -> dg.MarkdownMetadataValue:
-    """Return the first rows as a Markdown table, with a line for the number of others."""
+def table(
+    rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.", total: int | None = None
+) -> dg.MarkdownMetadataValue:
+    """Return the first rows as a Markdown table, with a line for the number of others.
+
+    `total` is the number of all rows where `rows` holds only the first.
+    """
     if not rows:
         return dg.MetadataValue.md(empty)
     columns = list(rows[0])
     lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
-    lines += [" | ".join(_cell(row[column]) for column in columns) for row in rows[:_SHOWN]]
+    lines += [" | ".join(_cell(row[column]) for column in columns) for row in rows[:SHOWN]]
     body = "\n".join(f"| {line} |" for line in lines)
-    rest = f"\n\nand {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
-    return dg.MetadataValue.md(body + rest)
+    others = (len(rows) if total is None else total) - len(rows[:SHOWN])
+    return dg.MetadataValue.md(body + (f"\n\nand {others:,} more" if others else ""))
 
 
 def among_first(rows: Iterable[Mapping[str, Any]], column: str, limit: int) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,7 @@ from dagster._core.events import RunFailureReason
 
 from accel_platform import pipeline_progress
 from accel_platform.atomic_write import make_directory, write_durably
-from accel_platform.errors import AccelError, InvalidInput
+from accel_platform.errors import AccelError, InvalidInput, StorageUnavailable
 from accel_platform.pipeline_progress import is_alive, process_identity, process_number
 from accel_platform.settings import Settings
 from assets.definitions import build_defs
@@ -123,14 +124,15 @@ def run_full_pipeline(settings: Settings, config: dict[str, dg.Config], *, say: 
 
     `config` maps steps to their configuration. A failing step does not stop steps that do not need it. Raises
     KeyboardInterrupt when interrupted: finished work is in the log. Raises AccelError if another process works on this
-    installation.
+    installation, or Dagster's own files cannot be written.
     """
     started = time.monotonic()
     defs = build_defs(
         resources={"accel": Installation(home=str(settings.home))},
         loggers={"console": dg.LoggerDefinition(lambda _: _console(settings, say, started))},
     )
-    with dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance:
+    home = dagster_home(settings)
+    with explain_database_errors(home), dg.DagsterInstance.from_config(str(home)) as instance:
         _require_alone(instance)
         instance.add_dynamic_partitions(str(legacy_sources.name), [SAMPLES])
         pipeline_progress.begin(settings, stages=len(STAGES), stage=STAGES["hardware_inventory"])
@@ -154,6 +156,29 @@ def run_full_pipeline(settings: Settings, config: dict[str, dg.Config], *, say: 
     else:
         pipeline_progress.finish(settings)
     return Outcome(result.run_id, time.monotonic() - started, materialized, failures)
+
+
+_SQLITE_FAULTS = (
+    "database or disk is full",
+    "disk I/O error",  # the disk fails, or is full while SQLite maps its index
+    "attempt to write a readonly database",
+    "unable to open database file",
+)
+
+
+@contextmanager
+def explain_database_errors(home: Path) -> Iterator[None]:
+    """Raise StorageUnavailable where the disk lets Dagster's SQLite files in this folder down."""
+    try:
+        yield
+    except sqlalchemy.exc.OperationalError as error:
+        fault = str(error.orig)
+        if fault not in _SQLITE_FAULTS:
+            raise
+        raise StorageUnavailable(
+            f"Dagster's database in {home} cannot be used: {fault}. Free some space there, or give this user the"
+            " rights, and try again: results so far are kept."
+        ) from error
 
 
 def describe_failures(failures: Mapping[str, str]) -> str:

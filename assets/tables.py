@@ -15,10 +15,10 @@ from assets.events import raw_events
 from assets.failures import explain_failures
 from assets.resources import Installation
 
-_PREVIEW = """
+_PREVIEW = f"""
 SELECT model_id, hardware, batch_size, sequence_length, status, provenance, latency_p50_ms, throughput_items_per_s,
     memory_peak_mib, reason
-FROM results ORDER BY result_id DESC LIMIT 200
+FROM results ORDER BY result_id DESC LIMIT {metadata_previews.SHOWN}
 """
 _LATENCIES = """
 SELECT model_id, hardware, provenance,
@@ -27,7 +27,9 @@ SELECT model_id, hardware, provenance,
     quantile_cont(coalesce(latency_p50_ms, latency_mean_ms), 0.5) AS latency_ms
 FROM results
 WHERE status = 'ok' AND provenance IN ('measured', 'imported') AND coalesce(latency_p50_ms, latency_mean_ms) > 0
-    AND model_id IN (SELECT model_id FROM results GROUP BY model_id ORDER BY count(*) DESC, model_id LIMIT 30)
+    AND mode = 'inference' AND model_id IN (
+        SELECT model_id FROM results WHERE mode = 'inference' GROUP BY ALL ORDER BY count(*) DESC, model_id LIMIT 30
+    )
 GROUP BY ALL ORDER BY ALL
 """
 
@@ -60,9 +62,9 @@ def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.Materi
             **snapshot_metadata(snapshot_id),
             "dagster/row_count": counts["results"],
             "projection": staged.mode,
-            "seconds": staged.seconds,
+            "seconds": round(staged.seconds, 2),
             "tables": metadata_previews.table([{"table": name, "rows": rows} for name, rows in counts.items()]),
-            "preview": metadata_previews.table(_rows(staged.projection, _PREVIEW)),
+            "preview": metadata_previews.table(_rows(staged.projection, _PREVIEW), total=counts["results"]),
             "latencies": _latency_chart(_rows(staged.projection, _LATENCIES)),
         },
     )
@@ -79,12 +81,12 @@ def _latency_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
     import altair as alt
 
     return metadata_previews.chart(
-        alt.Chart({"values": rows}, title="Median latency of one batch")
+        alt.Chart({"values": rows}, title="Median latency of one forward pass of a batch")
         .mark_point(filled=True, size=60)
         .encode(
             x=alt.X("latency_ms:Q", title="milliseconds").scale(type="log"),
             y=alt.Y("model_id:N", title=None),
-            color=alt.Color("hardware:N"),
+            color=alt.Color("hardware:N").scale(scheme="tableau20"),
             shape=alt.Shape("batch:N", title="batch size"),
         )
         .properties(width=480)

@@ -26,6 +26,7 @@ from accel_platform.events.log import (
     SegmentSource,
     members_of,
     segment_key,
+    unreadable,
 )
 from accel_platform.events.types import Event, SegmentQuarantined, SegmentsForgotten
 from accel_platform.table_io.values import count_of
@@ -227,7 +228,7 @@ class Checks:
         try:
             data = path.read_bytes()
         except OSError as error:  # not reported as damage, because it says nothing about the content
-            raise LogUnavailable(f"The log's file {path} cannot be read: {error.strerror}.") from error
+            raise unreadable(error, f"The log's file {path}") from error
         reason = self.problem_in(key, data)
         if reason is None and not seal.is_sealed(data) and key not in self._known():
             self._new[key] = seal.sha256(data)

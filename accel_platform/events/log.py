@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from accel_platform.errors import InvalidInput, LogUnavailable
+from accel_platform.errors import InvalidInput, LogUnavailable, storage_unavailable
 from accel_platform.events import codec, seal
 from accel_platform.events.catalog import Pack
 from accel_platform.events.segment_set import Snapshot
@@ -80,6 +80,10 @@ class EventLog:
     @property
     def location(self) -> str:
         return self.store.location
+
+    def require_writable(self) -> None:
+        """Raise LogUnavailable where an append must fail, for use before the work that is to be recorded."""
+        self.store.require_writable(SEGMENTS)
 
     def append(self, events: Sequence[Event], *, key: str | None = None) -> AppendResult:
         """Append the events as one segment, durably, all or none; returning is the acknowledgement.
@@ -219,9 +223,17 @@ class EventLog:
         """Yield the events at a snapshot (default: now), old versions lifted to the current ones.
 
         They come segment by segment, in no defined order of segments. `types` are the event types wanted, None for all.
+        Raises LogUnavailable for a segment that cannot be read.
         """
         for source in self.sources((snapshot or self.snapshot()).segments):
-            yield from codec.from_arrow(_batches(source, types))
+            try:
+                yield from codec.from_arrow(_batches(source, types))
+            except ValueError as error:
+                data = source.path.read_bytes()
+                reason = seal.mismatch_reason(data) if seal.is_sealed(data) else None
+                if reason is None:
+                    raise
+                raise unreadable(ValueError(reason), f"The log segment {source.path}") from error
 
     def run_ids(self, snapshot: Snapshot) -> set[str]:
         """Return the ids of the runs that have an event in a snapshot; no other column is read."""
@@ -313,7 +325,13 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, OSError) as error:
-        raise LogUnavailable(f"The log segment {path} cannot be read: {error}. Restore it from a copy.") from error
+        raise unreadable(error, f"The log segment {path}") from error
+
+
+def unreadable(error: BaseException, what: str) -> LogUnavailable:
+    """Return the error to report where a file of the log cannot be read: out of reach, or damaged."""
+    out_of_reach = storage_unavailable(error, what)
+    return LogUnavailable(str(out_of_reach or f"{what} cannot be read: {error}. Restore it from a copy."))
 
 
 def _recorded(source: SegmentSource) -> Iterator[tuple[str, datetime]]:

@@ -96,6 +96,9 @@ class ObjectStoreBlobs:
         assert failed is not None, "every attempt returns, raises or fails"
         raise self._unavailable("written", failed) from failed
 
+    def require_writable(self, prefix: str) -> None:
+        """Do nothing, because only writing tells."""
+
     def keys(self, prefix: str) -> set[str]:
         return set(self.blobs(prefix))
 

@@ -39,6 +39,10 @@ class SegmentStore(Protocol):
         """Store `data` durably under `key`. Return False, with nothing changed, if the key is taken."""
         ...
 
+    def require_writable(self, prefix: str) -> None:
+        """Raise LogUnavailable where this process may not publish under the prefix, as far as that can be known."""
+        ...
+
     def keys(self, prefix: str) -> set[str]:
         """Return the names directly under `prefix/`, without the prefix."""
         ...
@@ -82,6 +86,16 @@ class DirectoryStore:
         try:
             directory = self._directory(path.parent)
             return _link_new(directory, path, data)
+        except OSError as error:
+            raise self._unavailable("written", error) from error
+
+    def require_writable(self, prefix: str) -> None:
+        place = self._root / prefix
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        try:
+            with tempfile.TemporaryFile(dir=place) as file:
+                file.write(b"room?")
         except OSError as error:
             raise self._unavailable("written", error) from error
 

@@ -20,9 +20,9 @@ import duckdb
 import pyarrow as pa
 
 from accel_platform.backend_names import NOT_COMPARED, SPELLINGS
-from accel_platform.errors import NO_ROOM, LogUnavailable, storage_errno
+from accel_platform.errors import NO_ROOM, storage_errno
 from accel_platform.events import EventLog, codec
-from accel_platform.events.log import SegmentSource
+from accel_platform.events.log import SegmentSource, unreadable
 from accel_platform.events.types import PAYLOADS, Event, ResultRecorded
 from accel_platform.hardware.catalog import NOISE, names_by_key
 from accel_platform.warehouse import layers
@@ -163,7 +163,7 @@ def _fill_layer(
             except duckdb.Error as error:
                 if storage_errno(error) in NO_ROOM or str(path) in str(error):
                     raise
-                raise LogUnavailable(f"A log segment cannot be read: {error}. Restore it from a copy.") from error
+                raise unreadable(error, f"A segment of the log at {log.location}") from error
             _drop_doubles(con, lower)
             if engine is None:
                 _compute_tables(con, lower)

@@ -116,6 +116,15 @@ def find_model(name: str) -> ModelSpec | None:
     return next((catalogue.models[model_id] for model_id in ids if model_id is not None), None)
 
 
+def with_catalog_facts(model: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the table `models` with what the catalog knows of it: nobody described an imported one."""
+    spec = find_model(model["model_id"])
+    if spec is None:
+        return model
+    known = {"architecture": spec.architecture, "family": spec.family, "modality": spec.modality}
+    return model | {name: value for name, value in known.items() if name in model and model[name] is None}
+
+
 def architectures() -> dict[str, dict[str, Any]]:
     """Return family, modality, category and usual sequence length of each architecture of the catalog.
 

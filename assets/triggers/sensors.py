@@ -1,15 +1,17 @@
 """Sensors that start runs: on files in the inbox, results of a commit, or changes of the log."""
 
+import functools
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Concatenate, Self
 
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
 from accel_platform.analysis.regressions.commit_gate import unchecked_commits
 from accel_platform.bench.plan.run_locks import any_running
-from accel_platform.errors import WarehouseEmpty
+from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.events import Snapshot
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
@@ -19,6 +21,21 @@ from assets.regressions import CommitConfig, commit_gate
 from assets.resources import Installation
 from assets.triggers.jobs import commit_line, history_line
 from assets.triggers.run_failure_sensor import SEGMENTS as FAILURE_SEGMENTS
+
+_Tick = Callable[Concatenate[dg.SensorEvaluationContext, ...], dg.SensorResult]
+
+
+def _wait_if_unavailable(tick: _Tick) -> _Tick:
+    """Have a tick that the log or its tables stop skip with the reason; the next one tries again."""
+
+    @functools.wraps(tick)
+    def look(context: dg.SensorEvaluationContext, *args: Any, **kwargs: Any) -> dg.SensorResult:
+        try:
+            return tick(context, *args, **kwargs)
+        except AccelError as error:
+            return dg.SensorResult(skip_reason=str(error), cursor=context.cursor)
+
+    return look
 
 
 class _SensorState(BaseModel):
@@ -132,6 +149,7 @@ class _LogCursor(_SensorState):
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Compares the log with what `raw_events` was made of, and says so where it holds more. Starts no run.",
 )
+@_wait_if_unavailable
 def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
     """Report `event_log` as updated once the log is quiet from one look to the next.
 
@@ -189,6 +207,7 @@ def _quiet(why: str, watched: _LogCursor) -> dg.SensorResult:
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Checks each commit against its baseline when runs labelled with it have ended and are in the tables.",
 )
+@_wait_if_unavailable
 def new_commits(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
     """Request a run for each commit with results that no check has seen, once per state of the tables."""
     reader = Reader(accel.settings)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from accel_platform.errors import InvalidInput
 from migrations.normalize.canonical_names import hardware_named, silicon_in
 from migrations.sources.archives import archive_kind, members
 from migrations.sources.documents import Document, load, parse
@@ -42,9 +44,29 @@ def parts(source_path: str) -> list[str]:
     return components[::-1]
 
 
-@lru_cache(maxsize=256)
+_given: ContextVar[str | None] = ContextVar("_given", default=None)
+
+
+@contextmanager
+def device_given(device: str) -> Iterator[None]:
+    """Have `hardware_part` return this device while files are read. Raises InvalidInput where the name is of none."""
+    if hardware_named(_spaced(device)) is None:
+        raise InvalidInput(f"{device!r} names no device: write it as 'NVIDIA L40S', or as `accel devices` does.")
+    token = _given.set(device)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
 def hardware_part(source_path: str) -> str | None:
-    """Return the innermost component that names hardware, such as `A100-80GB` or `cpu_1_10`; None if none."""
+    """Return the device that was given, else the innermost component of the path that names hardware, such as
+    `A100-80GB` or `cpu_1_10`; None if none."""
+    return _given.get() or _hardware_part(source_path)
+
+
+@lru_cache(maxsize=256)
+def _hardware_part(source_path: str) -> str | None:
     return next((part for part in parts(source_path) if hardware_named(_spaced(part)) is not None), None)
 
 

@@ -12,16 +12,17 @@ from functools import cached_property
 from typing import Any, Literal
 from uuid import UUID
 
+from accel_platform.errors import NO_ROOM, LogUnavailable, storage_errno, storage_unavailable
 from accel_platform.events import Event, EventLog
-from accel_platform.events.log import SegmentSource, Snapshot
+from accel_platform.events.log import SegmentSource, Snapshot, unreadable
 from accel_platform.events.types import ImportsChecked, ResultSuspected
-from migrations.normalize.canonical_names import MICROBENCHMARK
+from migrations.normalize.canonical_names import MICROBENCHMARK, UNKNOWN_HARDWARE
 from migrations.pipeline.batches import SEGMENT_PREFIX
 from migrations.pipeline.document_reader import SOURCE
 from migrations.pipeline.ledger import numbered_id
 from migrations.suspicion.rules import MIN_MODEL_SHARE
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Raise it when a rule of this module changes, because every log is then to be checked once more."""
 _TEXT_FIELDS = ("model_id", "hardware", "backend", "device_name", "precision", "mode")
 _NUMBER_FIELDS = ("batch_size", "sequence_length", "latency_mean_ms", "throughput_items_per_s", "memory_peak_mib")
@@ -118,12 +119,12 @@ SELECT event_id, 'constant_over_archive' AS rule, CASE WHEN known > 1 THEN 'simu
 FROM repeated AS r JOIN common AS c USING (format, hardware)
 WHERE documents > 1 AND len(r.models) >= $models AND len(r.models) >= $chance * c.models
 """
-_IDENTICAL = """
+_IDENTICAL = f"""
 WITH repeated AS (
     SELECT *, list_sort(list_distinct(list(hardware) OVER same)) AS names,
         count(DISTINCT document) OVER same AS documents
     FROM figures
-    WHERE known > 1
+    WHERE known > 1 AND hardware <> '{UNKNOWN_HARDWARE}' -- a run may be imported again, with the device it did not name
     WINDOW same AS (PARTITION BY format, model_id, precision, mode, batch_size, sequence_length,
         latency_mean_ms, throughput_items_per_s, memory_peak_mib)
 )
@@ -189,7 +190,10 @@ class CrossCheck:
 
 
 def find_cross_document_suspicions(log: EventLog, snapshot: Snapshot | None = None) -> list[Event]:
-    """Return the suspicions over a snapshot (default: now) that it does not hold yet, in a stable order."""
+    """Return the suspicions over a snapshot (default: now) that it does not hold yet, in a stable order.
+
+    Raises LogUnavailable where a segment cannot be read, StorageUnavailable where the disk for temporary files is full.
+    """
     import duckdb  # a run that finds nothing new has no need of it
 
     sources = log.sources((snapshot or log.snapshot()).segments)
@@ -201,6 +205,14 @@ def find_cross_document_suspicions(log: EventLog, snapshot: Snapshot | None = No
             if memory_mb > _MAX_MEMORY_MB:
                 raise
             memory_mb *= 2
+        except (duckdb.IOException, duckdb.InvalidInputException) as error:
+            if storage_errno(error) in NO_ROOM:
+                raise storage_unavailable(error, tempfile.gettempdir()) or error from error
+            unread = unreadable(error, f"A segment of the log at {log.location}")
+            raise LogUnavailable(
+                f"{unread} What was imported stays; `accel db rebuild` sets damaged segments aside, and the next import"
+                " compares all documents."
+            ) from error
         else:
             return [_event(*row) for row in found]
     return []

@@ -35,10 +35,8 @@ Of a larger one the beginning is kept, and the reason says that the rest is in t
 
 _NOTES_WITH_REASON = ("other_lines", "unreadable_rest")
 """Notes whose reason says more than their rule."""
-_NAME_HARDWARE = (
-    "and no answer uses what has none: import it from a folder called like the device, such as L40S, with any change to"
-    " the file, because a known content is not read twice"
-)
+NO_HARDWARE = "no hardware, and no answer uses what has none"
+"""Part of the ledger's reason for a document whose results name none: it is read again when its device is given."""
 
 Outcome = Literal["imported", "duplicate", "not_results", "quarantined"]
 
@@ -231,7 +229,7 @@ class DocumentBuilder:
             parts.append(_summarize_reasons(self._unknown_precisions, one, many))
         if self._placeless:
             some = "1 result names" if self._placeless == 1 else f"{self._placeless} results name"
-            parts.append(f"{some} no hardware, {_NAME_HARDWARE}")
+            parts.append(f"{some} {NO_HARDWARE}: give it by `accel migrate FILE --device 'NVIDIA L40S'`")
         if not parts and not self.records:
             parts.append("it holds no cell")
         noted = [f"{reason} ({times} of them)" if times > 1 else reason for reason, times in self._notes.items()]

@@ -8,6 +8,7 @@ across documents that it missed is made by a later import.
 from __future__ import annotations
 
 import gc
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,9 +20,10 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.codec import to_rows
 from accel_platform.events.types import DocumentImported
+from migrations.normalize.path_hints import device_given
 from migrations.pipeline.batches import EventBatcher
 from migrations.pipeline.cross_document_rules import CrossCheck, find_cross_document_suspicions
-from migrations.pipeline.document_reader import DocumentBuilder, Outcome
+from migrations.pipeline.document_reader import NO_HARDWARE, DocumentBuilder, Outcome
 from migrations.pipeline.ledger import Ledger
 from migrations.pipeline.unpack import DocumentEnd, DocumentStart, Step, iter_steps
 from migrations.sources.documents import Content, Origin, find_files, load
@@ -86,13 +88,15 @@ def migrate(
     *,
     exclude: Sequence[Path] = (),
     columns: Mapping[str, str] | None = None,
+    device: str | None = None,
     dry_run: bool = False,
     jobs: int = 1,
     on_progress: Progress | None = None,
 ) -> ImportReport:
     """Import every file under the paths but none under `exclude`, by `jobs` processes. With `dry_run` everything is
     read and checked, and nothing written. Order and report do not depend on `jobs`. `columns` renames those of CSV
-    files, which are then read by this process, and again where they are in quarantine.
+    files, which are then read by this process, and again where they are in quarantine. `device` is that of files that
+    name none, which this process reads then, and again where they were imported without one.
 
     Raises NotFound for a path that is not there, InvalidInput for fewer than one job, LogUnavailable where the log
     cannot be written. `records`, `failures` and `suspects` of the report count what this run brought in.
@@ -101,6 +105,9 @@ def migrate(
         raise InvalidInput(f"At least one process must read, not {jobs}.")
     files = list(find_files(paths, exclude))
     run = Import(log, dry_run)
+    if device is not None:
+        with device_given(device):
+            return run.report(len(files), (run.steps_with_device(load(path), device) for path in files), on_progress)
     if columns:
         return run.report(len(files), (run.renamed_steps(load(path), columns) for path in files), on_progress)
     if jobs == 1:
@@ -120,6 +127,14 @@ class Import:
         self._dry_run = dry_run
         self._batches = EventBatcher(log, dry_run=dry_run)
         self._before = CrossCheck(log.snapshot())
+
+    def steps_with_device(self, content: Content, device: str) -> Iterator[Step]:
+        """Return the steps of a file; one whose results named no hardware is another content with a device given."""
+        earlier = self.ledger.first(content.origin)
+        if earlier is None or NO_HARDWARE not in (earlier.document.reason or ""):
+            return iter_steps(content, self.ledger.knows)
+        placed = hashlib.sha256(f"{content.sha256} {device}".encode()).hexdigest()
+        return iter_steps(replace(content, sha256=placed), self.ledger.knows, supersedes=earlier.event.event_id)
 
     def renamed_steps(self, content: Content, columns: Mapping[str, str]) -> Iterator[Step]:
         """Return the steps of a CSV file with other column names, which supersede its quarantine under its own."""

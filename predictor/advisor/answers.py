@@ -262,11 +262,19 @@ def join_first(names: Sequence[str]) -> str:
 
 
 def excluded_by_reason(excluded: Sequence[Excluded]) -> dict[str, list[Excluded]]:
-    """Return the excluded hardware by reason, the most frequent reason first."""
+    """Return the excluded hardware by reason: what is beyond the limits first, then the most frequent reason."""
     groups: dict[str, list[Excluded]] = {}
     for item in excluded:
         groups.setdefault(item.reason, []).append(item)
-    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
+    return dict(sorted(groups.items(), key=lambda group: (group[1][0].cause != "constraint", -len(group[1]))))
+
+
+def empty_reason(excluded: Sequence[Excluded]) -> str:
+    """Return why nothing is recommended."""
+    beyond = sum(e.cause == "constraint" for e in excluded)
+    if not beyond:
+        return "Nothing supports a recommendation."
+    return f"No hardware keeps to the limits; {beyond} {'has' if beyond == 1 else 'have'} a figure beyond them."
 
 
 def other_runtimes(answer: Answer) -> list[Excluded]:

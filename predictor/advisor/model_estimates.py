@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from accel_platform.hardware.catalog import DeviceSpec
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.advisor.candidates import Candidate
@@ -32,14 +33,8 @@ _MAX_REASONS = 5
 _MIN_LOG_FACTOR = 0.02
 """Smallest absolute log factor of a contribution that counts as a reason."""
 
-_UNSEEN = "nothing was measured on the device, its spec sheet stands for it."
-_HARDLY_SEEN = "the device was hardly measured, its spec sheet and a few figures stand for it."
-_DEVICE_CAUTION = {
-    Regime.UNSEEN_DEVICE: _UNSEEN,
-    Regime.UNSEEN_BOTH: _UNSEEN,
-    Regime.FEW_SHOT: _HARDLY_SEEN,
-    Regime.FEW_SHOT_UNSEEN_FAMILY: _HARDLY_SEEN,
-}
+_UNSEEN_DEVICES = frozenset({Regime.UNSEEN_DEVICE, Regime.UNSEEN_BOTH})
+_FEW_SHOT = frozenset({Regime.FEW_SHOT, Regime.FEW_SHOT_UNSEEN_FAMILY})
 
 Cell = tuple[ResolvedQuery, Candidate]
 
@@ -132,6 +127,17 @@ def _decoder(evidence: Evidence, query: ResolvedQuery) -> Decoder | None:
     return find_published_decoder(query.model) or lookup_decoder(subject.model_id, subject.spec, evidence.models)
 
 
+def device_caution(regime: Regime, spec: DeviceSpec) -> str | None:
+    """Return what stands for a device that was not measured, or hardly; None for one that was."""
+    if regime in _UNSEEN_DEVICES:
+        return "nothing was measured on the device, its spec sheet stands for it."
+    if regime not in _FEW_SHOT:
+        return None
+    if spec.peak_fp32_tflops is None and spec.bandwidth_gb_s is None:
+        return "the device was hardly measured, and its rates are not known: a few figures stand for it."
+    return "the device was hardly measured, its spec sheet and a few figures stand for it."
+
+
 def _estimate(
     evidence: Evidence, query: ResolvedQuery, candidate: Candidate, sample: Sample, prediction: Prediction
 ) -> Estimate | Abstention:
@@ -146,7 +152,7 @@ def _estimate(
     cautions = []
     if prediction.extrapolation_factor > 1:
         cautions.append(f"{prediction.extrapolation_factor:.1f} times beyond anything learned from.")
-    if (caution := _DEVICE_CAUTION.get(prediction.regime)) is not None:
+    if (caution := device_caution(prediction.regime, candidate.spec)) is not None:
         cautions.append(caution)
     if risk >= MAX_RISK / 5:
         cautions.append(f"{_failure_phrase(failure)} with a probability of {risk:.0%}.")

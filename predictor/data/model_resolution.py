@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -183,8 +184,10 @@ def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
             known = _result_names(evidence)
             close = list(dict.fromkeys(known[n] for n in difflib.get_close_matches(slug(name), known, n=4)))
             listed = '`accel db query "SELECT model_id FROM models"`'
-            more = f"Results name {', '.join(close)}." if close else f"{listed} lists those that results name."
-            raise NotFound(f"{error} {more} Of any other model of transformers give the config.json.") from error
+            more = f" {listed} lists those that results name." if not close else ""
+            if others := [name for name in close if name not in re.split(r"[\s,?]+", str(error))]:
+                more = f" Results name {', '.join(others)}."
+            raise NotFound(f"{error}{more} Of any other model of transformers give the config.json.") from error
     return ResolvedModel(
         spec.model_id,
         spec.family,

@@ -11,7 +11,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -120,16 +121,34 @@ def _pack_mode(mode: str, model: ModeModel, ensembles: FittedEnsembles, files: F
     )
 
 
-def store(settings: Settings, manifest: Manifest, files: Files) -> str:
-    """Store an artifact and return its id. Storing one that exists does nothing, or repairs it."""
-    content = _encode(manifest)
-    predictor_id = _predictor_id(content)
+def require_storable(settings: Settings) -> None:
+    """Raise StorageUnavailable where no artifact can be stored, for use before the fit that one is to hold."""
+    with _building_folder(settings) as building:
+        (building / "room").write_bytes(b"?")
+
+
+@contextmanager
+def _building_folder(settings: Settings) -> Iterator[Path]:
+    """Yield a new folder beside the artifacts, and remove what is left of it. Raises StorageUnavailable."""
     try:
         make_directory(settings.models_dir)
         building = Path(tempfile.mkdtemp(prefix=".building-", dir=settings.models_dir))
+        try:
+            yield building
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
     except OSError as error:
-        raise AccelError(f"The predictor cannot be stored in {settings.models_dir}: {error.strerror}.") from error
-    try:
+        raise storage_unavailable(error, settings.models_dir) or error  # noqa: B904 - the error itself, or its message
+
+
+def store(settings: Settings, manifest: Manifest, files: Files) -> str:
+    """Store an artifact and return its id. Storing one that exists does nothing, or repairs it.
+
+    Raises StorageUnavailable.
+    """
+    content = _encode(manifest)
+    predictor_id = _predictor_id(content)
+    with _building_folder(settings) as building:
         for name, data in files.items():
             write_durably(building / name, data)
         write_durably(building / _MANIFEST, content)
@@ -142,10 +161,6 @@ def store(settings: Settings, manifest: Manifest, files: Files) -> str:
         building.chmod(0o755)
         os.rename(building, final)
         sync_directory(settings.models_dir)
-    except OSError as error:
-        raise storage_unavailable(error, settings.models_dir) or error  # noqa: B904 - the error itself, or its message
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
     return predictor_id
 
 

@@ -167,6 +167,8 @@ def _train_anew(
     settings: Settings, log: EventLog, data: _TrainingData, serving: Predictor | None, notify: Progress
 ) -> _TrainingOutcome:
     """Fit a predictor, compare it with the one in service, and store it."""
+    artifact.require_storable(settings)
+    log.require_writable()
     before = None if serving is None else attach_holdouts(settings, serving)
     fitted = {}
     if before is not None:

@@ -59,6 +59,10 @@ class TestSegmentStore:
         assert len(won) == 1
         assert store.local_path("segments/race.parquet").read_bytes() == won[0]
 
+    def test_a_store_that_can_be_written_says_so_and_stays_empty(self, store: SegmentStore) -> None:
+        store.require_writable("segments")
+        assert store.keys("segments") == set()
+
     def test_empty_and_absent(self, store: SegmentStore) -> None:
         assert store.keys("segments") == set()
         with pytest.raises(NotFound):

@@ -326,6 +326,26 @@ def test_a_day_is_reported_from_the_log_of_then(home: Home) -> None:
     assert not (home.settings.warehouse_dir / "CURRENT").exists()
 
 
+def test_a_report_without_a_day_says_what_to_choose(home: Home) -> None:
+    job = home.defs.resolve_job_def("report")
+    failure = job.execute_in_process(instance=home.instance, raise_on_error=False).failure_data_for_node("daily_report")
+    assert failure is not None
+    assert failure.user_failure_data is not None
+    assert "Choose the day" in str(failure.user_failure_data.description)
+
+
+@pytest.mark.parametrize("sensor", ["log_moved", "new_commits"])
+def test_a_sensor_waits_for_a_log_or_tables_that_cannot_be_read(home: Home, sensor: str) -> None:
+    for place in (home.settings.home / "log" / "segments", home.settings.warehouse_dir):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("no directory")
+    context = dg.build_sensor_context(instance=home.instance, resources=home.resources, cursor="as it was")
+    found = home.defs.resolve_sensor_def(sensor)(context)
+    assert isinstance(found, dg.SensorResult)
+    assert "a file is in the place of a directory" in str(found.skip_reason)
+    assert found.cursor == "as it was"
+
+
 def test_a_suite_runs_when_its_file_says(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "suite.json"
     monkeypatch.setenv("ACCEL_SUITE", str(file))

@@ -188,7 +188,7 @@ def test_a_source_says_what_became_of_its_files_and_how_its_results_are_judged(h
         said = home.read("inbox/cluster")
         assert said["outcomes"] == {"imported": 1, "duplicate": 1, "quarantined": 1}
         assert said["verdicts"] == {"simulated": 1}
-        assert "simulation_label | simulated | 1" in said["doubts"]
+        assert "simulation_label | simulated | 1" in said["suspicions"]
         assert (said["files"], said["dagster/row_count"], said["new_events"]) == (3, 1, new_events)
         assert said["already_imported"] == (0 if new_events else 3)
         assert "unknown.json" in said["preview"]

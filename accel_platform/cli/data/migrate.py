@@ -46,6 +46,9 @@ def migrate(
         list[str] | None,
         typer.Option("--map", metavar="YOURS=OURS", help="What a column of your CSV means: gpu=device; repeatable."),
     ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="Device of files that name none, such as 'NVIDIA L40S'.")
+    ] = None,
     template: Annotated[
         Literal["csv"] | None, typer.Option("--template", help="Print a table to fill in, and stop.")
     ] = None,
@@ -67,6 +70,8 @@ def migrate(
         typer.echo(plain_columns.template(), nl=False)
         return
     columns = plain_columns.parse_map(map_ or [])
+    if device is not None and (columns or retry_quarantine):
+        raise InvalidInput("--device goes with PATH alone: a table names devices by a column (--map gpu=device).")
     settings = settings_for(home)
     log = EventLog.open(settings)
     progress = _Progress()
@@ -82,6 +87,7 @@ def migrate(
             log,
             exclude=settings.own_paths,
             columns=columns,
+            device=device,
             dry_run=dry_run,
             jobs=jobs,
             on_progress=progress,

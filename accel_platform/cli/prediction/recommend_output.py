@@ -15,7 +15,7 @@ from accel_platform.table_io.values import count_of, rounded
 if TYPE_CHECKING:
     from predictor.advisor.advisor import Advisor
     from predictor.schemas.requests import Objective
-    from predictor.schemas.responses import Answer, Excluded, Figures, Interval, PredictAnswer, Recommendation
+    from predictor.schemas.responses import Answer, Figures, Interval, PredictAnswer, Recommendation
 
 _SHOWN = (
     "model", "hardware", "device", "batch_size", "precision", "latency_ms", "latency_low_ms", "latency_high_ms",
@@ -35,6 +35,7 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: b
     Excluded hardware is grouped by reason unless `verbose`. All columns are printed if `wide`, else those that fit 100
     characters.
     """
+    from predictor.advisor.answers import empty_reason
     from predictor.advisor.objectives import gain_elsewhere
 
     rows = _rows(answer.recommendations, objective, wide=wide)
@@ -44,7 +45,7 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: b
         for away in (False, True)
     )
     if own or not others:
-        print_table(own, empty=_empty_reason(answer.excluded), wide=wide)
+        print_table(own, empty=empty_reason(answer.excluded), wide=wide)
     if others:
         typer.echo("\nElsewhere, known from others only:" if own else "Elsewhere, known from others only:")
         shown = others if verbose else others[:_MAX_ELSEWHERE]
@@ -67,14 +68,6 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: b
         note(f"to settle one of these: {(here or [open_[0].suggestion])[0]}")
     for warning in answer.warnings:
         note(f"warning: {warning}")
-
-
-def _empty_reason(excluded: Sequence[Excluded]) -> str:
-    """Return why nothing is recommended."""
-    beyond = sum(e.cause == "constraint" for e in excluded)
-    if not beyond:
-        return "Nothing supports a recommendation."
-    return f"No hardware keeps to the limits; {beyond} {'has' if beyond == 1 else 'have'} a figure beyond them."
 
 
 _CAUSES = {

@@ -22,7 +22,7 @@ from accel_platform.cli.measurement.plan_options import Effort
 from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
 from accel_platform.cli.output import note, print_json, settings_for, wants_json
 from accel_platform.cli.service.serve import announce
-from accel_platform.errors import INTERRUPTED, AccelError, Conflict
+from accel_platform.errors import INTERRUPTED, AccelError, Conflict, storage_unavailable
 from accel_platform.signals import adopt_orphans, end_at_once, interrupt_with_parent, kill_descendants
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ def ui(
 ) -> None:
     """Run Dagster's pages and the service together until Ctrl-C."""
     from accel_platform.bench.plan.config import NIGHTLY, read_config
+    from accel_platform.events import EventLog
     from assets.run_in_process import dagster_home
     from assets.workspace import workspace_file
     from predictor.service.server import listen
@@ -192,6 +193,7 @@ def ui(
     nightly = read_config(settings.suite) if settings.suite else None
     for wanted in (ui_port, port):
         listen(HOST, wanted).close()
+    EventLog.open(settings).require_writable()
     folder = dagster_home(settings)
     # The warning recommends `dg`, which needs another project layout.
     python = [sys.executable, "-W", "ignore:Function `dev_command` is superseded"]
@@ -263,18 +265,25 @@ def _require_running(processes: Mapping[str, subprocess.Popen[bytes]]) -> None:
 
 @contextmanager
 def _only_one(folder: Path, pages_url: str) -> Iterator[None]:
-    """Keep a second `accel ui` out of Dagster's folder, because Dagster supports one daemon. Raises Conflict."""
-    with (folder / _LOCK).open("a+") as lock:
+    """Keep a second `accel ui` out of Dagster's folder, because Dagster supports one daemon.
+
+    Raises Conflict, or StorageUnavailable.
+    """
+    # Unbuffered, because closing the file would fail once more on a full disk.
+    with (folder / _LOCK).open("ab+", buffering=0) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             lock.seek(0)
             raise Conflict(
-                f"Another `accel ui` works on {folder.parent}: open {lock.read()}, stop it, or choose another --home."
+                f"Another `accel ui` works on {folder.parent}: open {lock.read().decode()}, stop it, or choose another"
+                " --home."
             ) from error
-        lock.truncate(0)
-        lock.write(pages_url)
-        lock.flush()
+        try:
+            lock.truncate(0)
+            lock.write(pages_url.encode())
+        except OSError as error:
+            raise storage_unavailable(error, folder) or error from error
         yield
 
 
@@ -282,8 +291,9 @@ def _stop_runs(folder: Path, *, wait_s: float) -> None:
     from dagster import DagsterInstance
 
     from assets.executors.heartbeat import stop_runs
+    from assets.run_in_process import explain_database_errors
 
-    with DagsterInstance.from_config(str(folder)) as instance:
+    with explain_database_errors(folder), DagsterInstance.from_config(str(folder)) as instance:
         stop_runs(instance, wait_s=wait_s)
 
 

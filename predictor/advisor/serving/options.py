@@ -181,7 +181,7 @@ def missed_limit(candidate: ServingCandidate, goals: ServingGoals) -> MissedGoal
         candidate.times.first_token_ms,
         candidate.times.output_token_ms,
         candidate.end_to_end_ms,
-        "a typical request",
+        "even a typical request" if (goals.percentile or 50) > 50 else "a typical request",
     )
 
 

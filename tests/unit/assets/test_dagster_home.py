@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dagster as dg
 import pytest
 import yaml
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.instance.config import get_default_tick_retention_settings, get_tick_retention_settings
 
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import InvalidInput, StorageUnavailable
 from accel_platform.settings import Settings
 from assets.resources import DATA_DIR
-from assets.run_in_process import dagster_home
+from assets.run_in_process import dagster_home, run_full_pipeline
+from faults import no_room, without_rights
 
 OURS = DATA_DIR / "dagster.yaml"
 
@@ -58,3 +60,16 @@ def test_a_file_of_the_user_stays(tmp_path: Path) -> None:
     dagster_home(Settings(home=tmp_path))
     assert own.read_text() == "telemetry: {enabled: false}"
     assert not own.is_symlink()
+
+
+@pytest.mark.parametrize("fault", ["no-room", "read-only"])
+def test_a_disk_that_fails_dagster_is_named_with_what_to_do(tmp_path: Path, fault: str) -> None:
+    settings = Settings(home=tmp_path / "home")
+    home = dagster_home(settings)
+    if fault == "read-only":
+        dg.DagsterInstance.from_config(str(home)).dispose()
+    with (
+        no_room(2_000) if fault == "no-room" else without_rights(home),
+        pytest.raises(StorageUnavailable, match=rf"{home} cannot be used: [^\n]*Free some space"),
+    ):
+        run_full_pipeline(settings, {}, say=print)

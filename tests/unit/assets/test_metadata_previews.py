@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from assets import events, matrix, models
-from assets.metadata_previews import among_first
+from assets.metadata_previews import SHOWN, among_first, table
 
 MOST_BYTES = 1_000_000
 
@@ -24,6 +24,13 @@ def test_rows_of_the_first_values_are_kept() -> None:
     assert [row["number"] for row in among_first(rows, "model", 2)] == [0, 1, 2, 4, 5]
     assert among_first(rows, "model", 3) == rows
     assert among_first([], "model", 3) == []
+
+
+def test_a_table_counts_the_rows_that_it_leaves_out_also_those_that_nobody_read() -> None:
+    rows = [{"model": number} for number in range(SHOWN + 5)]
+    assert "more" not in table(rows[:SHOWN]).value
+    assert table(rows).value.endswith("\n\nand 5 more")
+    assert table(rows[:SHOWN], total=49_072).value.endswith("\n\nand 49,052 more")
 
 
 def test_a_matrix_of_thousands_of_models_is_drawn_in_part() -> None:

@@ -329,6 +329,16 @@ def test_what_servings_are_ranked_by_is_shown_at_100_columns(
         assert "copies side by side, each with the whole model" in err
 
 
+def test_no_width_cuts_the_limits_of_a_time(accel: Accel, adopted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = ("serving", "llama-3.1-8b", "--hardware", "H200 SXM", "--max-devices", "4", "--home", adopted)
+    for width in (82, 74):
+        monkeypatch.setenv("COLUMNS", str(width))
+        code, out, err = accel(*question, "--objective", "latency")
+        assert code == 0, err
+        assert "]" in out
+        assert "…" not in out
+
+
 def test_a_serving_states_its_load_and_slow_requests_where_some_are_slower(accel: Accel, adopted: str) -> None:
     question = ("serving", "llama-3.1-8b", "--hardware", "NVIDIA L4", "--max-devices", "1", "--home", adopted)
     code, _, err = accel(*question, "--users", "8")
@@ -339,7 +349,7 @@ def test_a_serving_states_its_load_and_slow_requests_where_some_are_slower(accel
     assert "p99 of the first" in err
     code, out, err = accel(*question, "--percentile", "90", "--max-first-token-ms", "1")
     assert (code, out) == (1, "No deployment serves it so, with 1,024 tokens in and 256 out.\n")
-    assert "1 may miss a goal, the nearest is 1 x NVIDIA L4: a typical request may take" in err
+    assert "1 may miss a goal, the nearest is 1 x NVIDIA L4: even a typical request may take" in err
 
 
 def test_a_serving_with_workers_for_prompts_names_them_and_three_commands(

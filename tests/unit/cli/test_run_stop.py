@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from accel_platform.cli.service.run import _only_one, _relay
-from accel_platform.errors import Conflict
+from accel_platform.errors import Conflict, StorageUnavailable
+from faults import no_room
 
 PARENT = """
 import os, signal, sys, time
@@ -119,3 +120,8 @@ def test_a_second_ui_of_one_home_is_refused_until_the_first_has_ended(tmp_path: 
             _only_one(tmp_path, "http://127.0.0.1:4000"),
         ):
             pass
+
+
+def test_a_ui_that_finds_no_room_names_the_place(tmp_path: Path) -> None:
+    with no_room(), pytest.raises(StorageUnavailable, match=str(tmp_path)), _only_one(tmp_path, "http://127.0.0.1:1"):
+        pass

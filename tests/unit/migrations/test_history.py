@@ -21,6 +21,7 @@ from accel_platform.events.types import ImportsChecked, ResultRecorded, ResultSu
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
+from faults import without_rights
 from migrations.pipeline import batches, cross_document_rules, importer
 from migrations.pipeline.cross_document_rules import find_cross_document_suspicions
 from migrations.pipeline.importer import OVERDUE_CHECK, migrate
@@ -216,6 +217,32 @@ class TestInterruptedImports:
         assert migrate([old], cut_log(home)).events == 0
         assert len(marks(cut_log(home))) == 5
 
+    @pytest.mark.parametrize("fault", ["damaged", "forbidden"])
+    def test_a_segment_that_cannot_be_read_leaves_the_check_due(
+        self, tmp_path: Path, old: Path, other: Path, fault: str
+    ) -> None:
+        log = cut_log(tmp_path / "home", last=1)
+        with pytest.raises(LogUnavailable):
+            migrate([old], log)
+        log.last = 10**6
+        [segment] = (tmp_path / "home" / "log" / "segments").glob("*.parquet")
+        whole = segment.read_bytes()
+        if fault == "damaged":
+            segment.write_bytes(whole[: len(whole) // 3] + bytes(200) + whole[len(whole) // 3 + 200 :])
+        else:
+            segment.chmod(0)
+        sound = write(tmp_path / "sound", web("t5-small", inference_time_ms=7.3))
+        expected = "Restore it from a copy" if fault == "damaged" else "Give this user the rights"
+        with without_rights(tmp_path / "home", 0o700):
+            with pytest.raises(LogUnavailable, match=expected):
+                migrate([sound], log)
+            with pytest.raises(LogUnavailable, match=f"{expected}.*What was imported stays"):
+                find_cross_document_suspicions(log)
+        segment.chmod(0o644)
+        segment.write_bytes(whole)
+        assert migrate([other], log).overdue_check
+        assert len(list(log.read(types={"ResultRecorded"}))) > 1
+
     def test_new_rules_check_every_log_once_more(
         self, tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -328,3 +355,37 @@ def test_the_audit_counts_and_gives_reasons(
     narrow = CliRunner().invoke(history.app, ["audit", "--home", str(settings.home)]).stdout
     assert max(map(len, narrow.splitlines())) <= 100
     assert f"constant_over_archive: {verdict['reasons'][0]['reason']}, such as in " in " ".join(narrow.split())
+
+
+class TestGivenDevice:
+    """A report that names no device, as GuideLLM writes it, and a person who knows it."""
+
+    REPORT = Path(__file__).parents[2] / "data" / "formats" / "guidellm.json"
+
+    def test_a_report_is_read_again_with_its_device_and_nothing_is_held_against_it(
+        self, tmp_path: Path, log: EventLog
+    ) -> None:
+        old = tmp_path / "old"
+        old.mkdir()
+        (old / "report.json").write_bytes(self.REPORT.read_bytes())
+        write(old, web("gpt2", inference_time_ms=7.3))
+        first = migrate([old], log)
+        assert "--device 'NVIDIA L40S'" in str([document.reason for document in first.documents])
+        again = migrate([old], log, device="NVIDIA L40S")
+        assert (again.records, again.outcomes["already_imported"], again.suspected_across) == (3, 1, 0)
+        named = [e.payload for e in log.read(types={"ResultRecorded"}) if isinstance(e.payload, ResultRecorded)]
+        assert sorted(r.device_name or "" for r in named if r.source_path.startswith(str(old / "report"))) == [
+            "", "", "", *["NVIDIA L40S"] * 3,
+        ]  # fmt: skip
+        assert marks(log) == []
+        assert migrate([old], log, device="NVIDIA L40S").events == 0
+
+    def test_what_names_its_device_keeps_it(self, tmp_path: Path, log: EventLog) -> None:
+        migrate([write(tmp_path / "old", web("gpt2", inference_time_ms=7.3))], log, device="NVIDIA L40S")
+        [recorded] = log.read(types={"ResultRecorded"})
+        assert isinstance(recorded.payload, ResultRecorded)
+        assert recorded.payload.hardware == "webgpu"
+
+    def test_a_name_of_no_device_is_refused(self, tmp_path: Path, log: EventLog) -> None:
+        with pytest.raises(InvalidInput, match="'mystery' names no device"):
+            migrate([tmp_path], log, device="mystery")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.advisor.answers import generation_bound, roofline_bound
+from predictor.advisor.model_estimates import device_caution
 from predictor.advisor.objectives import (
     assumed_spread,
     cost_per_items,
@@ -23,6 +24,7 @@ from predictor.advisor.objectives import (
     violations,
 )
 from predictor.advisor.resolved_query import ResolvedQuery
+from predictor.calibration.cross_validation import Regime
 from predictor.data.model_resolution import ResolvedModel
 from predictor.data.samples import make_sample
 from predictor.data.traced_models import InputSizes, ItemCost
@@ -215,3 +217,13 @@ def test_unknown_cost_energy_and_memory_rank_last_and_are_said() -> None:
     assert missing_figure("latency", math.inf) is None
     priced = told.model_copy(update={"cost": cost_per_items(told.items_per_s, H100)})
     assert ranking("cost", 0.1)(priced) < math.inf
+
+
+def test_no_caution_names_a_spec_sheet_that_is_empty() -> None:
+    known, empty = find_spec("NVIDIA L4"), find_spec("NVIDIA RTX A3000 Laptop GPU 6GB")
+    assert known is not None
+    assert empty is not None
+    assert "its spec sheet and a few figures" in str(device_caution(Regime.FEW_SHOT, known))
+    assert "its rates are not known" in str(device_caution(Regime.FEW_SHOT, empty))
+    assert "its spec sheet stands" in str(device_caution(Regime.UNSEEN_DEVICE, known))
+    assert device_caution(Regime.SEEN, known) is None

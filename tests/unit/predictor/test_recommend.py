@@ -589,6 +589,9 @@ def test_an_unknown_model_gets_close_names_or_the_commands_that_list_all(tmp_pat
             _ask(advisor, name)
         assert expected in str(unknown.value)
         assert len(str(unknown.value)) < 250
+    measured = Advisor(world(tmp_path / "another", [result(BERT, "cpu", 1, provenance="imported")]))
+    with pytest.raises(NotFound, match=r"Did you mean bert-base[^?]*\? Of any other"):
+        _ask(measured, "bert-bse")
 
 
 def test_equal_figures_share_a_rank(advisor: Advisor) -> None:

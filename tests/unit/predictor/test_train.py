@@ -16,12 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 from accel_platform.cli import app
-from accel_platform.errors import NotFound, WarehouseEmpty
+from accel_platform.errors import AccelError, NotFound, WarehouseEmpty
 from accel_platform.events import EventLog
 from accel_platform.events.types import PredictorPromoted, PredictorTrained
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
+from faults import without_rights
 from predictor.calibration.cross_validation import HoldoutPredictions, Regime
 from predictor.data.dataset import load_training_set
 from predictor.data.evidence import Target, observed_devices
@@ -203,6 +204,21 @@ def test_training_is_deterministic(trained: tuple[Settings, TrainingReport], tmp
     ours = load_manifest(settings, report.predictor_id)
     assert theirs.files == ours.files
     assert theirs.model_copy(update={"snapshot_id": ours.snapshot_id}) == ours
+
+
+@pytest.mark.parametrize("place", ["log", "models"])
+def test_no_fit_begins_whose_outcome_could_not_be_kept(
+    trained: tuple[Settings, TrainingReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    shutil.copytree(trained[0].home, tmp_path / "home")
+    settings = Settings(home=tmp_path / "home")
+    monkeypatch.setattr("predictor.training.train._keep_serving", lambda *_: None)
+    monkeypatch.setattr("predictor.training.train.fit_predictor", lambda *_: pytest.fail("it was fitted"))
+    with (
+        without_rights(settings.home / place),
+        pytest.raises(AccelError, match=rf"{place} cannot be used: this user may not do that. Give this user"),
+    ):
+        train(settings, EventLog.open(settings))
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.errors import NotFound
 from accel_platform.events.types import MeasuredSeries, Provenance
 from accel_platform.reports.regressions import with_cells
-from accel_platform.workloads.model_catalog import resolve_model
+from accel_platform.workloads.model_catalog import resolve_model, with_catalog_facts
 from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.pages.results import newest_results
 from predictor.service.dashboard.rendering import DashboardSite
@@ -107,7 +107,7 @@ def router(site: DashboardSite) -> APIRouter:
 
 def known_models(site: DashboardSite) -> list[dict[str, Any]]:
     """Return every model with results, most results first."""
-    return site.cached("models", lambda: site.reader.rows(_MODELS))
+    return site.cached("models", lambda: [with_catalog_facts(row) for row in site.reader.rows(_MODELS)])
 
 
 def _list(site: DashboardSite, query: ModelsPageParams) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
             f"Nothing of {spec.model_id} was measured or imported yet: `accel bench run --models {spec.model_id}` "
             "measures it. The page Recommend answers for it already."
         )
-    [model] = described
+    [model] = map(with_catalog_facts, described)
     selection = Selection(**{**query.model_dump(exclude={"sort"}), "model": (model_id,)})
     condition, values = selection.where()
     cells = sorted(read_cells(reader, selection, evidence=False), key=lambda row: _TRUST_ORDER.index(row["provenance"]))
