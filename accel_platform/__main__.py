@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from types import FrameType
@@ -22,6 +23,8 @@ def main() -> None:
     """
     interrupted = False
     gc.set_threshold(_COLLECT_AFTER, 20, 20)
+    # transformers warns of its own defaults, such as SigLIP's token ids that its vocabulary lacks.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted

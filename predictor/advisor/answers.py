@@ -278,10 +278,18 @@ def empty_reason(excluded: Sequence[Excluded]) -> str:
 
 
 def other_runtimes(answer: Answer) -> list[Excluded]:
-    """Return what was left out for lack of a figure on devices that are recommended under another runtime."""
+    """Return what was left out for lack of a figure on devices that are recommended under another runtime.
+
+    Imports of a device of the spec sheet have its name as their id. They are of any recommended device of that name.
+    """
     shared = shared_devices([*answer.recommendations, *answer.excluded])
     recommended = {place_label(r, shared) for r in answer.recommendations}
-    return [e for e in answer.excluded if e.cause == "unsupported" and place_label(e, shared) in recommended]
+    named = {(r.hardware, f"imported:{r.device}") for r in answer.recommendations}
+    return [
+        e
+        for e in answer.excluded
+        if e.cause == "unsupported" and (place_label(e, shared) in recommended or (e.hardware, e.device_id) in named)
+    ]
 
 
 def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate) -> Figures:

@@ -88,7 +88,7 @@ def compare(
     those of both training sets, or, where these are too few, all of the candidate's.
     """
     if serving is None:
-        return PromotionDecision(True, "no other can be read", {})
+        return PromotionDecision(True, "there is no other to compare it with", {})
     others = {other.predictor.predictor_id: other for other in (serving, reference or serving)}
     reports = {}
     for name, other in others.items():

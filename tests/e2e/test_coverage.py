@@ -71,7 +71,12 @@ def test_what_fails_says_why(log: EventLog) -> None:
 def test_what_is_on_record_is_not_checked_again_unless_it_failed(log: EventLog) -> None:
     again = check_architectures([*ONE_OF_EACH, WITHOUT_ITS_LIBRARY], ["cpu"], log, jobs=2)
     assert (again.checked, again.skipped, again.run_id) == (0, 8, None)
-    retried = check_architectures([*ONE_OF_EACH, WITHOUT_ITS_LIBRARY], ["cpu"], log, jobs=1, retry=True)
+    lines: list[str] = []
+    retried = check_architectures(
+        [*ONE_OF_EACH, WITHOUT_ITS_LIBRARY], ["cpu"], log, jobs=1, retry=True, on_progress=lines.append
+    )
+    assert lines[0].endswith("…")
+    assert len(lines[0]) <= 200
     assert (retried.checked, retried.skipped) == (1, 7)
 
 

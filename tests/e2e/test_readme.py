@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 _TOUR = re.findall(r"^\$ (.+)$", README, flags=re.MULTILINE)
 _SHOWN = dict(re.findall(r"^\$ (.+)\n((?:(?!\$ |```).*\n)*)", README, flags=re.MULTILINE))
+_WITH_PAGES = ("docs", "accel_platform", "benchmarks", "deploy")
 _MAKE = re.findall(r"(?:^|`)make (\w+)", README, flags=re.MULTILINE)
 
 
@@ -37,15 +38,30 @@ def test_make_knows_the_targets_the_readme_names(target: str) -> None:
     subprocess.run(["make", "--dry-run", target], cwd=ROOT, check=True, capture_output=True)
 
 
-def test_links_and_pictures_are_there() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+def test_links_pictures_and_anchors_are_there() -> None:
+    pages = [*ROOT.glob("*.md"), *(p for top in _WITH_PAGES for p in (ROOT / top).rglob("*.md"))]
+    texts = {
+        page: re.sub(r"^[ \t]*```.*?^[ \t]*```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL) for page in pages
+    }
+    anchors = {
+        page: {_anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+        for page, text in texts.items()
+    }
     broken = [
-        f"{page.name}: {link}"
-        for page in pages
-        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
-        if "://" not in link and not (page.parent / link).exists()
+        f"{page.relative_to(ROOT)}: {link}"
+        for page, text in texts.items()
+        for link, path, anchor in re.findall(r"\]\((([^)#\s]*)(?:#([^)\s]*))?)[^)]*\)", text)
+        if "://" not in link
+        if not (page.parent / path).exists()
+        or (anchor and anchor not in anchors.get((page.parent / path).resolve() if path else page, {anchor}))
     ]
     assert broken == []
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that GitHub gives a heading: its words in small letters, between hyphens."""
+    shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", shown.strip().lower()).replace(" ", "-")
 
 
 def test_files_that_the_documentation_names_are_there() -> None:

@@ -6,6 +6,7 @@ architecture: a new worker continues with the next.
 
 from __future__ import annotations
 
+import textwrap
 import threading
 import time
 from collections import deque
@@ -207,4 +208,5 @@ class _CoverageRun:
             self.buffer.record(check)
             self.buffer.flush(after_s=_FLUSH_S)
             outcome = "ok" if check.status == "ok" else f"{check.failure_class}, {check.reason}"
-            self.report(f"{self.result.checked}/{self.total} {model_type} · {names[0]}: {outcome}"[:200])
+            line = f"{self.result.checked}/{self.total} {model_type} · {names[0]}: {outcome}"
+            self.report(textwrap.shorten(line, 200, placeholder=" …"))

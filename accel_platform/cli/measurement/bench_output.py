@@ -179,7 +179,7 @@ def _total_time(times: Mapping[Cell, TimeEstimate], inventory: Inventory, *, par
     known = sum(time.basis == "earlier result" for time in times.values())
     return (
         f"About {format_duration(max(lanes.values()))} for {count_of(len(times), 'cell')}: {known} by earlier results,"
-        f" {len(times) - known} at most, by the effort's limits. Preparing models and remedies come on top."
+        f" {len(times) - known} at most, by the effort's limits. Preparing models and fallbacks come on top."
     )
 
 

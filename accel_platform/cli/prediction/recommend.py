@@ -114,7 +114,7 @@ def recommend(
         without_packs = not advisor.reader.rows(_PACKS_IN_USE)
         if without_packs and not answer.recommendations:
             note(_ADD_PACKS)
-        print_answer(answer, objective.value, verbose=verbose, wide=wide)
+        print_answer(answer, objective.value, named=bool(query.hardware), verbose=verbose, wide=wide)
         if without_packs and answer.recommendations:
             note(_ADD_PACKS)
         if not query.hardware and where is Where.anywhere and mode is not Mode.generation:

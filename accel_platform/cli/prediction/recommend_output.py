@@ -24,16 +24,16 @@ _SHOWN = (
 _MAX_REASONS = 3
 """Reasons for leaving hardware out that are listed unless all is asked for."""
 _NOT_TRIED = ("unsupported", "no_runtime")
-"""Causes of which a bare question has hundreds: where there is an answer and more to say, they are counted only."""
+"""Causes of which a query without hardware has hundreds: where there is an answer and more to say, they are counted."""
 _MAX_ELSEWHERE = 15
 """Hardware elsewhere that is listed unless all is asked for."""
 
 
-def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: bool) -> None:
+def print_answer(answer: Answer, objective: Objective, *, named: bool, verbose: bool, wide: bool) -> None:
     """Print the rankings of own hardware and elsewhere, with a column for the objective if the usual ones lack it.
 
-    Excluded hardware is grouped by reason unless `verbose`. All columns are printed if `wide`, else those that fit 100
-    characters.
+    Excluded hardware is grouped by reason unless `verbose`, and explained where the query `named` its hardware. All
+    columns are printed if `wide`, else those that fit 100 characters.
     """
     from predictor.advisor.answers import empty_reason
     from predictor.advisor.objectives import gain_elsewhere
@@ -56,7 +56,7 @@ def print_answer(answer: Answer, objective: Objective, *, verbose: bool, wide: b
         note("level: share of single batches (measured) or of unseen cells (predicted) in the limits; --wide shows all")
     if (gain := gain_elsewhere(objective, answer.recommendations)) is not None:
         note(gain)
-    _note_excluded(answer, verbose=verbose)
+    _note_excluded(answer, named=named, verbose=verbose)
     open_ = [e for e in answer.excluded if e.cause not in ("constraint", "does_not_fit", "no_runtime")]
     if (
         open_
@@ -82,11 +82,11 @@ _CAUSES = {
 """Causes of leaving hardware out, in words."""
 
 
-def _note_excluded(answer: Answer, *, verbose: bool) -> None:
+def _note_excluded(answer: Answer, *, named: bool, verbose: bool) -> None:
     """Print what was left out by reason: first what was tried or may be changed, then the most frequent reasons.
 
     Further runtimes of devices that are recommended are counted only, unless all is asked for, and so is what nothing
-    is known of where something is recommended.
+    is known of where something is recommended and the query named no hardware.
     """
     from predictor.advisor.answers import excluded_by_reason, other_runtimes
     from predictor.advisor.device_labels import place_label, shared_devices
@@ -96,7 +96,7 @@ def _note_excluded(answer: Answer, *, verbose: bool) -> None:
     excluded = [item for item in answer.excluded if item not in further]
     groups = sorted(excluded_by_reason(excluded).items(), key=lambda group: group[1][0].cause in _NOT_TRIED)
     listed = groups if verbose else groups[:_MAX_REASONS]
-    if answer.recommendations and not verbose and len(groups) > _MAX_REASONS:
+    if answer.recommendations and not (named or verbose) and len(groups) > _MAX_REASONS:
         listed = [group for group in listed if group[1][0].cause not in _NOT_TRIED]
     if len(groups) > 1:
         counts = Counter(item.cause for item in excluded)

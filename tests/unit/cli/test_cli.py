@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -49,6 +50,15 @@ def adopted(tmp_path_factory: pytest.TempPathFactory) -> str:
     settings = Settings(home=tmp_path_factory.mktemp("adopted"))
     adopt_shipped(settings)
     return str(settings.home)
+
+
+def test_transformers_warns_of_nothing_unless_asked(accel: Accel, monkeypatch: pytest.MonkeyPatch) -> None:
+    for asked, kept in ((None, "error"), ("info", "info")):
+        monkeypatch.setenv("TRANSFORMERS_VERBOSITY", asked or "")
+        if asked is None:
+            monkeypatch.delenv("TRANSFORMERS_VERBOSITY")
+        assert accel("--version")[0] == 0
+        assert os.environ["TRANSFORMERS_VERBOSITY"] == kept
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date
 from importlib.resources import files
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -38,6 +39,15 @@ def test_every_device_has_a_source_and_figures_in_proportion() -> None:
         priced = device.usd_per_hour is not None
         assert priced == bool(device.usd_source) == bool(device.usd_date), device.name
         assert not priced or date.fromisoformat(device.usd_date or ""), device.name
+
+
+def test_the_page_counts_every_device_and_explains_every_column() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/catalogue.md").read_text()
+    header = files("accel_platform.hardware").joinpath("catalog.csv").read_text().splitlines()[0]
+    assert [column for column in header.split(",") if f"`{column}`" not in page] == []
+    priced = sum(spec.usd_per_hour is not None for spec in catalog())
+    assert f"promise of {len(catalog())} devices" in page
+    assert f"what {priced} of them cost" in page
 
 
 def test_every_gpu_of_nvidia_and_amd_says_what_its_code_is_compiled_for() -> None:

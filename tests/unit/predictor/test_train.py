@@ -145,6 +145,7 @@ def test_samples_that_were_learned_from_are_not_learned_from_again(
     assert stored == manifest.files, "to the byte"
     assert again[2]["latency"] == manifest.metrics["latency"]
     assert compare(TrainedPredictor(*again[:2]), before).report == {}
+    assert compare(TrainedPredictor(*again[:2]), None).reason == "there is no other to compare it with"
     with monkeypatch.context() as other_code:
         other_code.setattr("predictor.training.train.fitting_code_sha256", lambda: "0")
         assert attach_holdouts(settings, serving).holdouts == {}

@@ -195,6 +195,25 @@ def test_further_runtimes_of_recommended_devices_are_counted(tmp_path: Path) -> 
     assert re.search(r"left out: cuda \(Test GPU\): .*ncnn", CliRunner().invoke(app, [*words, "--verbose"]).output)
 
 
+def test_imports_of_a_measured_device_count_as_its_runtimes(tmp_path: Path) -> None:
+    gpu = [result(MODELS[0], "cuda", 1, device="Test GPU"), verified(MODELS[0], "cuda", 1)]
+    stated = {"device": "Test GPU", "device_id": "imported:Test GPU", "provenance": "imported", "backend": "ncnn"}
+    home = world(tmp_path, [*gpu, result(MODELS[1], "cuda", 1, **stated)]).home
+    words = ["recommend", "bert-base", "--sequence-length", "128", "--home", str(home)]
+    assert "left out: 1 runtime more of devices above" in CliRunner().invoke(app, words).output
+    assert "left out: cuda (Test GPU, imported:Test GPU): " in CliRunner().invoke(app, [*words, "--verbose"]).output
+
+
+def test_hardware_named_in_a_query_is_never_left_out_without_a_reason(tmp_path: Path) -> None:
+    home = world(tmp_path, [result(MODELS[0], "cpu", 1), verified(MODELS[0], "cpu", 1)]).home
+    boards = ["Hailo-8", "Google TPU v5e", "Qualcomm Cloud AI 100 Standard", "AWS Trainium2"]
+    words = ["recommend", "bert-base", "--sequence-length", "128", "--home", str(home), "--hardware", "cpu", *boards]
+    done = CliRunner().invoke(app, words)
+    assert "left out: 4 in all" in done.output
+    assert done.output.count("no runtime of this platform drives") == 3
+    assert "and 1 more reason" in done.output
+
+
 def test_answers_name_their_precision_and_what_is_usual_elsewhere(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
