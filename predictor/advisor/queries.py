@@ -157,7 +157,8 @@ def _other_choices(name: str, best: Figures, ranked: Sequence[Figures]) -> list[
         return [
             f"{name} stands for {len(devices)} devices: this is {first}. Others, by name or id: {join_first(others)}."
         ]
-    runtimes = dict.fromkeys(r.hardware for r in ranked if r.hardware != best.hardware)
+    # In one order, so that many cells do not say the same in different words.
+    runtimes = sorted({r.hardware for r in ranked if r.hardware != best.hardware})
     if runtimes:
         return [
             f"{name} has several runtimes: this is {best.hardware}. Ask for another by name: {', '.join(runtimes)}."

@@ -70,6 +70,7 @@ def test_no_two_devices_share_a_name() -> None:
     for device in catalog():
         for name in (device.name, *device.aliases, *device.open_names):
             assert find_spec(name) == device, name
+            assert name == name.strip(), "a name that holds a semicolon was cut into two"
 
 
 @pytest.mark.parametrize(
