@@ -92,7 +92,8 @@ def device_rates(spec: DeviceSpec) -> DeviceRates | str:
 
 
 def _sustained_share(headroom: float) -> float:
-    return min(1.0, headroom) ** _DVFS_EXPONENT
+    share: float = min(1.0, headroom) ** _DVFS_EXPONENT
+    return share
 
 
 @cache

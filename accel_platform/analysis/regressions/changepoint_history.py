@@ -68,13 +68,15 @@ def _shifts(
     cuts = [sum(point.result_id < first for point in points) for first in firsts]
     bounds = sorted({0, *cuts, len(points)})
     least = least_change_percent(measure, min_change_percent)
-    shifts = []
+    shifts: list[RegressionFound] = []
     for left, right in pairwise(bounds):
         since_baseline = points[left:right]
         figures = [_figure(point, measure) for point in since_baseline]
-        for change in watch_changes(figures, min_change_percent=least):
-            if measure not in MEMORY_MEASURES or abs(change.after - change.before) >= MIN_MEMORY_CHANGE_MIB:
-                shifts.append(_shift_event(series, since_baseline, measure, change))  # noqa: PERF401
+        shifts += [
+            _shift_event(series, since_baseline, measure, change)
+            for change in watch_changes(figures, min_change_percent=least)
+            if measure not in MEMORY_MEASURES or abs(change.after - change.before) >= MIN_MEMORY_CHANGE_MIB
+        ]
     return shifts
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.device_names import distinct_name
 from predictor.advisor import batch_tables
-from predictor.advisor.answers import excluded_by_reason, empty_reason
+from predictor.advisor.answers import empty_reason, excluded_by_reason
 from predictor.advisor.device_labels import device_labels, shared_devices
 from predictor.advisor.objectives import gain_elsewhere
 from predictor.schemas.requests import Constraints, Objective, RecommendQuery, validate_query
