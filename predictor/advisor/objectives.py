@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from predictor.schemas.requests import Constraints, Objective
 from predictor.schemas.responses import INTERVAL_LEVEL, Cost, Energy, Figures, Interval, Recommendation
 
 _ITEMS = 1e6
+_NORMAL = NormalDist()
 _MAX_LEVEL_SPREAD = 0.05
 _MISSING: dict[Objective, str] = {
     "cost": "no price per hour",
@@ -77,16 +79,30 @@ def _batch_spread(evidence: Evidence) -> float | None:
 def unfavorable_latency_ms(figures: Figures, spread: float | None) -> float:
     """Return the time in ms that a single batch may take; infinite if its scatter is unknown.
 
-    A measured cell with limits states it. A predicted or scaled median may be as long as its limit says, and its
-    batches scatter besides. Both add in quadrature, on the log scale. `spread` is that of `batch_spread`.
+    A measured cell with limits states it. A predicted or scaled median may be as long as its limit at the level
+    INTERVAL_LEVEL, and its batches scatter besides. Both add in quadrature, on the log scale. `spread` is that of
+    `batch_spread`.
     """
     latency = figures.latency_ms
     if figures.provenance == "measured" and latency.high is not None:
         return latency.high
     if spread is None and latency.high is None:
         return math.inf
-    beyond = 0.0 if latency.high is None else math.log(latency.high / latency.p50)
+    beyond = math.log(_high_at_common_level(latency) / latency.p50)
     return latency.p50 * math.exp(math.hypot(beyond, spread or 0.0))
+
+
+def _high_at_common_level(figure: Interval) -> float:
+    """Return what a figure's upper limit would be at INTERVAL_LEVEL, if errors are normal on a log scale.
+
+    So a limit that claims little does not outrank one that claims much. One of unknown level is taken as it is, and
+    the median where there is no limit.
+    """
+    high = figure.p50 if figure.high is None else figure.high
+    if figure.level is None or not 0 < figure.level < 1:
+        return high
+    stretch = _NORMAL.inv_cdf((1 + INTERVAL_LEVEL) / 2) / _NORMAL.inv_cdf((1 + figure.level) / 2)
+    return float(figure.p50 * (high / figure.p50) ** stretch)
 
 
 def ranking(objective: Objective, spread: float | None) -> Callable[[Figures], float]:
@@ -138,12 +154,15 @@ def gain_elsewhere(objective: Objective, ranked: Sequence[Recommendation]) -> st
 
 
 def level_mismatch(objective: Objective, ranked: Sequence[Figures]) -> str | None:
-    """Return a warning where the limits that a ranking compares hold at different levels."""
+    """Return a note where limits hold at different levels: those of memory are compared so, others at one level."""
     limits = [figures.memory_peak_mib if objective == "memory" else figures.latency_ms for figures in ranked]
     levels = [limit.level for limit in limits if limit is not None and limit.level is not None]
     if not levels or max(levels) - min(levels) <= _MAX_LEVEL_SPREAD:
         return None
-    return f"What is compared are limits that hold at {min(levels):.0%} for some and at {max(levels):.0%} for others."
+    stated = f"Limits hold at {min(levels):.0%} for some and at {max(levels):.0%} for others"
+    if objective == "memory":
+        return f"{stated}, and are compared so."
+    return f"{stated}. Ranks compare what each would be at {INTERVAL_LEVEL:.0%}."
 
 
 def assumed_spread(ranked: Sequence[Figures], spread: float | None) -> str | None:
@@ -175,6 +194,7 @@ def violations(constraints: Constraints, figures: Figures, spec: DeviceSpec, spr
     """
     latency, memory = figures.latency_ms, figures.memory_peak_mib
     slowest_ms = unfavorable_latency_ms(figures, spread)
+    is_beyond = latency.high is not None and slowest_ms > latency.high
     found = [
         _figure_violation(
             "latency",
@@ -182,7 +202,9 @@ def violations(constraints: Constraints, figures: Figures, spec: DeviceSpec, spr
             constraints.max_latency_ms,
             latency.p50,
             slowest_ms,
-            how=None if latency.high is None or slowest_ms <= latency.high else _beyond_limit(latency.high, spread),
+            how=None
+            if latency.high is None or slowest_ms <= latency.high
+            else _beyond_limit(latency.high, latency, spread),
         ),
         _figure_violation(
             "peak memory",
@@ -197,10 +219,13 @@ def violations(constraints: Constraints, figures: Figures, spec: DeviceSpec, spr
     return "; ".join(filter(None, found)) or None
 
 
-def _beyond_limit(high_ms: float, spread: float | None) -> str:
+def _beyond_limit(latency: Interval, spread: float | None) -> str:
     """Return why a batch may take longer than the upper limit of its median."""
-    scatter = f"{rounded(math.exp(spread or 0.0))} times their median"
-    return f"its median up to {rounded(high_ms)}, and batches take up to {scatter} on your own hosts"
+    high_ms = _high_at_common_level(latency)
+    median = f"its median up to {rounded(high_ms)}" + (f" at {INTERVAL_LEVEL:.0%}" if high_ms != latency.high else "")
+    if not spread:
+        return median
+    return f"{median}, and batches take up to {rounded(math.exp(spread))} times their median on your own hosts"
 
 
 def _figure_violation(

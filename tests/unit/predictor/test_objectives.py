@@ -131,14 +131,20 @@ def test_a_decoder_that_writes_one_token_at_a_time_is_held_up_by_memory() -> Non
     assert generation_bound(make_sample(batch_size=1, output_tokens=None, **asked)) is None
 
 
-def test_limits_of_different_levels_are_warned_of() -> None:
-    sure = _figures(10, latency_ms=Interval(p50=10.0, low=8.0, high=15.0, level=0.9))
+def test_limits_of_different_levels_are_compared_at_one() -> None:
+    sure = _figures(10, latency_ms=Interval(p50=10.0, low=8.0, high=13.0, level=0.9))
     hardly = _figures(10, latency_ms=Interval(p50=10.0, low=8.0, high=12.0, level=0.6))
     assert level_mismatch("latency", [sure, sure]) is None
     assert "at 60% for some and at 90%" in str(level_mismatch("cost", [sure, hardly]))
     assert level_mismatch("memory", [sure, hardly]) is None
     less = _figures(10, latency_ms=Interval(p50=10.0, low=8.0, high=12.0, level=0.8))
     assert "at 80% for some and at 90%" in str(level_mismatch("latency", [sure, less]))
+    # Of a normal error 60 % lie within 0.842 standard deviations, 80 % within 1.282 and 90 % within 1.645.
+    at_most = [unfavorable_latency_ms(each, None) for each in (sure, hardly, less)]
+    assert at_most == pytest.approx([13.0, 10 * 1.2 ** (1.645 / 0.842), 10 * 1.2 ** (1.645 / 1.282)], rel=1e-3)
+    assert ranking("latency", None)(less) < ranking("latency", None)(sure) < ranking("latency", None)(hardly)
+    over = "latency may reach 14.28 ms, over the 13 asked (its median up to 14.3 at 90%)"
+    assert violations(Constraints(max_latency_ms=13), hardly, H100, None) == over
 
 
 @pytest.mark.parametrize(
