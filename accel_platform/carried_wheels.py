@@ -84,7 +84,7 @@ def measuring_packages(hardware: Collection[str], target: TargetHost) -> dict[st
     Each is pinned to the version here; one that only the host's system needs is not installed here, and is not pinned.
     Raises InvalidInput for a torch out of range.
     """
-    ranges = {canonicalize_name(r.name): r for r in map(Requirement, _installed(OWN).requires or ()) if not r.marker}
+    ranges = {canonicalize_name(r.name): r for r in map(Requirement, _distribution(OWN).requires or ()) if not r.marker}
     packages = {package for name in hardware for package in runtime_for(name).packages if package != "onnxruntime-web"}
     if any(runtime_for(name).hardware == "cuda" for name in hardware):
         packages.add(_NVML)
@@ -104,7 +104,7 @@ def measuring_packages(hardware: Collection[str], target: TargetHost) -> dict[st
         if not _has(name):
             lacking[name] = f"{requirement.name}{requirement.specifier}"
             continue
-        here = _installed(name)
+        here = _distribution(name)
         lacking[name] = f"{name}=={here.version}"
         further = map(Requirement, here.requires or ())
         asked += [one for one in further if one.marker is None or one.marker.evaluate(environment)]
@@ -116,7 +116,7 @@ def own_wheel() -> Path:
     clone = Path(__file__).parents[1]
     if (clone / "pyproject.toml").is_file():
         return clone
-    origin = json.loads(_installed(OWN).read_text("direct_url.json") or "{}").get("url", "")
+    origin = json.loads(_distribution(OWN).read_text("direct_url.json") or "{}").get("url", "")
     path = Path(unquote(urlsplit(origin).path))
     if origin.startswith("file:") and path.exists():
         return path
@@ -150,7 +150,7 @@ def _pip(*arguments: str) -> None:
         raise NotFound(f"pip cannot {arguments[0]} what is needed: {(errors or [done.stderr.strip()])[-1]}")
 
 
-def _installed(name: str) -> Distribution:
+def _distribution(name: str) -> Distribution:
     try:
         return distribution(name)
     except PackageNotFoundError as error:

@@ -68,11 +68,11 @@ class AttemptLog(EventLog):
         """Append as a log does. Raises AccelError once a later attempt has begun, and LogUnavailable."""
         self._requests.refresh()
         if self._requests[self._request.id].attempts != self._request.attempts:
-            raise _superseded(self._request)
+            raise _superseded_error(self._request)
         return super().append_table(table, key=key)
 
 
-def _superseded(request: Request) -> AccelError:
+def _superseded_error(request: Request) -> AccelError:
     return AccelError(f"Attempt {request.attempts} at the request {request.id} ends here: {_SUPERSEDED}.")
 
 
@@ -190,7 +190,7 @@ def measure_within_limits(
             if limit_s is not None and time.monotonic() - begun >= limit_s:
                 return "failed", f"it took longer than {limit_s:g} s, its limit"
             if (end := _end_elsewhere(requests, request)) == _SUPERSEDED:
-                raise _superseded(request)
+                raise _superseded_error(request)
             if end is not None:
                 return "failed", end
             if receiver.poll(_LOOK_S):

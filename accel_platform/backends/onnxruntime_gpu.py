@@ -84,7 +84,7 @@ class GpuOnnxRuntimeBackend(OnnxRuntimeBackend):
         products = ((part.ep_name, node.op_type) for part in parts for node in part.get_nodes())
         return share(Counter(provider == self.provider for provider, operator in products if is_product(operator)))
 
-    def operators(self, *, runs: int, trace: Path) -> Any:  # noqa: ARG002 - as Profiled has it
+    def operators(self, *, runs: int, trace: Path) -> Any:  # noqa: ARG002 - as ProfilingBackend has it
         raise Unsupported(f"The operator times of {self.provider} are not read here.")
 
     def close(self) -> None:

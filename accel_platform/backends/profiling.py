@@ -20,7 +20,7 @@ class OperatorTime:
 
 
 @runtime_checkable
-class Profiled(Protocol):
+class ProfilingBackend(Protocol):
     """A backend whose runtime keeps operator times. They cost time themselves, so no figure is taken meanwhile."""
 
     def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:

@@ -21,7 +21,7 @@ class _OneProgram(PyTorchBackend):
 
     compiles = True
 
-    def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:  # noqa: ARG002 - as Profiled has it
+    def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:  # noqa: ARG002 - as ProfilingBackend has it
         raise Unsupported(f"The operator times of {self.name} are not read here: profile the plain runtime.")
 
 

@@ -6,6 +6,6 @@ belong to a machine.
 
 from accel_platform.backup.copying import BackedUp, BackupRefused, back_up
 from accel_platform.backup.generations import BackupDamaged
-from accel_platform.backup.recovery import Verified, open_copy, restore, verify
+from accel_platform.backup.recovery import GenerationCheck, open_copy, restore, verify
 
-__all__ = ["BackedUp", "BackupDamaged", "BackupRefused", "Verified", "back_up", "open_copy", "restore", "verify"]
+__all__ = ["BackedUp", "BackupDamaged", "BackupRefused", "GenerationCheck", "back_up", "open_copy", "restore", "verify"]

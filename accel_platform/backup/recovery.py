@@ -23,7 +23,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Verified:
+class GenerationCheck:
     """Result of checking one generation."""
 
     generation: str
@@ -44,7 +44,9 @@ def open_copy(source: Path | str) -> Iterator[BackupCopy]:
         yield BackupCopy(place)
 
 
-def verify(source: Path | str, *, generation: str | None = None, progress: Progress | None = None) -> list[Verified]:
+def verify(
+    source: Path | str, *, generation: str | None = None, progress: Progress | None = None
+) -> list[GenerationCheck]:
     """Check every file of each generation, newest first, or of the one whose name begins so.
 
     Raises BackupDamaged for what is no back-up, NotFound for a generation that is not there.
@@ -54,13 +56,13 @@ def verify(source: Path | str, *, generation: str | None = None, progress: Progr
     with open_source(str(source)) as place:
         if generation is None:
             unreadable = place.unreadable().items()
-            checked += [Verified(name, "", 0, 0, 0, 0, (problem,)) for name, problem in unreadable]
+            checked += [GenerationCheck(name, "", 0, 0, 0, 0, (problem,)) for name, problem in unreadable]
         wanted = place.generations()[::-1] if generation is None else [_find(place, generation)]
         for one in wanted:
             damaged = tuple(_problems(place, one))
             size = sum(file.bytes for file in one.files.values())
             at = one.made_at.isoformat()
-            checked.append(Verified(one.name, at, len(one.segments), one.events, len(one.files), size, damaged))
+            checked.append(GenerationCheck(one.name, at, len(one.segments), one.events, len(one.files), size, damaged))
             say(f"checked {count_of(len(one.files), 'file')} of {one.name}")
     return checked
 

@@ -74,7 +74,7 @@ def write_answer(
     """Write rows to stdout or a file. `short` reduces each row for formats that people read.
 
     `document` replaces the rows in JSON. `empty` is printed if there are no rows. `keep` and `whole` are columns of
-    `table_io.width.fitted`.
+    `table_io.width.fit_table`.
     """
     if short is not None and kind in PEOPLE and isinstance(rows, Sequence):
         rows = [short(row) for row in rows]
@@ -133,16 +133,16 @@ def print_table(
     """Print rows as an aligned table, or `empty` if there are none.
 
     On a terminal, and wherever COLUMNS says a width, the table is made to fit unless `wide`, and what that took is said
-    on stderr. `keep` and `whole` are columns of `table_io.width.fitted`.
+    on stderr. `keep` and `whole` are columns of `table_io.width.fit_table`.
     """
     from accel_platform.table_io.text import table_of, terminal
-    from accel_platform.table_io.width import fitted, wrapped
+    from accel_platform.table_io.width import fit_table, wrap_text
 
     width = line_width()
     remarks: tuple[str, ...] = ()
     if rows and width is not None and not wide:
-        rows, remarks = fitted(rows, width, keep=keep, whole=whole)
-    for line in terminal(table_of(rows)) if rows else wrapped(empty, width):
+        rows, remarks = fit_table(rows, width, keep=keep, whole=whole)
+    for line in terminal(table_of(rows)) if rows else wrap_text(empty, width):
         typer.echo(line)
     for remark in remarks:
         note(remark)
@@ -150,9 +150,9 @@ def print_table(
 
 def say(text: str) -> None:
     """Print a sentence of the answer, wrapped as `print_table` fits tables."""
-    from accel_platform.table_io.width import wrapped
+    from accel_platform.table_io.width import wrap_text
 
-    for line in wrapped(text, line_width()):
+    for line in wrap_text(text, line_width()):
         typer.echo(line)
 
 
@@ -165,9 +165,9 @@ def line_width() -> int | None:
 
 def note(text: str) -> None:
     """Print progress or a remark to stderr, because stdout holds only the answer; wrapped as by `say`."""
-    from accel_platform.table_io.width import wrapped
+    from accel_platform.table_io.width import wrap_text
 
-    for line in wrapped(text, line_width()):
+    for line in wrap_text(text, line_width()):
         typer.echo(line, err=True)
 
 

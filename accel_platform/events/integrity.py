@@ -147,16 +147,16 @@ def published_segments(log: EventLog) -> frozenset[str]:
 
 def lost_segments(log: EventLog) -> frozenset[str]:
     """Return every segment of any saved snapshot or damaged blob that is neither in the log nor forgotten."""
-    return _gone(log, log.saved.union() | quarantined_segments(log))
+    return _missing_segments(log, log.saved.union() | quarantined_segments(log))
 
 
 def require_complete(log: EventLog, names: Set[str]) -> None:
     """Raise SegmentsGone if some of these segments are no longer in the log and were not forgotten."""
-    if gone := _gone(log, names):
+    if gone := _missing_segments(log, names):
         raise SegmentsGone(log, gone)
 
 
-def _gone(log: EventLog, names: Set[str]) -> frozenset[str]:
+def _missing_segments(log: EventLog, names: Set[str]) -> frozenset[str]:
     gone = frozenset(names - log.snapshot().segments)
     return gone - forgotten_segments(log) if gone else gone
 

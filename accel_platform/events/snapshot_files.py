@@ -75,10 +75,10 @@ class SnapshotFiles:
         names, proven = self._names(snapshot_id)
         snapshot = Snapshot(names, self.packed())
         if not proven and not snapshot.has_id(snapshot_id):
-            raise self._altered(snapshot_id)
+            raise self._alteration(snapshot_id)
         return snapshot
 
-    def _altered(self, snapshot_id: str) -> SnapshotDamaged:
+    def _alteration(self, snapshot_id: str) -> SnapshotDamaged:
         return SnapshotDamaged(
             f"The saved snapshot {snapshot_id} in {self._store.location} is damaged: its names are not those that "
             "were saved. A back-up may hold it whole."
@@ -189,7 +189,7 @@ class SnapshotFiles:
             if (written := content.pop("sha256", None)) is None:  # saved before December 2026
                 proven = False
             elif written != _hash(wanted, content):
-                raise self._altered(wanted)
+                raise self._alteration(wanted)
             chain[wanted] = content
             wanted = content["base"]
         for content in reversed(chain.values()):

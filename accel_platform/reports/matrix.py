@@ -66,7 +66,7 @@ def family_rows(families: Families) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def counted(cell: FamilyCell | None) -> str:
+def verdict_with_counts(cell: FamilyCell | None) -> str:
     """Return a family's verdict with its counts: `high (2 high, 1 failed)`."""
     if cell is None:
         return "untested"
@@ -176,7 +176,9 @@ def _family(cell: FamilyCell | None) -> str:
         for model, one in cell["models"].items()
     )
     kind = cell["verdict"].replace("/", "")
-    return f'<td class="{kind}"><details><summary>{counted(cell)}</summary><dl>{members}</dl></details></td>'
+    return (
+        f'<td class="{kind}"><details><summary>{verdict_with_counts(cell)}</summary><dl>{members}</dl></details></td>'
+    )
 
 
 def _list(cell: RatedCell) -> str:

@@ -22,7 +22,7 @@ _NAME_END = 8
 """Characters of a name's end that stay: the hash of a device id."""
 
 
-def fitted(
+def fit_table(
     rows: Rows, width: int, *, keep: Collection[str] = (), whole: Collection[str] = ()
 ) -> tuple[Rows, tuple[str, ...]]:
     """Return the rows so that `terminal` prints no line over `width` characters, and remarks on what was changed.
@@ -62,7 +62,7 @@ def fitted(
     cut = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     if any(isinstance(text, str) and "…" in text for row in cut for text in row.values()):
         remarks.append("texts with … are cut: COLUMNS=300 or --json shows them whole")
-    return cut, tuple(line for remark in remarks for line in wrapped(remark, width))
+    return cut, tuple(line for remark in remarks for line in wrap_text(remark, width))
 
 
 def fits(rows: Rows, width: int) -> bool:
@@ -85,7 +85,7 @@ def without_constant_columns(rows: Rows) -> tuple[Rows, str | None]:
     return kept, f"in all rows: {', '.join(constants)}" if constants else None
 
 
-def wrapped(text: str, width: int | None) -> list[str]:
+def wrap_text(text: str, width: int | None) -> list[str]:
     """Return the lines of a text, none over `width` characters but for single long words; None leaves them whole."""
     lines = text.split("\n")
     if width is None:
@@ -169,7 +169,7 @@ def _as_list(row: Mapping[str, Any], width: int) -> Sequence[Mapping[str, Any]]:
     room = max(1, width - longest - _GAP)
     listed = []
     for name, value in named.items():
-        first, *more = wrapped(display_text(value), room)
+        first, *more = wrap_text(display_text(value), room)
         listed.append({"name": name, "value": first if more else value})
         listed += [{"name": "", "value": line} for line in more]
     return [{"name": row["name"], "value": _cut_column([row["value"]], room)[0]} for row in listed]

@@ -118,7 +118,7 @@ def bring_up_to_date(settings: Settings, *, progress: Progress | None = None) ->
     """Refresh the tables unless they match the log, or are those of a past snapshot."""
     if isinstance(settings, SnapshotSettings):
         return
-    serving = _serving(settings)
+    serving = _projection_in_service(settings)
     now = EventLog.open(settings).snapshot().id
     if serving is None or (serving.snapshot_id, serving.schema_id) != (now, build_layer.schema_id()):
         refresh(settings, progress=progress)
@@ -161,7 +161,7 @@ def _stage(settings: Settings, *, full: bool, snapshot: Snapshot | None, complet
     log = EventLog.open(settings)
     directory = settings.warehouse_dir
     with _lock(directory):
-        serving = _serving(settings)
+        serving = _projection_in_service(settings)
         published = None if serving is None else segments_of(serving, log)
         source = _choose_source(settings, log, serving, published, full=full, wanted=snapshot)
         if isinstance(source, Projection):
@@ -264,7 +264,7 @@ def _build(
 
 def require_complete(settings: Settings) -> None:
     """Raise SegmentsGone if the log has lost segments of the tables in service."""
-    log, serving = EventLog.open(settings), _serving(settings)
+    log, serving = EventLog.open(settings), _projection_in_service(settings)
     published = None if serving is None else segments_of(serving, log)
     integrity.require_complete(log, _published_once(log, published, full=False))
 
@@ -342,7 +342,7 @@ def publish(settings: Settings, staged: StagedProjection) -> None:
     """
     directory = settings.warehouse_dir
     with _lock(directory):
-        serving = _serving(settings)
+        serving = _projection_in_service(settings)
         before = None
         if serving is not None and serving.schema_id == staged.projection.schema_id:
             if serving == staged.projection:
@@ -373,7 +373,7 @@ def _layers_in_service(projection: Projection) -> tuple[Layer, ...]:
     return serving.layers if serving and serving.schema_id == projection.schema_id else ()
 
 
-def _serving(settings: Settings) -> Projection | None:
+def _projection_in_service(settings: Settings) -> Projection | None:
     """Return the projection in service; None also if it is damaged, because it is then rebuilt."""
     try:
         return current(settings)

@@ -56,7 +56,7 @@ class Reader:
 
     def pinned(self) -> Reader:
         """Return a reader fixed to what is in service now, so that several queries see one snapshot."""
-        return _Pinned(self._settings, self._newest())
+        return _PinnedReader(self._settings, self._newest())
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
         """Return the rows of one SELECT as dicts. Raises InvalidInput with the database's message if it fails."""
@@ -114,7 +114,7 @@ class Reader:
             return self._open
 
 
-class _Pinned(Reader):
+class _PinnedReader(Reader):
     def __init__(self, settings: Settings, fixed: tuple[Projection, duckdb.DuckDBPyConnection]) -> None:
         super().__init__(settings)
         self._fixed = fixed

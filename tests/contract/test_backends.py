@@ -21,7 +21,7 @@ import pytest
 
 from accel_platform.backends.base import Backend, Remote, Unsupported, UnsupportedPrecision
 from accel_platform.backends.detect import Inventory, detect
-from accel_platform.backends.profiling import Profiled
+from accel_platform.backends.profiling import ProfilingBackend
 from accel_platform.backends.registry import ONNX_PROVIDERS, Runtime, make_backend, runtime_for
 from accel_platform.bench.measure.verification import MIN_PRECISION_SHARE, relative_rms, verify
 from accel_platform.bench.prepare.artifacts import Artifacts, Shape
@@ -170,7 +170,7 @@ class BackendContract:
 
     def test_operators_are_timed_and_traced(self, backend: Backend, prepared: Artifacts, tmp_path: Path) -> None:
         first = self.answer(backend, prepared, SHAPES[0])
-        if not isinstance(backend, Profiled):
+        if not isinstance(backend, ProfilingBackend):
             pytest.skip(f"{backend.name} keeps no operator times")
         trace = tmp_path / "trace.json"
         if self.hardware == "qnn" or self.runtime.choice_backends.get(self.runtime.choice or "") is not None:

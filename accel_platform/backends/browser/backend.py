@@ -106,7 +106,7 @@ class BrowserBackend:
         if self._device != "webgpu":
             return None
         confirmed = self._tab.call("confirm")["adapter"]
-        return Confirmation(_called(self._tab.facts["webgpu"]), (_called(confirmed),))
+        return Confirmation(_adapter_name(self._tab.facts["webgpu"]), (_adapter_name(confirmed),))
 
     def notes(self) -> dict[str, Any]:
         seen = self._tab.facts
@@ -126,5 +126,5 @@ class BrowserBackend:
         self._tab.close()
 
 
-def _called(adapter: dict[str, Any]) -> str:
+def _adapter_name(adapter: dict[str, Any]) -> str:
     return f"{name_of(adapter)}, played by the processor" if is_software(adapter) else name_of(adapter)

@@ -186,11 +186,11 @@ def _profile_operators(backend: Backend, data: Path, job: Message, number: int) 
     """Run a cell once more under the runtime's profiler; return its operators, longest first, or why there are none."""
     import numpy as np
 
-    from accel_platform.backends.profiling import Profiled
+    from accel_platform.backends.profiling import ProfilingBackend
 
     if job["mode"] != "inference":
         return {"reason": f"operators are looked at in inference only, not in {job['mode']}"}
-    if not isinstance(backend, Profiled):
+    if not isinstance(backend, ProfilingBackend):
         return {"reason": f"the {backend.name} backend keeps no operator times"}
     trace = Path(job["traces"][number])
     make_directory(trace.parent)

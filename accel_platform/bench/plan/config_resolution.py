@@ -64,13 +64,13 @@ class ModelNames:
             return known
         # The log is read last, because that takes longest.
         # The same words in another folder are another file.
-        described = self._described.get(absolute_source(name))
+        described = self._described_models.get(absolute_source(name))
         if described is None:
             return spec_of_source(name) if is_source(name) else resolve_model(name)
         return reread_source(described) if is_sourced(described) else described
 
     @cached_property
-    def _described(self) -> dict[str, ModelSpec]:
+    def _described_models(self) -> dict[str, ModelSpec]:
         return {} if self._log is None else described_models(self._log)
 
 

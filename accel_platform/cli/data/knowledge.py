@@ -179,7 +179,7 @@ def build(
     if wants_json(json_, format_):
         print_json(rows)
     else:
-        print_table([row | {"left out": _counted(row["left out"])} for row in rows])
+        print_table([row | {"left out": _counts_text(row["left out"])} for row in rows])
 
 
 def _bring_up_to_date(settings: Settings) -> None:
@@ -217,5 +217,5 @@ def _row(state: PackState) -> dict[str, Any]:
     }
 
 
-def _counted(left_out: dict[str, int]) -> str:
+def _counts_text(left_out: dict[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))

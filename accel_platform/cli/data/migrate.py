@@ -78,7 +78,7 @@ def migrate(
         from migrations.pipeline.importer import migrate as run
 
         report = run(
-            _existing(paths),
+            _require_existing(paths),
             log,
             exclude=settings.own_paths,
             columns=columns,
@@ -148,7 +148,7 @@ def _print_broken_rules(settings: Settings, documents: Sequence[DocumentReport])
         )
 
 
-def _existing(paths: list[Path]) -> list[Path]:
+def _require_existing(paths: list[Path]) -> list[Path]:
     from accel_platform.errors import InvalidInput
 
     missing = [str(path) for path in paths if not path.exists()]

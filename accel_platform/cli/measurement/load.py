@@ -206,7 +206,7 @@ def _run(
     from accel_platform.bench.load.report import report
     from accel_platform.errors import AccelError
 
-    async def everything() -> None:
+    async def measure_all() -> None:
         async with Server(url, headers, timeout_s) as server:
             target, words, remark = await prepare(server, model, shapes[0], chat=chat)
             for shape in shapes:
@@ -224,7 +224,7 @@ def _run(
                     break
 
     try:
-        asyncio.run(everything())
+        asyncio.run(measure_all())
     except KeyboardInterrupt:
         # The load ended as it was cancelled, and its report says so; before the first there is nothing to keep.
         if not reports:

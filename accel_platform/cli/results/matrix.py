@@ -125,7 +125,7 @@ def _rows(found: Matrix, families: Any, kind: AnyFormat) -> list[dict[str, Any]]
     rows = []
     if families is not None:
         for name, cells in families.items():
-            verdicts = {hardware: printed.counted(cells.get(hardware)) for hardware in found["hardware"]}
+            verdicts = {hardware: printed.verdict_with_counts(cells.get(hardware)) for hardware in found["hardware"]}
             rows.append({"family": name, **verdicts})
         return rows
     for name, cells in found["models"].items():
@@ -148,7 +148,7 @@ def _tested_rows(found: Matrix, families: Any) -> list[dict[str, Any]]:
 
     if families is not None:
         return [
-            {"family": name, "hardware": hardware, "verdict": printed.counted(cell)}
+            {"family": name, "hardware": hardware, "verdict": printed.verdict_with_counts(cell)}
             for name, cells in families.items()
             for hardware, cell in cells.items()
             if cell["verdict"] != "untested"

@@ -13,7 +13,7 @@ from accel_platform.reports.charts.render import specification, svg
 from accel_platform.reports.documents.model import Findings, Part, Picture, ReportDocument, ReportTable, Section, Text
 from accel_platform.table_io import files, kinds, sheet, text
 from accel_platform.table_io.values import display_text, json_text
-from accel_platform.table_io.width import fitted, wrapped
+from accel_platform.table_io.width import fit_table, wrap_text
 
 Kind = Literal["table", "markdown", "html", "pdf", "json", "csv", "parquet", "xlsx"]
 _STYLE = """
@@ -80,13 +80,13 @@ def terminal(document: ReportDocument, width: int | None = None) -> Iterator[str
     yield from (document.title, "=" * len(document.title), "")
     names = max(map(len, document.facts))
     for name, value in document.facts.items():
-        yield from wrapped(f"{name.ljust(names)}  {display_text(value)}", width)
+        yield from wrap_text(f"{name.ljust(names)}  {display_text(value)}", width)
     for section in document.sections:
         yield from ("", section.heading, "-" * len(section.heading))
         for part in section.parts:
             yield ""
             for line in _terminal_lines(part, width):
-                yield from wrapped(line, width)
+                yield from wrap_text(line, width)
 
 
 def _terminal_lines(part: Part, width: int | None) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _terminal_lines(part: Part, width: int | None) -> Iterator[str]:
         yield f"Chart: {part.command}" if part.chart else f"No chart: {part.reason}"
     else:
         yield part.title
-        rows, remarks = fitted(part.first, width) if part.rows and width is not None else (part.first, ())
+        rows, remarks = fit_table(part.first, width) if part.rows and width is not None else (part.first, ())
         yield from text.terminal(text.table_of(rows)) if rows else (part.empty,)
         yield from remarks
         yield from [part.rest] if part.rest else []
@@ -157,27 +157,27 @@ def _html_section(name: str, section: Section) -> Iterator[str]:
 
 def _html(part: Part) -> Iterable[str]:
     if isinstance(part, Text):
-        return [f"<p>{_coded(part.words)}</p>"]
+        return [f"<p>{_as_html(part.words)}</p>"]
     if isinstance(part, Findings):
-        proved = ((_coded(item.words), html.escape(item.evidence)) for item in part.items)
+        proved = ((_as_html(item.words), html.escape(item.evidence)) for item in part.items)
         items = (
             f'<li>{words}<span class="evidence"><code>{shown}</code> shows it</span></li>' for words, shown in proved
         )
         return ['<ul class="findings">', *items, "</ul>"]
     if isinstance(part, Picture):
         if part.chart is None:
-            return [f'<p class="none">No chart of {html.escape(part.name)}: {_coded(part.reason or "")}</p>']
+            return [f'<p class="none">No chart of {html.escape(part.name)}: {_as_html(part.reason or "")}</p>']
         drawn = svg(part.chart, name=part.name)
         # Focusable, because keyboard users must be able to scroll a wide chart.
         return [f'<figure tabindex="0" aria-label="chart: {html.escape(part.name)}">{drawn}</figure>']
     if not part.rows:
-        return [f"<h3>{html.escape(part.title)}</h3><p>{_coded(part.empty)}</p>"]
+        return [f"<h3>{html.escape(part.title)}</h3><p>{_as_html(part.empty)}</p>"]
     rows, remarks = part.shown()
-    below = [f'<p class="rest">{_coded(remark)}</p>' for remark in remarks]
+    below = [f'<p class="rest">{_as_html(remark)}</p>' for remark in remarks]
     return [*text.html_table(text.table_of(rows), part.title), *below]
 
 
-def _coded(words: str) -> str:
+def _as_html(words: str) -> str:
     """Escape text, and mark back-quoted parts as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(display_text(words)))
 

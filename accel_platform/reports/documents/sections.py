@@ -115,7 +115,7 @@ def models(source: ReportSource) -> Section:
 def devices(source: ReportSource) -> Section:
     """Show detected devices, their specifications and their results."""
     condition, values = source.selection.where()
-    there = name_devices([{**row, **_published(row["device_name"])} for row in source.reader.rows(_DEVICES)])
+    there = name_devices([{**row, **_published_figures(row["device_name"])} for row in source.reader.rows(_DEVICES)])
     evidence = name_devices(source.reader.rows(_EVIDENCE.format(condition=condition), values))
     return Section(
         "Hardware",
@@ -203,7 +203,7 @@ def optimization(source: ReportSource) -> Section:
             ),
             ReportTable(
                 "Models on devices, the farthest from the roofline first",
-                [_optimized(row) for row in found],
+                [_optimization_row(row) for row in found],
                 source.command("accel report optimization --format json"),
                 empty="No cell has a throughput.",
             ),
@@ -236,7 +236,7 @@ def missing(source: ReportSource) -> Section:
     )
 
 
-def _published(name: str | None) -> dict[str, Any]:
+def _published_figures(name: str | None) -> dict[str, Any]:
     spec = find_spec(name)
     return {
         "peak_fp32_tflops": spec and spec.peak_fp32_tflops,
@@ -246,7 +246,7 @@ def _published(name: str | None) -> dict[str, Any]:
     }
 
 
-def _optimized(row: Row) -> Row:
+def _optimization_row(row: Row) -> Row:
     plain, best = row["plain"], row["best"]
     alone = [f"{choice} {found['to']}: x{found['gain']:.2f}" for choice, found in row["alone"].items()]
     return {
