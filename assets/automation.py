@@ -2,7 +2,7 @@
 
 The sensor `log_moved` reports a change of the log. From there each asset is made anew after its inputs, once their
 blocking checks passed. Assets that record decisions (a regression, a checked commit, a model) append events, so that
-the log moves once more; that second round finds nothing new and ends.
+the log moves once more. That second round finds nothing new and ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Catalogs: one compressed file that names every segment of many snapshots and packs, each name once.
 
-Compaction writes it, and a reader learns from it what the packs hold without reading them. It is never the only source:
-a pack tells its own segments, and a snapshot has a file of its own until a catalog holds it.
+Compaction writes it, and a reader learns from it what the packs hold without reading them. It is never the only source.
+A pack also names its own segments, and a snapshot has a file of its own until a catalog holds it.
 """
 
 from __future__ import annotations

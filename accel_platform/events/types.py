@@ -24,8 +24,11 @@ RunStatus = Literal["succeeded", "failed", "cancelled"]
 CoverageStatus = Literal["ok", "failed", "timeout"]
 Mode = Literal["inference", "generation", "training"]
 Measure = Literal["latency", "memory", "device_memory", "failures"]
-"""Figure of a series that can shift: the median batch latency, the peak memory of the measuring process or of the
-device's allocator, or how often a process fails."""
+"""Figure of a series that can shift.
+
+`latency` is the median of a batch, `failures` the share of processes that fail. `memory` is the peak of the measuring
+process, `device_memory` that of the device's allocator.
+"""
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]

@@ -1,8 +1,8 @@
 """Construction of the compatibility matrix from cells, each computed anew only where an event touches it.
 
-A cell sums up the attempts of one shape, fingerprint and outcome (`sql/matrix_cells.sql`). Cells without news are taken
-from the projection in service, and so are the matrix's rows of models without any: they follow from their model's cells
-alone. The rows are those of a computation from all results.
+A cell sums up the attempts of one shape, fingerprint and outcome (`sql/matrix_cells.sql`). Cells without new events are
+taken from the projection in service. So are the rows of models without new events, because a row follows from its
+model's cells alone. The rows equal those of a computation from all results.
 """
 
 from __future__ import annotations

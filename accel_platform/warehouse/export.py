@@ -35,7 +35,8 @@ def export_table(
     """Write the rows of a table that pass a condition to `output`, all or none; return their number.
 
     `condition` is SQL over the table as `r`, with named parameters `values`. Raises InvalidInput for an unknown table,
-    one that lacks a column of the condition, a directory that does not exist, or more rows than the format holds.
+    and for one that lacks a column of the condition. Likewise for a missing directory, and for more rows than the
+    format holds.
     """
     table = RENAMED.get(table, table)
     if table not in TABLES:

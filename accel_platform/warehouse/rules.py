@@ -27,8 +27,11 @@ COMPUTED = {
     "min_over_mean": "latency_min_ms / nullif(latency_mean_ms, 0)",
     "mean_over_max": "latency_mean_ms / nullif(latency_max_ms, 0)",
 }
-"""SQL of the columns that rules use beside those of `results`. `ahead_h`: the least number of hours by which a result's
-time is after its recording; a time without a zone may be up to 14 hours ahead of UTC."""
+"""SQL of the columns that rules use beside those of `results`.
+
+`ahead_h` is the least number of hours by which a result's time is after its recording. A time without a zone may be up
+to 14 hours ahead of UTC.
+"""
 
 
 class Rule(Protocol):

@@ -118,7 +118,7 @@ def _field(path: tuple[str, ...], kind: Any) -> exp.Expr:
     if kind == "JSON":
         return spelt
     if kind == "DOUBLE":
-        # From its spelling, because Sail's FROM_JSON misses the last digit of one in eight; only where there is one,
+        # From its spelling, because Sail's FROM_JSON misses the last digit of one in eight. Only where there is one,
         # because each GET_JSON_OBJECT reads the whole text.
         return exp.case().when(_is_known(read), _try_cast(spelt, "DOUBLE"))
     if kind == "TIMESTAMP":

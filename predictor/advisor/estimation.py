@@ -72,7 +72,7 @@ def _choose_prediction(
 
     * the target was measured in this precision, by models with the same kind of input (tokens or not);
     * its interval is no wider, at a level that is no lower;
-    * the operator predictor does not find that the device waits for its host, of which the learned one knows nothing.
+    * the operator predictor finds no waiting for the host, of which the learned one knows nothing.
     """
     if isinstance(learned, Abstention) or isinstance(by_operators, Abstention):
         return learned

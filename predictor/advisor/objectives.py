@@ -78,7 +78,7 @@ def unfavorable_latency_ms(figures: Figures, spread: float | None) -> float:
     """Return the time in ms that a single batch may take; infinite if its scatter is unknown.
 
     A measured cell with limits states it. A predicted or scaled median may be as long as its limit says, and its
-    batches scatter besides: both add in quadrature, on the log scale. `spread` is that of `batch_spread`.
+    batches scatter besides. Both add in quadrature, on the log scale. `spread` is that of `batch_spread`.
     """
     latency = figures.latency_ms
     if figures.provenance == "measured" and latency.high is not None:

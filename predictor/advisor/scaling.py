@@ -26,8 +26,8 @@ _PRIOR_STD, _PRIOR_MODELS = 0.2, 4
 """Distance of a model's ratio from that of others, in logs, and the number of models that this counts for.
 
 So three ratios that happen to agree are not taken for sure. Chosen with `_MAX_NEIGHBORS` on 3,926 cells of published
-figures, each left out in turn (`benchmarks/scaled.py`): median error 10 %, where all neighbors gave 14 %, and 93 %
-inside intervals that claim 90 %.
+figures, each left out in turn (`benchmarks/scaled.py`). The median error is 10 %, where all neighbors gave 14 %.
+Intervals that claim 90 % hold 93 %.
 """
 _MAX_NEIGHBORS = 3
 """Largest number of neighbors to combine, those with the narrowest intervals."""
@@ -204,8 +204,8 @@ def _scale_by_ratio(evidence: Evidence, cell: CellKey) -> Iterable[Estimate]:
 def _ratio_between(evidence: Evidence, source: CellKey, cell: CellKey, dimension: str) -> Ratio | None:
     """Return the ratio of latencies of `cell` over `source`, which differ in one dimension, over other models.
 
-    The ratio between targets or lengths depends on the batch size, so pairs at the source's batch size are used if they
-    are of enough models, else pairs at any. None for too few models.
+    The ratio between targets or lengths depends on the batch size. So pairs at the source's batch size are used if they
+    are of enough models, else pairs at any batch size. None for too few models.
     """
     measured_values = {
         "target": evidence.by_target,

@@ -2,8 +2,8 @@
 
 latency = a · products + b · f · bytes moved between products / bandwidth + c · weight bytes / bandwidth + d · launches
 
-The terms are those of `predictor.data.roofline`: matrix products take the longer of FLOPs / peak and bytes / bandwidth,
-per group of similar operators, and data that fits into a GPU's cache moves faster. The five factors are fitted once for
+The terms are those of `predictor.data.roofline`. Matrix products take the longer of FLOPs / peak and bytes / bandwidth,
+per group of similar operators. Data that fits into a GPU's cache moves faster. The five factors are fitted once for
 all devices. The factors a to d tell by how much real kernels miss the published rates. The factor f is for compiled
 code, whose fusion moves less than the traced operators; it is 1 for other code. Devices differ only in their published
 peak, bandwidth and cache, so the model extrapolates to devices that were never measured.

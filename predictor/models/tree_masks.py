@@ -1,7 +1,7 @@
 """Fast predictions of boosted trees for a few rows, by bit masks.
 
 Each tree has at most 32 leaves, so a set of its leaves is a mask of 32 bits. A split that sends the row to the right
-rules out the leaves on its left; of the leaves that remain, the leftmost is the row's (QuickScorer, Lucchese et al.,
+rules out the leaves on its left. Of the leaves that remain, the leftmost is the row's (QuickScorer, Lucchese et al.,
 2015). All splits of one feature are looked up at once, for all trees together.
 
 The sums equal LightGBM's to the last bit. LightGBM takes 25 µs per call and 2 µs per row of 120 trees with 31 leaves;

@@ -4,7 +4,7 @@ The values equal those of TreeSHAP in LightGBM (Lundberg et al., 2020: path-depe
 each leaf). The method is that of Fast TreeSHAP v2 (Yang, 2021):
 
 * A *condition* is a feature with the interval in which a row's value sends it towards a leaf. The conditions on the way
-  from the root to a leaf are the leaf's *path*; a feature has one condition on it, however often it splits.
+  from the root to a leaf are the leaf's *path*. A feature has one condition on it, however often it splits.
 * What a leaf contributes depends only on which conditions of its path hold for the row. With m conditions there are 2^m
   such *outcomes*, so their contributions are tabulated, and a row needs one look-up per path.
 * An outcome is computed when a row first has it, because computing all takes seconds. Leaves of equal paths share a
@@ -180,7 +180,7 @@ class TreeShapTable:
 
         The k-th bit of an outcome is set if the k-th condition of its path holds.
 
-        Let o be 1 where a feature sends the row towards the leaf, else 0, and z the share of training rows that it
+        Let o be 1 where a feature sends the row towards the leaf, else 0. Let z be the share of training rows that it
         sends there. A feature adds value · (o - z) · ∫ Π over the others of (t · o + (1 - t) · z) dt, t from 0 to 1.
         The integral gives each set of others Shapley's weight (Owen, 1972). Gauss-Legendre quadrature of m / 2 points
         is exact for it. No step mixes columns, so that a result does not depend on what is computed beside it.

@@ -2,9 +2,9 @@
 
 The modules, in the order in which a prediction passes through them:
 
-1. `loads`: what users ask (`Load`), and the devices, engine and quantization that serve it (`Deployment`). `models`
-   holds the shapes of published models, `quantization` the sizes of weights and cache, `engines` what each engine
-   serves, and `stored_weights` what hub ids and configs say of the weights.
+1. `loads`: what users ask (`Load`), and the devices, engine and quantization that serve it (`Deployment`). These need
+   `models` (shapes of published models), `quantization` (sizes of weights and cache), `engines` (what each engine
+   serves) and `stored_weights` (what hub ids and configs say of the weights).
 2. `memory`: how many users fit beside the weights.
 3. `work`: roofline times of a decoding step and of a prompt.
 4. `step_times`: the formula for the times per output token and to the first token.

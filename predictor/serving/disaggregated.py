@@ -4,8 +4,8 @@ Decoding steps follow the formula of `step_times`, without any prompt beside the
 own (`first_parts`), and boosted trees correct both. A first token takes its own prompt, and waits
 
 * for the prompts of the other users, which all come at once at the beginning of a measurement,
-* where the prompt workers are always busy, for as long as users then spend in their queue: all users' prompts take that
-  long one after another, less the time of the answers,
+* where the prompt workers are always busy, for as long as users then spend in their queue (the time of all users'
+  prompts one after another, less that of the answers),
 * for a slot of a generating copy, where its engine generates for fewer requests at once than it has users.
 
 Each of these terms has coefficients that are fitted to measured disaggregated loads (`FIRST_PRIORS`).
@@ -55,7 +55,7 @@ FIRST_PRIORS: dict[str, tuple[float, float]] = {
 """Prior means of the coefficients of first tokens as natural logs, and the weights of deviations from them.
 
 Coefficients of engines are factors on the common one, those of a vendor relative to NVIDIA. The mean of `burst` is that
-of gpt-oss-120b's loads, whose prompt workers are seldom busy: load generators send ten requests per user, of which only
+of gpt-oss-120b's loads, whose prompt workers are seldom busy. Load generators send ten requests per user, of which only
 the first arrive all at once.
 """
 _PRIOR_WEIGHT = 0.5
@@ -227,8 +227,8 @@ class DisaggregatedModel:
     ) -> tuple[Array, Array, Array]:
         """Return three arrays with one entry per deployment and load.
 
-        They are milliseconds per output token after the first, milliseconds to the first token, and the share of the
-        time for which the prompt workers are busy. Above a share of 1 they cannot keep up.
+        They are milliseconds per output token after the first, milliseconds to the first token, and the share of time
+        that prompt workers are busy. Above a share of 1 they cannot keep up.
         """
         token_ms, first_ms, first = self.times.predict(parts_of(cells, coefficients))
         return token_ms, first_ms, first.busy

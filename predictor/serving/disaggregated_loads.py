@@ -2,7 +2,7 @@
 
 `python -m predictor.serving.disaggregated_loads TABLE.csv CONFIGURATIONS` writes `disaggregated.csv`, which ships with
 the package, from aiconfigurator's table of measurements and the pack `inferencex` (both Apache-2.0). Rows that lack the
-number of workers or of users are left out, and those of the pack whose deployment and load the table holds already.
+number of workers or of users are left out. So are rows of the pack whose deployment and load the table holds already.
 
 Neither states how many requests an engine may generate for at once, though first tokens wait for that. InferenceX, of
 which both are exports, says it in its configurations: the folder holds its `.github/configs/nvidia-master.yaml` of

@@ -30,9 +30,9 @@ _LEAST_CAPABILITY: dict[str, dict[Engine, int]] = {
 """Compute capability of NVIDIA's GPUs, times ten, from which engines serve weights of these formats.
 
 Where a GPU does not compute in a format, engines widen the weights to 16 bits for each product; the kernels are
-Marlin's. vLLM does so with fp8 on Ampere since July 2024 (its pull request 5975) and on Turing since 0.14 (29901),
-SGLang on Ampere and only for models without experts. The figures are the least capabilities in vLLM 0.33, SGLang 0.5.23
-and TensorRT-LLM's `model_config.py`, which gives MXFP4 kernels to Hopper and NVFP4 ones to Blackwell.
+Marlin's. vLLM does so with fp8 on Ampere since July 2024 (its pull request 5975) and on Turing since 0.14 (29901).
+SGLang does so on Ampere, and only for models without experts. The figures are the least capabilities in vLLM 0.33,
+SGLang 0.5.23 and TensorRT-LLM's `model_config.py`, which gives MXFP4 kernels to Hopper and NVFP4 ones to Blackwell.
 """
 _NVIDIA_FP4 = {"fp4": "nvfp4"}
 """Format of the fp4 repositories for NVIDIA's GPUs, as far as they do not say."""
@@ -48,8 +48,8 @@ READERS: dict[str, tuple[Engine, ...]] = {
 """Engines that serve weights of a format; any serves those that transformers stores, llama.cpp once converted.
 
 vLLM serves no GGUF since 0.24 without a plugin, and no bitsandbytes in 0.33. TensorRT-LLM reads quantized weights of
-ModelOpt, floating ones of compressed-tensors, and the fp8 and mxfp4 of DeepSeek and OpenAI, but neither AWQ, nor GPTQ,
-nor integers of compressed-tensors (its `quant_config_utils.py` raises). SGLang's MLX is for Apple's chips.
+ModelOpt, floating ones of compressed-tensors, and the fp8 and mxfp4 of DeepSeek and OpenAI. It reads neither AWQ, nor
+GPTQ, nor integers of compressed-tensors (its `quant_config_utils.py` raises). SGLang's MLX is for Apple's chips.
 """
 
 

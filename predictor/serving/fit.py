@@ -1,7 +1,7 @@
 """Fitting and judging the serving predictor on shipped measured loads.
 
 `python -m predictor.serving.fit` writes the predictors that ship with the package, of aggregated and of disaggregated
-serving; do so when the pack, the formula, the features or the spec sheet change.
+serving. Run it when the pack, the formula, the features or the spec sheet change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Cross-fitted boosted trees on the log residuals of the serving formula.
 
 A load group is all measured loads of one model, device and engine. The groups are divided into folds, and each fold
-has trees that were fitted without it. So the trees' errors on unseen load groups are known, and a prediction may use
-either the trees that saw its load group or those that did not.
+has trees that were fitted without it. So the trees' errors on unseen load groups are known. A prediction may use either
+the trees that saw its load group or those that did not.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class FoldTrees:
     def predict(self, x: Array, load_groups: Sequence[str], *, unseen: npt.NDArray[np.bool_]) -> Array:
         """Return the expected log residuals, one row per load and one column for each of the two times.
 
-        They are the mean over the trees that were fitted to the row's load group, or where `unseen` is True the
-        prediction of those fitted without it. For a load group that is in no fold it is the mean over all trees.
+        They are the mean over the trees that were fitted to the row's load group. Where `unseen` is True, they are the
+        prediction of those fitted without it. For a load group that is in no fold they are the mean over all trees.
         """
         by_fold = np.stack([np.column_stack([predict_trees(trees, x) for trees in fold]) for fold in self.boosters])
         fold = np.array([self.folds.get(load_group, -1) for load_group in load_groups])

@@ -200,8 +200,8 @@ def _read_llm_pilot(payload: Mapping[str, Any], original: Mapping[str, Any]) -> 
 def _read_inferencex(payload: Mapping[str, Any], original: Mapping[str, Any]) -> _StatedLoad | None:
     """Read a row of InferenceX; None for any other, and for one without means.
 
-    It is read by its means, as aiconfigurator's table states those of the same rows: in the median of these the mean
-    first token takes 1.3 times as long as the typical one, because all users come at once at the beginning.
+    It is read by its means, because aiconfigurator's table states those of the same rows. In the median of these rows,
+    the mean first token takes 1.3 times as long as the typical one. All users come at once at the beginning.
     """
     stated = original.get("stated") or {}
     if "tput_per_gpu" not in stated:

@@ -1,6 +1,6 @@
 """Gaussian process over measured loads: what they took beyond formula and trees is carried over to loads like them.
 
-Loads are alike in their ratios of work, and more so where they share the model, the device and engine, or both: a
+Loads are alike in their ratios of work, and more so where they share the model, the device and engine, or both. So a
 load group measured on four GPUs tells of eight. One kernel serves both times, per output token and to the first,
 because the same loads are alike in both.
 """

@@ -27,8 +27,7 @@ from predictor.serving.work import Array, Work, work_of
 
 SHIPPED = Path(__file__).with_name("fitted.json.xz")
 _LIMIT = 5.0
-"""Bound on the logs of ratios: a user in a thousandth of the room is as alone as one in a hundredth, so logs are
-clipped to it."""
+"""Bound that logs of ratios are clipped to: a user in a thousandth of the room is as alone as in a hundredth."""
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,18 @@ _BYTES_EXCHANGED = 2.0
 """Bytes of a number that devices exchange: activations stay in 16 bits whatever the weights are stored in."""
 
 _FLOAT32_LANES = {"sm_60": 64, "sm_70": 64, "sm_75": 64, "sm_80": 64}
-"""Multiply-adds in float32 that a compute unit of NVIDIA's does per cycle, where they are not 128 (CUDA C++ Programming
-Guide, throughput of native arithmetic instructions)."""
+"""Multiply-adds in float32 that a compute unit of NVIDIA's does per cycle, where they are not 128.
+
+Source: CUDA C++ Programming Guide, throughput of native arithmetic instructions.
+"""
 
 
 @dataclass(frozen=True)
 class Work:
     """Work of several loads: arrays with one entry per deployment and load. Times (`_s`) are roofline times in seconds.
 
-    In a pipeline all of it is of one stage, because a token passes the stages one after the other while each of them
-    works for other users.
+    In a pipeline all of it is of one stage. A token passes the stages one after the other, while each of them works for
+    other users.
     """
 
     users: Array
@@ -159,8 +161,8 @@ def _exchange_s(deployment: Deployment, devices: float) -> float:
 def _cycle_s(deployment: Deployment) -> float:
     """Return the seconds of a cycle over the compute units, where the engine's kernels are bound by both, else 0.
 
-    llama.cpp multiplies weights by a vector with kernels that keep few reads under way, so that GPUs of much bandwidth
-    per compute unit (those with HBM) read at half their rate. The clock follows from the peak rate in float32.
+    llama.cpp multiplies weights by a vector with kernels that keep few reads under way. So GPUs of much bandwidth per
+    compute unit (those with HBM) read at half their rate. The clock follows from the peak rate in float32.
     """
     spec = deployment.device
     if deployment.engine != "llama.cpp" or spec.vendor != "NVIDIA" or not spec.peak_fp32_tflops:

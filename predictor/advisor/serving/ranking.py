@@ -1,8 +1,14 @@
 """Ranking of deployments of a language model under a load and its goals.
 
-`recommend_serving` goes through these steps: resolve the query, plan deployments (`deployments`), predict their times
-(`predictor.serving.predictor`), choose per device and number of devices the best one that meets the goals by a
-simulation of its queue (`predictor.serving.queueing`), describe it as an option (`options`), and rank the options.
+`recommend_serving` goes through these steps:
+
+1. Resolve the query.
+2. Plan deployments (`deployments`).
+3. Predict their times (`predictor.serving.predictor`).
+4. Choose the best one per device and number of devices that meets the goals, by a simulation of its queue
+   (`predictor.serving.queueing`).
+5. Describe it as an option (`options`).
+6. Rank the options.
 """
 
 from __future__ import annotations
@@ -57,8 +63,9 @@ _OWN_MODEL = "MODEL"
 def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], snapshot_id: str | None) -> ServingAnswer:
     """Rank deployments that fit and meet the goals; `measured` are the log's loads, for evidence.
 
-    Raises NotFound for an unknown model, InvalidInput for a model that does not generate, an unknown device or
-    quantization, lengths beyond the model's context, and lengths of which no distribution has the percentile.
+    Raises NotFound for an unknown model, and InvalidInput for a model that does not generate. Likewise for an unknown
+    device or quantization, for lengths beyond the model's context, and for lengths of which no distribution has the
+    percentile.
     """
     name, decoder = resolve_decoder(query.model)
     weights, warnings = resolve_weights(query)

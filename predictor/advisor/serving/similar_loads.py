@@ -45,8 +45,8 @@ class SimilarLoads:
     def times(self, plan: DeploymentPlan) -> ServingTimes | None:
         """Return the medians of the very load of a deployment; None where nobody measured it.
 
-        They are of the deployment's version of the engine, or else of the newest that the load was measured with, by
-        others only where it was not measured here.
+        They are of the deployment's version of the engine, else of the newest that the load was measured with.
+        Measurements of others count only where it was not measured here.
         """
         rows = self._same.get(_identity(plan.deployment, plan.load), ())
         version = plan.deployment.engine_version
@@ -95,8 +95,7 @@ def _identity(deployment: Deployment, load: Load) -> tuple[object, ...]:
 def _distance(row: MeasuredLoad, deployment: Deployment, load: Load) -> float:
     """Return how much a measured load differs from a queried one.
 
-    It is the sum of absolute logs of the ratios of users, tokens and devices, and of fixed amounts for other
-    differences: 2 for another device, 1 for another engine.
+    It is the sum of absolute logs of the ratios of users, tokens and devices. Another device adds 2, another engine 1.
     """
     ratios = (
         (row.load.users, load.users),
