@@ -180,8 +180,8 @@ def set_float32_rounding(mode: Literal["ieee", "tf32"]) -> None:
 def rounding_of(device: torch.device) -> Literal["ieee", "tf32", "mixed"]:
     """Return how the device rounds the operands of float32 products and convolutions, by computing some of each.
 
-    Of each a small one and a large one, because libraries may compute a small one exactly where they may round: an H100
-    did so with one of a product of 256 and a convolution of 32 channels, and rounded those of models.
+    It computes a small one and a large one of each, because libraries may compute a small one exactly where they may
+    round. An H100 did so with a product of 256 and a convolution of 32 channels, and rounded those of models.
     """
     generator = torch.Generator(device).manual_seed(0)
 

@@ -1,7 +1,7 @@
 """Generations of a back-up, and the files that they share.
 
-A file lies under the hash of its content (`files/<sha256>`), so it is stored once, is never changed, and tells by its
-name whether it is whole. `generations/<time>-<snapshot>.json` lists the files of one back-up and is written last: what
+A file lies under the hash of its content (`files/<sha256>`). So it is stored once, is never changed, and tells by its
+name whether it is whole. `generations/<time>-<snapshot>.json` lists the files of one back-up and is written last. What
 a killed back-up leaves is no generation, and the next one takes it up. `owner/` names the installation.
 """
 

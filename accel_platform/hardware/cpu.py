@@ -43,8 +43,11 @@ _DECISIVE_FEATURES = frozenset(
 )
 """Instruction sets that decide how fast a model runs; the kernel's full list grows from version to version."""
 _MIN_CORES_TO_SHARE = 8
-"""On 16 cores with an H200 a launch-bound model took 7.9 to 9.0 ms beside six processes that load, and 6.9 to 7.0 with
-these kept off a quarter of the cores; alone 3.9 ms in one minute, 6.9 in another, so that the gain is a lead."""
+"""Fewest cores of which a quarter is kept free of processes that load.
+
+On 16 cores with an H200 a launch-bound model took 7.9 to 9.0 ms beside six processes that load. With these kept off a
+quarter of the cores it took 6.9 to 7.0. Alone it took 3.9 ms in one minute and 6.9 in another, so the gain is a lead.
+"""
 _CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 
 

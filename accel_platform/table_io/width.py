@@ -27,8 +27,14 @@ def fit_table(
 ) -> tuple[Rows, tuple[str, ...]]:
     """Return the rows so that `terminal` prints no line over `width` characters, and remarks on what was changed.
 
-    In this order, and only as far as needed: columns without values go, columns with one value go into a remark, long
-    texts are cut, and the last columns are left out by name. One row alone becomes a list of names and values.
+    These steps follow each other only as far as needed:
+
+    1. Columns without values go.
+    2. Columns with one value go into a remark.
+    3. Long texts are cut.
+    4. The last columns are left out by name.
+
+    One row alone becomes a list of names and values.
 
     Parameters
     ----------

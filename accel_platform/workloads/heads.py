@@ -19,9 +19,9 @@ Head = Literal[
 ]
 """The names of transformers' Auto classes; `AutoModel` is a model without any head."""
 _BY_MODALITY: dict[str, tuple[Head, ...]] = {
-    # In order of preference. Transformers gives encoders such as BERT a causal head too, and BART's decoder one of its
-    # own: what has a masked head was made to fill gaps, what has a sequence-to-sequence head to answer an input. What
-    # would see images beside the text answers to text alone, too.
+    # In order of preference, because transformers gives encoders such as BERT a causal head too, and BART's decoder one
+    # of its own. A model with a masked head was made to fill gaps, one with a sequence-to-sequence head to answer an
+    # input. What would see images beside the text answers to text alone, too.
     "text": (
         "AutoModelForSeq2SeqLM",
         "AutoModelForMaskedLM",

@@ -1,8 +1,9 @@
 """Benchmarks of one batch through an LLM engine: `vllm bench latency` and `throughput`, SGLang's `bench_one_batch`.
 
 vLLM's latency file is seconds per run of one batch (`avg_latency`, `latencies`, `percentiles`), its throughput file
-one number of requests over time. SGLang writes a line per batch with its prefill and the median of its decoding steps;
-through a server, with the first token of the batch's last request, from which and the whole the time per token follows.
+one number of requests over time. SGLang writes a line per batch with its prefill and the median of its decoding steps.
+Through a server, the line has the first token of the batch's last request. The time per token follows from it and the
+time of the whole.
 """
 
 from __future__ import annotations

@@ -28,8 +28,10 @@ from migrations.suspicion.rules import apply_rules
 
 SOURCE = "migrate"
 MAX_QUARANTINE_CHARACTERS = 1_000_000
-"""A quarantined document up to this size is kept whole in the log; of a larger one the beginning, and the reason says
-that the rest is in the file alone."""
+"""Largest size at which a quarantined document is kept whole in the log.
+
+Of a larger one the beginning is kept, and the reason says that the rest is in the file alone.
+"""
 
 _NOTES_WITH_REASON = ("other_lines", "unreadable_rest")
 """Notes whose reason says more than their rule."""
@@ -43,13 +45,16 @@ Outcome = Literal["imported", "duplicate", "not_results", "quarantined"]
 
 @dataclass(frozen=True)
 class Reading:
-    """A document read: its ledger entry, as the event's payload and whole; the rows of what it holds, naming it as the
-    cause; and the documents inside it, still to be taken."""
+    """A document that was read."""
 
     entry: DocumentImported
+    """Its entry in the ledger."""
     event: Event
+    """The event of that entry."""
     rows: list[Row]
+    """Events of what it holds, which name it as their cause."""
     embedded: tuple[EmbeddedDocument, ...] = ()
+    """Documents inside it, still to be imported."""
     claims: Claims = NO_CLAIMS
 
 

@@ -49,8 +49,10 @@ MIN_MODEL_SHARE = 0.1
 LOOSE_AGREEMENT_RATIO = 1.3
 """The same of many cells, and of cells whose samples scatter so much."""
 MIN_LOOSE_PAIRS = 6
-"""So many cells of another processor whose median ratio is 1 and of which most lie within 30 % are the CPU's as well:
-no accelerator keeps the CPU's time from the smallest batch to the largest, while a shared host is as noisy as that."""
+"""Fewest cells of another processor that are the CPU's as well if their median ratio is 1 and most lie within 30 %.
+
+No accelerator keeps the CPU's time from the smallest batch to the largest, while a shared host is as noisy as that.
+"""
 MIN_RANKING_PLACES = 5
 MIN_RANKED_CELLS = 10
 """Devices and runtimes of a document that tell which cells take long, and cells that one of them must share with them.

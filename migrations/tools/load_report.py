@@ -1,11 +1,11 @@
 """Reports of load generators: what a served model's users saw under one load, whatever tool asked.
 
-One definition of time per output token holds for all: the time after the first token over the tokens after it. Where a
-tool's own is another (GuideLLM counts the first token in, inference-perf the pieces of the stream), it follows from the
-means of whole requests, first tokens and lengths; the tool's own figures stay in `original.stated`.
+One definition of time per output token holds for all: the time after the first token over the tokens after it. Some
+tools have another: GuideLLM counts the first token in, inference-perf the pieces of the stream. Then it follows from
+the means of whole requests, first tokens and lengths, and the tool's own figures stay in `original.stated`.
 
-Tools write 0 for times that were not measured: all times where no request was answered, and the first token and those
-after it where answers came in one piece. Such statistics count as absent.
+Tools write 0 for times that were not measured. Those are all times where no request was answered, and the first token
+and those after it where answers came in one piece. Such statistics count as absent.
 """
 
 from __future__ import annotations

@@ -34,8 +34,10 @@ _SPECIAL = re.compile(
     r"MIG|MaxQ|max\d+|CTS|custom|-\d+[CQ]\b|virtuali[sz]ed|triton|exp\d|fan\.|deepsparse|tflite_cpp|tflite_armnn_cpp",
     re.IGNORECASE,
 )
-"""Part of a device, one of limited or raised power, a server in between, a second try, a runtime of pruned weights, and
-a program whose builds with and without fast kernels are called the same (1.9 and 17 ms for one model on one chip)."""
+"""Part of a device, one of limited or raised power, a server in between, a second try, and a runtime of pruned weights.
+
+Also a program whose builds with and without fast kernels have one name (1.9 and 17 ms for one model on one chip).
+"""
 _TIME = re.compile(r"(?:Mean|\d+\.\d+ percentile) latency \(ns\)")
 
 

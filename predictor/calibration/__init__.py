@@ -1,7 +1,7 @@
 """Calibration of predictions: how far they err on what the training set lacks, and intervals that follow from it.
 
-1. `cross_validation` fits latency models (`predictor.models`) without some families or devices, and records their
-   errors by regime, which is what the training set lacks of a sample. `cv_splits` has the folds.
+1. `cross_validation` fits latency models (`predictor.models`) without some families or devices. It records their errors
+   by regime, which is what the training set lacks of a sample. `cv_splits` has the folds.
 2. `conformal` turns such errors into the width of an interval and the share of figures that it holds.
 3. `memory_model` predicts peak memory with its own calibration, and `failure_model` the probability of failures.
 4. `predictor` holds the fitted parts of an artifact, and answers for samples with intervals or a reason to abstain.

@@ -4,10 +4,10 @@ The method is hierarchical conformal prediction (Lee, Barber and Willett, 2023).
 the same weight however many figures it has. A new group counts as one more, with an error that could be anything. So
 after G groups a level of at most G / (G + 1) can be promised, and a higher aim is lowered to that.
 
-With few groups this takes nearly the largest of all errors, and the intervals are wider than needed: they held 97 % of
+With few groups this takes nearly the largest of all errors, and the intervals are wider than needed. They held 97 % of
 the figures of ten held-out families of timm's tables, where the aim was 90 %. So with fewer than `_MANY_GROUPS` groups
-the width is chosen by leaving out each group in turn, and the worst of them counts twice, once for the new group. That
-held 92 to 93 % with intervals half as wide.
+the width is chosen by leaving out each group in turn. The worst of them counts twice, once for the new group. That held
+92 to 93 % with intervals half as wide.
 """
 
 from __future__ import annotations

@@ -353,7 +353,7 @@ def _cross_validate_seen(
     """Record errors of known models on known devices.
 
     A place is a device with a runtime. A sample of a model measured in several places is held out together with the
-    model's other figures in its place; one of a model measured in one place only is held out by itself.
+    model's other figures in its place. One of a model measured in one place only is held out by itself.
     """
     _, codes = np.unique([f"{sample.device} {sample.backend}" for sample in samples], return_inverse=True)
     places: dict[str, set[int]] = defaultdict(set)

@@ -1,8 +1,8 @@
 """Learned predictor as it serves: latency and memory with intervals, probabilities of failure, reasons to abstain.
 
 It has one latency model per mode, fitted to all figures. In addition, each kind of device (GPU, CPU, NPU) of the log's
-own users has a model that is fitted to their figures only, because tens of these have no weight among thousands of
-knowledge packs. On three hosts the median error on unseen families is 9 to 12 % that way, and 33 to 65 % with one model
+own users has a model that is fitted to their figures only. Tens of these have no weight among thousands of knowledge
+packs. On three hosts the median error on unseen families is 9 to 12 % that way, and 33 to 65 % with one model
 for all. The memory model and the failure model serve all modes.
 """
 

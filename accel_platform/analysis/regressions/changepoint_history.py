@@ -114,8 +114,10 @@ def record_regressions(log: EventLog, found: Iterable[RegressionFound], *, sourc
 
 
 def regression_id(series: MeasuredSeries, first_result: UUID, measure: Measure) -> str:
-    """Return the id of a regression, 12 hex digits: a hash of the series, its first result at the new level and the
-    measure, left out for latencies."""
+    """Return the id of a regression, 12 hex digits.
+
+    It is a hash of the series, its first result at the new level, and the measure, which is left out for latencies.
+    """
     words = [series.model_dump_json(), str(first_result), *([measure] if measure != "latency" else [])]
     return hashlib.sha256(" ".join(words).encode()).hexdigest()[:12]
 

@@ -104,8 +104,8 @@ def unchecked_commits(reader: Reader) -> list[MeasuredCommit]:
 def find_baseline(commit: MeasuredCommit, known: Sequence[MeasuredCommit]) -> MeasuredCommit | str:
     """Return the commit to compare with, or the reason why there is none.
 
-    It is the commit that the label `baseline` names. Without that label, it is the one before it of those measured
-    under the same label `branch` (under none, if the commit has none), in the order in which they were committed.
+    It is the commit that the label `baseline` names. Without that label, it is the one committed before it, of those
+    measured under the same label `branch` (under none, if the commit has none).
     """
     if commit.baseline is not None:
         named = [c for c in known if _same(c.name, commit.baseline)]

@@ -1,8 +1,13 @@
 """Regression test of one cell between two sets of processes, against the noise of its own series.
 
-An alert needs a change that is large enough to act on, exceeds the usual difference between processes of this series,
-and is confirmed by more than one process. A change that lacks one of them is reported without an alert. Latency and
-memory are judged alike; a cell of which some processes fail is judged by how often they did before (`failure_test`).
+An alert needs a change that
+
+* is large enough to act on,
+* exceeds the usual difference between processes of this series,
+* and is confirmed by more than one process.
+
+A change that lacks one of them is reported without an alert. Latency and memory are judged alike. A cell of which some
+processes fail is judged by how often they did before (`failure_test`).
 """
 
 from __future__ import annotations
@@ -41,8 +46,10 @@ MAX_DISTURBANCE = 1.0
 MAX_LOAD_DIFFERENCE = 0.15
 """Share of all cores by which others may use more beside one side; more than `MAX_OTHERS_SHARE` disturbs a process."""
 MAX_LOAD = 0.5
-"""Share of all cores used by others above which the slower side's figures say nothing: threads that wait for each other
-then take many times as long, so equal code was seen to take 9 times as long at 71 % as at 59 %."""
+"""Share of all cores used by others above which the slower side's figures say nothing.
+
+Threads that wait for each other then take many times as long: equal code took 9 times as long at 71 % as at 59 %.
+"""
 MAX_TESTS_AT_ALPHA = 20
 """Most tests of a measure that a check makes at the plain noise level. About one test in 400 alerts by chance, and so
 does one check in 20. With more tests, each may alert less often in proportion, because a check of hundreds would seldom
@@ -213,8 +220,11 @@ def _with_medians(decision: Decision, before: Sequence[ProcessResult], after: Se
 
 
 def _disturbance(before: Sequence[ProcessResult], after: Sequence[ProcessResult], *, slower: bool) -> str | None:
-    """Return why a change says nothing: other processes disturbed most of one side and not of the other, or both but
-    the slower one by more, or so much that its figures mean nothing."""
+    """Return the disturbance by other processes because of which a change says nothing; None if it says something.
+
+    They disturbed most of one side and not of the other. Or they disturbed both, but the slower one by more, or so much
+    that its figures mean nothing.
+    """
     sides = {"baseline": before, "candidate": after}
     counts = {name: sum(process.disturbed for process in side) for name, side in sides.items()}
     mostly = [name for name, side in sides.items() if 2 * counts[name] > len(side)]

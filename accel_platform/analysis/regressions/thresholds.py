@@ -15,8 +15,10 @@ MIN_CHANGE_PERCENT = 3.0
 MEMORY_MEASURES: tuple[Measure, ...] = ("memory", "device_memory")
 """Measures in MiB; the others are in ms, or have no unit."""
 MIN_MEMORY_CHANGE_PERCENT = 10.0
-"""Smallest change of a memory peak, also where a smaller one of the latency is asked for: the highest and
-the lowest of 16 equal processes were seen to lie 6 % apart."""
+"""Smallest change of a memory peak, also where a smaller one of the latency is asked for.
+
+The highest and the lowest of 16 equal processes were seen to lie 6 % apart.
+"""
 MIN_MEMORY_CHANGE_MIB = 8.0
 """Smallest change of a memory peak in MiB, which matters for peaks below 80 MiB."""
 MIN_MEDIAN_CHANGE_PERCENT = 1.0

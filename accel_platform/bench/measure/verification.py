@@ -34,12 +34,15 @@ TOLERANCE = {
 }
 """Largest relative error that counts as right, by precision.
 
-Roundings are independent, so their errors add up as a random walk: n of them to about sqrt(n) times one. That is 0.044
-for float16, in which an NPU also keeps its sums (seen: 0.017, and 0.002 where sums are float32), 0.063 for bfloat16,
-whose sums every device keeps in float32 (seen: 0.012), and 0.125 for int8, where a tensor has steps of 2^-7 of its
-largest value (seen: 0.07). In int4, weights alone are rounded, in blocks of 32 with steps of 2^-3 of their largest:
-0.09 a layer, 0.42 in 24 of them (seen: 0.20). Wrong numbers differ by about 1. float32 backends differ by about 1e-6;
-there the tolerance is wide because sums are taken in any order.
+Roundings are independent, so their errors add up as a random walk: n of them to about sqrt(n) times one. That is
+
+* 0.044 for float16, in which an NPU also keeps its sums (seen: 0.017, and 0.002 where sums are float32),
+* 0.063 for bfloat16, whose sums every device keeps in float32 (seen: 0.012),
+* 0.125 for int8, where a tensor has steps of 2^-7 of its largest value (seen: 0.07).
+
+In int4, weights alone are rounded, in blocks of 32 with steps of 2^-3 of their largest. That is 0.09 a layer, 0.42 in
+24 of them (seen: 0.20). Wrong numbers differ by about 1. float32 backends differ by about 1e-6; there the tolerance is
+wide because sums are taken in any order.
 """
 MIN_PRECISION_SHARE = 0.5
 """Share of a model's products that must run in the requested precision for the figure to be valid."""

@@ -1,7 +1,7 @@
 """Description of a model, recorded with its results: its identity, and what one item costs on paper.
 
-The worker that prepares a model traces its cost, because it has loaded torch and transformers anyway, and keeps it
-beside the model's other files: the run itself loads neither.
+The worker that prepares a model traces its cost, because it has loaded torch and transformers anyway. It keeps the cost
+beside the model's other files, because the run itself loads neither.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class Campaign:
 def export_campaign(log: EventLog, path: Path, *, runs: Collection[str] = ()) -> Campaign:
     """Write every event of these benchmark runs (default: all of this log) to one compressed file.
 
-    Raises NotFound where there are no events or a run is not in the log, InvalidInput
-    where the file cannot be written or is named for another format.
+    Raises NotFound where there are no events or a run is not in the log. Raises InvalidInput where the file cannot be
+    written or is named for another format.
     """
     if path.suffix not in ("", ".parquet"):
         raise InvalidInput(
