@@ -42,12 +42,14 @@ def render_markdown(checks: Sequence[ArchitectureChecked], *, total: int) -> str
         name: sum(check.status == "ok" for check in checks if check.hardware == name)
         for name in dict.fromkeys(check.hardware for check in checks)
     }
+    hardware_option = f"--hardware {','.join(ok)} " if ok else ""
     lines = [
         "# Which architectures run",
         "",
-        f"Written on {datetime.now(UTC):%Y-%m-%d} by `accel bench coverage --report --write`, from checks made with",
+        f"Written on {datetime.now(UTC):%Y-%m-%d} from checks made with",
         f"{', '.join(f'{name} {version}' for name, version in sorted(versions.items()))}.",
-        "How a check is made is in [howto/coverage.md](howto/coverage.md).",
+        f"`accel bench coverage {hardware_option}--write FILE` checks what is not on record yet,",
+        "and writes this page again. How a check is made is in [howto/coverage.md](howto/coverage.md).",
         "",
         *(
             f"- `{name}`: {count} of {total} model types run, {sum(c.hardware == name for c in checks)} were checked"

@@ -51,6 +51,7 @@ def test_the_page_holds_the_totals_and_every_reason() -> None:
     page = render_markdown(CHECKS, total=5)
     assert "- `cpu`: 2 of 5 model types run, 5 were checked" in page
     assert "torch 2.13.0" in page
+    assert "`accel bench coverage --hardware cpu,openvino --write FILE`" in page
     assert "| export | blt | text | a \\| b |" in page
     assert page.index("## Failures on `cpu`") < page.index("## Failures on `openvino`")
     assert page.endswith("None.\n")
