@@ -71,6 +71,20 @@ def roofline_limits(work: ItemWork, precision: str | None, batch_size: int, spec
     )
 
 
+def roof_corners(
+    peak_flops_per_s: float, bandwidth_bytes_per_s: float | None, least: float, most: float
+) -> list[tuple[float, float]]:
+    """Return the corners of a device's roof between two intensities, each as FLOP/byte and FLOP/s.
+
+    The roof rises with the bandwidth up to the peak rate. Without a known bandwidth it is the peak rate alone.
+    """
+    if bandwidth_bytes_per_s is None:
+        return [(least, peak_flops_per_s), (most, peak_flops_per_s)]
+    highest = min(peak_flops_per_s, most * bandwidth_bytes_per_s)
+    ridge = min(max(peak_flops_per_s / bandwidth_bytes_per_s, least), most)
+    return sorted({(least, min(peak_flops_per_s, least * bandwidth_bytes_per_s)), (ridge, highest), (most, highest)})
+
+
 class RooflineFields(TypedDict):
     """A cell's place in a roofline plot, its limits, and its share of them; None where unknown."""
 

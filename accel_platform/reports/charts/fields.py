@@ -9,6 +9,7 @@ from typing import Any
 import altair as alt
 
 from accel_platform.analysis.query.cells import SHAPE
+from accel_platform.analysis.summaries.roofline import roof_corners
 from accel_platform.reports.charts.parts import (
     LINES,
     PLACE,
@@ -202,19 +203,11 @@ def _roof(row: Row, name: str, least: float, most: float) -> list[dict[str, Any]
     peak, bandwidth = row["peak_flops_per_s"], row["bandwidth_bytes_per_s"]
     if peak is None:
         return []
-    if bandwidth is None:
-        ends = [(least, peak), (most, peak)]
-    else:
-        ridge = peak / bandwidth
-        ends = sorted(
-            {
-                (least, min(peak, least * bandwidth)),
-                (min(max(ridge, least), most), min(peak, most * bandwidth)),
-                (most, min(peak, most * bandwidth)),
-            }
-        )
     kind = "peak alone" if bandwidth is None else "peak and bandwidth"
-    return [{"intensity": at, "value": rate / 1e9, "line": name, "roof": kind} for at, rate in ends]
+    return [
+        {"intensity": intensity, "value": rate / 1e9, "line": name, "roof": kind}
+        for intensity, rate in roof_corners(peak, bandwidth, least, most)
+    ]
 
 
 def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
