@@ -5,11 +5,10 @@ It is separate so that torch's exporter affects neither the memory nor the load 
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,8 +48,6 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
     """Make the missing artifacts; send `prepared`, and `failed` for each artifact or shape that could not be made."""
     import torch
 
-    from accel_platform.workloads.build import build_with_gaps
-
     torch.set_num_threads(job["threads"])
     spec = ModelSpec.of_job(job["model"])
     artifacts = Artifacts(Path(job["folder"]), job.get("exporter", "dynamo"))
@@ -61,38 +58,59 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
         # First, because a model too large for the memory may kill the process.
         write_description(spec, artifacts)
     try:
-        model: Any
-        model, drawn = build_with_gaps(spec, head=head)
-        if not artifacts.weights.exists():
-            with _publish_folder(artifacts.weights) as part:
-                _write_weights(model, spec, part)
+        model, drawn = _build(spec, head, artifacts)
     except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
         failure_class, reason = classify(error)
         for kind in ("weights", *job["kinds"]):
             send({"kind": "failed", "artifact": kind, "failure_class": failure_class, "reason": reason})
         return
 
-    def attempt(of: dict[str, Any], make: Callable[[], None]) -> None:
-        try:
-            make()
-        except Exception as error:  # noqa: BLE001 - whatever it trips over ends the cells that need it
-            failure_class, reason = classify(error)
-            if failure_class == "error" and "artifact" in of:
-                failure_class = "not_exported"
-            send({"kind": "failed", **of, "failure_class": failure_class, "reason": reason})
-
     # Export graphs first, because a reference too large for the memory may kill the process.
-    for kind in job["kinds"]:
-        for length in dict.fromkeys(length for _, length in shapes):
-            if kind != "weights" and not artifacts.graph(kind, length).exists():
-                attempt({"artifact": kind}, functools.partial(_write_graph, model, spec, artifacts, kind, length))
+    for kind, length in _missing_graphs(job["kinds"], shapes, artifacts):
+        with _report_failure(send, "not_exported", artifact=kind):
+            _write_graph(model, spec, artifacts, kind, length)
     reference: bool = job.get("reference", True)
     for shape in shapes:
         path = artifacts.data(shape) if reference else artifacts.inputs(shape)
         if not path.exists():
-            arrays = functools.partial(_build_arrays, model, spec, shape, mode, head, reference=reference)
-            attempt({"shape": shape}, functools.partial(_write_data, arrays, path))
+            with _report_failure(send, "error", shape=shape):
+                _write_data(_build_arrays(model, spec, shape, mode, head, reference=reference), path)
     send({"kind": "prepared", "drawn": drawn})
+
+
+def _build(spec: ModelSpec, head: Head, artifacts: Artifacts) -> tuple[Any, tuple[str, ...]]:
+    """Return the model and the names of its parameters that are random; write its weights unless they are there."""
+    from accel_platform.workloads.build import build_with_gaps
+
+    model: Any
+    model, drawn = build_with_gaps(spec, head=head)
+    if not artifacts.weights.exists():
+        with _publish_folder(artifacts.weights) as part:
+            _write_weights(model, spec, part)
+    return model, drawn
+
+
+def _missing_graphs(
+    kinds: Iterable[Artifact], shapes: Iterable[Shape], artifacts: Artifacts
+) -> Iterator[tuple[Artifact, int | None]]:
+    """Yield kind and length of each graph that is still missing when its turn comes."""
+    lengths = list(dict.fromkeys(length for _, length in shapes))
+    for kind in kinds:
+        for length in lengths:
+            if kind != "weights" and not artifacts.graph(kind, length).exists():
+                yield kind, length
+
+
+@contextmanager
+def _report_failure(send: Callable[[Message], None], unclassified: str, **of: Any) -> Iterator[None]:
+    """Send a failure of the block instead of raising it; `unclassified` is its class where the error tells none."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever it trips over ends the cells that need it
+        failure_class, reason = classify(error)
+        if failure_class == "error":
+            failure_class = unclassified
+        send({"kind": "failed", **of, "failure_class": failure_class, "reason": reason})
 
 
 def _write_weights(model: Any, spec: ModelSpec, folder: Path) -> None:
@@ -161,11 +179,11 @@ def _is_of_items(first_two: Any, values: Any, batch_size: int) -> bool:
     return relative_rms(first_two, values[:2]) < _SAME_ITEM
 
 
-def _write_data(make: Callable[[], dict[str, Any]], path: Path) -> None:
+def _write_data(arrays: dict[str, Any], path: Path) -> None:
     import numpy as np
 
     part = path.with_name(f".{path.stem}-{os.getpid()}.npz")
-    np.savez(part, allow_pickle=False, **make())
+    np.savez(part, allow_pickle=False, **arrays)
     part.replace(path)
 
 
