@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 import altair as alt
@@ -37,6 +37,8 @@ from accel_platform.reports.charts.parts import (
 from accel_platform.reports.charts.theme import GRAY
 from accel_platform.table_io.values import count_of, rounded
 
+_COLUMN = (*PLACE, "provenance")
+"""Fields of a cell that make a column of the heat map."""
 _ROWS = 24
 _COLUMNS = 12
 _SCATTERED = 6
@@ -52,63 +54,12 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     """
     known = [c for c in in_fixed_order(cells) if c["latency_ms"] and c["batch_size"]]
     require(known, "No cell with a latency and a batch size.")
-    where = (*PLACE, "provenance")
-    panels = group_rows(known, lambda cell: (cell["model_family"], *grouping_key(cell, ("model_id", *SHAPE))))
-    ordered = sorted(
-        panels.values(),
-        key=lambda p: (-count_measured(p), -len(p), p[0]["batch_size"], str(p[0]["model_id"])),
-    )
-    best: dict[str, list[Row]] = {}
-    for panel in ordered:
-        best.setdefault(panel[0]["model_family"], panel)
-    columns = group_rows([cell for panel in best.values() for cell in panel], lambda cell: grouping_key(cell, where))
+    panels = _one_panel_per_family(known)
+    columns = group_rows([cell for panel in panels for cell in panel], _column_key)
     selected = sorted(columns.values(), key=lambda column: (not count_measured(column), -len(column)))[:_COLUMNS]
-    keys = {grouping_key(column[0], where) for column in selected}
-    filled = [[cell for cell in panel if grouping_key(cell, where) in keys] for panel in best.values()]
-    filled.sort(key=lambda panel: (-count_measured(panel), -len(panel)))
-    shown = sorted((panel for panel in filled[:_ROWS] if panel), key=lambda panel: str(panel[0]["model_family"]))
+    shown = _select_rows(panels, {_column_key(column[0]) for column in selected})
     drawn = [cell for panel in shown for cell in panel]
-    # The provenance stands in each tile.
-    apart = differing_fields(drawn, PLACE) or ["hardware"]
-    if len({label(column[0], apart) for column in selected}) < len(selected):
-        apart = differing_fields(drawn, where)
-    titled = differing_fields([panel[0] for panel in shown], SHAPE)
-    marks = []
-    for panel in shown:
-        fastest = min(cell["latency_ms"] for cell in panel)
-        family = panel[0]["model_family"]
-        name = f"{family}: {label(panel[0], ('model_id', *titled))}"
-        for cell in panel:
-            each = cell["latency_ms"] / cell["batch_size"]
-            figure = {**figure_with_spread(cell, "latency"), "value": each, "low": None, "high": None}
-            share = fastest / cell["latency_ms"]
-            marks.append(
-                mark_row(
-                    cell,
-                    figure,
-                    "ms per item",
-                    family=name,
-                    column=label(cell, apart),
-                    share=share,
-                    text=rounded(each),
-                    from_=cell["provenance"],
-                )
-            )
-    base = alt.Chart(alt.InlineData(marks)).encode(
-        x=alt.X("column:N", title="hardware").axis(labelAngle=-35, orient="top", labelLimit=420),
-        y=alt.Y("family:N", title=None).axis(labelLimit=380),
-    )
-    scale = alt.Scale(type="log", domain=[min(mark["share"] for mark in marks) / 1.01, 1], scheme="viridis")
-    legend = alt.Legend(format=".0%", orient="bottom", direction="horizontal", titleLimit=0)
-    tiles = base.mark_rect(stroke=GRAY, strokeWidth=0.5).encode(
-        color=alt.Color("share:Q", title="speed beside the best shown in the row", scale=scale, legend=legend),
-        **tooltip_encoding(),
-    )
-    light = math.sqrt(min(mark["share"] for mark in marks))
-    ink = alt.condition(f"datum.share > {light}", alt.value("#101418"), alt.value("#ffffff"))
-    text = base.mark_text(fontSize=11, dy=-4, aria=False).encode(text="text:N", color=ink)
-    how = base.mark_text(fontSize=9, dy=9, aria=False).encode(text="from_:N", color=ink)
-    chart = (tiles + text + how).properties(
+    chart = _draw_tiles(_tiles(shown, _column_fields(drawn, selected))).properties(
         width=alt.Step(62), height=alt.Step(36), title=panel_title("family: model, in milliseconds per item")
     )
     return combine_panels(
@@ -116,14 +67,92 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
         "Architectures by hardware",
         drawn,
         columns=1,
-        common=describe_shared(drawn, (*where, *SHAPE)),
+        common=describe_shared(drawn, (*_COLUMN, *SHAPE)),
         remarks=[
             "One model and shape for each family, the one that most places ran; nothing is averaged. Empty: not run.",
-            describe_omitted(len(shown), len(best), "families", "model"),
+            describe_omitted(len(shown), len(panels), "families", "model"),
             describe_omitted(len(selected), len(columns), "places", "hardware or device"),
             *about,
         ],
     )
+
+
+def _column_key(cell: Row) -> Hashable:
+    return grouping_key(cell, _COLUMN)
+
+
+def _one_panel_per_family(cells: Rows) -> list[list[Row]]:
+    """Return for each family the cells of the model and shape that most devices ran, the most cells first."""
+    panels = group_rows(cells, lambda cell: (cell["model_family"], *grouping_key(cell, ("model_id", *SHAPE))))
+    ordered = sorted(
+        panels.values(),
+        key=lambda p: (-count_measured(p), -len(p), p[0]["batch_size"], str(p[0]["model_id"])),
+    )
+    best: dict[str, list[Row]] = {}
+    for panel in ordered:
+        best.setdefault(panel[0]["model_family"], panel)
+    return list(best.values())
+
+
+def _select_rows(panels: Sequence[Rows], columns: Collection[Hashable]) -> list[list[Row]]:
+    """Return the families with most cells in these columns, by name, without their other cells."""
+    filled = [[cell for cell in panel if _column_key(cell) in columns] for panel in panels]
+    filled.sort(key=lambda panel: (-count_measured(panel), -len(panel)))
+    return sorted((panel for panel in filled[:_ROWS] if panel), key=lambda panel: str(panel[0]["model_family"]))
+
+
+def _column_fields(drawn: Rows, columns: Sequence[Rows]) -> Sequence[str]:
+    """Return the fields that name a column: those of the place, with the provenance only if two would be named alike.
+
+    Each tile shows its provenance.
+    """
+    names = differing_fields(drawn, PLACE) or ["hardware"]
+    alike = len({label(column[0], names) for column in columns}) < len(columns)
+    return differing_fields(drawn, _COLUMN) if alike else names
+
+
+def _tiles(panels: Sequence[Rows], column_fields: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the marks of the heat map; `share` is a cell's speed beside the best of its row."""
+    titled = differing_fields([panel[0] for panel in panels], SHAPE)
+    marks = []
+    for panel in panels:
+        fastest = min(cell["latency_ms"] for cell in panel)
+        family = panel[0]["model_family"]
+        name = f"{family}: {label(panel[0], ('model_id', *titled))}"
+        for cell in panel:
+            each = cell["latency_ms"] / cell["batch_size"]
+            figure = {**figure_with_spread(cell, "latency"), "value": each, "low": None, "high": None}
+            mark = mark_row(
+                cell,
+                figure,
+                "ms per item",
+                family=name,
+                column=label(cell, column_fields),
+                share=fastest / cell["latency_ms"],
+                text=rounded(each),
+                from_=cell["provenance"],
+            )
+            marks.append(mark)
+    return marks
+
+
+def _draw_tiles(marks: Sequence[Row]) -> alt.LayerChart:
+    """Return tiles by speed, each with its figure and provenance in ink that stands out."""
+    base = alt.Chart(alt.InlineData(marks)).encode(
+        x=alt.X("column:N", title="hardware").axis(labelAngle=-35, orient="top", labelLimit=420),
+        y=alt.Y("family:N", title=None).axis(labelLimit=380),
+    )
+    slowest = min(mark["share"] for mark in marks)
+    scale = alt.Scale(type="log", domain=[slowest / 1.01, 1], scheme="viridis")
+    legend = alt.Legend(format=".0%", orient="bottom", direction="horizontal", titleLimit=0)
+    tiles = base.mark_rect(stroke=GRAY, strokeWidth=0.5).encode(
+        color=alt.Color("share:Q", title="speed beside the best shown in the row", scale=scale, legend=legend),
+        **tooltip_encoding(),
+    )
+    ink = alt.condition(f"datum.share > {math.sqrt(slowest)}", alt.value("#101418"), alt.value("#ffffff"))
+    figure = base.mark_text(fontSize=11, dy=-4, aria=False).encode(text="text:N", color=ink)
+    provenance = base.mark_text(fontSize=9, dy=9, aria=False).encode(text="from_:N", color=ink)
+    return alt.LayerChart(layer=[tiles, figure, provenance])
 
 
 def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
@@ -144,16 +173,7 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     names = sorted({label(row, apart) for row in drawn})
     chosen.sort(key=len, reverse=True)  # the few lie above the many
     thinned = [row for place in chosen for row in place[:: max(1, len(drawn) // _POINTS)]]
-    points, gaps = [], 0
-    for row in thinned:
-        share = (
-            "" if row["share"] is None else f", {row['share']:.0%} of the roof, bound by {row['bound'] or 'unknown'}"
-        )
-        figure = {"value": row["achieved_flops_per_s"] / 1e9, "low": None, "high": None, "spread": "from the median"}
-        points.append(
-            mark_row(row, figure, f"GFLOP/s{share}", intensity=row["intensity_flops_per_byte"], line=label(row, apart))
-        )
-        gaps += row["unavailable"] is not None
+    points = [_roofline_point(row, label(row, apart)) for row in thinned]
     least = min(point["intensity"] for point in points) / 2
     most = max(point["intensity"] for point in points) * 4
     roofs = [corner for place in chosen for corner in _roof(place[0], label(place[0], apart), least, most)]
@@ -163,24 +183,14 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     tone = color_encoding(names)
     layers: list[alt.Chart] = []
     if roofs:
-        base = alt.Chart(alt.InlineData(roofs))
-        layers.append(
-            base.mark_line(strokeWidth=2, description="roof").encode(
-                x=x,
-                y=y,
-                color=tone,
-                order="intensity:Q",
-                detail="line:N",
-                strokeDash=alt.StrokeDash("roof:N", title="roof", legend=alt.Legend(orient="bottom")).scale(
-                    domain=["peak and bandwidth", "peak alone"], range=[[1, 0], [5, 4]]
-                ),
-            )
+        dashes = alt.StrokeDash("roof:N", title="roof", legend=alt.Legend(orient="bottom")).scale(
+            domain=["peak and bandwidth", "peak alone"], range=[[1, 0], [5, 4]]
         )
-    layers.append(
-        alt.Chart(alt.InlineData(points))
-        .mark_point(filled=True, size=55 if len(points) < 200 else 24, opacity=0.85)
-        .encode(x=x, y=y, color=tone, shape=shape(drawn), **tooltip_encoding())
-    )
+        lines = alt.Chart(alt.InlineData(roofs)).mark_line(strokeWidth=2, description="roof")
+        layers.append(lines.encode(x=x, y=y, color=tone, order="intensity:Q", detail="line:N", strokeDash=dashes))
+    size = 55 if len(points) < 200 else 24
+    dots = alt.Chart(alt.InlineData(points)).mark_point(filled=True, size=size, opacity=0.85)
+    layers.append(dots.encode(x=x, y=y, color=tone, shape=shape(drawn), **tooltip_encoding()))
     without, lost = [row for row in thinned if row["peak_flops_per_s"] is None], len(rows) - len(known)
     chart = alt.LayerChart(layer=layers, width=620, height=380)
     return combine_panels(
@@ -197,6 +207,12 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             *about,
         ],
     )
+
+
+def _roofline_point(row: Row, line: str) -> dict[str, Any]:
+    share = "" if row["share"] is None else f", {row['share']:.0%} of the roof, bound by {row['bound'] or 'unknown'}"
+    figure = {"value": row["achieved_flops_per_s"] / 1e9, "low": None, "high": None, "spread": "from the median"}
+    return mark_row(row, figure, f"GFLOP/s{share}", intensity=row["intensity_flops_per_byte"], line=line)
 
 
 def _roof(row: Row, name: str, least: float, most: float) -> list[dict[str, Any]]:
