@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrations.normalize.canonical_names import hardware_of_key
+from migrations.normalize.records import members_of
 from migrations.sources.documents import Document
 
 NOT_RESULTS = "tests of a remote service, on hardware that nobody names"
@@ -54,10 +55,9 @@ def _rates(value: Any, depth: int = 4) -> bool:
 def _objects(value: Any, depth: int) -> Iterator[dict[str, Any]]:
     if isinstance(value, dict):
         yield value
-    for member in (
-        (value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()) if depth else ()
-    ):
-        yield from _objects(member, depth - 1)
+    if depth:
+        for _, member in members_of(value):
+            yield from _objects(member, depth - 1)
 
 
 def _only_outcomes(value: dict[str, Any]) -> bool:

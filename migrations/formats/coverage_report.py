@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from migrations.normalize.records import members_of
 from migrations.sources.documents import Document
 
 NOT_RESULTS = "a coverage report: claims about code and pass rates, derived, with no measurement"
@@ -43,8 +44,7 @@ def _only_percentages(value: Any) -> bool:
 
 
 def _leaves(value: Any, depth: int) -> Iterator[tuple[Any, Any]]:
-    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, member in members:
+    for key, member in members_of(value):
         if isinstance(member, dict | list) and depth:
             yield from _leaves(member, depth - 1)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from migrations.normalize.records import EmbeddedDocument, Part, child, refuse, value_at
+from migrations.normalize.records import EmbeddedDocument, Part, child, members_of, refuse, value_at
 from migrations.sources.documents import Document
 
 _MAX_DEPTH = 3
@@ -33,8 +33,7 @@ def iter_documents(document: Document, known: Known) -> Iterator[Part]:
 
 
 def _walk(value: Any, pointer: str, known: Known, beside: list[str], depth: int) -> Iterator[Part]:
-    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, member in members:
+    for key, member in members_of(value):
         at = child(pointer, key)
         if _is_candidate(member) and known(member):
             yield EmbeddedDocument(at, member)
@@ -49,8 +48,8 @@ def _walk(value: Any, pointer: str, known: Known, beside: list[str], depth: int)
 
 def _members(value: Any, depth: int = _MAX_DEPTH) -> Iterator[Any]:
     """Yield objects and lists inside, breadth first."""
-    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    inside = [member for member in islice(members, _MAX_MEMBERS_TRIED) if isinstance(member, dict | list)]
+    members = islice(members_of(value), _MAX_MEMBERS_TRIED)
+    inside = [member for _, member in members if isinstance(member, dict | list)]
     yield from inside
     for member in inside if depth > 1 else ():
         yield from _members(member, depth - 1)

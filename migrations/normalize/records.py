@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -67,6 +68,13 @@ def child(pointer: str, key: str | int) -> str:
     if isinstance(key, int):
         return f"{pointer}/{key}"
     return f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def members_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return keys and values of an object, or indexes and values of a list; nothing for any other value."""
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
 
 
 def value_at(value: Any, pointer: str) -> Any:
