@@ -242,36 +242,13 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     parts = []
     for (mode, lacking), all_of in panels.items():
         there = [row for row in all_of if row["device_name"] in names]
-        if not there:
-            continue
-        step = max(1, len(there) * len(panels) // _POINTS)
-        points = [
-            {
-                "measured": row["measured_ms"],
-                "predicted": row["predicted_ms"],
-                "line": row["device_name"],
-                "tip": f"{label(row, ('model_id', *PLACE, *SHAPE))}: predicted {rounded(row['predicted_ms'], 4)} ms,"
-                f" measured {rounded(row['measured_ms'], 4)} ms"
-                f" ({row['predicted_ms'] / row['measured_ms'] - 1:+.0%}); 1 cell, held out",
-            }
-            for row in there[::step]
-        ]
-        ends = [value for point in points for value in (point["measured"], point["predicted"])]
-        x = quantity_axis("measured", "measured latency (ms)", ends, alt.X, zero=False)
-        y = quantity_axis("predicted", "predicted latency (ms)", ends, alt.Y, zero=False)
-        diagonal = alt.Chart(alt.InlineData([{"measured": e, "predicted": e} for e in (min(ends), max(ends))]))
-        errors = sorted(abs(row["predicted_ms"] / row["measured_ms"] - 1) for row in all_of)
-        title = (
-            f"{mode}, lacking {lacking}, {count_of(len(all_of), 'cell')}, median error {errors[len(errors) // 2]:.0%}"
-        )
-        parts.append(
-            (
-                diagonal.mark_line(strokeDash=[4, 4], color=GRAY, aria=False).encode(x=x, y=y)
-                + alt.Chart(alt.InlineData(points))
-                .mark_point(filled=True, size=28, opacity=0.6)
-                .encode(x=x, y=y, color=color_encoding(names), **tooltip_encoding())
-            ).properties(width=300, height=280, title=panel_title(title))
-        )
+        if there:
+            step = max(1, len(there) * len(panels) // _POINTS)
+            panel = _predicted_panel(there[::step], names)
+            title = (
+                f"{mode}, lacking {lacking}, {count_of(len(all_of), 'cell')}, median error {_median_error(all_of):.0%}"
+            )
+            parts.append(panel.properties(width=300, height=280, title=panel_title(title)))
     remarks = [
         f"{count_of(len(selected), 'cell')}, each held out of learning with what it is taken to lack.",
         "On the line the two agree.",
@@ -288,3 +265,30 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         description=" ".join(["Predicted against measured.", *subtitle_lines]),
         resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared", x="independent", y="independent")),
     )
+
+
+def _predicted_panel(rows: Rows, names: Sequence[str]) -> Any:
+    """Return points by device, and the diagonal on which prediction and measurement agree."""
+    points = [
+        {
+            "measured": row["measured_ms"],
+            "predicted": row["predicted_ms"],
+            "line": row["device_name"],
+            "tip": f"{label(row, ('model_id', *PLACE, *SHAPE))}: predicted {rounded(row['predicted_ms'], 4)} ms,"
+            f" measured {rounded(row['measured_ms'], 4)} ms"
+            f" ({row['predicted_ms'] / row['measured_ms'] - 1:+.0%}); 1 cell, held out",
+        }
+        for row in rows
+    ]
+    ends = [value for point in points for value in (point["measured"], point["predicted"])]
+    x = quantity_axis("measured", "measured latency (ms)", ends, alt.X, zero=False)
+    y = quantity_axis("predicted", "predicted latency (ms)", ends, alt.Y, zero=False)
+    corners = [{"measured": end, "predicted": end} for end in (min(ends), max(ends))]
+    diagonal = alt.Chart(alt.InlineData(corners)).mark_line(strokeDash=[4, 4], color=GRAY, aria=False)
+    dots = alt.Chart(alt.InlineData(points)).mark_point(filled=True, size=28, opacity=0.6)
+    return diagonal.encode(x=x, y=y) + dots.encode(x=x, y=y, color=color_encoding(names), **tooltip_encoding())
+
+
+def _median_error(rows: Rows) -> float:
+    errors: list[float] = sorted(abs(row["predicted_ms"] / row["measured_ms"] - 1) for row in rows)
+    return errors[len(errors) // 2]
