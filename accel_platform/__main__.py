@@ -8,7 +8,7 @@ import signal
 import sys
 from types import FrameType
 
-from accel_platform.errors import INTERRUPTED
+from accel_platform.errors import INTERRUPTED, AccelError, InvalidInput, package_missing, storage_unavailable
 
 _COLLECT_AFTER = 100_000
 """New objects after which Python looks for cycles. Its own choice (700 in Python 3.11) takes a quarter of the processor
@@ -42,20 +42,11 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:
-        from accel_platform.errors import AccelError, InvalidInput, package_missing, storage_unavailable
-
-        message = (
-            error
-            if isinstance(error, AccelError)
-            else storage_unavailable(error)
-            if isinstance(error, OSError)
-            else package_missing(error)
-        )
-        if message:
+        if foreseen := _foreseen(error):
             from accel_platform.cli.output import print_error
 
-            print_error(message)
-            sys.exit(2 if isinstance(message, InvalidInput) else 1)
+            print_error(foreseen)
+            sys.exit(2 if isinstance(foreseen, InvalidInput) else 1)
         # A library that is interrupted during its import may raise ImportError instead.
         if interrupted:
             sys.exit(INTERRUPTED)
@@ -63,6 +54,13 @@ def main() -> None:
     finally:
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _foreseen(error: Exception) -> AccelError | None:
+    """Return the foreseeable error that an exception is or stands for; None for a defect of the platform."""
+    if isinstance(error, AccelError):
+        return error
+    return storage_unavailable(error) if isinstance(error, OSError) else package_missing(error)
 
 
 if __name__ == "__main__":

@@ -110,15 +110,11 @@ def build_answer(
     excluded = [*(_exclude_absent(query, absent) for absent in query.absent), *excluded]
     shared = shared_devices(remaining)
     warnings += _join_cautions(cautions, shared)
-    key = ranking(objective, spread)
-    # Ties, such as those of unknown prices, are broken by latency.
-    latency_key = key if objective == "latency" else ranking("latency", spread)
-    merits = [((key(figures), latency_key(figures), figures.latency_ms.p50), figures) for figures in remaining]
-    merits.sort(key=lambda pair: (*pair[0], pair[1].hardware, pair[1].device_id or pair[1].device or ""))
-    ranked = [figures for _, figures in merits]
+    merits = _sort_by_merit(remaining, objective, spread)
+    ranked = [figures for figures, _ in merits]
     if len(ranked) > 1:
-        missing = ((figures, missing_figure(objective, merit[0])) for merit, figures in merits)
-        warnings += _join_cautions([(of, why) for of, why in missing if why is not None], shared)
+        missing = [(figures, missing_figure(objective, merit[0])) for figures, merit in merits]
+        warnings += _join_cautions([(figures, reason) for figures, reason in missing if reason is not None], shared)
         warnings += filter(None, [level_mismatch(objective, ranked), assumed_spread(ranked, spread)])
     if query.open_precision:
         warnings += filter(None, [_usual_precision(query, results)])
@@ -133,15 +129,38 @@ def build_answer(
         batch_size=query.batch_size,
         sequence_length=query.sequence_length,
         output_tokens=query.output_tokens,
-        recommendations=[
-            Recommendation(**vars(figures), rank=rank, ranked_by=merit[0] if math.isfinite(merit[0]) else None)
-            for (merit, figures), rank in zip(merits, _shared_ranks([merit for merit, _ in merits]), strict=True)
-        ],
+        recommendations=_recommendations(merits),
         excluded=[e for e in excluded if e.device is not None or e.hardware not in answered],
         warnings=list(dict.fromkeys(warnings)),
         snapshot_id=evidence.snapshot_id,
         predictor_id=state.predictor_id,
     )
+
+
+Merit = tuple[float, float, float]
+"""Values that figures are ranked by, the smallest first: the objective's, the latency's, and the median latency."""
+
+
+def _sort_by_merit(
+    remaining: Sequence[Figures], objective: Objective, spread: float | None
+) -> list[tuple[Figures, Merit]]:
+    """Return the figures with their merits, the best first; `spread` is that of `batch_spread`."""
+    by_objective = ranking(objective, spread)
+    # Ties, such as those of unknown prices, are broken by latency.
+    by_latency = ranking("latency", spread)
+    merits: list[tuple[Figures, Merit]] = [
+        (figures, (by_objective(figures), by_latency(figures), figures.latency_ms.p50)) for figures in remaining
+    ]
+    merits.sort(key=lambda pair: (*pair[1], pair[0].hardware, pair[0].device_id or pair[0].device or ""))
+    return merits
+
+
+def _recommendations(merits: Sequence[tuple[Figures, Merit]]) -> list[Recommendation]:
+    ranks = _shared_ranks([merit for _, merit in merits])
+    return [
+        Recommendation(**vars(figures), rank=rank, ranked_by=merit[0] if math.isfinite(merit[0]) else None)
+        for (figures, merit), rank in zip(merits, ranks, strict=True)
+    ]
 
 
 def measured_parts(evidence: Evidence, query: ResolvedQuery) -> str | None:

@@ -202,9 +202,7 @@ def violations(constraints: Constraints, figures: Figures, spec: DeviceSpec, spr
             constraints.max_latency_ms,
             latency.p50,
             slowest_ms,
-            how=None
-            if latency.high is None or slowest_ms <= latency.high
-            else _beyond_limit(latency.high, latency, spread),
+            how=_beyond_limit(latency, spread) if is_beyond else None,
         ),
         _figure_violation(
             "peak memory",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any, Literal, TypedDict, cast, get_args
 from uuid import UUID
 
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.query.measured import ProcessResult, read_measured_series
 from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog, Snapshot
-from accel_platform.events.types import Measure, MeasuredSeries, ShiftAccepted, ShiftRejected
+from accel_platform.events.types import Measure, MeasuredSeries, Mode, ShiftAccepted, ShiftRejected
 from accel_platform.warehouse.reader import Reader
 
 Rows = Sequence[Mapping[str, Any]]
@@ -70,10 +70,56 @@ class UnacceptedShift:
         return process.commit in self.commits or process.result_id in self.evidence
 
 
-def recorded_shifts(reader: Reader, selection: Selection, *, state: str | None = None) -> list[dict[str, Any]]:
+class RecordedShift(TypedDict):
+    """Row of the table `regressions`; the fields of its series are those of `MeasuredSeries`."""
+
+    regression_id: str
+    state: Literal["open", "accepted", "rejected", "gone"]
+    direction: Literal["regressed", "improved"]
+    found_by: Literal["check", "history"]
+    model_id: str
+    hardware: str
+    choice: str | None
+    device_id: str
+    fingerprint: str
+    mode: Mode
+    precision: str
+    batch_size: int
+    sequence_length: int | None
+    processes: int | None
+    weights_sha256: str | None
+    measure: Measure
+    before_ms: float | None
+    after_ms: float | None
+    """Both are None where the cell failed, and of memory."""
+    before_mib: float | None
+    after_mib: float | None
+    """Both are None for other measures than memory."""
+    change_percent: float | None
+    p_value: float | None
+    noise_percent: float | None
+    processes_before: int
+    processes_after: int
+    first_result: UUID
+    evidence: list[UUID]
+    commits_before: list[str] | None
+    commits_after: list[str] | None
+    reason: str | None
+    found_at: datetime
+    accepted_at: datetime | None
+    accepted_by: str | None
+    accepted_reason: str | None
+    rejected_at: datetime | None
+    rejected_by: str | None
+    rejected_reason: str | None
+    rejected_results: list[UUID] | None
+
+
+def recorded_shifts(reader: Reader, selection: Selection, *, state: str | None = None) -> list[RecordedShift]:
     """Return the recorded regressions and improvements of a selection in one state or all, the latest found first."""
     condition, values = selection.where()
-    return reader.rows(_RECORDED.format(condition=condition), {**values, "state": state})
+    rows = reader.rows(_RECORDED.format(condition=condition), {**values, "state": state})
+    return cast("list[RecordedShift]", rows)
 
 
 @dataclass(frozen=True)
@@ -211,7 +257,7 @@ def _is_nearer_before(process: ProcessResult, row: Mapping[str, Any]) -> bool:
     return bool(abs(figure - row[f"before_{unit}"]) < abs(figure - row[f"after_{unit}"]))
 
 
-def find_regression(reader: Reader, beginning: str) -> Mapping[str, Any]:
+def find_regression(reader: Reader, beginning: str) -> RecordedShift:
     """Return the recorded regression whose id begins so. Raises NotFound, or InvalidInput for several."""
     rows = reader.rows("SELECT * FROM regressions WHERE starts_with(regression_id, ?)", (beginning.strip(),))
     if not beginning.strip() or not rows:
@@ -221,7 +267,7 @@ def find_regression(reader: Reader, beginning: str) -> Mapping[str, Any]:
         )
     if len(rows) > 1:
         raise InvalidInput(f"{beginning!r} begins {', '.join(row['regression_id'] for row in rows)}. Write more of it.")
-    return rows[0]
+    return cast("RecordedShift", rows[0])
 
 
 def _shared_fields(row: Mapping[str, Any], by: str, reason: str) -> dict[str, Any]:

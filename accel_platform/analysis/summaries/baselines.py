@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-Cell = Mapping[str, Any]
-C = TypeVar("C", bound=Cell)
+CellRow = Mapping[str, Any]
+"""A `PooledCell`, with whatever fields others added."""
+C = TypeVar("C", bound=CellRow)
 _CLOSENESS = (
     ("device_id", "backend", "setup", "threads"),
     ("device_id", "backend"),
@@ -35,7 +36,7 @@ class Baselines(Generic[C]):
                 key = self._key(cell, fields)
                 best[key] = min(best.get(key, cell), cell, key=_preference)
 
-    def closest(self, cell: Cell) -> list[C]:
+    def closest(self, cell: CellRow) -> list[C]:
         """Return the best baseline of each closeness, the closest first.
 
         A cell without a device id agrees with no baseline on the device.
@@ -46,11 +47,11 @@ class Baselines(Generic[C]):
             if (key := self._key(cell, fields)) in best and ("device_id" not in fields or cell["device_id"] is not None)
         ]
 
-    def _key(self, cell: Cell, fields: Sequence[str]) -> tuple[Any, ...]:
+    def _key(self, cell: CellRow, fields: Sequence[str]) -> tuple[Any, ...]:
         return tuple(cell[name] for name in (*self._same, *fields))
 
 
-def _preference(cell: Cell) -> tuple[bool, float]:
+def _preference(cell: CellRow) -> tuple[bool, float]:
     """Return the sort key that puts the preferred baseline first."""
     doubtful = cell["verified"] is False or bool(cell["disturbed"])
     return doubtful, cell["latency_ms"] or math.inf

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict, cast
 
 from accel_platform.analysis.query.cells import SETUP, WORK_OF_ANY_BATCH
+from accel_platform.analysis.summaries.baselines import CellRow
 from accel_platform.events.types import Provenance
 
-Cell = Mapping[str, Any]
-"""A `RooflineCell`; its field `runtime`, if it has one, is that of `with_distinct_runtimes`."""
 _ONE = ("model_id", *WORK_OF_ANY_BATCH, "provenance", "device_id", "device_name")
 """Fields that all configurations of a row share: the model, its work, the device."""
 CHOICES = {"backend": ("hardware", *SETUP), "precision": ("precision",), "batch": ("batch_size",)}
@@ -42,8 +41,8 @@ class BestConfiguration(TypedDict):
     configurations: int
     """Number of cells that the best is chosen from."""
     results: int
-    plain: Cell
-    best: Cell
+    plain: CellRow
+    best: CellRow
     gain: float
     """Best throughput over the plainest."""
     changes: list[str]
@@ -57,15 +56,15 @@ class BestConfiguration(TypedDict):
     """These four are the best cell's place under its roofline."""
 
 
-def best_configurations(cells: Iterable[Cell]) -> list[BestConfiguration]:
+def best_configurations(cells: Iterable[CellRow]) -> list[BestConfiguration]:
     """Return the plainest and the best configuration of each model on each device.
 
-    `cells` are those of `Rooflines.rows`; emulated and disturbed ones do not count, because they say nothing about a
-    device. The plainest is PyTorch's if measured, in float32 if measured, at the smallest batch. The best has the
-    highest throughput. Rows are ordered by the distance of the best from its roofline, the farthest first and unknown
-    last.
+    `cells` are those of `Rooflines.rows`, with `runtime` where `with_distinct_runtimes` named it. Emulated and
+    disturbed ones do not count, because they say nothing about a device. The plainest is PyTorch's if measured, in
+    float32 if measured, at the smallest batch. The best has the highest throughput. Rows are ordered by the distance of
+    the best from its roofline, the farthest first and unknown last.
     """
-    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    groups: dict[tuple[Any, ...], list[CellRow]] = {}
     for cell in cells:
         answers = cell["verified"] is not False and cell["provenance"] != "emulated" and not cell["disturbed"]
         if answers and cell["throughput_items_per_s"] and cell["batch_size"]:
@@ -74,7 +73,7 @@ def best_configurations(cells: Iterable[Cell]) -> list[BestConfiguration]:
     return sorted(rows, key=lambda row: (row["share"] is None, row["share"] or 0.0, -row["gain"], str(row["model_id"])))
 
 
-def _row(group: Sequence[Cell]) -> BestConfiguration:
+def _row(group: Sequence[CellRow]) -> BestConfiguration:
     plain = min(group, key=_plainness)
     best = max(group, key=_rate)
     gains = {choice: _gain_of_choice(group, plain, choice) for choice in CHOICES}
@@ -101,7 +100,7 @@ def _row(group: Sequence[Cell]) -> BestConfiguration:
     )
 
 
-def _gain_of_choice(group: Sequence[Cell], plain: Cell, choice: str) -> GainOfChoice | None:
+def _gain_of_choice(group: Sequence[CellRow], plain: CellRow, choice: str) -> GainOfChoice | None:
     """Return the best value of one choice; None if no cell differs from the plainest in it alone."""
     others = [name for name in CHOICES if name != choice]
     comparable = [c for c in group if c is not plain and all(_agree(c, plain, name) for name in others)]
@@ -111,18 +110,18 @@ def _gain_of_choice(group: Sequence[Cell], plain: Cell, choice: str) -> GainOfCh
     return {"to": _chosen(best, choice), "gain": _rate(best) / _rate(plain)}
 
 
-def _agree(one: Cell, other: Cell, choice: str) -> bool:
+def _agree(one: CellRow, other: CellRow, choice: str) -> bool:
     """Return whether two cells have the same value of a choice."""
     return all(one[field] == other[field] for field in CHOICES[choice])
 
 
-def _chosen(cell: Cell, choice: str) -> Any:
+def _chosen(cell: CellRow, choice: str) -> Any:
     """Return a cell's value of a choice. That of a backend is the hardware name, and the runtime if it has several."""
     value = cell[CHOICES[choice][0]]
     return f"{value} ({cell['runtime']})" if choice == "backend" and cell.get("runtime") else value
 
 
-def _plainness(cell: Cell) -> tuple[Any, ...]:
+def _plainness(cell: CellRow) -> tuple[Any, ...]:
     """Return the sort key that puts the plainest cell first: by hardware name, backend, precision and batch."""
     hardware, precision = str(cell["hardware"]), cell["precision"]
     order = _PLAIN.index(hardware) if hardware in _PLAIN else len(_PLAIN)
@@ -130,5 +129,5 @@ def _plainness(cell: Cell) -> tuple[Any, ...]:
     return order, other, precision != "float32", cell["batch_size"], hardware, str(precision), -_rate(cell)
 
 
-def _rate(cell: Cell) -> float:
+def _rate(cell: CellRow) -> float:
     return float(cell["throughput_items_per_s"])

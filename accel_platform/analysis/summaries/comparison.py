@@ -11,7 +11,7 @@ from accel_platform.analysis.query.cells import PLACE, SETUP, SHAPE, PooledCell,
 from accel_platform.analysis.query.filters import Selection, canonical_model_id, measure_command, require_known
 from accel_platform.analysis.query.run_refs import ObservedDevices, differing_keys, observed_devices
 from accel_platform.analysis.stats.significance import ratio_interval
-from accel_platform.analysis.summaries.baselines import Baselines, Cell
+from accel_platform.analysis.summaries.baselines import Baselines, CellRow
 from accel_platform.events.types import Provenance
 from accel_platform.hardware.device_names import distinct_name, shared_names
 from accel_platform.warehouse.reader import Reader
@@ -158,7 +158,7 @@ class _Details:
         return {name: tuple(sorted(values)) for name, values in found.items()}
 
 
-def _with_ratios(group: Sequence[Cell], by: By, names: Sequence[str], details: _Details) -> Iterable[ComparedCell]:
+def _with_ratios(group: Sequence[CellRow], by: By, names: Sequence[str], details: _Details) -> Iterable[ComparedCell]:
     """Yield the cells of one shape, each with its ratio to a cell of the first name, the interval, and differences."""
     firsts = _find_baselines(group, by, names)
     for cell, first in zip(group, firsts, strict=True):
@@ -182,7 +182,7 @@ def _with_ratios(group: Sequence[Cell], by: By, names: Sequence[str], details: _
         yield cast("ComparedCell", fields)
 
 
-def _find_baselines(group: Sequence[Cell], by: By, names: Sequence[str]) -> list[Cell | None]:
+def _find_baselines(group: Sequence[CellRow], by: By, names: Sequence[str]) -> list[CellRow | None]:
     """Return the baseline of each cell: a cell of the first name with its provenance; None if there is none.
 
     A cell of the first name is its own baseline if others are compared with it.
@@ -191,7 +191,7 @@ def _find_baselines(group: Sequence[Cell], by: By, names: Sequence[str]) -> list
     others = [next(iter(firsts.closest(cell)), None) for cell in group if _name_of(cell, by, names) != names[0]]
     compared = {id(first) for first in others if first is not None}
 
-    def baseline(cell: Cell) -> Cell | None:
+    def baseline(cell: CellRow) -> CellRow | None:
         candidates = firsts.closest(cell)
         if _name_of(cell, by, names) != names[0]:
             return next(iter(candidates), None)

@@ -95,7 +95,7 @@ class ReportSource:
     @cached_property
     def open_shifts(self) -> list[Row]:
         """The open regressions and improvements, the latest found first."""
-        found = recorded_shifts(self.reader, self.selection, state="open")
+        found: Sequence[Row] = recorded_shifts(self.reader, self.selection, state="open")
         return [{name: row[name] for name in _SHIFT} for row in found]
 
     @cached_property
