@@ -17,8 +17,9 @@ import pytest
 import typer.main
 
 from accel_platform.__main__ import main
-from accel_platform.api_keys import KeyStore, Scope
+from accel_platform.api_keys import KeyFileDamaged, KeyStore, Scope
 from accel_platform.cli import app
+from accel_platform.cli.service.serve import announce
 from accel_platform.errors import StorageUnavailable, storage_unavailable
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
@@ -234,6 +235,13 @@ def test_a_home_that_is_a_file(command: str, accel: Accel, home: Path) -> None:
     assert "Traceback" not in said
     if code == 1:
         assert said.splitlines()[-1].startswith("accel: ")
+
+
+def test_no_service_is_announced_that_cannot_begin(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _file(home)
+    with pytest.raises(KeyFileDamaged, match="file of keys"):
+        announce("http://127.0.0.1:8000", Settings(home=home))
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "CURRENT-no-text"])
