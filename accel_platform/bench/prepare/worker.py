@@ -20,6 +20,7 @@ from accel_platform.bench.prepare import decoder_export, quantization
 from accel_platform.bench.prepare.artifacts import Artifacts, Exporter, Shape
 from accel_platform.bench.prepare.aten_export import write_graph
 from accel_platform.bench.prepare.description import is_described, write_description
+from accel_platform.errors import storage_unavailable
 from accel_platform.subprocesses.json_child import Message, serve
 from accel_platform.workloads.model_catalog import ModelSpec
 from accel_platform.workloads.sources import GRAPHS, is_sourced, save_source, source_file
@@ -77,7 +78,9 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
             make()
         except Exception as error:  # noqa: BLE001 - whatever it trips over ends the cells that need it
             failure_class, reason = classify(error)
-            if failure_class == "error" and "artifact" in of:
+            if (no_storage := storage_unavailable(error, artifacts.folder)) is not None:
+                reason = str(no_storage)
+            elif failure_class == "error" and "artifact" in of:
                 failure_class = "not_exported"
             send({"kind": "failed", **of, "failure_class": failure_class, "reason": reason})
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 import typer.main
 
@@ -307,6 +308,10 @@ def test_a_full_disk_is_known_by_what_libraries_say() -> None:
     with pytest.raises(OSError, match="space") as refused:
         Path("/dev/full").write_bytes(b"x")
     assert "the disk is full" in str(storage_unavailable(refused.value))
+    for numbers in (np.arange(100_000), np.arange(100_000)[::2]):
+        with pytest.raises(OSError, match=r"written|writing") as short:
+            numbers.tofile("/dev/full")
+        assert "the disk is full" in str(storage_unavailable(short.value, "There"))
     denied = storage_unavailable(PermissionError(errno.EACCES, "Permission denied", "x"))
     assert "--" not in str(denied), "the service answers with the same sentence"
     assert storage_unavailable(FileNotFoundError(2, "No such file or directory", "x")) is None
