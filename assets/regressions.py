@@ -105,7 +105,10 @@ def commit_gate(
     reader = Reader(accel.settings)
     commit = _find_commit(measured_commits(reader), config.commit)
     if commit is None:
-        return dg.AssetCheckResult(passed=True, metadata={"reason": "No benchmark run is labelled with a commit: `--label commit=SHA` does that."})
+        return dg.AssetCheckResult(
+            passed=True,
+            metadata={"reason": "No benchmark run is labelled with a commit: `--label commit=SHA` does that."},
+        )
     checked, outcome = check_commit(reader, commit)
     record_check(accel.log, checked, outcome, source=_SOURCE)
     context.log.info(f"commit {commit.name[:12]}: {outcome.outcome}{f' ({outcome.reason})' if outcome.reason else ''}")
