@@ -275,7 +275,7 @@ def test_models_and_hardware_are_held_side_by_side(client: TestClient) -> None:
     text = page(client, "/compare?model=bert-base&batch_size=4")
     assert text.count('class="best"') == 1
     several = page(client, "/compare?by=model&model=bert-base&model=vit-base&hardware=cpu&metric=memory_peak_mib")
-    assert "peak memory" in several
+    assert ">Peak memory, MiB</h2>" in several
     [drawn] = re.findall(r'src="(/dashboard/charts/hardware.svg[^"]*theme=light[^"]*)"', text)
     assert client.get(drawn.replace("&amp;", "&")).headers["content-type"] == "image/svg+xml"
     against = text[text.index("Against cpu") :]

@@ -19,6 +19,7 @@ from accel_platform.bench.prepare import decoder_export, quantization
 from accel_platform.bench.prepare.artifacts import Artifacts, Exporter, Shape
 from accel_platform.bench.prepare.aten_export import write_graph
 from accel_platform.bench.prepare.description import is_described, write_description
+from accel_platform.errors import storage_unavailable
 from accel_platform.subprocesses.json_child import Message, serve
 from accel_platform.workloads.model_catalog import ModelSpec
 from accel_platform.workloads.sources import GRAPHS, is_sourced, save_source, source_file
@@ -67,13 +68,13 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
 
     # Export graphs first, because a reference too large for the memory may kill the process.
     for kind, length in _missing_graphs(job["kinds"], shapes, artifacts):
-        with _report_failure(send, "not_exported", artifact=kind):
+        with _report_failure(send, artifacts.folder, "not_exported", artifact=kind):
             _write_graph(model, spec, artifacts, kind, length)
     reference: bool = job.get("reference", True)
     for shape in shapes:
         path = artifacts.data(shape) if reference else artifacts.inputs(shape)
         if not path.exists():
-            with _report_failure(send, "error", shape=shape):
+            with _report_failure(send, artifacts.folder, "error", shape=shape):
                 _write_data(_build_arrays(model, spec, shape, mode, head, reference=reference), path)
     send({"kind": "prepared", "drawn": drawn})
 
@@ -102,13 +103,18 @@ def _missing_graphs(
 
 
 @contextmanager
-def _report_failure(send: Callable[[Message], None], unclassified: str, **of: Any) -> Iterator[None]:
-    """Send a failure of the block instead of raising it; `unclassified` is its class where the error tells none."""
+def _report_failure(send: Callable[[Message], None], folder: Path, unclassified: str, **of: Any) -> Iterator[None]:
+    """Send a failure of the block, which writes into `folder`, instead of raising it.
+
+    `unclassified` is its class where the error tells none.
+    """
     try:
         yield
     except Exception as error:  # noqa: BLE001 - whatever it trips over ends the cells that need it
         failure_class, reason = classify(error)
-        if failure_class == "error":
+        if (no_storage := storage_unavailable(error, folder)) is not None:
+            reason = str(no_storage)
+        elif failure_class == "error":
             failure_class = unclassified
         send({"kind": "failed", **of, "failure_class": failure_class, "reason": reason})
 

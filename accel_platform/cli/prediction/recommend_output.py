@@ -102,17 +102,18 @@ def _note_excluded(answer: Answer, *, named: bool, verbose: bool) -> None:
         counts = Counter(item.cause for item in excluded)
         sums = ", ".join(f"{count} {_CAUSES[cause]}" for cause, count in counts.most_common())
         note(f"left out: {len(excluded)} in all: {sums}")
-    for reason, group in listed:
-        if len(group) > 1 and not verbose:
-            note(f"left out: {count_of(len(group), 'device')}: {reason}")
+    # Runtimes of one device that are left out for one reason read alike.
+    devices = {reason: list(dict.fromkeys(place_label(e, shared) for e in group)) for reason, group in groups}
+    for reason, _ in listed:
+        if len(devices[reason]) > 1 and not verbose:
+            note(f"left out: {count_of(len(devices[reason]), 'device')}: {reason}")
             continue
-        # Runtimes of one device that are left out for one reason read alike.
-        for device in dict.fromkeys(place_label(e, shared) for e in group):
+        for device in devices[reason]:
             note(f"left out: {device}: {reason}")
     if further:
         note(f"left out: {count_of(len(further), 'runtime')} more of devices above")
     more = len(groups) - len(listed)
-    if not verbose and (further or more > 0 or any(len(group) > 1 for _, group in groups)):
+    if not verbose and (further or more > 0 or any(len(named) > 1 for named in devices.values())):
         reasons = f" and {count_of(more, 'more reason')}" if more > 0 else ""
         note(f"--verbose names all that was left out{reasons}")
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from accel_platform.analysis.regressions.trend import Trend
     from accel_platform.analysis.summaries.comparison import Comparison
 
+_LATENCY_OF = "time of one batch (a forward pass; the whole text in generation, an optimizer step in training)"
 _MAX_DEVICE_NAME = 18
 """Characters of a device's name in the column `over` of a terminal."""
 
@@ -145,6 +146,7 @@ def _side_by_side(
             "--json has them."
         )
     if found.rows:
+        note(f"latency_ms: {_LATENCY_OF}, by the median of its runs")
         note(
             f"ratio: latency over that of {_baseline(found, named, over)} at the same shape; its 95 % interval is over"
             " processes where both have two or more, else over samples alone."

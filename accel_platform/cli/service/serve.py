@@ -61,7 +61,7 @@ def announce(url: str, settings: Settings) -> None:
     """Print the URL of the service and an example request, with a key where the service asks for one."""
     from accel_platform.api_keys import KeyStore
 
+    key = " -H 'authorization: Bearer KEY'" if KeyStore(settings).all() else ""
     note(f"Serving on {url} (Ctrl-C stops it). Open {url}/dashboard, or ask:")
     body = '{"model": "bert-base-uncased", "batch_size": 1}'
-    key = " -H 'authorization: Bearer KEY'" if KeyStore(settings).all() else ""
     note(f"  curl -s {url}/recommend{key} -H 'content-type: application/json' -d '{body}'")

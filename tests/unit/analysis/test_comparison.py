@@ -153,7 +153,9 @@ def test_devices_of_one_name_are_told_apart_by_their_ids(tmp_path: Path) -> None
     words = ["compare", "--model", "bert-base", "--hardware", "cpu", "openvino", "--home", str(tmp_path)]
     done = CliRunner().invoke(app, words)
     assert all(f"{row['hardware']:8}  {CPU} ({row['device_id']})" in done.stdout for row in rows)
-    assert "ratio: latency over that of cpu on the same device at the same shape" in " ".join(done.output.split())
+    said = " ".join(done.output.split())
+    assert "latency_ms: time of one batch (a forward pass" in said
+    assert "ratio: latency over that of cpu on the same device at the same shape" in said
     matrix = compatibility_matrix(Reader(made), by_device=True)
     assert {*matrix["devices"].values()} == {1}
     assert [name for name in matrix["hardware"] if name.startswith("cpu")] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,19 @@ def test_a_quantized_graph_alone_is_made_of_a_plain_one_without_checks(
     assert written == expected
     assert artifacts.graph(kind, 16).exists()
     assert SWITCH not in os.environ
+
+
+def test_a_full_disk_is_no_failure_of_the_export(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("problem writing element 54272 to file")
+
+    monkeypatch.setattr(worker, "_write_graph", full)
+    sent: list[Any] = []
+    job = {"model": asdict(resolve_model("bert-tiny")), "folder": str(tmp_path / "prepared"), "threads": 1}
+    worker.prepare_job({**job, "shapes": [(1, 8)], "kinds": ["onnx"], "reference": False}, sent.append)
+    [failed] = [message for message in sent if message["kind"] == "failed"]
+    assert failed["failure_class"] == "error"
+    assert (
+        failed["reason"]
+        == f"{tmp_path / 'prepared'} cannot be used: the disk is full. Free some space there and try again."
+    )

@@ -339,6 +339,11 @@ def test_what_servings_are_ranked_by_is_shown_at_100_columns(
         assert "copies side by side, each with the whole model" in err
 
 
+def test_runtimes_of_one_device_are_no_several_devices(accel: Accel, adopted: str) -> None:
+    _, _, err = accel("recommend", "flux-dev", "--hardware", "RTX 4090", "--precision", "bf16", "--home", adopted)
+    assert "left out: cuda (NVIDIA GeForce RTX 4090): does not fit in memory" in err
+
+
 def test_no_width_cuts_the_limits_of_a_time(accel: Accel, adopted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     question = ("serving", "llama-3.1-8b", "--hardware", "H200 SXM", "--max-devices", "4", "--home", adopted)
     for width in (82, 74):

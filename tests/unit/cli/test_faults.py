@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 import typer.main
 
 from accel_platform.__main__ import main
-from accel_platform.api_keys import KeyStore, Scope
+from accel_platform.api_keys import KeyFileDamaged, KeyStore, Scope
 from accel_platform.cli import app
+from accel_platform.cli.service.serve import announce
 from accel_platform.errors import StorageUnavailable, storage_unavailable
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
@@ -236,6 +238,13 @@ def test_a_home_that_is_a_file(command: str, accel: Accel, home: Path) -> None:
         assert said.splitlines()[-1].startswith("accel: ")
 
 
+def test_no_service_is_announced_that_cannot_begin(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _file(home)
+    with pytest.raises(KeyFileDamaged, match="file of keys"):
+        announce("http://127.0.0.1:8000", Settings(home=home))
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("name", ["CURRENT", "CURRENT-no-text"])
 @pytest.mark.parametrize("command", ["recommend", *PREDICTORS])
 def test_a_pointer_to_a_predictor_that_cannot_be_followed(command: str, name: str, accel: Accel, home: Path) -> None:
@@ -299,6 +308,10 @@ def test_a_full_disk_is_known_by_what_libraries_say() -> None:
     with pytest.raises(OSError, match="space") as refused:
         Path("/dev/full").write_bytes(b"x")
     assert "the disk is full" in str(storage_unavailable(refused.value))
+    for numbers in (np.arange(100_000), np.arange(100_000)[::2]):
+        with pytest.raises(OSError, match=r"written|writing") as short:
+            numbers.tofile("/dev/full")
+        assert "the disk is full" in str(storage_unavailable(short.value, "There"))
     denied = storage_unavailable(PermissionError(errno.EACCES, "Permission denied", "x"))
     assert "--" not in str(denied), "the service answers with the same sentence"
     assert storage_unavailable(FileNotFoundError(2, "No such file or directory", "x")) is None
