@@ -104,6 +104,8 @@ class LatencyModel:
         self._counting_methods = {(sample.kind, sample.counted) for sample in samples}
         self._input_kinds = {(sample.kind, sample.backend, sample.reads) for sample in samples}
         self.corrections: dict[str, FewShotCorrection] = {}
+        self._corrected_runtimes: dict[str, set[str]] = {}
+        """Runtimes of the figures that each correction was fitted to, by device."""
         self.adapt([sample for sample in samples if sample.device not in self.known_devices])
 
     def predict(self, samples: Sequence[Sample]) -> LatencyPrediction:
@@ -159,8 +161,12 @@ class LatencyModel:
         if known and (count := self._runtime_counts[sample.device, sample.backend]) < self._least_of_runtime:
             # Its figures with other runtimes tell how fast the device is, and not how far this one would be off.
             return f"too few figures of {sample.device} with {sample.backend} were learned from: {count}"
-        if not known and not has_known_rates(sample) and sample.device not in self.corrections:
-            return f"not one figure of {sample.device} was learned from, and its peak or bandwidth is not known"
+        if not known and not has_known_rates(sample):
+            unknown = "was learned from, and its peak or bandwidth is not known"
+            if sample.device not in self.corrections:
+                return f"not one figure of {sample.device} {unknown}"
+            if sample.backend not in self._corrected_runtimes[sample.device]:
+                return f"not one figure of {sample.device} with {sample.backend} {unknown}"
         return None
 
     def adapt(self, samples: Sequence[Sample]) -> None:
@@ -177,6 +183,7 @@ class LatencyModel:
         for device, few in sorted(by_device.items()):
             here = slice(first, first := first + len(few))
             self.corrections[device] = FewShotCorrection.fit(few, beyond[here], residuals[here])
+            self._corrected_runtimes[device] = {sample.backend for sample in few}
 
     def fit(self) -> FittedEnsembles:
         """Fit the specialist and the generalists in parallel, unless they are fitted already."""

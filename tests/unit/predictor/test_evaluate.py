@@ -151,6 +151,17 @@ def test_figures_with_another_runtime_make_no_runtime_of_a_device_known() -> Non
     assert model.unsupported_reason(once) == reason
 
 
+def test_a_few_figures_of_a_device_of_unknown_rates_speak_for_their_runtime_alone() -> None:
+    train = synthetic_samples()
+    others = [replace(sample, backend="ncnn") for sample in train[:20]]
+    laptop = [replace(sample, device="laptop", peak_flops=math.nan, bandwidth=math.nan) for sample in others[:2]]
+    model = LatencyModel([*train, *others, *laptop])
+    assert model.unsupported_reason(laptop[0]) is None
+    reason = str(model.unsupported_reason(replace(laptop[0], backend="pytorch")))
+    assert reason == "not one figure of laptop with pytorch was learned from, and its peak or bandwidth is not known"
+    assert model.unsupported_reason(replace(train[0], backend="ncnn", device="laptop")) is None
+
+
 def test_an_unmeasured_kind_of_silicon_or_runtime_is_unsupported() -> None:
     train = synthetic_samples()
     compiled = replace(train[0], compiler="dynamo")
