@@ -113,7 +113,7 @@ def _note_excluded(answer: Answer, *, named: bool, verbose: bool) -> None:
     if further:
         note(f"left out: {count_of(len(further), 'runtime')} more of devices above")
     more = len(groups) - len(listed)
-    if not verbose and (further or more > 0 or any(len(named) > 1 for named in devices.values())):
+    if not verbose and (further or more > 0 or any(len(names) > 1 for names in devices.values())):
         reasons = f" and {count_of(more, 'more reason')}" if more > 0 else ""
         note(f"--verbose names all that was left out{reasons}")
 
