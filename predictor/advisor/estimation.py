@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -28,6 +29,8 @@ _WHOLE_TENSORS = ("gpu", "cpu")
 """Kinds of silicon whose runtimes hold each operator's whole output; NPU compilers stream through several operators."""
 _SINCE_AMPERE = ("bfloat16", "tf32")
 """Precisions for which NVIDIA's GPUs have units since Ampere."""
+_LEAST_MEASURED = 10
+"""Fewest cells of a target from which the learned predictor knows it, as its correction of few figures is designed."""
 _NOTABLE_SPEED_LIMIT_RATIO = 1.05
 """Speed-limit ratio above which a prediction gets a warning. Published rates are less exact than smaller excesses."""
 _SCARCE_MEMORY_SHARE = 0.9
@@ -70,7 +73,7 @@ def _choose_prediction(
 
     The learned one is chosen if all of these hold:
 
-    * the target was measured in this precision, by models with the same kind of input (tokens or not);
+    * the target was measured in this precision, by `_LEAST_MEASURED` cells with the same kind of input (tokens or not);
     * its interval is no wider, at a level that is no lower;
     * the operator predictor finds no waiting for the host, of which the learned one knows nothing.
     """
@@ -87,13 +90,13 @@ def _choose_prediction(
 
 
 def _measured_kinds(evidence: Evidence, target: Target) -> set[tuple[str | None, bool]]:
-    """Return precision, and whether inputs have no sequence length, of all cells that were measured on a target."""
-    summaries = evidence.by_target.get(target)
-    if not summaries:
-        return set()
-    return evidence.memoize(
-        ("measured kinds", target), lambda: {(s.cell.precision, s.cell.sequence_length is None) for s in summaries}
-    )
+    """Return in which precisions, and with or without a sequence length, enough cells were measured on a target."""
+
+    def count() -> set[tuple[str | None, bool]]:
+        kinds = Counter((s.cell.precision, s.cell.sequence_length is None) for s in evidence.by_target.get(target, ()))
+        return {kind for kind, cells in kinds.items() if cells >= _LEAST_MEASURED}
+
+    return evidence.memoize(("measured kinds", target), count)
 
 
 def _fall_back_to_operators(
