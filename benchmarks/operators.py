@@ -33,7 +33,7 @@ from accel_platform.workloads.model_catalog import resolve_model
 from accel_platform.workloads.operators import trace_operators
 from predictor.advisor.advisor import Advisor
 from predictor.operators.fit import HeldOutError, leave_one_device_out, leave_one_model_out, load_whole_models
-from predictor.operators.kernels import load_kernels
+from predictor.operators.kernels import LARGEST_PRODUCTS, load_kernels
 from predictor.operators.predictor import shipped_predictor
 from predictor.schemas.requests import RecommendQuery
 
@@ -83,7 +83,7 @@ def _is_newer(device: str) -> bool:
 
 def whole_models() -> dict[str, list[dict[str, object]]]:
     """Return errors with the device, the model, and all newer devices left out."""
-    kernels, models = load_kernels(kernel_tables()), load_whole_models()
+    kernels, models = load_kernels([*kernel_tables(), LARGEST_PRODUCTS]), load_whole_models()
     newer = leave_one_device_out(kernels, models, hide=_is_newer)
     return {
         "device left out": _errors(leave_one_device_out(kernels, models)),

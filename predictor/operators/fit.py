@@ -25,7 +25,7 @@ from accel_platform.workloads.model_catalog import Modality, ModelSpec
 from accel_platform.workloads.operators import MOVING, OperatorKind, trace_operators
 from predictor.calibration.conformal import Calibration, calibrate_worst_group
 from predictor.operators.device_rates import DeviceRates, device_rates
-from predictor.operators.kernels import BITS, KernelTable, load_kernels
+from predictor.operators.kernels import BITS, LARGEST_PRODUCTS, KernelTable, load_kernels
 from predictor.operators.predictor import SHIPPED, OperatorPredictor, save
 from predictor.operators.tables import OperatorTable, ProfileTables, training_tables
 from predictor.operators.utilization import Utilization, fit_utilization
@@ -142,7 +142,7 @@ def leave_one_model_out(utilization: Utilization, models: Sequence[MeasuredModel
 
 def fit() -> OperatorPredictor:
     """Fit the predictor to all shipped data. It takes some minutes, mostly for the errors behind its intervals."""
-    kernels = load_kernels(kernel_tables())
+    kernels = load_kernels([*kernel_tables(), LARGEST_PRODUCTS])
     models = load_whole_models()
     utilization = fit_utilization(kernels)
     device_errors = leave_one_device_out(kernels, models)

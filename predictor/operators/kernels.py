@@ -72,6 +72,8 @@ def kernel_class(kind: OperatorKind, device: DeviceRates, bits: int) -> Operator
 MAX_ROWS = 3_000
 """Most kernels of one device, precision and operator to learn from. More fit a device no better."""
 
+LARGEST_PRODUCTS = Path(__file__).with_name("largest_products.csv")
+"""Matrix products at the largest rates that GPUs sustain by their vendors, as TFLOPS with their source."""
 EAGER_BITS = 32
 """Width of the kernels that were timed one by one from Python. Those in 16 bits ran in CUDA graphs."""
 LAUNCHING_SHARE = 0.6
@@ -87,13 +89,14 @@ _MIN_MS = 0.002
 
 
 def load_kernels(paths: Iterable[Path]) -> dict[OperatorKind, KernelTable]:
-    """Return the measured kernels of these Parquet files and of `largest_products.csv` by class.
+    """Return the measured kernels of these Parquet files, and of `LARGEST_PRODUCTS` if it is among them, by class.
 
     Kernels of unknown devices and precisions are left out. So are those of operators that `kernel_class` assigns to
     another class on their device.
     """
     tables: dict[OperatorKind, list[KernelTable]] = {}
-    for frame in (*(pq.read_table(path).to_pandas() for path in paths), _largest_products()):
+    for path in paths:
+        frame = _largest_products() if path == LARGEST_PRODUCTS else pq.read_table(path).to_pandas()
         keys = ["device", "precision", "operator"]
         for (device, precision, operator), measurements in frame.groupby(keys, observed=True):
             spec, bits = find_spec(str(device)), BITS.get(str(precision))
@@ -114,8 +117,7 @@ def load_kernels(paths: Iterable[Path]) -> dict[OperatorKind, KernelTable]:
 
 
 def _largest_products() -> Any:
-    """Return products at the largest rates that GPUs sustain by their vendors, in the columns of kernel tables."""
-    frame = csv.read_csv(Path(__file__).with_name("largest_products.csv")).to_pandas()
+    frame = csv.read_csv(LARGEST_PRODUCTS).to_pandas()
     return frame.assign(operator="linear", latency_ms=2e-9 * frame.m * frame.n * frame.k / frame.tflops)
 
 

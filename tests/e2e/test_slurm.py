@@ -189,9 +189,9 @@ def _lose(world: World) -> None:
 
 
 def _reason(world: World, run_id: str) -> str:
-    from assets.executors.routing import _why_failed
+    from assets.executors.routing import _failure_reason
 
-    return _why_failed(world.instance, run_id)
+    return _failure_reason(world.instance, run_id)
 
 
 def test_a_job_that_is_cancelled_in_slurm_is_tried_again(world: World) -> None:
