@@ -46,11 +46,11 @@ NO_FILTERS = {
     "min_change_percent", "models", "name", "output", "record", "theme", "kind", "by_device", "table",
 }  # fmt: skip
 """What these say is what is asked and how it is answered."""
-ASK_OR_MEASURE = {
+ASK_MEASURE_OR_IMPORT = {
     "predict", "recommend", "serving", "run", "bench run", "bench request", "bench take", "bench wheels",
-    "bench coverage", "bench serve", "host serve",
+    "bench coverage", "bench serve", "host serve", "migrate",
 }  # fmt: skip
-"""Their --model, --hardware and the like say what to predict or to measure, and leave out nothing of the tables."""
+"""Their --model, --device and the like say what to predict, measure or import, and leave out nothing of the tables."""
 FORMS: dict[str, Sequence[tuple[str, ...]]] = {
     "report": [(kind,) for kind in KINDS],
     "chart": [(name, "--json") for name in CHARTS],
@@ -75,7 +75,7 @@ ROOT = typer.main.get_command(app)
 FILTERS = {
     name: [parameter.name for parameter in command.params if parameter.name in SOME]
     for name, command in _commands(ROOT)
-    if name not in ASK_OR_MEASURE and any(parameter.name in SOME for parameter in command.params)
+    if name not in ASK_MEASURE_OR_IMPORT and any(parameter.name in SOME for parameter in command.params)
 }
 EACH = [(name, form) for name in FILTERS for form in FORMS.get(name, [()])]
 
@@ -131,7 +131,7 @@ def asking(
 
 def test_every_option_of_these_commands_is_a_filter_or_known_to_be_none() -> None:
     commands = dict(_commands(ROOT))
-    assert {*ASK_OR_MEASURE, *FORMS} <= {*commands}
+    assert {*ASK_MEASURE_OR_IMPORT, *FORMS} <= {*commands}
     assert {"report", "chart", "matrix", "compare", "trend", "regress history", "regress list"} <= {*FILTERS}
     options = {(name, option.name) for name in FILTERS for option in commands[name].params}
     assert {name for _, name in options} <= {*SOME, *NO_FILTERS}, "a new option needs values here, or is no filter"
