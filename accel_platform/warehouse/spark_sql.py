@@ -137,6 +137,13 @@ def _try_cast(text: exp.Expr, kind: str) -> exp.Expr:
 
 def _map(node: exp.Expr) -> exp.Expr:
     """Return Spark's counterpart of a node that sqlglot would write as Spark does not read it, or the node."""
+    if isinstance(node, exp.NullSafeEQ):
+        # With an equality beside it, because Sail joins by what may be NULL row by row.
+        sides = [
+            exp.func("COALESCE", exp.cast(side.copy(), "STRING"), exp.Literal.string(""))
+            for side in (node.this, node.expression)
+        ]
+        return exp.paren(exp.and_(exp.EQ(this=sides[0], expression=sides[1]), node.copy()))
     if isinstance(node, exp.ArgMax | exp.ArgMin | exp.Median | exp.PercentileDisc | exp.Filter):
         return _map_aggregate(node)
     if isinstance(node, exp.Anonymous):
