@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from accel_platform.analysis.summaries.matrix import CellShape, FamilyCell, Matrix, RatedCell, group_by_family, shape_of
+from accel_platform.analysis.query.cells import CellShape
+from accel_platform.analysis.summaries.matrix import FamilyCell, Matrix, RatedCell, group_by_family, shape_of
 from accel_platform.table_io import text
 from accel_platform.table_io.values import display_text, rounded
 from accel_platform.warehouse.reader import Reader

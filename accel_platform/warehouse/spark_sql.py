@@ -136,14 +136,9 @@ def _try_cast(text: exp.Expr, kind: str) -> exp.Expr:
 
 
 def _map(node: exp.Expr) -> exp.Expr:
-    """Return Spark's counterpart of a node that sqlglot would write as Spark does not read it, or the node."""
+    """Return Spark's counterpart of a node that sqlglot would write as Spark reads it not or slowly, or the node."""
     if isinstance(node, exp.NullSafeEQ):
-        # With an equality beside it, because Sail joins by what may be NULL row by row.
-        sides = [
-            exp.func("COALESCE", exp.cast(side.copy(), "STRING"), exp.Literal.string(""))
-            for side in (node.this, node.expression)
-        ]
-        return exp.paren(exp.and_(exp.EQ(this=sides[0], expression=sides[1]), node.copy()))
+        return _with_equality(node)
     if isinstance(node, exp.ArgMax | exp.ArgMin | exp.Median | exp.PercentileDisc | exp.Filter):
         return _map_aggregate(node)
     if isinstance(node, exp.Anonymous):
@@ -157,6 +152,15 @@ def _map(node: exp.Expr) -> exp.Expr:
     if name == "from_json" and arguments[1].name.startswith("["):
         return exp.func("FROM_JSON", arguments[0], exp.Literal.string(_type(json.loads(arguments[1].name))))
     return _fill(_TEMPLATES[name], *arguments) if name in _TEMPLATES else node
+
+
+def _with_equality(node: exp.NullSafeEQ) -> exp.Expr:
+    """Return a comparison of what may be NULL with an equality of texts beside it, by which Sail can join at once."""
+    sides = [
+        exp.func("COALESCE", exp.cast(side.copy(), "STRING"), exp.Literal.string(""))
+        for side in (node.this, node.expression)
+    ]
+    return exp.paren(exp.and_(exp.EQ(this=sides[0], expression=sides[1]), node.copy()))
 
 
 def _map_aggregate(node: exp.Expr) -> exp.Expr:

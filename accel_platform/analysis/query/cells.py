@@ -37,7 +37,18 @@ CELL = ("model_id", *PLACE, *SETUP, *SHAPE, "provenance", "verified")
 """Fields that identify a cell."""
 
 
-class PooledCell(TypedDict):
+class CellShape(TypedDict):
+    """Configuration of a figure: figures of one model and mode are comparable at equal ones."""
+
+    precision: str | None
+    batch_size: int | None
+    sequence_length: int | None
+    output_tokens: int | None
+    image_size: float | None
+    processes: int | None
+
+
+class PooledCell(CellShape):
     """Row of `read_cells`: the fields of `CELL`, then what the cell's results have in common, then its figures.
 
     A figure is None where no result states it.
@@ -51,12 +62,6 @@ class PooledCell(TypedDict):
     setup: str | None
     threads: int | None
     mode: str
-    precision: str | None
-    batch_size: int | None
-    sequence_length: int | None
-    image_size: float | None
-    output_tokens: int | None
-    processes: int | None
     provenance: Provenance
     verified: bool | None
     """None where outputs were never compared, as with imports."""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import duckdb
 
-from accel_platform.analysis.query.cells import CELL, read_cells
+from accel_platform.analysis.query.cells import CELL, CellShape, read_cells
 from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.analysis.query.run_refs import RunSet
 from accel_platform.analysis.query.setups import with_distinct_runtimes
@@ -168,20 +168,14 @@ WHERE list_contains($old, run_id) AND model_id IN (SELECT model_id FROM results 
 _SELECTED = f"SELECT DISTINCT {', '.join(_IDENTITY)} FROM results AS r WHERE {{condition}}"
 
 
-class CellChange(TypedDict):
-    """A cell with results before and since; the first fields are those of `_IDENTITY`."""
+class CellChange(CellShape):
+    """A cell with results before and since; with its shape, the first fields are those of `_IDENTITY`."""
 
     model_id: str
     hardware: str
     choice: str | None
     device_id: str | None
     mode: str
-    precision: str | None
-    batch_size: int | None
-    sequence_length: int | None
-    output_tokens: int | None
-    image_size: float | None
-    processes: int | None
     provenance: Provenance
     runtime: str | None
     """Runtime in words, where its hardware name has several; None for own measurements."""

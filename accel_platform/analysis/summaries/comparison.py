@@ -38,11 +38,11 @@ class ComparedCell(PooledCell):
     ratio_low: float | None
     ratio_high: float | None
     interval_of: str | None
-    """What the interval of the ratio covers: processes, or samples alone."""
+    """Scope of the ratio's interval: processes, or samples alone."""
     differs: list[str]
     """Differences of device, threads and versions from the baseline, in words."""
     note: str | None
-    """Why there is no ratio, or why the cell's figure is uncertain."""
+    """Reason why there is no ratio, or why the cell's figure is uncertain."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class EfficientCell(PooledCell):
     items_per_usd_low: float | None
     items_per_usd_high: float | None
     spread: str
-    """What the limits are, in words."""
+    """Meaning of the limits, in words."""
     how: str | None
     """`counted`, or the thermal design power that bounds `items_per_j`."""
     rent: str | None

@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Literal, TypedDict, get_args
 
+from accel_platform.analysis.query.cells import CellShape
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.hardware.device_names import with_distinct_names
 from accel_platform.warehouse.matrix_at import filtered_matrix_sql
@@ -28,17 +29,6 @@ RATING_RULE = (
     "works: no other device is there to compare with; n/a: the runtime cannot; "
     "only verified measurements and unsuspected imports"
 )
-
-
-class CellShape(TypedDict):
-    """Configuration of a figure: figures of one model are comparable at equal ones."""
-
-    precision: str | None
-    batch_size: int | None
-    sequence_length: int | None
-    output_tokens: int | None
-    image_size: float | None
-    processes: int | None
 
 
 class RatedCell(CellShape):

@@ -101,7 +101,7 @@ class RooflineFields(TypedDict):
     bound: str | None
     """`compute` or `memory`."""
     unavailable: str | None
-    """What is unknown, in words; None if nothing is."""
+    """Unknown quantities, in words; None if all are known."""
 
 
 class RooflineCell(PooledCell, RooflineFields):

@@ -29,7 +29,7 @@ class SpeedupCell(PooledCell):
     speedup_high: float | None
     """Both limits are extremes over the results of both sides, None if either side has one result."""
     spread: str
-    """What the limits are, in words."""
+    """Meaning of the limits, in words."""
 
 
 def speedups(cells: Sequence[Mapping[str, Any]]) -> list[SpeedupCell]:

@@ -31,8 +31,9 @@ from accel_platform.cli.output import (
 from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
+    from accel_platform.analysis.query.cells import CellShape
     from accel_platform.analysis.query.filters import Selection
-    from accel_platform.analysis.summaries.matrix import CellShape, Matrix, RatedCell
+    from accel_platform.analysis.summaries.matrix import Matrix, RatedCell
     from accel_platform.warehouse.reader import Reader
 
 
