@@ -52,6 +52,15 @@ def client(settings: Settings) -> Iterator[TestClient]:
 
 
 @pytest.fixture
+def own(settings: Settings, tmp_path: Path) -> Settings:
+    """A copy to change: its warehouse is built anew, because the service behind `client` may be writing the other."""
+    ignore = shutil.ignore_patterns("warehouse")
+    own = settings.model_copy(update={"home": shutil.copytree(settings.home, tmp_path / "home", ignore=ignore)})
+    refresh(own)
+    return own
+
+
+@pytest.fixture
 def empty(tmp_path: Path) -> Iterator[TestClient]:
     with TestClient(create_app(Settings(home=tmp_path)), raise_server_exceptions=False) as client:
         yield client
@@ -541,10 +550,9 @@ def test_a_shift_is_rejected_and_then_accepted_with_a_name_and_a_reason(client: 
     assert "No shift matches" in page(client, "/regressions?state=open")
 
 
-def test_shifts_of_memory_and_failures_name_their_measure(settings: Settings, tmp_path: Path) -> None:
-    own = settings.model_copy(update={"home": shutil.copytree(settings.home, tmp_path / "home")})
-    [row] = Reader(settings).rows("SELECT * FROM regressions")
-    [newest] = Reader(settings).rows("SELECT max(result_id) AS first_result FROM results")  # else they were gone
+def test_shifts_of_memory_and_failures_name_their_measure(own: Settings) -> None:
+    [row] = Reader(own).rows("SELECT * FROM regressions")
+    [newest] = Reader(own).rows("SELECT max(result_id) AS first_result FROM results")  # else they were gone
     names = (*MeasuredSeries.model_fields, "processes_before", "processes_after", "evidence")
     known = {name: row[name] for name in names} | newest
     log = EventLog.open(own)
@@ -625,8 +633,7 @@ def test_what_was_held_out_of_the_predictor_is_drawn(client: TestClient, empty: 
     assert "predicted" in {one["name"] for one in client.get("/charts").json()["charts"]}
 
 
-def test_where_keys_are_asked_for_nobody_speaks_for_another(settings: Settings, tmp_path: Path) -> None:
-    own = settings.model_copy(update={"home": shutil.copytree(settings.home, tmp_path / "home")})
+def test_where_keys_are_asked_for_nobody_speaks_for_another(own: Settings) -> None:
     _, secret = KeyStore(own).create("ann", Scope.write)
     log, before = EventLog.open(own), EventLog.open(own).snapshot()
     [row] = Reader(own).rows("SELECT regression_id FROM regressions")
