@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -20,15 +20,20 @@ def problem_message(problem: Mapping[str, Any], path: Sequence[Any], kinds: Iter
     """Return what is wrong at a path into a value of one of these types, without pydantic's name of the exception."""
     message = str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden" and path and (known := _field_names(kinds, path[:-1])):
-        close = difflib.get_close_matches(str(path[-1]), known, n=2)
-        return (
-            f"unknown; did you mean {' or '.join(close)}?" if close else f"unknown; known: {', '.join(sorted(known))}"
-        )
+        return unknown_name_message(str(path[-1]), known)
     value = problem.get("input")
     if problem["type"] not in _PYDANTIC or not isinstance(value, str | int | float):
         return message
     # Half a surrogate pair is JSON, but no text that an answer could hold.
     return f"{message}, got {preview_json(value).encode(errors='backslashreplace').decode()}"
+
+
+def unknown_name_message(name: str, known: Set[str]) -> str:
+    """Return what to write instead of a name that is none of the known ones."""
+    if not known:
+        return "unknown; none is known here"
+    close = difflib.get_close_matches(name, known, n=2)
+    return f"unknown; did you mean {' or '.join(close)}?" if close else f"unknown; known: {', '.join(sorted(known))}"
 
 
 def _field_names(kinds: Iterable[Any], path: Sequence[Any]) -> set[str]:

@@ -10,7 +10,7 @@ from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 from fastapi_offline import FastAPIOffline
 
@@ -50,6 +50,7 @@ from predictor.service.dashboard import routes as pages
 from predictor.service.dashboard.errors import problem_page
 from predictor.service.http import problems
 from predictor.service.http.openapi import describe_fields, simplify_nullable
+from predictor.service.http.query_strings import reject_unknown_parameters
 from predictor.service.middleware import metrics
 from predictor.service.middleware.identity import audited_log_for
 
@@ -76,6 +77,8 @@ def create_app(
         summary="Which hardware for this model? Answers from measurements first, from a learned model second.",
         version=_VERSION,
         redoc_url=None,
+        dependencies=[Depends(reject_unknown_parameters)],
+        responses=problems.problem_responses(422),
         lifespan=partial(_run_beside, advisor, updater, feed, sandbox),
         telemetry=_NO_TELEMETRY,
     )

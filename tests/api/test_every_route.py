@@ -5,7 +5,6 @@ Routes and filters are enumerated from the app. A new one that needs an address 
 
 from __future__ import annotations
 
-import inspect
 import re
 from itertools import combinations
 from typing import Any
@@ -23,6 +22,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from predictor.service.app import create_app
+from predictor.service.http.query_strings import FormQuery
 from predictor.service.middleware.security_headers import DENY_ALL, SANDBOX, page_policy
 from predictor_world import MODELS, measured_grid
 
@@ -41,6 +41,9 @@ UNVALIDATED = {
     "/dashboard/results/{result_id}/samples.csv", "/",
 }  # fmt: skip
 """Of these no ETag is given: they follow from the log, the release or the moment instead of the tables."""
+
+FILES = {"/openapi.json", "/static-offline-docs", "/dashboard/static"}
+"""Served as they are, also by addresses that only name a version."""
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +161,24 @@ def test_a_page_has_the_policy_of_pages_and_all_else_that_of_the_api(
     assert {path for path in addresses if path.startswith(("/dashboard", "/docs", "/sign-in"))} <= pages
 
 
+def test_no_route_takes_a_parameter_that_it_does_not_know(client: TestClient, addresses: dict[str, str]) -> None:
+    taken = set()
+    for path, address in addresses.items():
+        answer = client.get(f"{address}{'&' if '?' in address else '?'}hardwear=cpu")
+        if answer.status_code == 200:
+            taken.add(path)
+            continue
+        assert (answer.status_code, "hardwear" in answer.text) == (422, True), (address, answer.text)
+    assert taken == FILES
+    answer = client.get("/catalogue?hardwear=cpu&cursor=1")
+    assert answer.json()["errors"] == [
+        {"field": "hardwear", "message": "unknown; none is known here"},
+        {"field": "cursor", "message": "unknown; none is known here"},
+    ]
+    assert "unknown; did you mean for_s?" in client.get("/progress?for=1").json()["detail"]
+    assert client.post("/recommend?model=x", json={"model": "bert-base"}).status_code == 422
+
+
 def test_what_is_no_answer_is_not_kept(client: TestClient) -> None:
     for path, status in (("/compare?model=bert-bsae", 404), ("/recommend?model=bert-base&max_watts=-1", 422)):
         answer = client.get(f"/dashboard{path}")
@@ -219,9 +240,9 @@ def _filters(app: FastAPI) -> dict[str, dict[str, list[str]]]:
     for route in iter_route_contexts(app.routes):
         if route.path and route.path.startswith("/dashboard") and "GET" in (route.methods or ()):
             for dependency in route.dependant.dependencies:
-                kind = inspect.getclosurevars(dependency.call).nonlocals["kind"]
-                fields = kind.model_json_schema()["properties"]
-                found[route.path] = {name: _few(schema) for name, schema in fields.items()}
+                if isinstance(dependency.call, FormQuery):
+                    fields = dependency.call.kind.model_json_schema()["properties"]
+                    found[route.path] = {name: _few(schema) for name, schema in fields.items()}
     return {path: filters for path, filters in found.items() if filters}
 
 

@@ -1,19 +1,14 @@
-"""Page URLs with filters, and validation of query strings."""
+"""Page URLs with filters and order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, get_origin
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from fastapi import Request
-from pydantic import BaseModel
-
 from accel_platform.errors import InvalidInput
-from predictor.schemas.requests import validate_query
 
 ROOT = "/dashboard"
-Q = TypeVar("Q", bound=BaseModel)
 R = TypeVar("R", bound=Mapping[str, Any])
 
 
@@ -33,28 +28,6 @@ def sorted_by(here: str, query_pairs: Iterable[tuple[str, str]], column: str, *,
     """Return the URL of the first page in another order."""
     filters = [(name, value) for name, value in query_pairs if name not in ("sort", "page") and value]
     return f"{here}?{urlencode([*filters, ('sort', f'-{column}' if descending else column)])}"
-
-
-def query_params(kind: type[Q]) -> Callable[[Request], Q]:
-    """Return a FastAPI dependency that validates the query string as `kind`. Raises InvalidInput.
-
-    Empty values are dropped, because forms send unused filters as empty text.
-    """
-
-    def read(request: Request) -> Q:
-        return read_pairs(kind, request.query_params.multi_items())
-
-    return read
-
-
-def read_pairs(kind: type[Q], pairs: Iterable[tuple[str, str]]) -> Q:
-    """Validate the names and values of a form as `kind`. Raises InvalidInput."""
-    given: dict[str, list[str]] = {}
-    for name, value in pairs:
-        if value.strip():
-            given.setdefault(name, []).append(value.strip())
-    several = {name for name, field in kind.model_fields.items() if get_origin(field.annotation) is tuple}
-    return validate_query(kind, {name: tuple(v) if name in several else v[-1] for name, v in given.items()})
 
 
 def sort_rows(rows: Sequence[R], sort: str | None, allowed: Iterable[str]) -> list[R]:

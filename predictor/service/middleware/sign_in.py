@@ -43,8 +43,8 @@ def router(settings: Settings, wrong_keys: TokenBuckets) -> APIRouter:
     keys = KeyStore(settings)
 
     @routes.get(SIGN_IN)
-    def form(request: Request) -> HTMLResponse:
-        return _page(request, request.query_params.get("next", "/"))
+    def form(request: Request, next: str = "/") -> HTMLResponse:  # noqa: A002
+        return _page(request, next)
 
     @routes.post(SIGN_IN)
     async def sign_in(request: Request) -> Response:

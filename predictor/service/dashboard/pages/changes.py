@@ -19,8 +19,8 @@ from predictor.service.background.past_tables import PastTables
 from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.pages.results import filter_choices
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import query_params
 from predictor.service.http.problems import status_of
+from predictor.service.http.query_strings import FormQuery
 
 _MOST_ROWS = 200
 _ORDER: tuple[Verdict, ...] = ("fails now", "slower", "works now", "faster", "undecided", "same")
@@ -41,7 +41,7 @@ def router(site: DashboardSite, past: PastTables) -> APIRouter:
 
     @routes.get("")
     def changed(
-        request: Request, query: Annotated[ChangesPageParams, Depends(query_params(ChangesPageParams))]
+        request: Request, query: Annotated[ChangesPageParams, Depends(FormQuery(ChangesPageParams))]
     ) -> Response:
         return site.page(request, "changes.html", lambda: _content(site, past, query))
 

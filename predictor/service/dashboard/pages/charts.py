@@ -15,8 +15,8 @@ from accel_platform.reports.charts.registry import Drawable, select_drawable
 from accel_platform.reports.charts.render import render
 from predictor.service.background.charts import chart_version, draw_chart
 from predictor.service.dashboard.rendering import DashboardSite, release
-from predictor.service.dashboard.urls import query_params
 from predictor.service.http.conditional import cache_headers, conditional_response
+from predictor.service.http.query_strings import FormQuery
 
 _MEDIA = {"svg": "image/svg+xml", "png": "image/png"}
 _MESSAGE_SVG = (
@@ -40,7 +40,7 @@ def router(site: DashboardSite) -> APIRouter:
         request: Request,
         name: str,
         kind: Literal["svg", "png"],
-        query: Annotated[ChartPageParams, Depends(query_params(ChartPageParams))],
+        query: Annotated[ChartPageParams, Depends(FormQuery(ChartPageParams))],
     ) -> Response:
         form = f"{release()}{chart_version(name, site.settings)}"
         headers = cache_headers(site.reader, request, form, media_type=_MEDIA[kind])

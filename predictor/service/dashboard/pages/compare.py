@@ -16,7 +16,7 @@ from accel_platform.hardware.device_names import with_distinct_names
 from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.pages.results import filter_choices
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import query_params
+from predictor.service.http.query_strings import FormQuery
 
 Metric = Literal["latency_ms", "throughput_items_per_s", "memory_peak_mib", "energy_j_per_item"]
 METRICS: dict[Metric, tuple[str, bool]] = {
@@ -45,7 +45,7 @@ def router(site: DashboardSite) -> APIRouter:
 
     @routes.get("")
     def compare(
-        request: Request, query: Annotated[ComparePageParams, Depends(query_params(ComparePageParams))]
+        request: Request, query: Annotated[ComparePageParams, Depends(FormQuery(ComparePageParams))]
     ) -> Response:
         return site.page(request, "compare.html", lambda: _content(site, query))
 

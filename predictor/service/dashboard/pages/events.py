@@ -12,8 +12,8 @@ from accel_platform.analysis.query.filters import require_recorded_if_empty
 from accel_platform.errors import NotFound
 from predictor.schemas.queries import EventsQuery
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import query_params
 from predictor.service.http.paging import NEWEST_EVENTS, PagedTable
+from predictor.service.http.query_strings import FormQuery
 
 _TYPES = """
 SELECT type, count(*) AS events, max(recorded_at) AS newest_at FROM events GROUP BY type ORDER BY events DESC, type
@@ -34,9 +34,7 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/events")
 
     @routes.get("")
-    def events(
-        request: Request, query: Annotated[EventsPageParams, Depends(query_params(EventsPageParams))]
-    ) -> Response:
+    def events(request: Request, query: Annotated[EventsPageParams, Depends(FormQuery(EventsPageParams))]) -> Response:
         return site.page(request, "events.html", lambda: _list(site, query))
 
     @routes.get("/{event_id}")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.summaries.suspicions import count_by_provenance, count_by_rule
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import query_params
+from predictor.service.http.query_strings import FormQuery
 
 _REASONS = 3
 _SHOWN = 50
@@ -44,7 +44,7 @@ def router(site: DashboardSite) -> APIRouter:
 
     @routes.get("")
     def history(
-        request: Request, query: Annotated[HistoryPageParams, Depends(query_params(HistoryPageParams))]
+        request: Request, query: Annotated[HistoryPageParams, Depends(FormQuery(HistoryPageParams))]
     ) -> Response:
         return site.page(request, "history.html", lambda: _content(site, query))
 

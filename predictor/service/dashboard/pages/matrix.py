@@ -17,7 +17,7 @@ from accel_platform.analysis.summaries.matrix import Matrix, compatibility_matri
 from accel_platform.analysis.summaries.matrix_history import MAX_DAYS, matrix_history
 from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import query_params
+from predictor.service.http.query_strings import FormQuery
 
 _SHOWN = 100
 _MODES = "SELECT DISTINCT mode FROM compat_matrix ORDER BY mode"
@@ -61,17 +61,15 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/matrix")
 
     @routes.get("")
-    def matrix(
-        request: Request, query: Annotated[MatrixPageParams, Depends(query_params(MatrixPageParams))]
-    ) -> Response:
+    def matrix(request: Request, query: Annotated[MatrixPageParams, Depends(FormQuery(MatrixPageParams))]) -> Response:
         return site.page(request, "matrix.html", lambda: _heat(site, query))
 
     @routes.get("/cell")
-    def cell(request: Request, query: Annotated[CellQuery, Depends(query_params(CellQuery))]) -> Response:
+    def cell(request: Request, query: Annotated[CellQuery, Depends(FormQuery(CellQuery))]) -> Response:
         return site.page(request, "matrix_cell.html", lambda: _cell(site, query))
 
     @routes.get("/history")
-    def history(request: Request, query: Annotated[CellQuery, Depends(query_params(CellQuery))]) -> Response:
+    def history(request: Request, query: Annotated[CellQuery, Depends(FormQuery(CellQuery))]) -> Response:
         return site.page(request, "matrix_history.html", lambda: _history(site, query))
 
     return routes

@@ -23,7 +23,8 @@ from accel_platform.workloads.model_catalog import resolve_model, with_catalog_f
 from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.pages.results import newest_results
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import query_params, sort_rows
+from predictor.service.dashboard.urls import sort_rows
+from predictor.service.http.query_strings import FormQuery
 
 _SHOWN = 100
 _MOST_CELLS = 100
@@ -93,13 +94,11 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/models")
 
     @routes.get("")
-    def models(
-        request: Request, query: Annotated[ModelsPageParams, Depends(query_params(ModelsPageParams))]
-    ) -> Response:
+    def models(request: Request, query: Annotated[ModelsPageParams, Depends(FormQuery(ModelsPageParams))]) -> Response:
         return site.page(request, "models.html", lambda: _list(site, query))
 
     @routes.get("/{name:path}")
-    def model(request: Request, name: str, query: Annotated[CellsQuery, Depends(query_params(CellsQuery))]) -> Response:
+    def model(request: Request, name: str, query: Annotated[CellsQuery, Depends(FormQuery(CellsQuery))]) -> Response:
         return site.page(request, "model.html", lambda: _one(site, name, query))
 
     return routes

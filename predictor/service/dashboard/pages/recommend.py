@@ -17,8 +17,8 @@ from predictor.schemas.requests import Constraints, Objective, RecommendQuery, v
 from predictor.schemas.responses import Figures, Interval, Recommendation
 from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import query_params
 from predictor.service.http.problems import status_of
+from predictor.service.http.query_strings import FormQuery
 
 _MOST_ROWS = 30
 _LIMITS = tuple(Constraints.model_fields)
@@ -53,7 +53,7 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/recommend")
 
     @routes.get("")
-    def recommend(request: Request, form: Annotated[RecommendForm, Depends(query_params(RecommendForm))]) -> Response:
+    def recommend(request: Request, form: Annotated[RecommendForm, Depends(FormQuery(RecommendForm))]) -> Response:
         predictor = site.advisor.state().predictor
         also = predictor.predictor_id if predictor else ""
         return site.page(request, "recommend.html", lambda: _content(site, form), also=also)

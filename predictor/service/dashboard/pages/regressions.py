@@ -26,8 +26,9 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import bring_up_to_date
 from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import link, query_params, read_pairs
+from predictor.service.dashboard.urls import link
 from predictor.service.http.problems import status_of
+from predictor.service.http.query_strings import FormQuery, read_pairs
 from predictor.service.middleware.identity import audited_log_for, decision_author, get_key_name
 
 _SHOWN = 100
@@ -71,7 +72,7 @@ def router(site: DashboardSite, settings: Settings) -> APIRouter:
 
     @routes.get("")
     def regressions(
-        request: Request, query: Annotated[RegressionsPageParams, Depends(query_params(RegressionsPageParams))]
+        request: Request, query: Annotated[RegressionsPageParams, Depends(FormQuery(RegressionsPageParams))]
     ) -> Response:
         return site.page(request, "regressions.html", lambda: _list(site, query))
 

@@ -22,7 +22,8 @@ from accel_platform.settings import Settings
 from predictor.service.background.request_lookup import RequestLookup
 from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import link, query_params, read_pairs
+from predictor.service.dashboard.urls import link
+from predictor.service.http.query_strings import FormQuery, read_pairs
 from predictor.service.middleware.identity import audited_log_for
 
 _SHOWN = 100
@@ -85,7 +86,7 @@ def router(
 
     @routes.get("")
     def requests(
-        request: Request, query: Annotated[RequestsPageParams, Depends(query_params(RequestsPageParams))]
+        request: Request, query: Annotated[RequestsPageParams, Depends(FormQuery(RequestsPageParams))]
     ) -> Response:
         return listed(request, query)
 

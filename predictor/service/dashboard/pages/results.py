@@ -18,8 +18,8 @@ from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from predictor.schemas.queries import ResultsQuery
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import query_params
 from predictor.service.http.paging import NEWEST_RESULTS, PagedTable
+from predictor.service.http.query_strings import FormQuery
 
 _BINS = 40
 _COLUMNS = """r.result_id, r.run_id, r.model_id, r.hardware, r.device_id, r.device_name, r.mode, r.precision,
@@ -55,7 +55,7 @@ def router(site: DashboardSite) -> APIRouter:
 
     @routes.get("")
     def results(
-        request: Request, query: Annotated[ResultsPageParams, Depends(query_params(ResultsPageParams))]
+        request: Request, query: Annotated[ResultsPageParams, Depends(FormQuery(ResultsPageParams))]
     ) -> Response:
         return site.page(request, "results.html", lambda: _list(site, query))
 

@@ -19,8 +19,8 @@ from predictor.schemas.serving import (
     ServingQuery,
 )
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import query_params
 from predictor.service.http.problems import status_of
+from predictor.service.http.query_strings import FormQuery
 from predictor.serving.models import served_models
 from predictor.serving.quantization import QUANTIZATIONS
 
@@ -73,7 +73,7 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/serving")
 
     @routes.get("")
-    def serving(request: Request, form: Annotated[ServingForm, Depends(query_params(ServingForm))]) -> Response:
+    def serving(request: Request, form: Annotated[ServingForm, Depends(FormQuery(ServingForm))]) -> Response:
         return site.page(request, "serving.html", lambda: _content(site, form))
 
     return routes
