@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from predictor.schemas.responses import INTERVAL_LEVEL
+from predictor.schemas.responses import INTERVAL_LEVEL, Level
 
 Array = npt.NDArray[np.float64]
 MIN_GROUPS = 3
@@ -39,7 +39,7 @@ class Calibration(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     half_width: float
     """Half width of the interval as a natural log."""
-    level: float
+    level: Level
     """Share of figures inside, 0 to 1."""
     groups: int
     """Number of groups that it was calibrated on."""

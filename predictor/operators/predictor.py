@@ -106,7 +106,7 @@ class OperatorPredictor:
             p50=max(device_ms, issue_ms),
             low=max(device_ms / width, issue_ms * HOST_RANGE[0]),
             high=max(device_ms * width, issue_ms * HOST_RANGE[1]),
-            level=round(calibration.level, 3),
+            level=calibration.level,
         )
         return OperatorPrediction(
             latency,

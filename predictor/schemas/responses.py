@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Provenance = Literal["measured", "scaled", "predicted"]
 Where = Literal["here", "mine", "elsewhere"]
@@ -17,6 +17,15 @@ ExclusionCause = Literal[
 
 INTERVAL_LEVEL = 0.9
 """Coverage that every interval aims at. With little evidence an interval states a lower level."""
+
+
+def _to_per_mille(level: float) -> float:
+    # Down, because no more can be promised; the tolerance keeps 0.9 · 9 / 10, a little below 0.81 in binary.
+    return math.floor(level * 1000 + 1e-9) / 1000
+
+
+Level = Annotated[float, AfterValidator(_to_per_mille)]
+"""Share of figures within limits, 0 to 1, in whole thousandths."""
 
 
 class _Value(BaseModel):
@@ -33,7 +42,7 @@ class Interval(_Value):
     p50: float = Field(description="The figure itself: the median.")
     low: float | None = Field(default=None, description="Lower limit.")
     high: float | None = Field(default=None, description="Upper limit.")
-    level: float | None = Field(default=None, description="Share of single batches, or of unseen cells, in the limits.")
+    level: Level | None = Field(default=None, description="Share of single batches, or of unseen cells, in the limits.")
 
     @property
     def high_over_low(self) -> float:

@@ -245,7 +245,7 @@ def _interval(milliseconds: float, half_width: float, level: float | None, least
         p50=float(milliseconds),
         low=max(float(milliseconds) / factor, float(least)),
         high=float(milliseconds) * factor,
-        level=None if level is None else round(level, 3),
+        level=level,
     )
 
 
