@@ -353,6 +353,7 @@ def _exclusion(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, a
     )
     return Excluded(
         hardware=target.hardware,
+        backend=target.backend,
         device=target.device,
         device_id=candidate.device_id,
         cause=abstention.cause,

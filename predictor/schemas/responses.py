@@ -162,6 +162,9 @@ class Excluded(_Value):
     """Hardware without evidence, that cannot run the model, or that breaks a constraint."""
 
     hardware: str
+    backend: str | None = Field(
+        default=None, description="Runtime that it is left out with; null for hardware that was not found at all."
+    )
     device: str | None = Field(
         default=None, description="Device name, or its id where no name is known; null where neither is."
     )

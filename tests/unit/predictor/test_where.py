@@ -184,6 +184,16 @@ def test_excluded_hardware_is_grouped_by_reason() -> None:
     assert {reason: [e.device for e in group] for reason, group in groups.items()} == {"two": ["b", "c"], "one": ["a"]}
 
 
+def test_runtimes_of_one_device_that_are_left_out_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stated = {"device": "Test GPU", "provenance": "imported"}
+    settings = world(tmp_path, [result(MODELS[0], "cuda", 1, backend=one, **stated) for one in ("ncnn", "vllm")])
+    tight = {"hardware": ["Test GPU", "Hailo-8"], "constraints": {"max_latency_ms": 0.001}}
+    excluded = _ask(settings, monkeypatch, "host-1", **tight).excluded
+    assert [(e.device, e.backend) for e in excluded] == [("Hailo-8", None), ("Test GPU", "ncnn"), ("Test GPU", "vllm")]
+
+
 def test_further_runtimes_of_recommended_devices_are_counted(tmp_path: Path) -> None:
     more = result(MODELS[1], "cuda", 1, device="Test GPU", provenance="imported", backend="ncnn")
     gpu = result(MODELS[0], "cuda", 1, device="Test GPU", provenance="imported", backend="vllm")
