@@ -68,6 +68,8 @@ class DeviceSpec:
     """Rate to other devices of the same host, both directions together: NVLink, Infinity Fabric, or else PCIe."""
     dies: int = 1
     """Number of devices that software sees in the card; the other figures are of the whole card."""
+    chip: str | None = None
+    """Name in the sheet of the chip that a phone, board or laptop computes with."""
 
     @property
     def compute_capability(self) -> int | None:
@@ -110,6 +112,11 @@ def find_spec(name: str | None) -> DeviceSpec | None:
         return None
     key = _key(name)
     return _by_key().get(key) or _by_open_key().get(key)
+
+
+def devices_with_chip(chip: str) -> list[str]:
+    """Return the names of the phones, boards and laptops that compute with a chip of the sheet."""
+    return [spec.name for spec in catalog() if spec.chip == chip]
 
 
 def without_count(name: str) -> str:
@@ -209,6 +216,7 @@ def _spec(row: dict[str, str]) -> DeviceSpec:
         architecture=row["architecture"] or None,
         link_gb_s=_number(row["link_gb_s"]),
         dies=int(row["dies"] or 1),
+        chip=row["chip"] or None,
     )
 
 

@@ -12,7 +12,7 @@ from typing import get_args
 from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput, did_you_mean
 from accel_platform.events.types import Hardware
-from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
+from accel_platform.hardware.catalog import DeviceSpec, catalog, devices_with_chip, find_spec
 from predictor.data.evidence import Evidence, Target
 from predictor.data.number_widths import UNSTATED
 from predictor.data.samples import device_spec_for
@@ -91,7 +91,8 @@ def choose_candidates(
     ----------
     hardware
         Hardware names, `gpu` and `npu` for all of that kind, device names or device ids, in any case, and specs of
-        custom devices. A device of the catalogue goes by any of its names. None means every target of the evidence.
+        custom devices. A device of the catalogue goes by any of its names, and by that of its chip. None means every
+        target of the evidence.
     add_unmeasured_gpus
         Add GPUs of the evidence that were measured under other runtimes only, as candidates under this platform's
         runtime. The operator predictor may answer for them.
@@ -216,11 +217,13 @@ def _known_candidate(evidence: Evidence, target: Target) -> Candidate:
 
 
 def _targets_named(evidence: Evidence, name: str) -> list[Target]:
-    """Return the targets of that name, and those of the catalogue's device of that name."""
+    """Return the targets of that name, of the catalogue's device of that name, and of devices that have it as chip."""
     spec = find_spec(name)
     found = {*evidence.memoize("names", lambda: _targets_by_name(evidence)).get(name.casefold(), ())}
     if spec is not None:
-        found.update(evidence.memoize("specs", lambda: _targets_by_spec(evidence)).get(spec.name, ()))
+        by_spec = evidence.memoize("specs", lambda: _targets_by_spec(evidence))
+        for device in (spec.name, *devices_with_chip(spec.name)):
+            found.update(by_spec.get(device, ()))
     return sorted(found, key=Target.sort_key)
 
 

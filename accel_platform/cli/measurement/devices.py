@@ -73,7 +73,7 @@ def devices(
 
 
 def _is_part(text: str, spec: DeviceSpec) -> bool:
-    names = (spec.name, spec.vendor or "", *spec.aliases, *spec.open_names)
+    names = (spec.name, spec.vendor or "", *spec.aliases, *spec.open_names, spec.chip or "")
     return any(text.casefold() in name.casefold() for name in names)
 
 

@@ -135,6 +135,9 @@ class Spec(BaseModel):
     )
     usd_source: str | None = Field(description="Source of the price; null where no price is known.")
     usd_date: str | None = Field(description="Date of the price; null where no price is known.")
+    chip: str | None = Field(
+        description="Chip of a phone, board or laptop, by its name here; null where none is known."
+    )
 
 
 class Catalogue(BaseModel):

@@ -11,7 +11,14 @@ import duckdb
 import pytest
 
 from accel_platform.backends.registry import runtime_for
-from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec, form_factor_caution
+from accel_platform.hardware.catalog import (
+    DeviceSpec,
+    catalog,
+    cpu_spec,
+    devices_with_chip,
+    find_spec,
+    form_factor_caution,
+)
 from accel_platform.hardware.device_spec import device_spec
 from predictor.advisor.candidates import Candidate, choose_candidates
 from predictor.data.evidence import Evidence
@@ -64,6 +71,14 @@ def test_a_gpu_reads_a_byte_in_the_time_of_a_few_floating_point_operations() -> 
     for device in catalog():
         if device.kind == "gpu" and device.peak_fp32_tflops and device.bandwidth_gb_s:
             assert 5 < device.peak_fp32_tflops * 1e3 / device.bandwidth_gb_s < 150, device.name
+
+
+def test_chips_are_devices_of_the_sheet() -> None:
+    names = {device.name for device in catalog()}
+    chips = {device.name: device.chip for device in catalog() if device.chip}
+    assert set(chips.values()) <= names - set(chips)
+    assert devices_with_chip("Rockchip RK3588S") == ["Orange Pi 5", "Firefly Station M3"]
+    assert devices_with_chip("Orange Pi 5") == []
 
 
 def test_no_two_devices_share_a_name() -> None:

@@ -330,6 +330,17 @@ def test_hardware_by_hardware_device_and_catalogue_name(advisor: Advisor) -> Non
     assert len(str(unlike.value)) < 250
 
 
+def test_a_chip_stands_for_the_phones_that_carry_it(tmp_path: Path) -> None:
+    phone = {"device": "Samsung Galaxy S24", "provenance": "imported", "backend": "tflite"}
+    other = {"device": "Samsung Galaxy S25", "provenance": "imported", "backend": "tflite"}
+    advisor = Advisor(world(tmp_path, [result(BERT, "cpu", 1, **phone), result(BERT, "cpu", 1, **other)]))
+    answer = _ask(advisor, "bert-base", hardware=["snapdragon 8 gen 3"])
+    assert [r.device for r in answer.recommendations] == ["Samsung Galaxy S24"]
+    assert [e.device for e in answer.excluded] == ["Qualcomm Snapdragon 8 Gen 3"]
+    query = {"model": "bert-base", "hardware": "Snapdragon 8 Gen 3", "sequence_length": 128}
+    assert advisor.predict(PredictQuery.model_validate(query)).device == "Samsung Galaxy S24"
+
+
 def test_a_name_that_leaves_the_form_factor_open_is_taken_for_the_commonest_with_a_warning(advisor: Advisor) -> None:
     answer = _ask(advisor, "bert-base", hardware=["nvidia A100"])
     assert [r.device for r in answer.recommendations] == ["NVIDIA A100 SXM4 80GB"]

@@ -66,7 +66,7 @@ def _list(site: DashboardSite, query: SheetQuery) -> dict[str, Any]:
     sheet = [
         spec
         for spec in catalog()
-        if wanted in " ".join((spec.name, spec.vendor or "", *spec.aliases)).casefold()
+        if wanted in " ".join((spec.name, spec.vendor or "", *spec.aliases, spec.chip or "")).casefold()
         and query.kind in (None, spec.kind)
     ]
     hosts: dict[str, list[dict[str, Any]]] = {}
