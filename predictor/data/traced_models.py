@@ -29,7 +29,7 @@ import accel_platform.workloads
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError, Busy, InvalidInput
 from accel_platform.workloads.kv_cache import Decoder
-from accel_platform.workloads.model_catalog import ModelSpec, known_models
+from accel_platform.workloads.model_catalog import ModelSpec, find_model, known_models
 from accel_platform.workloads.operators import OperatorProfile, profile_from_json, profile_to_json, trace_operators
 from accel_platform.workloads.sources import is_sourced
 from predictor.data.fast_path import require_slow_path
@@ -225,6 +225,21 @@ def shipped_traces() -> dict[str, str]:
     """Return the traces that ship with the package: JSON by the digest of model and key."""
     table = pq.read_table(SHIPPED)
     return dict(zip(table["digest"].to_pylist(), table["trace"].to_pylist(), strict=True))
+
+
+def with_shipped_cost(model: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the table `models` with what its model costs at its own size, where nobody described it.
+
+    Only models of the catalog are known; nothing is traced.
+    """
+    spec = find_model(model["model_id"])
+    identity = None if spec is None else [asdict(spec), _cost_key(spec.sequence_length, OWN_SIZES)]
+    shipped = None if identity is None else shipped_traces().get(_digest(identity))
+    if shipped is None:
+        return model
+    cost = ItemCost(**json.loads(shipped))
+    known = {"parameters": cost.parameters, "layers": cost.layers, "flops_per_item": cost.flops}
+    return model | {name: value for name, value in known.items() if name in model and model[name] is None}
 
 
 def catalog_traces(spec: ModelSpec) -> dict[str, str]:

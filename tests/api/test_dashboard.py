@@ -314,7 +314,11 @@ def test_what_the_catalog_knows_of_an_imported_model_is_on_its_page(tmp_path: Pa
     with TestClient(create_app(world(tmp_path, [imported]))) as client:
         text = page(client, "/models/bert-large")
         assert "<dt>Architecture</dt><dd>bert</dd></div><div><dt>Modality</dt><dd>text</dd>" in text
-        assert ">bert-<wbr>large</a>" in page(client, "/models?modality=text")
+        for fact in ("<dt>Parameters</dt><dd>335 M", "<dt>Layers</dt><dd>24<", "<dt>FLOPs per item</dt><dd>78.9 G"):
+            assert fact in text
+        listed = page(client, "/models?modality=text")
+        assert ">bert-<wbr>large</a>" in listed
+        assert "335 M" in listed
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from accel_platform.errors import NotFound
 from accel_platform.events.types import MeasuredSeries, Provenance
 from accel_platform.reports.regressions import with_cells
 from accel_platform.workloads.model_catalog import resolve_model, with_catalog_facts
+from predictor.data.traced_models import with_shipped_cost
 from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.pages.results import newest_results
 from predictor.service.dashboard.rendering import DashboardSite
@@ -106,7 +107,12 @@ def router(site: DashboardSite) -> APIRouter:
 
 def known_models(site: DashboardSite) -> list[dict[str, Any]]:
     """Return every model with results, most results first."""
-    return site.cached("models", lambda: [with_catalog_facts(row) for row in site.reader.rows(_MODELS)])
+    return site.cached("models", lambda: [_with_known_facts(row) for row in site.reader.rows(_MODELS)])
+
+
+def _with_known_facts(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the table `models` with what the platform knows of a model that nobody described."""
+    return with_shipped_cost(with_catalog_facts(row))
 
 
 def _list(site: DashboardSite, query: ModelsPageParams) -> dict[str, Any]:
@@ -145,7 +151,7 @@ def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
             f"Nothing of {spec.model_id} was measured or imported yet: `accel bench run --models {spec.model_id}` "
             "measures it. The page Recommend answers for it already."
         )
-    [model] = map(with_catalog_facts, described)
+    [model] = map(_with_known_facts, described)
     selection = Selection(**{**query.model_dump(exclude={"sort"}), "model": (model_id,)})
     condition, values = selection.where()
     cells = sorted(read_cells(reader, selection, evidence=False), key=lambda row: _TRUST_ORDER.index(row["provenance"]))
