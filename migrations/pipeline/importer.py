@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
@@ -25,8 +26,8 @@ from migrations.pipeline.batches import EventBatcher
 from migrations.pipeline.cross_document_rules import CrossCheck, find_cross_document_suspicions
 from migrations.pipeline.document_reader import NO_HARDWARE, DocumentBuilder, Outcome
 from migrations.pipeline.ledger import Ledger
-from migrations.pipeline.unpack import DocumentEnd, DocumentStart, Step, iter_steps
-from migrations.sources.documents import Content, Origin, find_files, load
+from migrations.pipeline.unpack import DocumentEnd, DocumentStart, Renewal, Step, iter_steps
+from migrations.sources.documents import Content, Origin, find_files, load, outer_paths
 from migrations.sources.renamed_columns import with_columns_renamed
 
 OVERDUE_CHECK = "Earlier imports were not on record as compared across files; that is done now."
@@ -107,7 +108,11 @@ def migrate(
     run = Import(log, dry_run)
     if device is not None:
         with device_given(device):
-            return run.report(len(files), (run.steps_with_device(load(path), device) for path in files), on_progress)
+            renewal = run.renewal_with_device(device)
+            known = run.ledger.knows
+            return run.report(
+                len(files), (iter_steps(load(path), known, renewal=renewal) for path in files), on_progress
+            )
     if columns:
         return run.report(len(files), (run.renamed_steps(load(path), columns) for path in files), on_progress)
     if jobs == 1:
@@ -128,13 +133,25 @@ class Import:
         self._batches = EventBatcher(log, dry_run=dry_run)
         self._before = CrossCheck(log.snapshot())
 
-    def steps_with_device(self, content: Content, device: str) -> Iterator[Step]:
-        """Return the steps of a file; one whose results named no hardware is another content with a device given."""
-        earlier = self.ledger.first(content.origin)
-        if earlier is None or NO_HARDWARE not in (earlier.document.reason or ""):
-            return iter_steps(content, self.ledger.knows)
-        placed = hashlib.sha256(f"{content.sha256} {device}".encode()).hexdigest()
-        return iter_steps(replace(content, sha256=placed), self.ledger.knows, supersedes=earlier.event.event_id)
+    def renewal_with_device(self, device: str) -> Renewal:
+        """Return the renewal of documents by the device that their results lack, and of those that hold such documents.
+
+        With the device given it is another content.
+        """
+        placeless = [entry for entry in self.ledger.entries() if NO_HARDWARE in (entry.document.reason or "")]
+        outer = {path for entry in placeless for path in outer_paths(entry.document.source_path)}
+
+        def renew(content: Content) -> tuple[Content, UUID | None]:
+            earlier = self.ledger.first(content.origin)
+            if earlier is None:
+                return content, None
+            holds_placeless = earlier.document.source_path in outer and not earlier.document.records
+            if not holds_placeless and NO_HARDWARE not in (earlier.document.reason or ""):
+                return content, None
+            placed = hashlib.sha256(f"{content.sha256} {device}".encode()).hexdigest()
+            return replace(content, sha256=placed), self.ledger.newest(earlier).event.event_id
+
+        return renew
 
     def renamed_steps(self, content: Content, columns: Mapping[str, str]) -> Iterator[Step]:
         """Return the steps of a CSV file with other column names, which supersede its quarantine under its own."""

@@ -30,7 +30,7 @@ class Ledger:
 
     def __init__(self, log: EventLog) -> None:
         self._by_content: dict[str, dict[str, Entry]] = defaultdict(dict)
-        self._superseded: set[UUID] = set()
+        self._superseded: dict[UUID, Entry] = {}
         entries = log.read(log.snapshot().beginning(SEGMENT_PREFIX), types={"DocumentImported"})
         for event in sorted(entries, key=lambda event: event.recorded_at):
             self.add(event)
@@ -38,9 +38,9 @@ class Ledger:
     def add(self, event: Event) -> None:
         assert isinstance(event.payload, DocumentImported)
         origin = Origin(event.payload.source_path, event.payload.content_sha256, event.payload.size_bytes)
-        self._by_content[key_of(origin)][origin.source_path] = Entry(event, event.payload)
+        entry = self._by_content[key_of(origin)][origin.source_path] = Entry(event, event.payload)
         if event.payload.supersedes is not None:
-            self._superseded.add(event.payload.supersedes)
+            self._superseded[event.payload.supersedes] = entry
 
     def knows(self, origin: Origin) -> bool:
         """Return whether this content needs no reading, under whatever path it was met."""
@@ -69,10 +69,19 @@ class Ledger:
         entries = self._by_content[key_of(origin)].values() if self.knows(origin) else ()
         return min(entries, key=lambda entry: entry.document.outcome == "duplicate", default=None)
 
+    def newest(self, entry: Entry) -> Entry:
+        """Return the entry that has taken this one's place, if any has."""
+        while (later := self._superseded.get(entry.event.event_id)) is not None:
+            entry = later
+        return entry
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield the entries of all contents and paths."""
+        return (entry for paths in self._by_content.values() for entry in paths.values())
+
     def quarantined(self) -> Iterator[Entry]:
         """Yield the documents now in quarantine, in a stable order."""
-        entries = (entry for paths in self._by_content.values() for entry in paths.values())
-        quarantined = (entry for entry in entries if entry.document.outcome == "quarantined")
+        quarantined = (entry for entry in self.entries() if entry.document.outcome == "quarantined")
         found = (entry for entry in quarantined if entry.event.event_id not in self._superseded)
         yield from sorted(found, key=lambda entry: (entry.document.source_path, entry.document.content_sha256))
 

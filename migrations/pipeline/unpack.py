@@ -55,6 +55,8 @@ class DocumentEnd:
 Step = DocumentStart | DocumentRows | DocumentEnd
 Known = Callable[[Origin], bool]
 """Function that returns True if a document need not be read, because its content is accounted for."""
+Renewal = Callable[[Content], tuple[Content, UUID | None]]
+"""Function that returns a content as it is to be read, and the ledger entry that this reading replaces, if any."""
 
 
 def iter_steps(
@@ -64,36 +66,50 @@ def iter_steps(
     document: Document | None = None,
     outer_claims: Claims = NO_CLAIMS,
     supersedes: UUID | None = None,
+    renewal: Renewal | None = None,
     depth: int = 0,
 ) -> Iterator[Step]:
-    """Yield the steps of one document and of all inside it, `depth` archives deep. Never raises for content."""
+    """Yield the steps of one document and of all inside it, `depth` archives deep. Never raises for content.
+
+    `renewal` is asked for the document and for all inside it.
+    """
+    if renewal is not None:
+        content, supersedes = renewal(content)
+        document = None if document is None else replace(document, content=content)
     yield DocumentStart(content.origin)
     if known(content.origin):
         yield DocumentEnd(None)
         return
     try:
         if document is None and (kind := archive_kind(content)) is not None:
-            yield from _archive_steps(content, kind, known, supersedes, depth)
+            yield from _archive_steps(content, kind, known, supersedes, renewal, depth)
         elif content.large_bytes:
-            yield from _large_document_steps(content, known, supersedes)
+            yield from _large_document_steps(content, known, supersedes, renewal)
         else:
-            yield from _document_steps(content, document or parse(content), known, outer_claims, supersedes)
+            yield from _document_steps(content, document or parse(content), known, outer_claims, supersedes, renewal)
     except Exception as error:  # noqa: BLE001  # whatever one file does to its parser, the others are to be read
         reason = f"reading it failed: {type(error).__name__}: {error}"
         yield from closing_steps(quarantine(content, "unreadable", reason, DocumentBuilder(content.origin, supersedes)))
 
 
 def _document_steps(
-    content: Content, document: Document, known: Known, outer_claims: Claims, supersedes: UUID | None
+    content: Content,
+    document: Document,
+    known: Known,
+    outer_claims: Claims,
+    supersedes: UUID | None,
+    renewal: Renewal | None,
 ) -> Iterator[Step]:
     reading = read_document(document, outer_claims, supersedes)
     for part in reading.embedded:
         inside = embedded_document(content, part)
-        yield from iter_steps(inside.content, known, document=inside, outer_claims=reading.claims)
+        yield from iter_steps(inside.content, known, document=inside, outer_claims=reading.claims, renewal=renewal)
     yield from closing_steps(reading)
 
 
-def _large_document_steps(content: Content, known: Known, supersedes: UUID | None) -> Iterator[Step]:
+def _large_document_steps(
+    content: Content, known: Known, supersedes: UUID | None, renewal: Renewal | None
+) -> Iterator[Step]:
     """Yield the steps of a document too large for memory, detected by its first chunk and read chunk by chunk.
 
     It has one ledger entry. Rules that compare results see one chunk at a time.
@@ -117,7 +133,7 @@ def _large_document_steps(content: Content, known: Known, supersedes: UUID | Non
             for part in builder.add(document, found, claims, first=chunk.first):
                 if isinstance(part, EmbeddedDocument):
                     inside = embedded_document(content, replace(part, pointer=shift_pointer(part.pointer, chunk.first)))
-                    yield from iter_steps(inside.content, known, document=inside, outer_claims=claims)
+                    yield from iter_steps(inside.content, known, document=inside, outer_claims=claims, renewal=renewal)
             yield DocumentRows(builder.take_rows())
     except Exception as error:  # noqa: BLE001  # what was read before stays
         message = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
@@ -130,7 +146,7 @@ def _large_document_steps(content: Content, known: Known, supersedes: UUID | Non
 
 
 def _archive_steps(
-    content: Content, kind: ArchiveKind, known: Known, supersedes: UUID | None, depth: int
+    content: Content, kind: ArchiveKind, known: Known, supersedes: UUID | None, renewal: Renewal | None, depth: int
 ) -> Iterator[Step]:
     """Yield the steps of every member, and the archive's own entry with their number."""
     builder = DocumentBuilder(content.origin, supersedes, kind)
@@ -141,7 +157,7 @@ def _archive_steps(
     count = 0
     try:
         for count, member in enumerate(members(content, kind), start=1):  # noqa: B007  # the number is used after
-            yield from iter_steps(member, known, depth=depth + 1)
+            yield from iter_steps(member, known, renewal=renewal, depth=depth + 1)
     except ValueError as error:
         rest = f", after {count_of(count, 'member')}" if count else ""
         yield from closing_steps(quarantine(content, "archive", f"{error}{rest}", builder))

@@ -98,6 +98,11 @@ class Content:
             return _BASE64 + base64.b64encode(self.raw).decode("ascii")
 
 
+def outer_paths(source_path: str) -> list[str]:
+    """Return the paths of the archives and documents around one: `a.zip!b.json` and `a.zip` for `a.zip!b.json#/c`."""
+    return [source_path[: mark.start()] for mark in re.finditer("[!#]", source_path)][::-1]
+
+
 def bytes_of(text: str) -> list[bytes]:
     """Return the byte strings that `Content.text` may have turned into this text; the hash tells which."""
     found = [text.encode()]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
+import tarfile
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,13 @@ from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import Event, EventLog, codec
 from accel_platform.events.compaction import compact
 from accel_platform.events.log import AppendResult, Snapshot
-from accel_platform.events.types import ImportsChecked, ResultRecorded, ResultSuspected, SuspicionOverruled
+from accel_platform.events.types import (
+    DocumentImported,
+    ImportsChecked,
+    ResultRecorded,
+    ResultSuspected,
+    SuspicionOverruled,
+)
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
@@ -379,6 +388,32 @@ class TestGivenDevice:
         ]  # fmt: skip
         assert marks(log) == []
         assert migrate([old], log, device="NVIDIA L40S").events == 0
+
+    def test_members_of_archives_are_read_again_with_their_device(self, tmp_path: Path, log: EventLog) -> None:
+        inner = io.BytesIO()
+        with tarfile.open(fileobj=inner, mode="w:gz") as tar:
+            about = tarfile.TarInfo("report.json")
+            about.size = self.REPORT.stat().st_size
+            tar.addfile(about, io.BytesIO(self.REPORT.read_bytes()))
+        path = tmp_path / "old.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("runs.tar.gz", inner.getvalue())
+            archive.writestr("named.json", json.dumps(web("gpt2", inference_time_ms=7.3)))
+        assert migrate([path], log).records == 4
+        again = migrate([path], log, device="NVIDIA L40S")
+        assert again.records == 3, "the other member names its device"
+        named = [
+            e.payload.device_name for e in log.read(types={"ResultRecorded"}) if isinstance(e.payload, ResultRecorded)
+        ]
+        assert named.count("NVIDIA L40S") == 3
+        assert marks(log) == []
+        assert migrate([path], log, device="NVIDIA L40S").events == 0
+        assert migrate([path], log).events == 0
+        # Another device supersedes the newest reading.
+        assert migrate([path], log, device="NVIDIA L4").records == 3
+        entries = [e.payload for e in log.read(types={"DocumentImported"}) if isinstance(e.payload, DocumentImported)]
+        reports = [entry for entry in entries if entry.source_path.endswith("report.json")]
+        assert len({entry.supersedes for entry in reports}) == len(reports) == 3
 
     def test_what_names_its_device_keeps_it(self, tmp_path: Path, log: EventLog) -> None:
         migrate([write(tmp_path / "old", web("gpt2", inference_time_ms=7.3))], log, device="NVIDIA L40S")
