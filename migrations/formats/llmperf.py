@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.canonical_names import NOT_STATED
-from migrations.normalize.path_hints import hardware_part, spaced
+from migrations.normalize.canonical_names import NOT_STATED, UNKNOWN_ENGINE
+from migrations.normalize.path_hints import given_names, hardware_part, spaced
 from migrations.normalize.record_builder import CellDraft, NamesInFile
 from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import object_of, pick, rows_of, share_of_rows
@@ -42,7 +42,11 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         cell = CellDraft(
             document.source_path,
             pointer,
-            NamesInFile((found.get("model"),), spaced(place) if place else NOT_STATED, runtime="unknown"),
+            NamesInFile(
+                (found.get("model"),),
+                spaced(place) if place else NOT_STATED,
+                runtime=given_names().engine or UNKNOWN_ENGINE,
+            ),
             times=(found.get("timestamp"),),
             original={
                 "hardware": place or NOT_STATED,

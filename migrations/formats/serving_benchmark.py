@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from migrations.normalize.canonical_names import NOT_STATED, hardware_named
-from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
+from migrations.normalize.canonical_names import NOT_STATED, UNKNOWN_ENGINE, hardware_named
+from migrations.normalize.path_hints import device_in, given_names, hardware_part, model_part, spaced
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.row_access import object_of, pick, rows_of, share_of_rows, strays_of, text_of
@@ -229,9 +229,11 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int
     hardware = hardware_named(device)
     name = device_in(place) if place else device
     backend = text_of(pick(row, "backend", "endpoint_type", "framework"))
-    runtime = _engine(backend)
+    engine = _engine(backend)
+    given = None if engine else given_names().engine
+    runtime = engine or given or UNKNOWN_ENGINE
     version = text_of(pick(row, "vllm_version", "sglang_version", "version") or server.get("version"))
-    hints = {"model": None if model else model_part(source_path), "hardware": place}
+    hints = {"model": None if model else model_part(source_path), "hardware": place, "engine": given}
     stated = {key: value for key, value in row.items() if key not in _LISTS and _is_figure(key, value)}
     return CellDraft(
         source_path,
@@ -262,10 +264,10 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int
     )
 
 
-def _engine(client: str | None) -> str:
+def _engine(client: str | None) -> str | None:
     """Return the engine that a client was made for; one of a common protocol tells none."""
     name = _OF_CLIENT.sub("", client or "")
-    return _ENGINES.get(name, name) if name and name not in ("openai", "infinity") else "unknown"
+    return _ENGINES.get(name, name) if name and name not in ("openai", "infinity", "unknown") else None
 
 
 def _special(row: Mapping[str, Any]) -> dict[str, Any] | None:

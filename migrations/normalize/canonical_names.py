@@ -23,6 +23,8 @@ UNKNOWN_FAMILY = "unknown"
 MICROBENCHMARK = "microbenchmark"
 """The family of what is timed without being a model; the warehouse keeps it out of everything that recommends."""
 
+UNKNOWN_ENGINE = "unknown"
+"""Backend of a load whose report names no engine."""
 UNKNOWN_HARDWARE = "unknown"
 NOT_STATED = "not stated"
 """The hardware of a result whose tool writes none; it is kept as `unknown` and recommends nothing."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -44,25 +45,48 @@ def parts(source_path: str) -> list[str]:
     return components[::-1]
 
 
-_given: ContextVar[str | None] = ContextVar("_given", default=None)
+@dataclass(frozen=True)
+class GivenNames:
+    """Names that a person gives for files that lack them."""
+
+    device: str | None = None
+    engine: str | None = None
+    """Engine that served the model of a load report."""
+
+    def __bool__(self) -> bool:
+        return self != GivenNames()
+
+
+NOTHING_GIVEN = GivenNames()
+_given: ContextVar[GivenNames] = ContextVar("_given", default=NOTHING_GIVEN)
 
 
 @contextmanager
-def device_given(device: str) -> Iterator[None]:
-    """Have `hardware_part` return this device while files are read. Raises InvalidInput where the name is of none."""
-    if hardware_named(_spaced(device)) is None:
-        raise InvalidInput(f"{device!r} names no device: write it as 'NVIDIA L40S', or as `accel devices` does.")
-    token = _given.set(device)
+def names_given(names: GivenNames) -> Iterator[None]:
+    """Have `given_names` and `hardware_part` return these names while files are read.
+
+    Raises InvalidInput for a device that is none and for an engine without a name.
+    """
+    if names.device is not None and hardware_named(_spaced(names.device)) is None:
+        raise InvalidInput(f"{names.device!r} names no device: write it as 'NVIDIA L40S', or as `accel devices` does.")
+    if names.engine is not None and not names.engine.strip():
+        raise InvalidInput("--engine is empty: name what served the model, such as vllm, sglang or llama.cpp.")
+    token = _given.set(names)
     try:
         yield
     finally:
         _given.reset(token)
 
 
+def given_names() -> GivenNames:
+    """Return the names that were given for files that lack them."""
+    return _given.get()
+
+
 def hardware_part(source_path: str) -> str | None:
     """Return the device that was given, else the innermost component of the path that names hardware, such as
     `A100-80GB` or `cpu_1_10`; None if none."""
-    return _given.get() or _hardware_part(source_path)
+    return _given.get().device or _hardware_part(source_path)
 
 
 @lru_cache(maxsize=256)

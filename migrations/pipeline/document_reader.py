@@ -11,12 +11,13 @@ from uuid import UUID
 
 from accel_platform.events import Event
 from accel_platform.events.codec import Row, to_row
-from accel_platform.events.types import DocumentImported, Payload, RecordQuarantined
+from accel_platform.events.types import DocumentImported, Payload, RecordQuarantined, ResultRecorded
 from accel_platform.precisions import names_precision
 from accel_platform.table_io.values import count_of
 from migrations.detect import describe, detect_format
 from migrations.formats import Format
-from migrations.normalize.canonical_names import MICROBENCHMARK, UNKNOWN_HARDWARE
+from migrations.normalize.canonical_names import MICROBENCHMARK, UNKNOWN_ENGINE, UNKNOWN_HARDWARE
+from migrations.normalize.path_hints import given_names
 from migrations.normalize.plain_columns import read_columns
 from migrations.normalize.records import EmbeddedDocument, NoResult, Part, Record, RefusedCell, Remark
 from migrations.normalize.unread_figures import refuse_unread_figures
@@ -37,6 +38,8 @@ _NOTES_WITH_REASON = ("other_lines", "unreadable_rest")
 """Notes whose reason says more than their rule."""
 NO_HARDWARE = "no hardware, and no answer uses what has none"
 """Part of the ledger's reason for a document whose results name none: it is read again when its device is given."""
+NO_ENGINE = "no engine, and `accel serving` uses no load without one"
+"""Part of the ledger's reason for a document whose loads name none: it is read again when its engine is given."""
 
 Outcome = Literal["imported", "duplicate", "not_results", "quarantined"]
 
@@ -108,6 +111,8 @@ class DocumentBuilder:
     _notes: Counter[str] = field(default_factory=Counter)
     _placeless: int = 0
     """Results of models that name no hardware."""
+    _engineless: int = 0
+    """Loads on served models that name no engine."""
     _recorded_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
@@ -126,6 +131,7 @@ class DocumentBuilder:
             self.failures += result.status != "ok"
             self.suspects += result.provenance != "imported"
             self._placeless += result.hardware == UNKNOWN_HARDWARE and result.model_family != MICROBENCHMARK
+            self._engineless += result.backend == UNKNOWN_ENGINE and _is_load(result)
             if result.precision is not None and not names_precision(result.precision):
                 self._unknown_precisions[repr(result.precision)] += 1
         self.records += len(records)
@@ -227,13 +233,33 @@ class DocumentBuilder:
         if self._unknown_precisions:
             one, many = "result of a precision that nobody knows", "results of precisions that nobody knows"
             parts.append(_summarize_reasons(self._unknown_precisions, one, many))
-        if self._placeless:
-            some = "1 result names" if self._placeless == 1 else f"{self._placeless} results name"
-            parts.append(f"{some} {NO_HARDWARE}: give it by `accel migrate FILE --device 'NVIDIA L40S'`")
+        if self._placeless or self._engineless:
+            parts.append(self._lacking_names())
         if not parts and not self.records:
             parts.append("it holds no cell")
         noted = [f"{reason} ({times} of them)" if times > 1 else reason for reason, times in self._notes.items()]
         return "; ".join([*parts, *noted]) or None
+
+    def _lacking_names(self) -> str:
+        """Return which names its results lack, and the command that gives them, with those that were given."""
+        lacking = []
+        if self._placeless:
+            some = "1 result names" if self._placeless == 1 else f"{self._placeless} results name"
+            lacking.append(f"{some} {NO_HARDWARE}")
+        if self._engineless:
+            some = "1 load names" if self._engineless == 1 else f"{self._engineless} loads name"
+            lacking.append(f"{some} {NO_ENGINE}")
+        given = given_names()
+        device = "NVIDIA L40S" if self._placeless else given.device
+        engine = "vllm" if self._engineless else given.engine
+        options = {"--device": f"'{device}'" if device else None, "--engine": engine}
+        command = " ".join(f"{option} {name}" for option, name in options.items() if name)
+        return f"{'; '.join(lacking)}: give {'both' if len(lacking) > 1 else 'it'} by `accel migrate FILE {command}`"
+
+
+def _is_load(result: ResultRecorded) -> bool:
+    """Return whether it is a load of so many requests at once, which `accel serving` answers from."""
+    return bool(result.sequence_length and result.output_tokens and (result.original or {}).get("concurrency"))
 
 
 def quarantine(content: Content, rule: str, reason: str, builder: DocumentBuilder | None = None) -> Reading:

@@ -21,11 +21,11 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.codec import to_rows
 from accel_platform.events.types import DocumentImported
-from migrations.normalize.path_hints import device_given
+from migrations.normalize.path_hints import NOTHING_GIVEN, GivenNames, names_given
 from migrations.pipeline.batches import EventBatcher
 from migrations.pipeline.cross_document_rules import CrossCheck, find_cross_document_suspicions
-from migrations.pipeline.document_reader import NO_HARDWARE, DocumentBuilder, Outcome
-from migrations.pipeline.ledger import Ledger
+from migrations.pipeline.document_reader import NO_ENGINE, NO_HARDWARE, DocumentBuilder, Outcome
+from migrations.pipeline.ledger import Entry, Ledger
 from migrations.pipeline.unpack import DocumentEnd, DocumentStart, Renewal, Step, iter_steps
 from migrations.sources.documents import Content, Origin, find_files, load, outer_paths
 from migrations.sources.renamed_columns import with_columns_renamed
@@ -89,15 +89,15 @@ def migrate(
     *,
     exclude: Sequence[Path] = (),
     columns: Mapping[str, str] | None = None,
-    device: str | None = None,
+    given: GivenNames = NOTHING_GIVEN,
     dry_run: bool = False,
     jobs: int = 1,
     on_progress: Progress | None = None,
 ) -> ImportReport:
     """Import every file under the paths but none under `exclude`, by `jobs` processes. With `dry_run` everything is
     read and checked, and nothing written. Order and report do not depend on `jobs`. `columns` renames those of CSV
-    files, which are then read by this process, and again where they are in quarantine. `device` is that of files that
-    name none, which this process reads then, and again where they were imported without one.
+    files, which are then read by this process, and again where they are in quarantine. `given` are names for files that
+    lack them, which this process reads then, and again where they were imported without.
 
     Raises NotFound for a path that is not there, InvalidInput for fewer than one job, LogUnavailable where the log
     cannot be written. `records`, `failures` and `suspects` of the report count what this run brought in.
@@ -106,9 +106,9 @@ def migrate(
         raise InvalidInput(f"At least one process must read, not {jobs}.")
     files = list(find_files(paths, exclude))
     run = Import(log, dry_run)
-    if device is not None:
-        with device_given(device):
-            renewal = run.renewal_with_device(device)
+    if given:
+        with names_given(given):
+            renewal = run.renewal_with(given)
             known = run.ledger.knows
             return run.report(
                 len(files), (iter_steps(load(path), known, renewal=renewal) for path in files), on_progress
@@ -133,23 +133,30 @@ class Import:
         self._batches = EventBatcher(log, dry_run=dry_run)
         self._before = CrossCheck(log.snapshot())
 
-    def renewal_with_device(self, device: str) -> Renewal:
-        """Return the renewal of documents by the device that their results lack, and of those that hold such documents.
+    def renewal_with(self, given: GivenNames) -> Renewal:
+        """Return the renewal of documents by names that their results lack, and of those that hold such documents.
 
-        With the device given it is another content.
+        With the names given it is another content.
         """
-        placeless = [entry for entry in self.ledger.entries() if NO_HARDWARE in (entry.document.reason or "")]
-        outer = {path for entry in placeless for path in outer_paths(entry.document.source_path)}
+        remarks = [remark for remark, name in ((NO_HARDWARE, given.device), (NO_ENGINE, given.engine)) if name]
+
+        def lacks(entry: Entry) -> bool:
+            return any(remark in (entry.document.reason or "") for remark in remarks)
+
+        outer = {
+            path for entry in filter(lacks, self.ledger.entries()) for path in outer_paths(entry.document.source_path)
+        }
+        names = " engine ".join(name for name in (given.device or "", given.engine) if name is not None)
 
         def renew(content: Content) -> tuple[Content, UUID | None]:
             earlier = self.ledger.first(content.origin)
             if earlier is None:
                 return content, None
-            holds_placeless = earlier.document.source_path in outer and not earlier.document.records
-            if not holds_placeless and NO_HARDWARE not in (earlier.document.reason or ""):
+            holds_such = earlier.document.source_path in outer and not earlier.document.records
+            if not holds_such and not lacks(earlier):
                 return content, None
-            placed = hashlib.sha256(f"{content.sha256} {device}".encode()).hexdigest()
-            return replace(content, sha256=placed), self.ledger.newest(earlier).event.event_id
+            named = hashlib.sha256(f"{content.sha256} {names}".encode()).hexdigest()
+            return replace(content, sha256=named), self.ledger.newest(earlier).event.event_id
 
         return renew
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from migrations.normalize.canonical_names import NOT_STATED, hardware_named
-from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
+from migrations.normalize.canonical_names import NOT_STATED, UNKNOWN_ENGINE, hardware_named
+from migrations.normalize.path_hints import device_in, given_names, hardware_part, model_part, spaced
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.units import count, scaled
@@ -130,8 +130,9 @@ def _cell(report: LoadReport, source_path: str, pointer: str) -> CellDraft:
     devices = count(report.settings.get("devices"), at_least=2)
     if name and devices:
         name = f"{devices} x {name}"
-    hints = {"model": None if report.model else model_part(source_path), "hardware": place}
-    engine = report.engine or "unknown"
+    given = None if report.engine else given_names().engine
+    hints = {"model": None if report.model else model_part(source_path), "hardware": place, "engine": given}
+    engine = report.engine or given or UNKNOWN_ENGINE
     original = {
         "hardware": report.device or place or NOT_STATED,
         "backend": report.engine,

@@ -49,6 +49,9 @@ def migrate(
     device: Annotated[
         str | None, typer.Option("--device", help="Device of files that name none, such as 'NVIDIA L40S'.")
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="Engine of load reports that name none, such as vllm.")
+    ] = None,
     template: Annotated[
         Literal["csv"] | None, typer.Option("--template", help="Print a table to fill in, and stop.")
     ] = None,
@@ -65,13 +68,17 @@ def migrate(
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
     from migrations.normalize import plain_columns
+    from migrations.normalize.path_hints import GivenNames
 
     if template is not None:
         typer.echo(plain_columns.template(), nl=False)
         return
     columns = plain_columns.parse_map(map_ or [])
-    if device is not None and (columns or retry_quarantine):
-        raise InvalidInput("--device goes with PATH alone: a table names devices by a column (--map gpu=device).")
+    given = GivenNames(device, engine)
+    if given and (columns or retry_quarantine):
+        raise InvalidInput(
+            "--device and --engine go with PATH alone: a table names devices by a column (--map gpu=device)."
+        )
     settings = settings_for(home)
     log = EventLog.open(settings)
     progress = _Progress()
@@ -87,7 +94,7 @@ def migrate(
             log,
             exclude=settings.own_paths,
             columns=columns,
-            device=device,
+            given=given,
             dry_run=dry_run,
             jobs=jobs,
             on_progress=progress,

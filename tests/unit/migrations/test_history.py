@@ -31,9 +31,11 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from faults import without_rights
+from migrations.normalize.path_hints import GivenNames
 from migrations.pipeline import batches, cross_document_rules, importer
 from migrations.pipeline.cross_document_rules import find_cross_document_suspicions
 from migrations.pipeline.importer import OVERDUE_CHECK, migrate
+from predictor.serving.measured_loads import measured_loads_in
 
 
 def web(model: str, platform: str = "webgpu", /, **metrics: float) -> dict[str, Any]:
@@ -380,14 +382,37 @@ class TestGivenDevice:
         write(old, web("gpt2", inference_time_ms=7.3))
         first = migrate([old], log)
         assert "--device 'NVIDIA L40S'" in str([document.reason for document in first.documents])
-        again = migrate([old], log, device="NVIDIA L40S")
+        again = migrate([old], log, given=GivenNames("NVIDIA L40S"))
         assert (again.records, again.outcomes["already_imported"], again.suspected_across) == (3, 1, 0)
         named = [e.payload for e in log.read(types={"ResultRecorded"}) if isinstance(e.payload, ResultRecorded)]
         assert sorted(r.device_name or "" for r in named if r.source_path.startswith(str(old / "report"))) == [
             "", "", "", *["NVIDIA L40S"] * 3,
         ]  # fmt: skip
         assert marks(log) == []
-        assert migrate([old], log, device="NVIDIA L40S").events == 0
+        assert migrate([old], log, given=GivenNames("NVIDIA L40S")).events == 0
+
+    def test_a_load_of_a_given_engine_is_a_measured_load(
+        self, tmp_path: Path, log: EventLog, settings: Settings
+    ) -> None:
+        (tmp_path / "report.json").write_bytes(self.REPORT.read_bytes())
+        first = migrate([tmp_path / "report.json"], log, given=GivenNames("NVIDIA L40S"))
+        [reason] = [document.reason for document in first.documents]
+        assert reason == (
+            "1 load names no engine, and `accel serving` uses no load without one: "
+            "give it by `accel migrate FILE --device 'NVIDIA L40S' --engine vllm`"
+        )
+        refresh(settings)
+        assert measured_loads_in(Reader(settings)) == []
+        both = GivenNames("NVIDIA L40S", "vLLM")
+        again = migrate([tmp_path / "report.json"], log, given=both)
+        assert [(document.records, document.reason) for document in again.documents] == [(3, None)]
+        refresh(settings)
+        [load] = measured_loads_in(Reader(settings))
+        assert (load.deployment.engine, load.deployment.device.name) == ("vllm", "NVIDIA L40S")
+        assert marks(log) == []
+        assert migrate([tmp_path / "report.json"], log, given=both).events == 0
+        with pytest.raises(InvalidInput, match="--engine is empty"):
+            migrate([tmp_path], log, given=GivenNames(engine=" "))
 
     def test_members_of_archives_are_read_again_with_their_device(self, tmp_path: Path, log: EventLog) -> None:
         inner = io.BytesIO()
@@ -400,27 +425,27 @@ class TestGivenDevice:
             archive.writestr("runs.tar.gz", inner.getvalue())
             archive.writestr("named.json", json.dumps(web("gpt2", inference_time_ms=7.3)))
         assert migrate([path], log).records == 4
-        again = migrate([path], log, device="NVIDIA L40S")
+        again = migrate([path], log, given=GivenNames("NVIDIA L40S"))
         assert again.records == 3, "the other member names its device"
         named = [
             e.payload.device_name for e in log.read(types={"ResultRecorded"}) if isinstance(e.payload, ResultRecorded)
         ]
         assert named.count("NVIDIA L40S") == 3
         assert marks(log) == []
-        assert migrate([path], log, device="NVIDIA L40S").events == 0
+        assert migrate([path], log, given=GivenNames("NVIDIA L40S")).events == 0
         assert migrate([path], log).events == 0
         # Another device supersedes the newest reading.
-        assert migrate([path], log, device="NVIDIA L4").records == 3
+        assert migrate([path], log, given=GivenNames("NVIDIA L4")).records == 3
         entries = [e.payload for e in log.read(types={"DocumentImported"}) if isinstance(e.payload, DocumentImported)]
         reports = [entry for entry in entries if entry.source_path.endswith("report.json")]
         assert len({entry.supersedes for entry in reports}) == len(reports) == 3
 
     def test_what_names_its_device_keeps_it(self, tmp_path: Path, log: EventLog) -> None:
-        migrate([write(tmp_path / "old", web("gpt2", inference_time_ms=7.3))], log, device="NVIDIA L40S")
+        migrate([write(tmp_path / "old", web("gpt2", inference_time_ms=7.3))], log, given=GivenNames("NVIDIA L40S"))
         [recorded] = log.read(types={"ResultRecorded"})
         assert isinstance(recorded.payload, ResultRecorded)
         assert recorded.payload.hardware == "webgpu"
 
     def test_a_name_of_no_device_is_refused(self, tmp_path: Path, log: EventLog) -> None:
         with pytest.raises(InvalidInput, match="'mystery' names no device"):
-            migrate([tmp_path], log, device="mystery")
+            migrate([tmp_path], log, given=GivenNames("mystery"))
