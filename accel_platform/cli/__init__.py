@@ -131,8 +131,11 @@ class _LazyGroup(TyperGroup):
         return list(_COMMANDS)
 
     def invoke(self, ctx: Any) -> Any:
+        from accel_platform.cli.output import deferring_errors
+
         try:
-            return super().invoke(ctx)
+            with deferring_errors():
+                return super().invoke(ctx)
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")  # pydantic's, by which typer reads choices
             raise

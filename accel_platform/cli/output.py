@@ -6,7 +6,9 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +18,13 @@ from accel_platform.cli.options import PEOPLE, AnyFormat, FormatOption
 from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
+    from accel_platform.errors import AccelError
     from accel_platform.settings import Settings
     from accel_platform.table_io.files import Source
     from accel_platform.table_io.kinds import Kind
+
+_deferred: ContextVar[list[AccelError] | None] = ContextVar("_deferred", default=None)
+"""Errors to raise at the end of the command that runs; None outside of one."""
 
 
 def settings_for(home: Path | None, as_of: str | None = None) -> Settings:
@@ -174,8 +180,8 @@ def note(text: str) -> None:
 def follow_log(settings: Settings) -> None:
     """Bring the tables up to date with what a command has just added to the log.
 
-    A failure is noted and raises nothing, because the log holds what was added. A host that only measures has no
-    tables.
+    A failure waits until the end of the command (`deferring_errors`), because the log holds what was added. A host that
+    only measures has no tables. Raises AccelError outside `deferring_errors`.
     """
     if not can_import("duckdb"):
         note("This host only measures, so it has no tables: `accel bench export FILE` takes its results elsewhere.")
@@ -186,7 +192,31 @@ def follow_log(settings: Settings) -> None:
     try:
         bring_up_to_date(settings)
     except AccelError as error:
-        note(f"The log holds what was added; the tables do not yet: {error}")
+        behind = AccelError(f"The log holds what was added; the tables do not yet: {error}")
+        deferred = _deferred.get()
+        if deferred is None:
+            raise behind from error
+        deferred.append(behind)
+
+
+@contextmanager
+def deferring_errors() -> Iterator[None]:
+    """Raise the error of `follow_log` at the end of a command, so that no script goes on with tables that lack results.
+
+    The error of a command that fails otherwise is raised in its place, and this one is noted.
+    """
+    deferred: list[AccelError] = []
+    token = _deferred.set(deferred)
+    try:
+        yield
+    except BaseException:
+        for behind in deferred:
+            note(str(behind))
+        raise
+    finally:
+        _deferred.reset(token)
+    for behind in deferred:
+        raise behind
 
 
 def can_import(package: str) -> bool:

@@ -152,7 +152,7 @@ def _print_broken_rules(settings: Settings, documents: Sequence[DocumentReport])
     try:
         broken = Reader(settings).rows(sql, {"paths": [document.source_path for document in documents]})
     except AccelError:
-        return  # the tables could not follow, which was said
+        return  # the tables could not follow, which is said at the end
     for row in broken:
         say(
             f"{count_of(row['records'], 'record')} broke the data rule {row['rule']} and went into quarantine, such as "

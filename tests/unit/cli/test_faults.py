@@ -23,6 +23,7 @@ from accel_platform.cli import app
 from accel_platform.cli.service.serve import announce
 from accel_platform.errors import StorageUnavailable, storage_unavailable
 from accel_platform.events import EventLog
+from accel_platform.events.types import Suspicion
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import WarehouseDamaged, current, require_current
@@ -282,6 +283,28 @@ def test_tables_that_cannot_be_written_leave_those_in_service(
         assert Reader(settings).rows("SELECT count(*) AS n FROM results") == [{"n": 3}]
     assert accel("db rebuild")[0] == 0
     assert Reader(settings).rows("SELECT count(*) AS n FROM results") == [{"n": 33}]
+
+
+@pytest.mark.parametrize("command", ["migrate", "history overrule"])
+def test_a_command_whose_results_are_in_the_log_alone_fails_and_says_so(
+    command: str, accel: Accel, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(home=home)
+    doubt = Suspicion(rule="round_time", verdict="suspect", evidence="exactly 1 s", confidence=0.7)
+    doubted = event(result(batch_size=99, provenance="suspect", suspicions=(doubt,)))
+    EventLog.open(settings).append([doubted])
+    publish.refresh(settings)
+    words = [str(doubted.event_id), "round_time", "--by", "ada", "--reason", "seen"]
+    monkeypatch.setitem(COMMANDS, "history overrule", words)
+    before = EventLog.open(settings).snapshot()
+    with without_rights(home / "warehouse"):
+        code, said = accel(command)
+    assert code == 1, said
+    last = said.splitlines()[-1]
+    assert last.startswith("accel: The log holds what was added; the tables do not yet: ")
+    assert "this user may not do that" in last
+    assert EventLog.open(settings).snapshot() != before
+    assert accel("db rebuild")[0] == 0
 
 
 @pytest.mark.parametrize("share", [4, 8, 16])
