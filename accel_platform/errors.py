@@ -71,7 +71,10 @@ _STORAGE = {
 """Meaning of the system's errors that no code of ours can prevent, and what to do."""
 
 
-_SHORT_WRITE = re.compile(r"problem writing element \d+ to file|\d+ requested and \d+ written")
+_SHORT_WRITE = re.compile(
+    r"problem writing element \d+ to file|\d+ requested and \d+ written"
+    r"|PytorchStreamWriter failed writing file|unexpected pos \d+ vs \d+"
+)
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 """Errors that only writing causes."""
@@ -80,8 +83,8 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 def storage_errno(error: BaseException) -> int | None:
     """Return the errno of a file system error; None for any other error.
 
-    Errors of libraries that pass on only the system's text (DuckDB, Arrow) are recognized by it, those of NumPy by its
-    own words for a write that ended early.
+    Errors of libraries that pass on only the system's text (DuckDB, Arrow) are recognized by it, those of NumPy and
+    PyTorch by their own words for a write that ended early.
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno if error.errno in _STORAGE else None

@@ -53,15 +53,15 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
     spec = ModelSpec.of_job(job["model"])
     artifacts = Artifacts(Path(job["folder"]), job.get("exporter", "dynamo"))
     shapes: list[Shape] = [(batch, length) for batch, length in job["shapes"]]
-    make_directory(artifacts.folder)
     mode, head = job.get("mode", "inference"), job.get("head", "AutoModel")
-    if not is_described(spec, artifacts):
-        # First, because a model too large for the memory may kill the process.
-        write_description(spec, artifacts)
     try:
+        make_directory(artifacts.folder)
+        if not is_described(spec, artifacts):
+            # First, because a model too large for the memory may kill the process.
+            write_description(spec, artifacts)
         model, drawn = _build(spec, head, artifacts)
     except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
-        failure_class, reason = classify(error)
+        failure_class, reason = _classify_failure(error, artifacts.folder)
         for kind in ("weights", *job["kinds"]):
             send({"kind": "failed", "artifact": kind, "failure_class": failure_class, "reason": reason})
         return
@@ -111,12 +111,16 @@ def _report_failure(send: Callable[[Message], None], folder: Path, unclassified:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - whatever it trips over ends the cells that need it
-        failure_class, reason = classify(error)
-        if (no_storage := storage_unavailable(error, folder)) is not None:
-            reason = str(no_storage)
-        elif failure_class == "error":
-            failure_class = unclassified
+        failure_class, reason = _classify_failure(error, folder, unclassified)
         send({"kind": "failed", **of, "failure_class": failure_class, "reason": reason})
+
+
+def _classify_failure(error: Exception, folder: Path, unclassified: str = "error") -> tuple[str, str]:
+    """Return failure class and reason of what writes into `folder`; `unclassified` where the error tells no class."""
+    failure_class, reason = classify(error)
+    if (no_storage := storage_unavailable(error, folder)) is not None:
+        return failure_class, str(no_storage)
+    return unclassified if failure_class == "error" else failure_class, reason
 
 
 def _write_weights(model: Any, spec: ModelSpec, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import asdict
@@ -9,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from accel_platform.backends.registry import Artifact
 from accel_platform.bench.prepare import decoder_export, quantization, worker
 from accel_platform.bench.prepare.artifacts import Artifacts
+from accel_platform.errors import storage_errno
 from accel_platform.workloads.model_catalog import resolve_model
+from faults import no_room
 
 SPEC = resolve_model("gpt2-tiny")
 SWITCH = "TRANSFORMERS_DISABLE_TORCH_CHECK"
@@ -71,3 +75,20 @@ def test_a_full_disk_is_no_failure_of_the_export(monkeypatch: pytest.MonkeyPatch
         failed["reason"]
         == f"{tmp_path / 'prepared'} cannot be used: the disk is full. Free some space there and try again."
     )
+
+
+def test_weights_that_find_no_room_say_so(tmp_path: Path) -> None:
+    sent: list[Any] = []
+    folder = tmp_path / "prepared"
+    job = {"model": asdict(resolve_model("bert-tiny")), "folder": str(folder), "threads": 1}
+    with no_room(100_000):
+        worker.prepare_job({**job, "shapes": [(1, 8)], "kinds": ["onnx"]}, sent.append)
+    assert {message["artifact"] for message in sent} == {"weights", "onnx"}
+    limits = f"{folder} cannot be used: this system limits how large a file may become. Raise the limit (`ulimit -f`)."
+    assert {(message["failure_class"], message["reason"]) for message in sent} == {("error", limits)}
+
+
+def test_no_room_is_known_by_the_words_of_torch(tmp_path: Path) -> None:
+    with no_room(100_000), pytest.raises(RuntimeError) as failed:
+        torch.save({"weight": torch.zeros(100_000)}, tmp_path / "state.pt")
+    assert storage_errno(failed.value) == errno.ENOSPC
