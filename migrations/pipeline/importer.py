@@ -136,12 +136,22 @@ class Import:
     def renewal_with(self, given: GivenNames) -> Renewal:
         """Return the renewal of documents by names that their results lack, and of those that hold such documents.
 
-        With the names given it is another content.
+        With the names given it is another content. A document stays as it is where a name would be lost that was given
+        earlier and is not given now; the reason in its entry names both options.
         """
-        remarks = [remark for remark, name in ((NO_HARDWARE, given.device), (NO_ENGINE, given.engine)) if name]
+        options = {NO_HARDWARE: ("--device", given.device), NO_ENGINE: ("--engine", given.engine)}
 
         def lacks(entry: Entry) -> bool:
-            return any(remark in (entry.document.reason or "") for remark in remarks)
+            reason = entry.document.reason or ""
+            return any(remark in reason for remark, (_, name) in options.items() if name)
+
+        def loses(entry: Entry) -> bool:
+            first, newest = entry.document.reason or "", self.ledger.newest(entry).document.reason or ""
+            return any(
+                (remark in first and remark not in newest) or (option in first and remark not in first)
+                for remark, (option, name) in options.items()
+                if not name
+            )
 
         outer = {
             path for entry in filter(lacks, self.ledger.entries()) for path in outer_paths(entry.document.source_path)
@@ -153,7 +163,7 @@ class Import:
             if earlier is None:
                 return content, None
             holds_such = earlier.document.source_path in outer and not earlier.document.records
-            if not holds_such and not lacks(earlier):
+            if not holds_such and (not lacks(earlier) or loses(earlier)):
                 return content, None
             named = hashlib.sha256(f"{content.sha256} {names}".encode()).hexdigest()
             return replace(content, sha256=named), self.ledger.newest(earlier).event.event_id

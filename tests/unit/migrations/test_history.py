@@ -411,6 +411,9 @@ class TestGivenDevice:
         assert (load.deployment.engine, load.deployment.device.name) == ("vllm", "NVIDIA L40S")
         assert marks(log) == []
         assert migrate([tmp_path / "report.json"], log, given=both).events == 0
+        for part in (GivenNames("NVIDIA L4"), GivenNames(engine="sglang")):
+            kept = migrate([tmp_path / "report.json"], log, given=part)
+            assert (kept.events, kept.documents[0].reason) == (0, reason), "the other name would be lost"
         with pytest.raises(InvalidInput, match="--engine is empty"):
             migrate([tmp_path], log, given=GivenNames(engine=" "))
 
