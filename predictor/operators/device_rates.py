@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from accel_platform.hardware.catalog import DeviceSpec, catalog
+from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
 from accel_platform.hardware.peaks import peak_ops_per_s
 
 _DVFS_EXPONENT = 0.5
@@ -19,6 +19,12 @@ _DVFS_EXPONENT = 0.5
 
 Dynamic power grows with f · V². Where the voltage V grows with f, f is proportional to P^(1/3); where V grows with the
 square root of f, to P^(1/2). The latter is assumed.
+"""
+_SAME_CHIP_UNITS, _SAME_CHIP_RATES = 1.25, 1.5
+"""Most that compute units and sustained rates of two cards with one chip differ by.
+
+Those of the H100 SXM5 and PCIe differ by 1.16 and 1.38. The NVIDIA P4 sustains half the rate of the GeForce GTX 1080,
+which has the same chip and more than twice the power.
 """
 _NEARBY_YEARS = 1
 """GPUs released at most this many years apart are of one generation of chips."""
@@ -43,6 +49,27 @@ class DeviceRates:
     """Streaming multiprocessors (NVIDIA) or compute units (AMD)."""
     cache_bytes: float
     """Last-level cache."""
+
+
+@cache
+def rates_of(name: str) -> DeviceRates | None:
+    """Return the rates of a device of the spec sheet; None where it, or its operators' times, cannot be predicted."""
+    spec = find_spec(name)
+    rates = None if spec is None else device_rates(spec)
+    return rates if isinstance(rates, DeviceRates) else None
+
+
+def have_same_chip(one: DeviceRates, other: DeviceRates) -> bool:
+    """Return whether two devices have the same chip and power for it, as far as spec sheets tell."""
+    alike = (
+        (one.compute_units, other.compute_units, _SAME_CHIP_UNITS),
+        (one.flops[32], other.flops[32], _SAME_CHIP_RATES),
+    )
+    return (
+        one.architecture is not None
+        and one.architecture == other.architecture
+        and all(max(a, b) <= most * min(a, b) for a, b, most in alike)
+    )
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,7 @@ class MeasuredModel:
         compute_ms = sum(sums_ms.values()) - moving_ms
         return OperatorTotals(
             self.model,
-            self.device.name,
-            self.device.vendor,
+            self.device,
             self.bits,
             self.latency_ms,
             compute_ms,

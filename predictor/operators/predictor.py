@@ -46,6 +46,8 @@ class OperatorPrediction:
     """True if the host takes longer to issue the operators than the device to compute them."""
     host_sets_upper_limit: bool
     """True if the interval's upper limit is the time of a slow host, and so the same on faster devices."""
+    device_high_ms: float
+    """Upper limit of the device's own time. A measured latency above it is its host's."""
     measured_device: bool
     """True if whole models were measured on the device at this width of numbers."""
 
@@ -84,7 +86,7 @@ class OperatorPredictor:
         issue_ms, counts = host_ms(tables), {table.kind: table.count for table in tables}
         predictions = []
         for device, sums_ms in zip(devices, operator_sums_ms(self.utilization, tables, devices, bits), strict=True):
-            logs = self.correction.log_factors(device.name, device.vendor, bits, training=training)
+            logs = self.correction.log_factors(device, bits, training=training)
             compute_factor, moving_factor = map(math.exp, logs)
             shares = [
                 OperatorShare(kind, sum_ms * (moving_factor if kind in MOVING else compute_factor), counts[kind])
@@ -113,6 +115,7 @@ class OperatorPredictor:
             shares,
             host_bound=issue_ms > device_ms,
             host_sets_upper_limit=issue_ms * HOST_RANGE[1] > device_ms * width,
+            device_high_ms=device_ms * width,
             measured_device=known,
         )
 

@@ -5,7 +5,7 @@ log(time / roofline time) = trees(features) + device effect
 Utilization is the share of the roofline that a kernel reaches: roofline time over time. The device effect is the median
 log time by which a device differs from the typical one. It is subtracted before the trees are fitted, so that a device
 that throttles or lacks tuned kernels does not distort the trees. A device without kernel measurements gets the effect
-of the measured devices of its architecture, shrunk towards 0, the effect of the typical device.
+of the measured devices with its chip, else of its architecture, shrunk towards 0, the effect of the typical device.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 
-from accel_platform.hardware.catalog import find_spec
 from accel_platform.workloads.operators import OperatorKind
 from predictor.models.tree_masks import TreeMasks
-from predictor.operators.device_rates import DeviceRates, RateColumns
+from predictor.operators.device_rates import DeviceRates, RateColumns, have_same_chip, rates_of
 from predictor.operators.features import Array, RooflineFeatures, roofline_features
 from predictor.operators.kernels import KernelTable, device_key, kernel_class
 
@@ -39,8 +38,7 @@ Shorter kernels are mostly launch. On longer ones a card of little power throttl
 _TYPICAL_WEIGHT = 1.0
 """Weight of the typical device (effect 0), in devices, beside the measured devices of an unmeasured one's architecture.
 
-With 0 the H100 and H200 would predict each other better, but a card short of power, such as the P4, would pass its own
-large effect on to others.
+With 0 a card short of power, such as the P4, would pass its own large effect on to others.
 """
 _LEAST_FOR_TREES = 10
 """Fewest kernels of a device from which the trees learn. Fewer set its effect alone, or trees would bend to them."""
@@ -65,21 +63,27 @@ class ClassUtilization:
     effects: dict[str, float]
     """Natural log of a device's time over that of the typical device, by `device_key`."""
 
-    def effect(self, device: str, architecture: str) -> float:
-        """Return the effect of a device, else that of its architecture, else 0; both are given by `effect_keys`."""
-        effect = self.effects.get(device)
-        return self._architecture_effects.get(architecture, 0.0) if effect is None else effect
+    def effect(self, device: DeviceRates, bits: int) -> float:
+        """Return the effect of a device, else that of the measured devices like it, else 0."""
+        own = self.effects.get(device_key(device.name, bits))
+        if own is not None:
+            return own
+        relatives = self._by_architecture.get(device_key(str(device.architecture), bits), ())
+        same = [effect for relative, effect in relatives if have_same_chip(relative, device)]
+        if same:
+            return sum(same) / len(same)
+        return sum(effect for _, effect in relatives) / (len(relatives) + _TYPICAL_WEIGHT)
 
     @cached_property
-    def _architecture_effects(self) -> dict[str, float]:
-        """Mean effect of the measured devices of each architecture, shrunk towards 0."""
-        effects: dict[str, list[float]] = defaultdict(list)
+    def _by_architecture(self) -> dict[str, list[tuple[DeviceRates, float]]]:
+        """Measured devices of each architecture with their effects, by `device_key`."""
+        found: dict[str, list[tuple[DeviceRates, float]]] = defaultdict(list)
         for key, effect in self.effects.items():
             name, bits = key.rsplit(" ", 1)
-            spec = find_spec(name)
-            if spec is not None and spec.architecture is not None:
-                effects[device_key(spec.architecture, int(bits))].append(effect)
-        return {key: sum(found) / (len(found) + _TYPICAL_WEIGHT) for key, found in effects.items()}
+            rates = rates_of(name)
+            if rates is not None and rates.architecture is not None:
+                found[device_key(rates.architecture, int(bits))].append((rates, effect))
+        return found
 
 
 @dataclass(frozen=True)
@@ -109,14 +113,13 @@ class Utilization:
         class_of_row = np.empty(len(features), dtype=np.int64)
         effect_of_row = np.empty(len(features))
         number_of = {name: number for number, name in enumerate(self.classes)}
-        keys = [effect_keys(device, bits) for device in devices]
         effects: dict[OperatorKind, Array] = {}
         for (kind, _), (roofline_ms, _), rows in zip(tables, rooflines, rows_of, strict=True):
             class_of_device = [kernel_class(kind, device, bits) for device in devices]
             classes = set(class_of_device)
             for name in classes:
                 if name not in effects:
-                    effects[name] = np.array([[self.classes[name].effect(*key)] for key in keys])
+                    effects[name] = np.array([[self.classes[name].effect(device, bits)] for device in devices])
                 on = slice(None) if len(classes) == 1 else [other == name for other in class_of_device]
                 class_of_row[rows].reshape(roofline_ms.shape)[on] = number_of[name]
                 effect_of_row[rows].reshape(roofline_ms.shape)[on] = effects[name][on]
@@ -147,11 +150,6 @@ def _stack_features(rooflines: Sequence[RooflineFeatures]) -> tuple[Array, list[
 def fit_utilization(kernels: Mapping[OperatorKind, KernelTable]) -> Utilization:
     """Fit the utilization model of each class to its measured kernels. It is deterministic."""
     return Utilization.of({kind: _fit_class(table) for kind, table in sorted(kernels.items())})
-
-
-def effect_keys(device: DeviceRates, bits: int) -> tuple[str, str]:
-    """Return the keys of a device and of its architecture, as `ClassUtilization.effect` takes them."""
-    return device_key(device.name, bits), device_key(str(device.architecture), bits)
 
 
 def _fit_class(table: KernelTable) -> ClassUtilization:

@@ -2,7 +2,7 @@
 
 Operators take other times inside a model than alone, for caches are warm and kernels overlap. Two factors per device
 correct that: one for compute operators (matrix products, convolutions, attention) and one for operators that only move
-numbers (`MOVING`). A device without measured models gets its vendor's factors.
+numbers (`MOVING`). A device without measured models gets the factors of devices with its chip, else its vendor's.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from accel_platform.workloads.operators import OperatorKind
 from predictor.data.roofline import HOST_MS_PER_OPERATOR, SLOW_HOST
-from predictor.operators.device_rates import DeviceRates
+from predictor.operators.device_rates import DeviceRates, have_same_chip, rates_of
 from predictor.operators.features import Array
+from predictor.operators.kernels import device_key
 from predictor.operators.tables import OperatorTable, kernel_parts
 from predictor.operators.utilization import Utilization
 
@@ -39,8 +41,7 @@ class OperatorTotals:
     """Measured latency of a model's pass or training step, beside the predicted sums of its operators' times."""
 
     model: str
-    device: str
-    vendor: str
+    device: DeviceRates
     bits: int
     latency_ms: float
     compute_ms: float
@@ -58,25 +59,49 @@ class WholeModelCorrection:
     devices: dict[str, tuple[float, float]]
     """Factors of measured devices, by device and bits (`NVIDIA T4 16`)."""
     vendors: dict[str, tuple[float, float]]
-    """Factors for other devices of a vendor, by vendor and bits (`NVIDIA 16`)."""
+    """Factors for devices of a vendor with other chips, by vendor and bits (`NVIDIA 16`)."""
     training: float = 0.0
     """Log of a further factor on training steps, which run operators, such as dropout, that a traced pass lacks."""
 
-    def log_factors(self, device: str, vendor: str, bits: int, *, training: bool = False) -> tuple[float, float]:
-        """Return the logs of both factors on a device: its own, else its vendor's, else 0."""
-        compute, moving = self.devices.get(f"{device} {bits}") or self.vendors.get(f"{vendor} {bits}") or (0.0, 0.0)
+    def log_factors(self, device: DeviceRates, bits: int, *, training: bool = False) -> tuple[float, float]:
+        """Return the logs of both factors on a device: its own, else those of its chip, else its vendor's, else 0."""
+        compute, moving = (
+            self.devices.get(device_key(device.name, bits))
+            or self._of_chip(device, bits)
+            or self.vendors.get(device_key(device.vendor, bits))
+            or (0.0, 0.0)
+        )
         step = self.training if training else 0.0
         return compute + step, moving + step
 
+    def _of_chip(self, device: DeviceRates, bits: int) -> tuple[float, float] | None:
+        """Return the mean logs of both factors over the measured devices with the device's chip; None without any."""
+        found = [factors for other, factors in self._measured.get(bits, ()) if have_same_chip(other, device)]
+        if not found:
+            return None
+        compute, moving = (sum(logs) / len(found) for logs in zip(*found, strict=True))
+        return compute, moving
+
+    @cached_property
+    def _measured(self) -> dict[int, list[tuple[DeviceRates, tuple[float, float]]]]:
+        """Measured devices of the spec sheet with their factors, by bits."""
+        measured: dict[int, list[tuple[DeviceRates, tuple[float, float]]]] = defaultdict(list)
+        for key, factors in self.devices.items():
+            name, bits = key.rsplit(" ", 1)
+            rates = rates_of(name)
+            if rates is not None:
+                measured[int(bits)].append((rates, factors))
+        return measured
+
     def log_error(self, totals: OperatorTotals) -> float:
         """Return the natural log of the predicted over the measured latency."""
-        compute, moving = self.log_factors(totals.device, totals.vendor, totals.bits, training=totals.training)
+        compute, moving = self.log_factors(totals.device, totals.bits, training=totals.training)
         predicted_ms = totals.compute_ms * math.exp(compute) + totals.moving_ms * math.exp(moving)
         return math.log(predicted_ms / totals.latency_ms)
 
     def has_device(self, device: DeviceRates, bits: int) -> bool:
         """Return whether a whole model was measured on the device at this width of numbers."""
-        return f"{device.name} {bits}" in self.devices
+        return device_key(device.name, bits) in self.devices
 
 
 def fit_correction(measured: Sequence[OperatorTotals]) -> WholeModelCorrection:
@@ -85,18 +110,16 @@ def fit_correction(measured: Sequence[OperatorTotals]) -> WholeModelCorrection:
     First each device is fitted alone. The mean over a vendor's devices, shrunk towards 0, is the vendor's correction,
     and the prior of a second fit of each device. The factor of training steps is fitted last.
     """
-    passes: dict[tuple[str, str, int], list[OperatorTotals]] = defaultdict(list)
+    passes: dict[tuple[str, str], list[OperatorTotals]] = defaultdict(list)
     for totals in measured:
         if not totals.training:
-            passes[totals.device, totals.vendor, totals.bits].append(totals)
+            device = totals.device
+            passes[device_key(device.name, totals.bits), device_key(device.vendor, totals.bits)].append(totals)
     fitted_alone: dict[str, list[Array]] = defaultdict(list)
-    for (_, vendor, bits), of_device in passes.items():
-        fitted_alone[f"{vendor} {bits}"].append(_fit_log_factors(of_device, np.zeros(2)))
+    for (_, vendor), of_device in passes.items():
+        fitted_alone[vendor].append(_fit_log_factors(of_device, np.zeros(2)))
     vendors = {key: np.sum(each, axis=0) / (len(each) + _VENDOR_SHRINKAGE) for key, each in fitted_alone.items()}
-    devices = {
-        f"{device} {bits}": _fit_log_factors(of_device, vendors[f"{vendor} {bits}"])
-        for (device, vendor, bits), of_device in passes.items()
-    }
+    devices = {device: _fit_log_factors(of_device, vendors[vendor]) for (device, vendor), of_device in passes.items()}
     correction = WholeModelCorrection(
         devices={key: (float(compute), float(moving)) for key, (compute, moving) in devices.items()},
         vendors={key: (float(compute), float(moving)) for key, (compute, moving) in vendors.items()},
@@ -109,7 +132,7 @@ def _fit_log_training_factor(passes: WholeModelCorrection, steps: Sequence[Opera
     """Return the median log of measured training steps over their corrected sums: the median of devices' medians."""
     devices: dict[str, list[float]] = defaultdict(list)
     for step in steps:
-        devices[step.device].append(-passes.log_error(step))
+        devices[step.device.name].append(-passes.log_error(step))
     return statistics.median(map(statistics.median, devices.values())) if devices else 0.0
 
 

@@ -23,7 +23,7 @@ from predictor.operators.fit import main as fit_main
 from predictor.operators.kernels import KernelTable
 from predictor.operators.predictor import load, save, shipped_predictor
 from predictor.operators.tables import ProfileTables, kernel_parts, operator_tables, training_tables
-from predictor.operators.utilization import ClassUtilization, effect_keys, fit_utilization
+from predictor.operators.utilization import ClassUtilization, fit_utilization
 from predictor.operators.whole_models import OperatorTotals, fit_correction
 from predictor.schemas.requests import RecommendQuery
 from predictor.training.train import train
@@ -121,14 +121,17 @@ def test_a_device_of_one_kernel_teaches_its_effect_and_the_trees_nothing() -> No
     assert fitted.trees.predict(*first) == pytest.approx(without.trees.predict(*first), abs=0.02)
 
 
-def test_a_device_nobody_measured_is_halfway_to_the_one_of_its_architecture() -> None:
-    known, other = _rates("NVIDIA V100 PCIe 32GB"), _rates("NVIDIA V100 SXM2 16GB")
+def test_a_device_nobody_measured_is_taken_for_one_with_its_chip_and_halfway_for_one_of_its_architecture() -> None:
+    known = _rates("NVIDIA T4")
     learned = ClassUtilization(shipped_predictor().utilization.classes["linear"].trees, {f"{known.name} 32": 0.4})
-    assert learned.effect(*effect_keys(known, 32)) == 0.4
-    assert learned.effect(*effect_keys(other, 32)) == pytest.approx(0.2)
-    assert learned.effect(*effect_keys(other, 16)) == 0.0
-    assert learned.effect(*effect_keys(_rates("NVIDIA L4"), 32)) == 0.0
-    assert learned.effect(*effect_keys(replace(known, name="another", architecture=None), 32)) == 0.0
+    of_chip = replace(known, name="another", bandwidth=2 * known.bandwidth)
+    assert [learned.effect(device, 32) for device in (known, of_chip)] == [0.4, 0.4]
+    other_chip = replace(of_chip, compute_units=2 * known.compute_units)
+    more_power = replace(of_chip, flops={bits: 2 * flops for bits, flops in known.flops.items()})
+    assert [learned.effect(device, 32) for device in (other_chip, more_power)] == pytest.approx([0.2, 0.2])
+    assert learned.effect(of_chip, 16) == 0.0
+    assert learned.effect(_rates("NVIDIA L4"), 32) == 0.0
+    assert learned.effect(replace(known, name="another", architecture=None), 32) == 0.0
 
 
 def test_what_is_particular_to_a_device_scales_its_times_alone() -> None:
@@ -143,27 +146,32 @@ def test_what_is_particular_to_a_device_scales_its_times_alone() -> None:
     assert times[0] / times[1] == pytest.approx(math.exp(effect))
 
 
-def test_measured_models_correct_their_device_and_less_so_its_makers_others() -> None:
+def test_measured_models_correct_devices_with_their_chip_and_less_so_their_makers_others() -> None:
+    v100, same_chip, t4, mi100 = map(
+        _rates, ("NVIDIA V100 PCIe 32GB", "NVIDIA V100 SXM2 16GB", "NVIDIA T4", "AMD Instinct MI100")
+    )
     models = [
-        OperatorTotals(f"model {i}", "A", "NVIDIA", 32, 2.0 * (products + moving), products, moving)
+        OperatorTotals(f"model {i}", v100, 32, 2.0 * (products + moving), products, moving)
         for i, (products, moving) in enumerate([(10.0, 1.0), (1.0, 10.0), (5.0, 5.0), (20.0, 3.0)] * 3)
     ]
     correction = fit_correction(models)
-    assert correction.log_factors("A", "NVIDIA", 32) == pytest.approx((math.log(2), math.log(2)), abs=0.15)
-    assert 0 < correction.log_factors("B", "NVIDIA", 32)[0] < math.log(2) / 2
-    assert correction.log_factors("C", "AMD", 32) == (0.0, 0.0)
-    assert correction.log_factors("A", "NVIDIA", 16) == (0.0, 0.0)
+    assert correction.log_factors(v100, 32) == pytest.approx((math.log(2), math.log(2)), abs=0.15)
+    assert correction.log_factors(same_chip, 32) == correction.log_factors(v100, 32)
+    assert 0 < correction.log_factors(t4, 32)[0] < math.log(2) / 2
+    assert correction.log_factors(mi100, 32) == (0.0, 0.0)
+    assert correction.log_factors(v100, 16) == correction.log_factors(same_chip, 16) == (0.0, 0.0)
 
 
 def test_training_steps_correct_training_steps_alone() -> None:
-    passes = [OperatorTotals(f"model {i}", "A", "NVIDIA", 32, 11.0, 10.0, 1.0) for i in range(8)]
+    v100, t4, mi100 = map(_rates, ("NVIDIA V100 PCIe 32GB", "NVIDIA T4", "AMD Instinct MI100"))
+    passes = [OperatorTotals(f"model {i}", v100, 32, 11.0, 10.0, 1.0) for i in range(8)]
     # The device with more steps has no more say.
     steps = [replace(passes[0], device=device, latency_ms=factor * 11.0, training=True)
-             for device, factor in [("A", 1.2), ("B", 1.3), *[("C", 3.0)] * 9]]  # fmt: skip
+             for device, factor in [(v100, 1.2), (t4, 1.3), *[(mi100, 3.0)] * 9]]  # fmt: skip
     correction = fit_correction([*passes, *steps])
-    assert correction.log_factors("A", "NVIDIA", 32) == fit_correction(passes).log_factors("A", "NVIDIA", 32)
+    assert correction.log_factors(v100, 32) == fit_correction(passes).log_factors(v100, 32)
     assert correction.training == pytest.approx(math.log(1.3), abs=0.02)
-    both = correction.log_factors("C", "AMD", 32, training=True)
+    both = correction.log_factors(mi100, 32, training=True)
     assert both == (correction.training, correction.training)
     assert correction.log_error(steps[1]) == pytest.approx(0.0, abs=0.02)
 
