@@ -36,6 +36,7 @@ _NOTABLE_SPEED_LIMIT_RATIO = 1.05
 _SCARCE_MEMORY_SHARE = 0.9
 """Share of a device's memory above which an answer warns. Serving engines take no more than that by default, either."""
 _UNKNOWN = Compatibility(state="unknown"), None
+_WAITED = "its operators explain less time, so it seems to have waited for its host; another host may take less."
 
 
 def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | Abstention]:
@@ -44,6 +45,7 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
     Each predictor is called once, for all cells that have no estimate from measurements.
     """
     found: list[Estimate | Abstention | None] = [_estimate_from_evidence(state.evidence, *cell) for cell in cells]
+    _warn_of_slow_hosts(cells, found)
     unsettled = [i for i, estimate in enumerate(found) if estimate is None]
     open_cells = [cells[i] for i in unsettled]
     predictions = zip(unsettled, predict_all(state, open_cells), predict_by_operators(open_cells), strict=True)
@@ -64,6 +66,16 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
         for cell, estimate in zip(cells, found, strict=True)
         if estimate is not None
     ]
+
+
+def _warn_of_slow_hosts(cells: Sequence[Cell], found: list[Estimate | Abstention | None]) -> None:
+    """Add a caution to estimates from measurements on GPUs that take longer than the GPU is predicted to at most."""
+    known = [i for i, estimate in enumerate(found) if isinstance(estimate, Estimate)]
+    for i, prediction in zip(known, predict_by_operators([cells[i] for i in known]), strict=True):
+        estimate = found[i]
+        assert isinstance(estimate, Estimate)
+        if isinstance(prediction, OperatorPrediction) and estimate.latency_ms.p50 > prediction.device_high_ms:
+            found[i] = replace(estimate, cautions=(*estimate.cautions, _WAITED))
 
 
 def _choose_prediction(

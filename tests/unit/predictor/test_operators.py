@@ -312,6 +312,19 @@ def test_where_a_gpu_waits_for_its_host_what_was_learned_from_larger_batches_doe
     assert any("waits for the host" in warning for warning in answer.warnings)
 
 
+def test_a_figure_that_its_operators_do_not_explain_waited_for_its_host_and_says_so(tmp_path: Path) -> None:
+    device = "NVIDIA H100 SXM5 80GB"
+    asked = {"model": "bert-base", "hardware": [device], "batch_size": 128, "precision": "float16"}
+    query = RecommendQuery.model_validate(asked)
+    [predicted] = Advisor(world(tmp_path / "none")).recommend(query).recommendations
+    for latency_ms, waited in ((predicted.latency_ms.p50, False), (1.1 * predicted.latency_ms.high, True)):
+        figure = result(MODELS[0], "cuda", 128, device=device, provenance="imported", precision="float16")
+        known = [*map(described, MODELS), figure.model_copy(update={"latency_mean_ms": latency_ms})]
+        answer = Advisor(world(tmp_path / str(waited), known)).recommend(query)
+        assert [found.provenance for found in answer.recommendations] == ["measured"]
+        assert any("waited for its host" in warning for warning in answer.warnings) is waited, answer
+
+
 @pytest.mark.parametrize("texts", [0, 1])
 def test_what_was_learned_of_images_does_not_answer_for_text(texts: int, tmp_path: Path) -> None:
     images = [model for model in MODELS if model.modality == "vision"]
