@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,13 @@ class HoldoutPredictions:
         self.errors += (predicted - log_latency(samples)).tolist()
 
 
+class CrossValidated(NamedTuple):
+    """Samples and their held-out errors by regime."""
+
+    samples: Sequence[Sample]
+    holdouts: Mapping[Regime, HoldoutPredictions]
+
+
 @dataclass(frozen=True)
 class _Rounds:
     """Samples divided into folds of families, and the devices that rounds hold out in addition."""
@@ -106,11 +113,10 @@ class _Rounds:
         small = _devices_with_few(samples)
         few = [sample for sample in samples if sample.device in small]
         rest = subsample_models([sample for sample in samples if sample.device not in small])
-        max_folds = 5 if len(rest) > _LARGE_SET else 10
-        folds = group_folds([sample.family for sample in (*rest, *few)], max_folds)
+        folds = group_folds([sample.family for sample in rest], 5 if len(rest) > _LARGE_SET else 10)
         common = Counter(sample.device for sample in rest).most_common(_MAX_DEVICES)
         devices = [name for name, count in common if count > FEW_SHOT_SAMPLES]
-        return cls(rest, folds[: len(rest)], few, folds[len(rest) :], devices)
+        return cls(rest, folds, few, _folds_like(rest, folds, few), devices)
 
     @property
     def fold_count(self) -> int:
@@ -128,8 +134,14 @@ class _Rounds:
         return all(sample.own for sample in (*self.samples, *self.few_samples))
 
 
-def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
-    """Return the held-out errors of a subsample by regime. Samples that a model does not support are left out."""
+def cross_validate(
+    samples: Sequence[Sample], earlier: CrossValidated | None = None
+) -> dict[Regime, HoldoutPredictions]:
+    """Return the held-out errors of a subsample by regime. Samples that a model does not support are left out.
+
+    Errors of known models on known devices are taken from the `earlier` ones where they would be the same, because
+    figures of other devices have no say in them.
+    """
     rounds = _Rounds.of(samples)
     holdouts: dict[Regime, HoldoutPredictions] = defaultdict(HoldoutPredictions)
     for fold in range(rounds.fold_count if rounds.has_family_rounds else 0):
@@ -138,8 +150,21 @@ def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions
             _record(holdouts, Regime.UNSEEN_FAMILY, model, _select(rounds.samples, rounds.folds == fold))
     for turn in range(max(rounds.fold_count, len(rounds.devices)) if len(rounds.devices) > 1 else 0):
         _hold_out_device(holdouts, rounds, turn)
-    _cross_validate_seen(holdouts, rounds.samples, rounds.folds)
+    seen = None if earlier is None else _seen_before(earlier, rounds)
+    if seen is not None:
+        holdouts[Regime.SEEN] = seen
+    else:
+        _cross_validate_seen(holdouts, rounds.samples, rounds.folds)
     return dict(holdouts)
+
+
+def _seen_before(earlier: CrossValidated, rounds: _Rounds) -> HoldoutPredictions | None:
+    """Return earlier errors of known models on known devices, if their rounds were the same; else None."""
+    before, held_out = _Rounds.of(earlier.samples), earlier.holdouts.get(Regime.SEEN)
+    if held_out is None or before.samples != rounds.samples or not np.array_equal(before.folds, rounds.folds):
+        return None
+    equal = {id(old): new for old, new in zip(before.samples, rounds.samples, strict=True)}
+    return HoldoutPredictions([equal[id(sample)] for sample in held_out.samples], held_out.errors)
 
 
 def _hold_out_device(holdouts: dict[Regime, HoldoutPredictions], rounds: _Rounds, turn: int) -> None:
@@ -187,6 +212,16 @@ def _is_tested_on_new_device(samples: Sequence[Sample], *, all_own: bool) -> npt
     models (`own_group` in `predictor.calibration.predictor`).
     """
     return np.array([all_own or not sample.own for sample in samples], dtype=bool)
+
+
+def _folds_like(
+    samples: Sequence[Sample], folds: npt.NDArray[np.int64], others: Sequence[Sample]
+) -> npt.NDArray[np.int64]:
+    """Return the folds of other samples: those of their families among the samples, and folds of their own."""
+    fold_of = dict(zip((sample.family for sample in samples), folds.tolist(), strict=True))
+    new = [sample.family for sample in others if sample.family not in fold_of]
+    fold_of |= zip(new, group_folds(new, int(folds.max()) + 1).tolist(), strict=True)
+    return np.array([fold_of[sample.family] for sample in others], dtype=np.int64)
 
 
 def _devices_with_few(samples: Sequence[Sample]) -> set[str]:

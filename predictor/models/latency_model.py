@@ -44,6 +44,13 @@ def known_device_count(counts: Mapping[str, int]) -> float:
     return min(MIN_DEVICE_SAMPLES, max(counts.values(), default=0) / 8)
 
 
+def known_of(samples: Sequence[Sample]) -> list[Sample]:
+    """Return the samples of devices with enough figures to be known, to which the trees are fitted."""
+    counts = Counter(sample.device for sample in samples)
+    least = known_device_count(counts)
+    return [sample for sample in samples if counts[sample.device] >= least]
+
+
 def log_latency(samples: Sequence[Sample]) -> Array:
     """Return natural logs of the measured latencies in ms."""
     return np.log([sample.latency_ms for sample in samples])
@@ -81,8 +88,8 @@ class LatencyModel:
     ) -> None:
         self.samples = list(samples)
         counts = Counter(sample.device for sample in samples)
-        self.known_devices = {device for device, count in counts.items() if count >= known_device_count(counts)}
-        known_samples = [sample for sample in samples if sample.device in self.known_devices]
+        known_samples = known_of(samples)
+        self.known_devices = {sample.device for sample in known_samples}
         logs = log_latency(known_samples)
         self.known_samples = known_samples
         self._logs, self._rounds = logs, rounds

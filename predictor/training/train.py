@@ -22,6 +22,7 @@ from accel_platform.warehouse.reader import Reader
 from predictor.calibration.conformal import MIN_GROUPS
 from predictor.calibration.cross_validation import (
     MIN_SAMPLES,
+    CrossValidated,
     HoldoutPredictions,
     Regime,
     RegimeCalibrations,
@@ -40,7 +41,7 @@ from predictor.calibration.predictor import (
 )
 from predictor.data.dataset import TrainingSet, load_training_set
 from predictor.data.samples import Sample, WorkloadCost, field_values
-from predictor.models.latency_model import LatencyModel
+from predictor.models.latency_model import LatencyModel, known_of
 from predictor.models.residual_trees import FEATURE_SCHEMA
 from predictor.training import artifact, sharing
 from predictor.training.comparison import PromotionDecision, TrainedPredictor, compare
@@ -230,7 +231,8 @@ def fit_modes(
     """Fit and calibrate a latency model by mode and for own devices; return held-out errors and metrics, too.
 
     Own devices of each kind have their own, because a few figures of GPUs make the intervals of CPUs several times as
-    wide. A group of samples that `fitted` holds is not fitted again, because the result would be the same.
+    wide. A group of samples that `fitted` holds is not fitted again, because the result would be the same. The same
+    holds for the trees of a group whose samples of known devices `fitted` holds.
     """
     groups = dict(samples)
     for mode, mode_samples in samples.items():
@@ -249,7 +251,8 @@ def fit_modes(
             continue
         # Each fit has one thread, because further threads of the linear algebra would spin while they wait for work.
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(max_workers=2) as pool:
-            validation, fitting = pool.submit(_validate, mode_samples), pool.submit(_fit, mode_samples)
+            validation = pool.submit(_validate, mode_samples, earlier)
+            fitting = pool.submit(_fit, mode_samples, earlier)
             holdouts[mode], latency[mode], calibrations = validation.result()
             model = fitting.result()
         modes[mode] = ModeModel(model, calibrations, TrainingRange.fit(mode_samples), median_log_latency(model))
@@ -263,16 +266,20 @@ def fit_modes(
     return modes, holdouts, latency
 
 
-def _fit(samples: Sequence[Sample]) -> LatencyModel:
-    model = LatencyModel(samples)
+def _fit(samples: Sequence[Sample], earlier: FittedGroup | None) -> LatencyModel:
+    """Fit a latency model. Trees of an earlier one are taken where they were fitted to the same samples."""
+    before = None if earlier is None else earlier.model.latency_model
+    same = before is not None and before.known_samples == known_of(samples)
+    model = LatencyModel(samples, ensembles=before.fit() if before is not None and same else None)
     model.fit()
     return model
 
 
 def _validate(
-    samples: Sequence[Sample],
+    samples: Sequence[Sample], earlier: FittedGroup | None
 ) -> tuple[dict[Regime, HoldoutPredictions], dict[str, dict[str, Any]], RegimeCalibrations]:
-    holdouts = cross_validate(samples)
+    before = None if earlier is None else CrossValidated(earlier.model.latency_model.samples, earlier.holdouts)
+    holdouts = cross_validate(samples, before)
     return holdouts, regime_metrics(holdouts), calibrate_regimes(holdouts)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from synthetic_samples import GPUS, synthetic_samples
 from typer.testing import CliRunner
 
 from accel_platform.cli import app
@@ -28,12 +30,14 @@ from predictor.data.dataset import load_training_set
 from predictor.data.evidence import Target, observed_devices
 from predictor.data.samples import Sample, device_spec_for, make_sample
 from predictor.data.traced_models import ItemCost
+from predictor.models.residual_trees import ResidualTrees
 from predictor.training import artifact, comparison
 from predictor.training.artifact import ArtifactRejected, load, load_manifest
 from predictor.training.comparison import TrainedPredictor, compare
 from predictor.training.manifest import Manifest, hash_code
 from predictor.training.promotion import NoPreviousModel, promotions, roll_back
 from predictor.training.train import (
+    FittedGroup,
     NotEnoughEvidence,
     TrainingReport,
     attach_holdouts,
@@ -137,7 +141,7 @@ def test_samples_that_were_learned_from_are_not_learned_from_again(
     serving, manifest = load(settings, report.predictor_id), artifact.load_manifest(settings, report.predictor_id)
     before = attach_holdouts(settings, serving)
     known = fitted_groups(before, manifest)
-    monkeypatch.setattr("predictor.training.train.cross_validate", lambda _: pytest.fail("fitted again"))
+    monkeypatch.setattr("predictor.training.train.cross_validate", lambda *_: pytest.fail("fitted again"))
     again = fit_predictor({"inference": training_set.measured}, training_set.failed, lambda _: None, known)
     about = {"snapshot_id": manifest.snapshot_id, "dataset_sha256": manifest.dataset_sha256}
     _, files = artifact.serialize(again[0], again[1], **about, metrics=again[2])
@@ -151,6 +155,35 @@ def test_samples_that_were_learned_from_are_not_learned_from_again(
         assert attach_holdouts(settings, serving).holdouts == {}
     with pytest.raises(pytest.fail.Exception):
         fit_predictor({"inference": training_set.measured[1:]}, training_set.failed, lambda _: None, known)
+
+
+def test_a_figure_more_of_a_hardly_measured_device_gives_what_training_anew_gives_by_fewer_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    published = synthetic_samples((*GPUS, "RTX 3080"))
+    few = synthetic_samples(("NVIDIA A100-SXM4-80GB",), per_family=1)[:4]
+    fits: list[int] = []
+    fit = ResidualTrees.fit
+    monkeypatch.setattr(ResidualTrees, "fit", lambda *given: fits.append(1) or fit(*given))
+
+    def trained_on(samples: list[Sample], fitted: Mapping[str, FittedGroup] | None = None) -> tuple[Any, Any, Any, int]:
+        fits.clear()
+        predictor, holdouts, metrics = fit_predictor({"inference": samples}, [], lambda _: None, fitted)
+        _, files = artifact.serialize(predictor, holdouts, snapshot_id="", dataset_sha256="", metrics=metrics)
+        groups = {
+            name: FittedGroup(model, holdouts[name], metrics["latency"][name])
+            for name, model in predictor.modes.items()
+        }
+        return files, metrics, groups, len(fits)
+
+    *_, before, _ = trained_on([*published, *few[:-1]])
+    *anew, _, fits_anew = trained_on([*published, *few])
+    *again, _, fits_again = trained_on([*published, *few], before)
+    assert again == anew
+    assert fits_again < fits_anew
+    # A figure more of a known device changes all.
+    *_, fits_of_known = trained_on([*published[1:], *few], before)
+    assert fits_of_known == fits_anew
 
 
 def test_training_twice_on_equal_data_keeps_the_predictor_and_tells_once(
