@@ -61,15 +61,17 @@ def rates_of(name: str) -> DeviceRates | None:
 
 def have_same_chip(one: DeviceRates, other: DeviceRates) -> bool:
     """Return whether two devices have the same chip and power for it, as far as spec sheets tell."""
-    alike = (
-        (one.compute_units, other.compute_units, _SAME_CHIP_UNITS),
-        (one.flops[32], other.flops[32], _SAME_CHIP_RATES),
-    )
     return (
         one.architecture is not None
         and one.architecture == other.architecture
-        and all(max(a, b) <= most * min(a, b) for a, b, most in alike)
+        and _ratio(one.compute_units, other.compute_units) <= _SAME_CHIP_UNITS
+        and _ratio(one.flops[32], other.flops[32]) <= _SAME_CHIP_RATES
     )
+
+
+def _ratio(one: float, other: float) -> float:
+    """Return the larger over the smaller of two numbers."""
+    return one / other if one > other else other / one
 
 
 @dataclass(frozen=True)
