@@ -19,7 +19,7 @@ NOISE = re.compile(r"nvidia|geforce|tesla|amd|instinct|radeon|intel|qualcomm|goo
 _SHARED_BY_DIES = (
     "peak_fp32_tflops", "peak_fp32_matrix_tflops", "peak_tf32_tensor_tflops", "peak_fp16_tensor_tflops",
     "peak_fp8_tensor_tflops", "peak_fp4_tensor_tflops", "peak_int8_tensor_tops", "bandwidth_gb_s", "memory_gib",
-    "cache_mib", "tdp_w", "usd_per_hour",
+    "usable_gib", "cache_mib", "tdp_w", "usd_per_hour",
 )  # fmt: skip
 
 
@@ -70,6 +70,13 @@ class DeviceSpec:
     """Number of devices that software sees in the card; the other figures are of the whole card."""
     chip: str | None = None
     """Name in the sheet of the chip that a phone, board or laptop computes with."""
+    usable_gib: float | None = None
+    """Part of `memory_gib` that error correction leaves, where it takes some and is on by default; None for all."""
+
+    @property
+    def usable_memory_gib(self) -> float | None:
+        """Memory that programs may use, but for what the driver takes."""
+        return self.memory_gib if self.usable_gib is None else self.usable_gib
 
     @property
     def compute_capability(self) -> int | None:
@@ -217,6 +224,7 @@ def _spec(row: dict[str, str]) -> DeviceSpec:
         link_gb_s=_number(row["link_gb_s"]),
         dies=int(row["dies"] or 1),
         chip=row["chip"] or None,
+        usable_gib=_number(row["usable_gib"]),
     )
 
 

@@ -265,7 +265,7 @@ def _check_precision(
 
 def memory_abstention(query: ResolvedQuery, candidate: Candidate) -> Abstention | None:
     """Return an abstention if the model certainly exceeds the device's memory; None if it may fit."""
-    memory_gib, least = candidate.used_spec.memory_gib, _least_memory(query, candidate)
+    memory_gib, least = candidate.used_spec.usable_memory_gib, _least_memory(query, candidate)
     if memory_gib is None or least is None or least[0] <= memory_gib:
         return None
     needed_gib, what, batch = least
@@ -282,7 +282,7 @@ def _warn_of_scarce_memory(cell: Cell, estimate: Estimate | Abstention) -> Estim
     query, candidate = cell
     if isinstance(estimate, Abstention) or estimate.provenance == "measured":
         return estimate
-    memory_gib, least = candidate.used_spec.memory_gib, _least_memory(query, candidate)
+    memory_gib, least = candidate.used_spec.usable_memory_gib, _least_memory(query, candidate)
     if memory_gib is None or least is None or least[0] <= _SCARCE_MEMORY_SHARE * memory_gib:
         return estimate
     caution = (
@@ -298,12 +298,12 @@ def _least_memory(query: ResolvedQuery, candidate: Candidate) -> tuple[float, st
     Certain are its weights (in training with their gradients) and the inputs and outputs of its largest operator. None
     if the device's memory or the model's weights are unknown.
     """
-    if query.weights_mib is None or candidate.used_spec.memory_gib is None:
+    if query.weights_mib is None or candidate.used_spec.usable_memory_gib is None:
         return None
     training = query.mode == "training"
     what = "weights and gradients" if training else "weights"
     weights_gib = query.weights_mib * (2 if training else 1) / 1024
-    free_gib = candidate.used_spec.memory_gib - weights_gib
+    free_gib = candidate.used_spec.usable_memory_gib - weights_gib
     activations_gib = _least_activations_gib(query, candidate, free_gib) if free_gib >= 0 else 0.0
     if not activations_gib:
         return weights_gib, what, ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from predictor.serving.loads import Deployment, Load
@@ -51,7 +52,7 @@ class MemoryFit:
 
 def memory_fit(deployment: Deployment, load: Load) -> MemoryFit | None:
     """Return the memory of the deployment under the load; None if the device's memory is not published."""
-    memory = deployment.device.memory_gib
+    memory = deployment.device.usable_memory_gib
     if memory is None:
         return None
     decoder = deployment.decoder
@@ -59,7 +60,7 @@ def memory_fit(deployment: Deployment, load: Load) -> MemoryFit | None:
     working = deployment.devices * memory * WORKING_SHARE
     copies = cache_copies(deployment)
     per_user = copies * deployment.cache_bytes * decoder.held(load.input_tokens + load.output_tokens) / 2**30
-    free = _room_beside(weight_bytes(deployment), deployment) / 2**30
+    free = _room_beside(weight_bytes(deployment), deployment, memory, WORKING_SHARE) / 2**30
     return MemoryFit(
         weights_gib=weights,
         cache_per_user_gib=per_user,
@@ -86,18 +87,22 @@ def weight_bytes(deployment: Deployment) -> float:
 def cache_room(deployment: Deployment) -> float:
     """Return the bytes for keys and values beside one copy of each weight, on all devices.
 
-    Times are predicted with this, because they were fitted with it: what groups of devices hold besides is left out.
+    Times are predicted with this, because they were fitted with it: what groups of devices hold besides is left out,
+    and what error correction takes of the memory.
     """
-    return _room_beside(deployment.decoder.parameters * deployment.storage.weight_bytes, deployment, _FITTED_SHARE)
+    weights, memory = deployment.decoder.parameters * deployment.storage.weight_bytes, deployment.device.memory_gib
+    return _room_beside(weights, deployment, memory or math.nan, _FITTED_SHARE)
 
 
-def _room_beside(weights: float, deployment: Deployment, working_share: float = WORKING_SHARE) -> float:
+def _room_beside(weights: float, deployment: Deployment, memory_gib: float, working_share: float) -> float:
     """Return the bytes for keys and values on all devices: negative if the weights do not fit, NaN if unknown.
+
+    `memory_gib` is the memory of one device.
 
     TensorRT-LLM takes its share of what the weights leave. Even there weights beyond the other engines' limit count as
     not fitting, because no such load was measured.
     """
-    memory = deployment.devices * (deployment.device.memory_gib or float("nan")) * 2**30
+    memory = deployment.devices * memory_gib * 2**30
     usual = memory * (ENGINE_SHARE - working_share) - weights
     if deployment.engine == "trtllm" and usual > 0:
         return (memory - weights) * ENGINE_SHARE - memory * working_share

@@ -182,3 +182,18 @@ def test_an_a100_is_found_by_its_memory_alone() -> None:
         found = find_spec(f"A100 {memory}GB")
         assert found is not None
         assert found.name == f"NVIDIA A100 SXM4 {memory}GB"
+
+
+def test_error_correction_takes_a_sixteenth_of_memory_beside_the_chip() -> None:
+    reduced = [spec for spec in catalog() if spec.usable_gib is not None]
+    assert {"NVIDIA T4", "NVIDIA L4", "NVIDIA A10G", "NVIDIA L40S"} <= {spec.name for spec in reduced}
+    for spec in reduced:
+        assert spec.memory_gib is not None
+        assert (spec.usable_memory_gib, spec.vendor) == (spec.memory_gib * 15 / 16, "NVIDIA")
+        # Stacks beside the chip (HBM) have bits of their own for it, and no card of another kind is slower than them.
+        assert spec.bandwidth_gb_s is not None
+        assert spec.bandwidth_gb_s < 900
+    for name, usable in (("NVIDIA A100 SXM4 80GB", 80), ("NVIDIA GeForce RTX 4090", 24)):
+        found = find_spec(name)
+        assert found is not None
+        assert found.usable_memory_gib == usable

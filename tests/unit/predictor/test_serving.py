@@ -311,6 +311,12 @@ def test_what_makers_say_fits_fits(
     assert found.fits is fits, found
 
 
+def test_what_error_correction_takes_of_the_memory_is_no_room_for_a_model() -> None:
+    found = memory_fit(deployment("llama-3.1-8b", "L4", quantization="bfloat16"), Load(1, 1024, 256))
+    assert found is not None
+    assert found.limit_gib == pytest.approx(0.9 * 24 * 15 / 16)
+
+
 def test_quantizations_that_hardly_anybody_measured_are_told() -> None:
     for quantization, told in (("int8", "in int8 loads of no model"), ("int4", "in int4 loads of 1 model alone")):
         (option, *_) = ask(hardware=["H100 SXM"], users=4, quantization=quantization).options
