@@ -31,6 +31,8 @@ Intervals that claim 90 % hold 93 %.
 """
 _MAX_NEIGHBORS = 3
 """Largest number of neighbors to combine, those with the narrowest intervals."""
+_GROWING = {"batch_size": "batch size", "sequence_length": "sequence length"}
+"""Dimensions in which a larger value is more work, with their names in words."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,10 @@ def scaled_estimate(evidence: Evidence, cell: CellKey) -> Estimate | None:
     combined = [_combine(by_ratio)] if by_ratio else []
     estimates = [*combined, *_interpolate_batches(evidence, cell)]
     best = min(estimates, key=lambda e: e.latency_ms.high_over_low, default=None)
-    if best is None or cell.precision is not None:
+    if best is None:
+        return None
+    best = _keep_between_measured(evidence, cell, best)
+    if cell.precision is not None:
         return best
     # No neighbor differs in its precision.
     return replace(best, unstated=True, cautions=(*_precision_cautions(cell), *best.cautions))
@@ -277,9 +282,7 @@ def _interpolate_batches(evidence: Evidence, cell: CellKey) -> Iterable[Estimate
 
     A larger batch takes no less time, so the two latencies are bounds, and the interval has no level.
     """
-    batches = evidence.by_other_fields.get(cell.key_without("batch_size"), [])
-    below = max((b for b in batches if b.cell.batch_size < cell.batch_size), key=_batch_size, default=None)
-    above = min((b for b in batches if b.cell.batch_size > cell.batch_size), key=_batch_size, default=None)
+    below, above = _measured_around(evidence, cell, "batch_size")
     if below is None or above is None:
         return
     share = math.log(cell.batch_size / _batch_size(below)) / math.log(_batch_size(above) / _batch_size(below))
@@ -291,8 +294,59 @@ def _interpolate_batches(evidence: Evidence, cell: CellKey) -> Iterable[Estimate
         latency_ms=_interpolate(below.latency_ms, above.latency_ms, share),
         memory_peak_mib=memory,
         event_ids=(*below.event_ids, *above.event_ids),
-        basis=f"between the measured batch sizes {_batch_size(below)} and {_batch_size(above)}, which bound it",
+        basis=f"between the measured batch sizes {_batch_size(below)} and {_batch_size(above)}",
         why=(_describe_bounds(below, above),),
+    )
+
+
+def _measured_around(
+    evidence: Evidence, cell: CellKey, dimension: str
+) -> tuple[CellSummary | None, CellSummary | None]:
+    """Return the nearest measured cells of a smaller and of a larger value in a dimension that is a number."""
+    asked = getattr(cell, dimension)
+    known = [s for s in evidence.by_other_fields.get(cell.key_without(dimension), []) if _value(s, dimension)]
+    below = max((s for s in known if _value(s, dimension) < asked), key=lambda s: _value(s, dimension), default=None)
+    above = min((s for s in known if _value(s, dimension) > asked), key=lambda s: _value(s, dimension), default=None)
+    return below, above
+
+
+def _value(summary: CellSummary, dimension: str) -> int:
+    """Return a cell's value in a dimension that is a number; 0 where its files state none."""
+    return getattr(summary.cell, dimension) or 0
+
+
+def _keep_between_measured(evidence: Evidence, cell: CellKey, estimate: Estimate) -> Estimate:
+    """Return the estimate no shorter than less work took on the same target, and no longer than more of it took.
+
+    Ratios of other models know nothing of these measurements, and lie beyond them at times. Two measured cells of which
+    the smaller took longer bound nothing, because one of them was disturbed.
+    """
+    for dimension, word in _GROWING.items():
+        if getattr(cell, dimension) is None:
+            continue
+        below, above = _measured_around(evidence, cell, dimension)
+        if below is not None and above is not None and above.latency_ms.p50 < below.latency_ms.p50:
+            continue
+        p50 = estimate.latency_ms.p50
+        if below is not None and p50 < below.latency_ms.p50:
+            estimate = _move_to(below, estimate, f"no less than was measured at {word} {_value(below, dimension)}")
+        elif above is not None and p50 > above.latency_ms.p50:
+            estimate = _move_to(above, estimate, f"no more than was measured at {word} {_value(above, dimension)}")
+    return estimate
+
+
+def _move_to(bound: CellSummary, estimate: Estimate, reason: str) -> Estimate:
+    """Return the estimate with the bound's median; limits only widen, because measurements scatter too."""
+    latency, p50 = estimate.latency_ms, bound.latency_ms.p50
+    limits = {
+        "low": None if latency.low is None else min(latency.low, p50),
+        "high": None if latency.high is None else max(latency.high, p50),
+    }
+    return replace(
+        estimate,
+        latency_ms=latency.model_copy(update={"p50": p50, **limits}),
+        event_ids=tuple(dict.fromkeys((*estimate.event_ids, *bound.event_ids))),
+        basis=f"{estimate.basis}; {reason}",
     )
 
 
@@ -330,6 +384,8 @@ def _describe_spread(summary: CellSummary, runs: str) -> str:
 
 def _describe_bounds(below: CellSummary, above: CellSummary) -> str:
     small, large = (f"{_batch_size(end)} take {rounded(end.latency_ms.p50, 4)} ms" for end in (below, above))
+    if above.latency_ms.p50 < below.latency_ms.p50:
+        return f"batches of {small}, of {large}; a larger one takes no less time, so one of the two was disturbed"
     return f"batches of {small}, of {large}; a larger one takes no less time"
 
 

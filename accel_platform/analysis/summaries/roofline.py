@@ -55,13 +55,17 @@ def roofline_limits(work: ItemWork, precision: str | None, batch_size: int, spec
 
     compute = FLOPs / peak; memory = (weights once + activations written) / bandwidth (Williams, Waterman and
     Patterson, 2009). The peak is that of `peak_ops_per_s`.
+
+    Activations count as narrow as the weights, because runtimes that quantize may keep them so (TensorRT). NPUs write
+    none of them, because their compilers stream through several operators.
     """
     width = PRECISIONS.get(precision or "")
     if width is None or work.activation_bytes is None:
         return None
     peak = peak_ops_per_s(spec, width.name)
     moved = work.parameters * width.weight_bytes
-    moved += work.activation_bytes / 4 * width.activation_bytes * batch_size
+    if spec.kind != "npu":
+        moved += work.activation_bytes / 4 * min(width.weight_bytes, width.activation_bytes) * batch_size
     return RooflineLimits(
         compute_ms=None if peak is None else 1e3 * work.flops * batch_size / peak,
         memory_ms=None if spec.bandwidth_gb_s is None else 1e3 * moved / (spec.bandwidth_gb_s * 1e9),

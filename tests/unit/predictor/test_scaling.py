@@ -211,6 +211,41 @@ def test_between_measured_batches_the_figures_are_bounded_by_them(tmp_path: Path
     assert scaled_estimate(evidence, _cell("bert-base", batch_size=8)) is None
 
 
+def test_a_scaled_figure_is_no_shorter_than_a_smaller_batch_and_no_longer_than_a_larger_one(tmp_path: Path) -> None:
+    """The other models take 3 times as long on openvino; of this one openvino measured another batch."""
+    payloads: list[Payload] = []
+    for model in [BERT, *MODELS[2:6]]:
+        slower = (int(3e6 * latency_of(model, "cpu", 4)),) * 20
+        payloads += [result(model, "cpu", 4), result(model, "openvino", 4, samples_ns=slower)]
+        payloads += [verified(model, hardware, 4) for hardware in ("cpu", "openvino")]
+    payloads += [result(VIT, "cpu", 4), verified(VIT, "cpu", 4)]
+    vit_ms = latency_of(VIT, "cpu", 4)
+    cell = _cell("vit-base", "openvino", batch_size=4, length=None)
+    for measured_batch, factor, word in ((1, 5.0, "no less"), (8, 2.0, "no more")):
+        other = result(VIT, "openvino", measured_batch, samples_ns=(int(factor * vit_ms * 1e6),) * 20)
+        evidence = _evidence(tmp_path / word, [*payloads, other, verified(VIT, "openvino", measured_batch)])
+        found = scaled_estimate(evidence, cell)
+        assert found is not None
+        assert found.latency_ms.p50 == pytest.approx(factor * vit_ms, rel=1e-6)
+        assert found.latency_ms.low is not None
+        assert found.latency_ms.high is not None
+        assert found.latency_ms.low <= 3 * vit_ms * 1.02
+        assert found.latency_ms.high >= 3 * vit_ms * 0.98
+        assert f"{word} than was measured at batch size {measured_batch}" in found.basis
+        bound = evidence.summaries[_cell("vit-base", "openvino", batch_size=measured_batch, length=None)]
+        assert set(bound.event_ids) <= set(found.event_ids)
+
+
+def test_a_larger_batch_that_was_faster_bounds_nothing_and_is_named(tmp_path: Path) -> None:
+    slow = (int(9e6 * latency_of(BERT, "cpu", 8)),) * 20
+    cells = [result(BERT, "cpu", 1, samples_ns=slow), verified(BERT, "cpu", 1)]
+    cells += [result(BERT, "cpu", 8), verified(BERT, "cpu", 8)]
+    found = scaled_estimate(_evidence(tmp_path, [described(BERT), *cells]), _cell("bert-base", batch_size=2))
+    assert found is not None
+    assert "one of the two was disturbed" in found.why[0]
+    assert "no less" not in found.basis
+
+
 log_ratios = st.lists(st.floats(-3, 3), min_size=3, max_size=12)
 
 
