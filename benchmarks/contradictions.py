@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ CARDS = ("NVIDIA H200 SXM", "NVIDIA H100 SXM5 80GB", "NVIDIA A100 SXM4 80GB", "N
 USERS = (1, 4, 16, 64, 256)
 PROMPTS = (128, 512, 2048, 8192)
 _GPUS_OF_A_QUERY = 64
+_RATES = ("peak_fp32_tflops", "peak_fp16_tensor_tflops", "bandwidth_gb_s", "compute_units", "cache_mib", "tdp_w")
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def ask_for_batches(advisor: Advisor, tally: Tally) -> None:
                 answers,
                 tolerance=1.15,
             )
+        compare_gpus(tally, f"{mode}: a better GPU of its architecture is slower", question, answers)
         if model in SMALLER_THAN:
             larger_model = asked[mode, SMALLER_THAN[model], precision, batch]
             tally.compare(f"{mode}: a larger model is faster", question, answers, larger_model)
@@ -150,6 +153,27 @@ def ask_for_batches(advisor: Advisor, tally: Tally) -> None:
             ]
             for value, (less, more) in zip(LENGTHS[size], itertools.pairwise(by_size), strict=False):
                 tally.compare(f"a larger {size} is faster", f"{model}, {precision}, batch {batch}, {value}", less, more)
+
+
+@cache
+def better_gpus() -> list[tuple[str, str]]:
+    """Return pairs of GPUs of one architecture, the first of which is as good as the second in all published rates."""
+    gpus = [spec for spec in catalog() if spec.kind == "gpu" and spec.architecture is not None]
+    return [
+        (one.name, other.name)
+        for one, other in itertools.permutations(gpus, 2)
+        if one.architecture == other.architecture
+        and all((getattr(one, rate) or 0) >= (getattr(other, rate) or 0) for rate in _RATES)
+    ]
+
+
+def compare_gpus(tally: Tally, kind: str, question: str, answers: Answers) -> None:
+    """Compare each GPU with those that it is better than."""
+    by_gpu = {place.partition("pytorch ")[2]: each for place, each in answers.items() if "pytorch " in place}
+    for better, worse in better_gpus():
+        if better in by_gpu and worse in by_gpu:
+            pair = f"{better} beside {worse}"
+            tally.compare(kind, question, {pair: by_gpu[better]}, {pair: by_gpu[worse]})
 
 
 def serve(advisor: Advisor, tally: Tally, **query: Any) -> dict[str, ServingOption]:

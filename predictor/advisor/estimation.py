@@ -15,7 +15,13 @@ from predictor.advisor.candidates import Candidate
 from predictor.advisor.model_estimates import Cell, predict_all, queried_sample
 from predictor.advisor.operator_estimates import operator_estimate, predict_by_operators
 from predictor.advisor.resolved_query import DEFAULT_PRECISION, ResolvedQuery
-from predictor.advisor.scaling import Abstention, Estimate, measured_estimate, scaled_estimate
+from predictor.advisor.scaling import (
+    Abstention,
+    Estimate,
+    keep_between_measured,
+    measured_estimate,
+    scaled_estimate,
+)
 from predictor.advisor.serving_state import ServingState
 from predictor.calibration.predictor import MAX_INTERVAL_RATIO
 from predictor.data.evidence import CellKey, Evidence, Target
@@ -61,6 +67,7 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
             found[i] = _unsupported_runtime(state.evidence, query, candidate) or _fall_back_to_operators(
                 estimate, by_operators, state.evidence, cells[i]
             )
+        found[i] = _keep_to_measurements(state.evidence, cells[i], found[i], by_operators)
     return [
         _check_plausible(state.evidence, cell, _warn_of_scarce_memory(cell, estimate))
         for cell, estimate in zip(cells, found, strict=True)
@@ -69,13 +76,39 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
 
 
 def _warn_of_slow_hosts(cells: Sequence[Cell], found: list[Estimate | Abstention | None]) -> None:
-    """Add a caution to estimates from measurements on GPUs that take longer than the GPU is predicted to at most."""
+    """Add a caution to estimates from measurements on GPUs that seem to have waited for their host."""
     known = [i for i, estimate in enumerate(found) if isinstance(estimate, Estimate)]
     for i, prediction in zip(known, predict_by_operators([cells[i] for i in known]), strict=True):
         estimate = found[i]
         assert isinstance(estimate, Estimate)
-        if isinstance(prediction, OperatorPrediction) and estimate.latency_ms.p50 > prediction.device_high_ms:
-            found[i] = replace(estimate, cautions=(*estimate.cautions, _WAITED))
+        found[i] = _with_wait(estimate, prediction)
+
+
+def _with_wait(estimate: Estimate, by_operators: OperatorPrediction | Abstention) -> Estimate:
+    """Return the estimate, with a caution if it takes longer than the GPU itself is predicted to at most."""
+    if isinstance(by_operators, Abstention) or estimate.latency_ms.p50 <= by_operators.device_high_ms:
+        return estimate
+    return replace(estimate, cautions=(*estimate.cautions, _WAITED))
+
+
+def _keep_to_measurements(
+    evidence: Evidence,
+    cell: Cell,
+    predicted: Estimate | Abstention | None,
+    by_operators: OperatorPrediction | Abstention,
+) -> Estimate | Abstention | None:
+    """Return a prediction for the users' own device no shorter than less work took there, and no longer than more.
+
+    What others measured on such a device took their host's time, and tells less of hosts in general than a prediction.
+    """
+    query, candidate = cell
+    measured = candidate.target in evidence.by_target and query.subject.model_id in evidence.by_model
+    if not measured or not isinstance(predicted, Estimate) or evidence.where(candidate.target) == "elsewhere":
+        return predicted
+    kept = predicted
+    for key in query.cells(candidate.target):
+        kept = keep_between_measured(evidence, key, kept)
+    return predicted if kept is predicted else _with_wait(kept, by_operators)
 
 
 def _choose_prediction(

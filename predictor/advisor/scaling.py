@@ -119,7 +119,7 @@ def scaled_estimate(evidence: Evidence, cell: CellKey) -> Estimate | None:
     best = min(estimates, key=lambda e: e.latency_ms.high_over_low, default=None)
     if best is None:
         return None
-    best = _keep_between_measured(evidence, cell, best)
+    best = keep_between_measured(evidence, cell, best)
     if cell.precision is not None:
         return best
     # No neighbor differs in its precision.
@@ -315,7 +315,7 @@ def _value(summary: CellSummary, dimension: str) -> int:
     return getattr(summary.cell, dimension) or 0
 
 
-def _keep_between_measured(evidence: Evidence, cell: CellKey, estimate: Estimate) -> Estimate:
+def keep_between_measured(evidence: Evidence, cell: CellKey, estimate: Estimate) -> Estimate:
     """Return the estimate no shorter than less work took on the same target, and no longer than more of it took.
 
     Ratios of other models know nothing of these measurements, and lie beyond them at times. Two measured cells of which

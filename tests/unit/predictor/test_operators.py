@@ -27,7 +27,7 @@ from predictor.operators.utilization import ClassUtilization, fit_utilization
 from predictor.operators.whole_models import OperatorTotals, fit_correction
 from predictor.schemas.requests import RecommendQuery
 from predictor.training.train import train
-from predictor_world import MODELS, append, described, measured_grid, result, world
+from predictor_world import MODELS, append, described, latency_of, measured_grid, result, verified, world
 
 T4 = find_spec("NVIDIA T4")
 
@@ -323,6 +323,30 @@ def test_a_figure_that_its_operators_do_not_explain_waited_for_its_host_and_says
         answer = Advisor(world(tmp_path / str(waited), known)).recommend(query)
         assert [found.provenance for found in answer.recommendations] == ["measured"]
         assert any("waited for its host" in warning for warning in answer.warnings) is waited, answer
+
+
+def test_a_prediction_for_a_device_of_ones_own_is_no_shorter_than_less_work_took(tmp_path: Path) -> None:
+    device, model = "NVIDIA H100 SXM5 80GB", MODELS[0]
+    asked = {"model": model.model_id, "hardware": [device], "batch_size": 128, "precision": "float16"}
+    query = RecommendQuery.model_validate(asked)
+    [predicted] = Advisor(world(tmp_path / "none")).recommend(query).recommendations
+    p50 = predicted.latency_ms.p50
+    for batch_size, factor, provenance, expected in (
+        (64, 3, "measured", 3),
+        (256, 1 / 3, "measured", 1 / 3),
+        (64, 1 / 2, "measured", 1),
+        (64, 3, "imported", 1),
+    ):
+        scale = factor * p50 / latency_of(model, "cuda", batch_size)
+        how = {"device": device, "precision": "float16", "provenance": provenance}
+        figures = [result(model, "cuda", batch_size, scale=scale, **how)]
+        if provenance == "measured":
+            figures.append(verified(model, "cuda", batch_size).model_copy(update={"precision": "float16"}))
+        home = tmp_path / f"{batch_size} {factor} {provenance}"
+        answer = Advisor(world(home, [*map(described, MODELS), *figures])).recommend(query)
+        [kept] = answer.recommendations
+        assert (kept.provenance, kept.latency_ms.p50 / p50) == ("predicted", pytest.approx(expected, rel=0.05))
+        assert any("waited for its host" in warning for warning in answer.warnings) is (expected > 1)
 
 
 @pytest.mark.parametrize("texts", [0, 1])
