@@ -109,7 +109,8 @@ def test_the_examples_gate_a_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     workspace.git("checkout", "-q", "-b", "same")
     same = workspace.commit(layers=2)
     github(workspace, same, "Measure", "Gate", "Tell", "Keep")
-    assert "No regression: 1" in (workspace.path / "summary.md").read_text()
+    # Equal code may have got faster, as when another tenant of the machine has left.
+    assert "### No regression" in (workspace.path / "summary.md").read_text()
     assert len(list((workspace.path / "results").glob(f"*-{same}.parquet"))) == 1
 
     # GitLab: a slower one. A directory stands for the bucket that jobs share; the job begins with a clean checkout.

@@ -156,8 +156,8 @@ def test_batches_that_do_not_fit_are_left_out(advisor: Advisor) -> None:
     assert {e.cause for e in answer.excluded} == {"does_not_fit"}
     assert "inputs and outputs of its largest operator, alone take 120 GiB in float32" in answer.excluded[0].reason
     assert not any("float16" in warning for warning in answer.warnings)
-    assert any("float16" in warning for warning in asked(batch_size=4_096).warnings)
-    for fits in ({"batch_size": 2_048}, {"batch_size": 4_096, "precision": "float16"}):
+    assert any("float16" in warning for warning in asked(batch_size=3_584).warnings)
+    for fits in ({"batch_size": 1_792}, {"batch_size": 3_584, "precision": "float16"}):
         assert all(e.cause != "does_not_fit" for e in asked(**fits).excluded)
     query = {"model": "bert-base", "sequence_length": 512, "hardware": "NVIDIA T4", "batch_size": 16_384}
     with pytest.raises(NotFound, match="does not fit in memory"):
