@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 _CAPABILITIES_V3 = 0x20080522
 _DAC = 1 << 1 | 1 << 2
 """CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: what lets root pass over permission bits."""
@@ -24,13 +26,19 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 @contextmanager
 def no_room(largest: int = 0) -> Iterator[None]:
-    """Let no file of this process grow over so many bytes: each write beyond fails, as on a full disk."""
+    """Let no file of this process grow over so many bytes: each write beyond fails, as on a full disk.
+
+    No bytecode is written meanwhile, because Python keeps what a limit has cut off, and fails on it ever after.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @contextmanager
