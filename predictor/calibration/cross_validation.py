@@ -23,7 +23,7 @@ import numpy.typing as npt
 from predictor.calibration.conformal import MIN_GROUPS, Calibration, calibrate, calibrate_worst_group
 from predictor.calibration.cv_splits import FEW_SHOT_SAMPLES, group_folds
 from predictor.data.samples import Sample
-from predictor.models.latency_model import LatencyModel, known_device_count, log_latency
+from predictor.models.latency_model import LatencyModel, known_of, log_latency
 
 Array = npt.NDArray[np.float64]
 
@@ -110,9 +110,10 @@ class _Rounds:
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> _Rounds:
         """Divide a subsample of the samples."""
-        small = _devices_with_few(samples)
-        few = [sample for sample in samples if sample.device in small]
-        rest = subsample_models([sample for sample in samples if sample.device not in small])
+        known = known_of(samples)
+        known_devices = {sample.device for sample in known}
+        few = [sample for sample in samples if sample.device not in known_devices]
+        rest = subsample_models(known)
         folds = group_folds([sample.family for sample in rest], 5 if len(rest) > _LARGE_SET else 10)
         common = Counter(sample.device for sample in rest).most_common(_MAX_DEVICES)
         devices = [name for name, count in common if count > FEW_SHOT_SAMPLES]
@@ -222,12 +223,6 @@ def _folds_like(
     new = [sample.family for sample in others if sample.family not in fold_of]
     fold_of |= zip(new, group_folds(new, int(folds.max()) + 1).tolist(), strict=True)
     return np.array([fold_of[sample.family] for sample in others], dtype=np.int64)
-
-
-def _devices_with_few(samples: Sequence[Sample]) -> set[str]:
-    """Return the devices with too few figures to fit trees to."""
-    counts = Counter(sample.device for sample in samples)
-    return {device for device, count in counts.items() if count < known_device_count(counts)}
 
 
 def _record_few(

@@ -268,9 +268,10 @@ def fit_modes(
 
 def _fit(samples: Sequence[Sample], earlier: FittedGroup | None) -> LatencyModel:
     """Fit a latency model. Trees of an earlier one are taken where they were fitted to the same samples."""
-    before = None if earlier is None else earlier.model.latency_model
-    same = before is not None and before.known_samples == known_of(samples)
-    model = LatencyModel(samples, ensembles=before.fit() if before is not None and same else None)
+    ensembles = None
+    if earlier is not None and earlier.model.latency_model.known_samples == known_of(samples):
+        ensembles = earlier.model.latency_model.fit()
+    model = LatencyModel(samples, ensembles=ensembles)
     model.fit()
     return model
 
