@@ -7,21 +7,21 @@ A kernel *class* is a kind of operator for which one utilization model is fitted
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from accel_platform.hardware.catalog import find_spec
 from accel_platform.workloads.operators import SLOW_FUNCTIONS, OperatorKind
-from predictor.operators.device_rates import DeviceRates, device_rates
+from predictor.operators.device_rates import DeviceRates, rates_of
 from predictor.operators.features import Array, roofline_features
 
+T = TypeVar("T")
 BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
 """Width of a number in each precision whose operators the predictor covers."""
 _SCALAR = re.compile("_scalar$")
@@ -53,6 +53,15 @@ class KernelTable:
 def device_key(device: str, bits: int) -> str:
     """Return the key of a device, or of an architecture, at one width of numbers: `NVIDIA T4 16`."""
     return f"{device} {bits}"
+
+
+def devices_in(by_key: Mapping[str, T]) -> Iterator[tuple[DeviceRates, int, T]]:
+    """Yield the devices of the spec sheet among keys of `device_key`, each with its bits and its value."""
+    for key, value in by_key.items():
+        name, bits = key.rsplit(" ", 1)
+        rates = rates_of(name)
+        if rates is not None:
+            yield rates, int(bits), value
 
 
 def kernel_class(kind: OperatorKind, device: DeviceRates, bits: int) -> OperatorKind:
@@ -99,10 +108,9 @@ def load_kernels(paths: Iterable[Path]) -> dict[OperatorKind, KernelTable]:
         frame = _largest_products() if path == LARGEST_PRODUCTS else pq.read_table(path).to_pandas()
         keys = ["device", "precision", "operator"]
         for (device, precision, operator), measurements in frame.groupby(keys, observed=True):
-            spec, bits = find_spec(str(device)), BITS.get(str(precision))
-            rates = None if spec is None else device_rates(spec)
+            rates, bits = rates_of(str(device)), BITS.get(str(precision))
             read_dimensions = _DIMENSION_READERS.get(_SCALAR.sub("", str(operator)))
-            if bits is None or read_dimensions is None or not isinstance(rates, DeviceRates):
+            if bits is None or read_dimensions is None or rates is None:
                 continue
             rows = measurements.sample(min(MAX_ROWS, len(measurements)), random_state=1)
             kind, dimensions = read_dimensions(rows, str(operator))

@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from accel_platform.workloads.operators import OperatorKind
 from predictor.models.tree_masks import TreeMasks
-from predictor.operators.device_rates import DeviceRates, RateColumns, have_same_chip, rates_of
+from predictor.operators.device_rates import DeviceRates, RateColumns, have_same_chip
 from predictor.operators.features import Array, RooflineFeatures, roofline_features
-from predictor.operators.kernels import KernelTable, device_key, kernel_class
+from predictor.operators.kernels import KernelTable, device_key, devices_in, kernel_class
 
 ROUNDS = 120
 """Boosting rounds. More of them fit the kernels better and predict whole models no better."""
@@ -78,11 +78,9 @@ class ClassUtilization:
     def _by_architecture(self) -> dict[str, list[tuple[DeviceRates, float]]]:
         """Measured devices of each architecture with their effects, by `device_key`."""
         found: dict[str, list[tuple[DeviceRates, float]]] = defaultdict(list)
-        for key, effect in self.effects.items():
-            name, bits = key.rsplit(" ", 1)
-            rates = rates_of(name)
-            if rates is not None and rates.architecture is not None:
-                found[device_key(rates.architecture, int(bits))].append((rates, effect))
+        for rates, bits, effect in devices_in(self.effects):
+            if rates.architecture is not None:
+                found[device_key(rates.architecture, bits)].append((rates, effect))
         return found
 
 

@@ -19,9 +19,9 @@ from scipy.optimize import least_squares
 
 from accel_platform.workloads.operators import OperatorKind
 from predictor.data.roofline import HOST_MS_PER_OPERATOR, SLOW_HOST
-from predictor.operators.device_rates import DeviceRates, have_same_chip, rates_of
+from predictor.operators.device_rates import DeviceRates, have_same_chip
 from predictor.operators.features import Array
-from predictor.operators.kernels import device_key
+from predictor.operators.kernels import device_key, devices_in
 from predictor.operators.tables import OperatorTable, kernel_parts
 from predictor.operators.utilization import Utilization
 
@@ -86,11 +86,8 @@ class WholeModelCorrection:
     def _measured(self) -> dict[int, list[tuple[DeviceRates, tuple[float, float]]]]:
         """Measured devices of the spec sheet with their factors, by bits."""
         measured: dict[int, list[tuple[DeviceRates, tuple[float, float]]]] = defaultdict(list)
-        for key, factors in self.devices.items():
-            name, bits = key.rsplit(" ", 1)
-            rates = rates_of(name)
-            if rates is not None:
-                measured[int(bits)].append((rates, factors))
+        for rates, bits, factors in devices_in(self.devices):
+            measured[bits].append((rates, factors))
         return measured
 
     def log_error(self, totals: OperatorTotals) -> float:
