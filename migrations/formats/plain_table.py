@@ -79,6 +79,9 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
         reason = f"no mode is called {stated['mode']!r}: inference, training or generation"
         return refuse(pointer, "mode_unknown", reason, dict(row))
     named = device if isinstance(device, str) and not is_hardware(device.strip().casefold()) else None
+    version = stated.get("runtime_version")
+    software = {str(runtime).casefold(): str(version)} if runtime and version else {}
+    image_size = count(stated.get("image_size"), at_least=1)
     cell = CellDraft(
         source_path,
         pointer,
@@ -89,8 +92,8 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
             runtime=runtime or (_UNSTATED if hardware in _ANY_RUNTIME else None),
         ),
         times=(stated.get("timestamp"),),
-        machine=Machine(device_names={hardware: named} if named else {}),
-        original={"stated": dict(row)},
+        machine=Machine(device_names={hardware: named} if named else {}, software=software),
+        original={"stated": dict(row), **({"image_size": image_size} if image_size else {})},
     )
     figures = named_figures({ours: row.get(theirs) for ours, theirs in columns.figures.items()}, seconds=False)
     if not any(figures.values()) and "status" not in stated and "error" not in stated:

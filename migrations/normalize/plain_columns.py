@@ -43,10 +43,12 @@ COLUMNS: dict[str, Column] = {
         ("framework", "backend", "engine", "library", "execution_provider"),
         "pytorch",
     ),
+    "runtime_version": Column("Version of the runtime.", ("framework_version", "backend_version", "engine_version")),
     "batch_size": Column("Items per batch.", ("batch", "bs", "batchsize"), "8"),
     "sequence_length": Column(
         "Tokens per item.", ("seq", "seq_len", "seq_length", "seqlen", "input_length", "input_tokens", "prompt_tokens")
     ),
+    "image_size": Column("Pixels along an edge of an image.", ("img_size", "input_size", "resolution", "imgsz")),
     "output_tokens": Column("Generated tokens per item.", ("output_length", "new_tokens", "generated_tokens")),
     "precision": Column("float32, float16, int8, ...", ("dtype", "fp", "data_type", "quantization"), "float16"),
     "mode": Column("inference (without it), training or generation.", ("task_mode",)),

@@ -43,6 +43,19 @@ def test_a_device_column_is_the_device_and_no_runtime_is_invented(tmp_path: Path
     assert (both.device_name, both.hardware, both.backend) == ("Core Ultra 7 155H", "openvino", "openvino")
 
 
+def test_size_of_images_and_version_of_the_runtime_are_read(tmp_path: Path) -> None:
+    table = "model,device,runtime,framework_version,img_size,latency_ms\nvit,NVIDIA L4,PyTorch,2.4,384,9\n"
+    _, (result,) = imported(tmp_path, table)
+    assert result.original["image_size"] == 384
+    assert result.environment["pytorch"] == "2.4"
+
+
+def test_rows_with_a_hardware_keep_their_mode_and_runtime(tmp_path: Path) -> None:
+    row = {"model": "resnet50", "hardware": "cuda", "device": "NVIDIA L4", "latency_ms": 2.5, "mode": "training"}
+    report, (result,) = imported(tmp_path, json.dumps([row | {"runtime": "pytorch"}]), name="list.json")
+    assert (report["format"], result.mode, result.backend) == ("plain_table", "training", "pytorch")
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
