@@ -6,8 +6,9 @@ contradicted) and a confidence. `apply_rules` sets the provenance from the marks
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -57,6 +58,10 @@ MIN_RANKING_PLACES = 5
 MIN_RANKED_CELLS = 10
 """Devices and runtimes of a document that tell which cells take long, and cells that one of them must share with them.
 Of 353 such places in the published tables one has a negative rank correlation, -0.56; the next lowest is 0.20."""
+MIN_COPIED_CELLS = 10
+"""Cells with equal figures that two devices need before one table is taken to have two names; chosen."""
+MIN_COPIED_SHARE = 0.9
+"""Share of such cells among those that two devices share; chosen."""
 CPU_RUNTIMES = ("openvino", "onnxruntime")
 """They run on the host's CPU, so one likeness is no proof: at least three cells must agree."""
 
@@ -165,6 +170,32 @@ def identical_across_hardware(records: RecordSet, _claims: Claims) -> Iterator[M
         if len(hardware) > 1:
             evidence = f"{describe_figures(records[group[0]].result)} on {_join_sorted(hardware)}"
             yield from _mark(group, "identical_across_hardware", "simulated", evidence, 0.95)
+
+
+def identical_across_devices(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
+    """Mark two devices whose latencies are exactly equal in nearly all cells that they share: one table, two names.
+
+    A name that says it is a proxy is the copy; else both are marked, because either may be.
+    """
+    places: dict[str, dict[Hashable, int]] = defaultdict(dict)
+    for index in records.with_figures:
+        r = records[index].result
+        if r.device_name is not None and latency_ms(r) is not None:
+            size = (r.batch_size, r.sequence_length, r.output_tokens, str(r.original.get("image_size")))
+            places[r.device_name][r.hardware, r.backend, r.model_id, r.mode, r.precision, *size] = index
+    holders: dict[Hashable, list[str]] = defaultdict(list)
+    for name, cells in places.items():
+        for cell, index in cells.items():
+            holders[cell, latency_ms(records[index].result)].append(name)
+    equal = Counter(pair for names in holders.values() for pair in itertools.combinations(sorted(names), 2))
+    for (one, other), cells_equal in equal.items():
+        shared = places[one].keys() & places[other].keys()
+        if cells_equal >= max(MIN_COPIED_CELLS, MIN_COPIED_SHARE * len(shared)):
+            evidence = f"{one} and {other} have equal latencies in {cells_equal} of {count_of(len(shared), 'cell')}"
+            stand_ins = [name for name in (one, other) if "proxy" in name.casefold()]
+            copies = stand_ins if len(stand_ins) == 1 else [one, other]
+            marked = sorted(places[name][cell] for cell in shared for name in copies)
+            yield from _mark(marked, "identical_across_devices", "suspect", evidence, 0.9)
 
 
 def round_figures(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
@@ -346,6 +377,7 @@ DOCUMENT_RULES: tuple[DocumentRule, ...] = (
     constant_over_models,
     constant_over_batches,
     identical_across_hardware,
+    identical_across_devices,
     round_figures,
     relabelled_cpu,
     inverted_ranking,

@@ -144,6 +144,23 @@ class TestConstants:
         results = judged(runner({"bert": {"webgpu": cells, "webnn": cells, "rocm": {"batch_1": cell(0.0199)}}}))
         assert ["identical_across_hardware" in rules_of(r) for r in results] == [True] * 4 + [False]
 
+    def test_one_table_under_the_names_of_two_devices(self) -> None:
+        def rows(device: str, cells: int, longer: float) -> list[dict[str, Any]]:
+            names = {"model": "bert-base", "device": device, "hardware": "cuda", "runtime": "tensorrt"}
+            latencies = [1.31 + 0.7 * size for size in range(cells)]
+            return [
+                {**names, "batch_size": size + 1, "latency_ms": ms * longer, "latency_p95_ms": 1.1 * ms * longer}
+                for size, ms in enumerate(latencies)
+            ]
+
+        results = judged([*rows("NVIDIA L4", 12, 1), *rows("NVIDIA A30", 12, 1), *rows("NVIDIA T4", 12, 2)])
+        assert ["identical_across_devices" in rules_of(r) for r in results] == [True] * 24 + [False] * 12
+        assert "NVIDIA A30 and NVIDIA L4" in results[0].suspicions[0].evidence
+        proxied = judged([*rows("SA7255P ADP", 12, 1), *rows("QCS8275 (Proxy)", 12, 1)])
+        assert ["identical_across_devices" in rules_of(r) for r in proxied] == [False] * 12 + [True] * 12
+        few = judged([*rows("NVIDIA L4", 9, 1), *rows("NVIDIA A30", 9, 1)])
+        assert all(rules_of(r) == set() for r in few), "some cells agree by chance"
+
     def test_copied_samples_over_hardware(self) -> None:
         samples = {"batch_1": {"status": "completed", "latencies": [0.1, 0.12, 0.11]}}
         results = judged(runner({"bert": {"mps": samples, "rocm": samples}}))
