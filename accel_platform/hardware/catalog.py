@@ -114,7 +114,10 @@ def catalog() -> tuple[DeviceSpec, ...]:
 
 
 def find_spec(name: str | None) -> DeviceSpec | None:
-    """Return the device that a driver or a person calls `name`, or None. Only whole names match."""
+    """Return the device that a driver or a person calls `name`, or None. Only whole names match.
+
+    The size of its memory may follow a name: `L4 24GB`.
+    """
     if not name:
         return None
     key = _key(name)
@@ -183,12 +186,31 @@ def names_by_key() -> dict[str, str]:
 
 @cache
 def _by_key() -> dict[str, DeviceSpec]:
-    return {_key(name): spec for spec in catalog() for name in (spec.name, *spec.aliases)}
+    listed = {_key(name): spec for spec in catalog() for name in (spec.name, *spec.aliases)}
+    return {
+        _key(f"{name} {_gigabytes(spec)}"): spec for spec in catalog() for name in (spec.name, *spec.aliases)
+    } | listed
 
 
 @cache
 def _by_open_key() -> dict[str, DeviceSpec]:
-    return {_key(name): spec for spec in catalog() for name in spec.open_names}
+    listed = {_key(name): spec for spec in catalog() for name in spec.open_names}
+    sized = {}
+    for spec in catalog():
+        for name in spec.open_names:
+            for other in catalog():
+                if _without_memory(other.name) == _without_memory(spec.name):
+                    sized[_key(f"{name} {_gigabytes(other)}")] = other
+    return sized | listed
+
+
+def _gigabytes(spec: DeviceSpec) -> str:
+    return "" if spec.memory_gib is None else f"{spec.memory_gib:g}GB"
+
+
+def _without_memory(name: str) -> str:
+    """Return a device's name without its memory: `NVIDIA V100 SXM2` of `NVIDIA V100 SXM2 16GB`."""
+    return re.sub(r" \d+GB$", "", name)
 
 
 @lru_cache(maxsize=4_096)

@@ -115,6 +115,22 @@ def test_no_likeness_is_taken_for_the_device(name: str | None) -> None:
     assert find_spec(name) is None
 
 
+def test_the_size_of_its_memory_may_follow_a_name() -> None:
+    names = {
+        "L4 24GB": "NVIDIA L4",
+        "Tesla T4 (16 GB)": "NVIDIA T4",
+        "H100 80GB": "NVIDIA H100 SXM5 80GB",
+        "V100 32GB": "NVIDIA V100 SXM2 32GB",
+        "P100 16GB": "NVIDIA P100 PCIe 16GB",
+    }
+    for name, expected in names.items():
+        found = find_spec(name)
+        assert found is not None and found.name == expected, name
+    assert find_spec("RTX 4090 48GB") is None
+    assert form_factor_caution("L4 24GB") is None
+    assert "PCIe 32GB" in str(form_factor_caution("V100 32GB"))
+
+
 def test_a_name_that_leaves_the_form_factor_open_says_what_it_is_taken_for() -> None:
     assert form_factor_caution("NVIDIA H100 80GB HBM3") is None
     assert form_factor_caution("no such device") is None
