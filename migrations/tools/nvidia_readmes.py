@@ -12,11 +12,12 @@ Of the last, each file is one of several versions, the newest first: a GPU's fig
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ _BAR_MIN = 3
 """Vertical bars in a line of a table, at least; prose has fewer."""
 
 Row = dict[str, Any]
+_ALIKE = ("model", "device", "precision", "sequence_length")
+"""Columns of which rows that differ by their batch size alone are equal."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +259,29 @@ def rows_of_bert_demo(readmes: Sequence[Path]) -> Iterator[Row]:
         yield from rows_of_gpu
 
 
+def without_host_bound(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows whose time follows their batch size, in their order; others say how fast the host issues work.
+
+    A row is passed over if the next batch size takes less than half of what its further items would in proportion, and
+    the last one if it takes no more than that over the one before it. Rows of training steps are kept.
+    """
+    alike: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        alike[tuple(row.get(key) for key in (*_ALIKE, "mode"))].append(row)
+    for of_one in alike.values():
+        follows = [
+            _milliseconds(larger) >= _milliseconds(row) * (1 + larger["batch_size"] / row["batch_size"]) / 2
+            for row, larger in itertools.pairwise(of_one)
+        ]
+        for row, is_kept in zip(of_one, [*follows, follows[-1]] if follows else [True], strict=True):
+            if is_kept:
+                yield row
+
+
+def _milliseconds(row: Row) -> float:
+    return float(row["latency_ms"])
+
+
 def _demo_rows(table: MarkdownTable, model: str, device: str) -> Iterator[Row]:
     """Yield a row per precision and line of a table whose head has two rows: precisions, and statistics of each."""
     precisions = [(column, name) for column, name in enumerate(table.rows[0]) if name.endswith("Latency (ms)")]
@@ -300,8 +326,8 @@ def main(arguments: Sequence[str]) -> None:
     kind, *paths = arguments
     places = [Path(path) for path in paths]
     rows = {
-        "examples": lambda: rows_of_examples(places[0]),
-        "faster-transformer": lambda: rows_of_faster_transformer(places[0]),
+        "examples": lambda: without_host_bound(rows_of_examples(places[0])),
+        "faster-transformer": lambda: without_host_bound(rows_of_faster_transformer(places[0])),
         "bert-demo": lambda: rows_of_bert_demo(places),
     }[kind]()
     for row in rows:

@@ -13,6 +13,7 @@ from migrations.tools.nvidia_readmes import (
     rows_of_examples,
     rows_of_faster_transformer,
     tables_in,
+    without_host_bound,
 )
 
 CLASSIFIER = """# ResNet
@@ -112,6 +113,15 @@ def test_guides_give_rows_of_plain_pytorch(tmp_path: Path, capsys: pytest.Captur
     )  # fmt: skip
     main(["faster-transformer", str(tmp_path)])
     assert json.loads(capsys.readouterr().out) == row
+
+
+def test_rows_that_wait_for_the_host_are_passed_over() -> None:
+    sizes = {1: 10.0, 2: 10.1, 4: 14.0, 8: 26.0, 16: 50.0}
+    rows = [{"model": "x", "device": "T4", "batch_size": size, "latency_ms": ms} for size, ms in sizes.items()]
+    assert [row["batch_size"] for row in without_host_bound(rows)] == [4, 8, 16]
+    waiting = [{"model": "y", "device": "T4", "batch_size": size, "latency_ms": 10.0} for size in (1, 8)]
+    step = {"model": "y", "device": "T4", "mode": "training", "batch_size": 8, "throughput": 3.0}
+    assert list(without_host_bound([*waiting, step])) == [step]
 
 
 def test_each_gpu_of_the_demo_comes_from_the_newest_page_that_names_it_rightly(tmp_path: Path) -> None:
