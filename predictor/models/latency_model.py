@@ -34,6 +34,10 @@ Array = npt.NDArray[np.float64]
 MIN_DEVICE_SAMPLES = 50
 """Figures that a device needs for the specialist."""
 _MIN_GENERALIST_SAMPLES = 200
+_MIN_FAMILIES = 3
+"""Model families that a device's figures with a runtime need before a model of any family is predicted there."""
+_MIN_FAMILY_SAMPLES = 10
+"""Figures of one's own family that do instead."""
 _SPECIALIST_NAMES = ("device", "backend", "precision", "layout", "compiler", "kind", "mode", "setting")
 _GENERALIST_NAMES = tuple(name for name in _SPECIALIST_NAMES if name not in ("device", "kind", "setting"))
 
@@ -104,7 +108,9 @@ class LatencyModel:
         self._distance = _SettingDistance.fit(known_samples)
         self.models = {sample.model for sample in samples}
         self.devices = set(counts)
-        self._runtime_counts = Counter((sample.device, sample.backend) for sample in samples)
+        self._families: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for sample in samples:
+            self._families[sample.device, sample.backend][sample.family] += 1
         self._least_of_runtime = known_device_count(counts)
         self._run_modes = {(sample.kind, sample.backend, sample.compiler) for sample in samples}
         self._weight_widths = {(sample.kind, weight_bytes(sample.precision, sample.mode)) for sample in samples}
@@ -165,9 +171,14 @@ class LatencyModel:
     def _missing_of_device(self, sample: Sample) -> str | None:
         """Return what too little was learned of: the device, or its runtime; None if enough was of both."""
         known = sample.device in self.known_devices
-        if known and (count := self._runtime_counts[sample.device, sample.backend]) < self._least_of_runtime:
+        families = self._families.get((sample.device, sample.backend), Counter())
+        if known and families.total() < self._least_of_runtime:
             # Its figures with other runtimes tell how fast the device is, and not how far this one would be off.
-            return f"too few figures of {sample.device} with {sample.backend} were learned from: {count}"
+            return f"too few figures of {sample.device} with {sample.backend} were learned from: {families.total()}"
+        if known and len(families) < _MIN_FAMILIES and families[sample.family] < _MIN_FAMILY_SAMPLES:
+            # Many batch sizes of one model tell no more of another one than a single batch size does.
+            only = " and ".join(sorted(families))
+            return f"only models of {only} were learned from on {sample.device} with {sample.backend}"
         if not known and not has_known_rates(sample):
             unknown = "was learned from, and its peak or bandwidth is not known"
             if sample.device not in self.corrections:

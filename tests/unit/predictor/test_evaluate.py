@@ -151,6 +151,20 @@ def test_figures_with_another_runtime_make_no_runtime_of_a_device_known() -> Non
     assert model.unsupported_reason(once) == reason
 
 
+def test_many_batch_sizes_of_one_model_make_no_runtime_of_a_device_known() -> None:
+    """80 figures of BERT with TensorRT told a limit of 90 % for a ResNet, half of what it takes."""
+    train = synthetic_samples()
+    first = train[0]
+    swept = [replace(first, backend="tensorrt", family="bert", batch_size=1 + i) for i in range(80)]
+    model = LatencyModel([*train, *swept])
+    assert model.unsupported_reason(replace(swept[0], model="another bert")) is None
+    other = replace(first, backend="tensorrt")
+    reason = f"only models of bert were learned from on {first.device} with tensorrt"
+    assert model.unsupported_reason(other) == reason
+    one = replace(other, family="vit")
+    assert LatencyModel([*train, *swept, other, one]).unsupported_reason(replace(one, model="another vit")) is None
+
+
 def test_a_few_figures_of_a_device_of_unknown_rates_speak_for_their_runtime_alone() -> None:
     train = synthetic_samples()
     others = [replace(sample, backend="ncnn") for sample in train[:20]]
