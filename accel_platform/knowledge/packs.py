@@ -29,8 +29,8 @@ _ADDED = "pack-"
 
 
 FITTED_FROM = (
-    "aiconfigurator", "aiconfigurator-kernels", "faster-transformer", "llm-inference-bench", "llm-pilot",
-    "neusight-kernels", "neusight-models", "nvidia-examples",
+    "aiconfigurator", "aiconfigurator-kernels", "llm-inference-bench", "llm-pilot", "neusight-kernels",
+    "neusight-models",
 )  # fmt: skip
 """Packs that predictors which ship fitted have learned from: removing one takes nothing out of these."""
 

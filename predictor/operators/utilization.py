@@ -49,7 +49,7 @@ _PARAMETERS = {
     "deterministic": True,
     "force_row_wise": True,
     "seed": 1,
-    "num_threads": 2,
+    "num_threads": 1,
     "verbose": -1,
 }
 
