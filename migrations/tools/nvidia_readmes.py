@@ -119,7 +119,7 @@ def _placed(row: Row, path: str, table: MarkdownTable, version: str | None = Non
 def _inference_rows(table: MarkdownTable, folder: str) -> Iterator[Row]:
     """Yield rows of a table of latencies by batch size; the model is a column where a folder holds several."""
     latency = re.fullmatch(r"(.+) Inference Latency", table.heading)
-    if latency is None or "Latency Avg" not in table.rows[0]:
+    if latency is None or "Latency 95%" not in table.rows[0]:
         return
     for cells in table.rows[1:]:
         row = dict(zip(table.rows[0], cells, strict=True))
@@ -129,7 +129,7 @@ def _inference_rows(table: MarkdownTable, folder: str) -> Iterator[Row]:
                 **_on_gpu(model[0], _gpu_in(table.section), _precision(latency[1])),
                 "image_size": model[1],
                 "batch_size": int(row["Batch Size"]),
-                "latency_ms": _number(row["Latency Avg"]),
+                # The mean of the latencies holds the first runs, and is up to half above the 99th percentile.
                 "latency_p95_ms": _number(row["Latency 95%"]),
                 "latency_p99_ms": _number(row["Latency 99%"]),
                 "throughput": _number(row["Throughput Avg"]),
@@ -218,6 +218,10 @@ def rows_of_faster_transformer(checkout: Path) -> Iterator[Row]:
             if gpu is None or column is None:
                 continue
             model, image_size = models[next(word for word in models if table.heading.startswith(word))]
+            if image_size and table.heading.endswith("FP16"):
+                # Attention over 577 and 49 tokens was not aligned for matrix units, and takes two to three times as
+                # long as others measured it.
+                continue
             device = f"{gpu[1]} (memory {clocks_mhz[gpu[1]]} MHz)" if gpu[1] in clocks_mhz else gpu[1]
             for cells in table.rows[1:]:
                 row = dict(zip(table.rows[0], cells, strict=True))
@@ -279,7 +283,7 @@ def without_host_bound(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _milliseconds(row: Row) -> float:
-    return float(row["latency_ms"])
+    return float(row["latency_ms"] if "latency_ms" in row else 1e3 * row["batch_size"] / row["throughput"])
 
 
 def _demo_rows(table: MarkdownTable, model: str, device: str) -> Iterator[Row]:

@@ -54,6 +54,16 @@ GUIDE = """Hardware settings:
 |:--:|:--:|:--:|:--:|:--:|
 | 8 | 128 | FP16 | 3.3 | 1.81 |
 """
+VIT = """### ViT Performance on T4
+#### FP32
+| Batch_size | torch <br/> latency(ms) | cpp <br/> latency(ms) | speedup |
+|:--:|:--:|:--:|:--:|
+| 8 | 295.5 | 260 | 1.13 |
+#### FP16
+| Batch_size | torch <br/> latency(ms) | cpp <br/> latency(ms) | speedup |
+|:--:|:--:|:--:|:--:|
+| 8 | 161.7 | 65.6 | 2.46 |
+"""
 DEMO = """|TensorRT|{version}|
 #### Inference performance: NVIDIA {gpu}
 ##### BERT large
@@ -106,13 +116,14 @@ def test_examples_give_rows_of_one_gpu(tmp_path: Path) -> None:
 
 
 def test_guides_give_rows_of_plain_pytorch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = {"docs/bert_guide.md": GUIDE, "docs/vit_guide.md": "", "docs/swin_guide.md": ""}
-    (row,) = rows_of_faster_transformer(write(tmp_path, files))
+    files = {"docs/bert_guide.md": GUIDE, "docs/vit_guide.md": VIT, "docs/swin_guide.md": ""}
+    row, image = rows_of_faster_transformer(write(tmp_path, files))
     assert (row["device"], row["precision"], row["sequence_length"], row["batch_size"], row["latency_ms"]) == (
         "A100 (memory 1593 MHz)", "fp16", 128, 8, 4.35
     )  # fmt: skip
+    assert (image["model"], image["image_size"], image["precision"]) == ("vit_base_patch16_384", 384, "fp32")
     main(["faster-transformer", str(tmp_path)])
-    assert json.loads(capsys.readouterr().out) == row
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [row, image]
 
 
 def test_rows_that_wait_for_the_host_are_passed_over() -> None:
