@@ -12,10 +12,10 @@ Of the last, each file is one of several versions, the newest first: a GPU's fig
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,8 +40,6 @@ class MarkdownTable:
 
     headings: tuple[str, ...]
     """The headings above it, the outermost first."""
-    paragraph: str
-    """The last line of text between the last heading and the table."""
     line: int
     rows: tuple[tuple[str, ...], ...]
     """Cells without the line of dashes; the first row is the head."""
@@ -60,7 +58,8 @@ class MarkdownTable:
 def tables_in(text: str) -> Iterator[MarkdownTable]:
     """Yield the tables of a Markdown file in their order."""
     headings: list[tuple[int, str]] = []
-    paragraph, rows, line = "", [], 0
+    rows: list[tuple[str, ...]] = []
+    line = 0
     for number, content in enumerate([*text.splitlines(), ""], start=1):
         if content.count("|") >= _BAR_MIN:
             cells = tuple(cell.strip(" *") for cell in content.strip().strip("|").split("|"))
@@ -69,14 +68,11 @@ def tables_in(text: str) -> Iterator[MarkdownTable]:
                 rows.append(cells)
             continue
         if rows:
-            yield MarkdownTable(tuple(text for _, text in headings), paragraph, line, tuple(rows))
+            yield MarkdownTable(tuple(heading for _, heading in headings), line, tuple(rows))
             rows, line = [], 0
-        if heading := _HEADING.fullmatch(content):
-            depth = len(heading[1])
-            headings = [*(above for above in headings if above[0] < depth), (depth, heading[2])]
-            paragraph = ""
-        elif content.strip():
-            paragraph = content.strip()
+        if found := _HEADING.fullmatch(content):
+            depth = len(found[1])
+            headings = [*(above for above in headings if above[0] < depth), (depth, found[2])]
 
 
 _EXAMPLES = "PyTorch/Classification/ConvNets"
@@ -144,16 +140,18 @@ def _training_rows(table: MarkdownTable, folder: str, batch_sizes: Mapping[str, 
         for column in head
         if (precision := re.sub(r"^Throughput - ", "", column)) in ("FP32", "TF32", "mixed precision")
     }
-    rows = [dict(zip(("model", *head), (folder, *cells), strict=True)) | {"cells": cells} for cells in table.rows[1:]]
-    for row in rows:
-        name = row.get("Model", folder)
-        if row["GPUs"] != "1" or name not in _IMAGE_MODELS:
+    lines: dict[tuple[str, str], tuple[str, ...]] = {}
+    for cells in table.rows[1:]:
+        row = dict(zip(head, cells, strict=True))
+        lines[row.get("Model", folder), row["GPUs"]] = cells
+    platform = next(key for word, key in _PLATFORMS.items() if word in table.heading)
+    for (name, gpus), cells in lines.items():
+        if gpus != "1" or name not in _IMAGE_MODELS:
             continue
-        of_more = [other for other in rows if other.get("Model") == row.get("Model") and other["GPUs"] == "8"]
-        platform = next(key for word, key in _PLATFORMS.items() if word in table.heading)
+        of_eight = lines.get((name, "8"))
         for precision, column in rates.items():
-            rate = _number(row["cells"][column])
-            if of_more and _number(of_more[0]["cells"][column]) > 8 * rate:
+            rate = _number(cells[column])
+            if of_eight and _number(of_eight[column]) > 8 * rate:
                 continue  # 8 GPUs cannot be more than 8 times as fast, so one of the two figures is wrong
             model, image_size = _IMAGE_MODELS[name]
             key = "AMP" if precision == "mixed precision" else precision
@@ -325,18 +323,20 @@ def _number(cell: str) -> float:
     return float(found[0])
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the rows of one repository as JSON lines."""
-    kind, *paths = arguments
-    places = [Path(path) for path in paths]
-    rows = {
-        "examples": lambda: without_host_bound(rows_of_examples(places[0])),
-        "faster-transformer": lambda: without_host_bound(rows_of_faster_transformer(places[0])),
-        "bert-demo": lambda: rows_of_bert_demo(places),
-    }[kind]()
+    parser = argparse.ArgumentParser(prog="python -m migrations.tools.nvidia_readmes", description=__doc__)
+    parser.add_argument("repository", choices=("examples", "faster-transformer", "bert-demo"))
+    parser.add_argument("paths", nargs="+", type=Path, help="a checkout, or pages of the demo, the newest first")
+    parsed = parser.parse_args(arguments)
+    if parsed.repository == "bert-demo":
+        rows = rows_of_bert_demo(parsed.paths)
+    else:
+        read = rows_of_examples if parsed.repository == "examples" else rows_of_faster_transformer
+        rows = without_host_bound(read(parsed.paths[0]))
     for row in rows:
         print(json.dumps(row))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -89,7 +89,7 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 def test_a_table_knows_its_headings_and_line() -> None:
     (table,) = tables_in("# a\n## b\ntext\n| x | y |\n|---|---|\n| 1 | **2** |\n# c\n")
-    assert (table.headings, table.paragraph, table.line) == (("a", "b"), "text", 4)
+    assert (table.headings, table.section, table.heading, table.line) == (("a", "b"), "a", "b", 4)
     assert table.rows == (("x", "y"), ("1", "2"))
 
 
