@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -34,6 +35,8 @@ _KINDS = ("gpu", "npu")
 """Kinds of devices that a query may name; `cpu` is a hardware name."""
 _CUSTOM_PREFIX = "own:"
 _NOWHERE = "nothing was measured there, and no known host has it"
+_MEMORY = re.compile(r"\s*\(?\b\d+ ?GB\)?$", re.IGNORECASE)
+"""Size of a device's memory at the end of its name."""
 _HARDWARE_NAMES = {name.casefold(): name for name in get_args(Hardware)}
 _CUSTOM_HARDWARE: dict[str, Hardware] = {"gpu": "cuda", "cpu": "cpu", "npu": "qnn"}
 
@@ -170,15 +173,21 @@ def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | Abs
     named = (_names(target) - {f"imported:{target.device}"} for target in targets)
     known = {*_HARDWARE_NAMES.values(), *itertools.chain.from_iterable(named)}
     all_names = sorted(known | {spec.name for spec in catalog()})
-    words = set(name.casefold().split())
-    # Whole words go first, because `NVIDIA A100` names several devices and is spelled most like an A10.
-    containing = [candidate for candidate in all_names if words <= set(candidate.casefold().split())]
     hint = did_you_mean(
-        containing[:5] or _spelled_alike(name, all_names),
+        # Whole words go first, because `NVIDIA A100` names several devices and is spelled most like an A10.
+        _containing(name, all_names)
+        or _containing(_MEMORY.sub("", name), all_names)
+        or _spelled_alike(name, all_names),
         otherwise=f"Hardware names: {', '.join(sorted(set(_HARDWARE_NAMES.values())))}. "
         "`accel devices WORD` finds a device.",
     )
     raise InvalidInput(f"No hardware is called {name!r}. {hint}")
+
+
+def _containing(name: str, all_names: Sequence[str]) -> list[str]:
+    """Return up to five names with all words of this one."""
+    words = set(name.casefold().split())
+    return [candidate for candidate in all_names if words and words <= set(candidate.casefold().split())][:5]
 
 
 def _spelled_alike(name: str, all_names: Sequence[str]) -> list[str]:

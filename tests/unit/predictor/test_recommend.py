@@ -325,6 +325,8 @@ def test_hardware_by_hardware_device_and_catalogue_name(advisor: Advisor) -> Non
         _ask(advisor, "bert-base", hardware=["nvidia A100 PCIe"])
     with pytest.raises(InvalidInput, match="Did you mean NVIDIA A100 SXM4 80GB"):
         _ask(advisor, "bert-base", hardware=["A100x"])
+    with pytest.raises(InvalidInput, match="Did you mean NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 4090 D"):
+        _ask(advisor, "bert-base", hardware=["RTX 4090 48GB"])
     with pytest.raises(InvalidInput, match="`accel devices WORD` finds a device") as unlike:
         _ask(advisor, "bert-base", hardware=["abacus"])
     assert len(str(unlike.value)) < 250
