@@ -4,7 +4,8 @@ Tracing imports torch and takes seconds. The result depends only on the model, t
 our code, which make up the cache key. Another process need not trace again.
 
 `catalog_traces.parquet` holds the traces of the catalog's models at their own sizes, because a first question should
-not wait. `python -m predictor.data.traced_models` writes it anew.
+not wait. `python -m predictor.data.traced_models` adds those that it lacks, and drops those of models that are gone or
+changed. After a change of how models are traced, delete the file first.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import cache, lru_cache
+from dataclasses import asdict, dataclass, replace
+from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -215,9 +217,15 @@ def _operators_key(sequence_length: int | None, sizes: InputSizes, training: boo
 
 
 def _load_or_trace(spec: ModelSpec, key: Any, trace: Callable[[], dict[str, Any] | None]) -> Any:
-    identity = [asdict(spec), key]
+    identity = [asdict(_catalog_entry(spec)), key]
     shipped = shipped_traces().get(_digest(identity))
     return load_or_compute(identity, lambda: _trace_locked(trace)) if shipped is None else json.loads(shipped)
+
+
+def _catalog_entry(spec: ModelSpec) -> ModelSpec:
+    """Return the catalog's entry of a model that results call by another of its names; else the model itself."""
+    known = find_model(spec.model_id)
+    return known if known is not None and replace(known, model_id=spec.model_id) == spec else spec
 
 
 @cache
@@ -242,18 +250,25 @@ def with_shipped_cost(model: dict[str, Any]) -> dict[str, Any]:
     return model | {name: value for name, value in known.items() if name in model and model[name] is None}
 
 
-def catalog_traces(spec: ModelSpec) -> dict[str, str]:
-    """Trace a model at its own sizes, as `shipped_traces` returns it."""
+def catalog_traces(spec: ModelSpec, known: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Return a model's traces at its own sizes as `shipped_traces` does; those that are not `known` are traced."""
     length = spec.sequence_length
-    traces: list[tuple[Any, Any]] = [
-        (_cost_key(length, OWN_SIZES), asdict(_trace_cost(spec, length, OWN_SIZES))),
-        (_DECODER_KEY, _trace_decoder(spec)),
+    traces: list[tuple[Any, Callable[[], Any]]] = [
+        (_cost_key(length, OWN_SIZES), lambda: asdict(_trace_cost(spec, length, OWN_SIZES))),
+        (_DECODER_KEY, lambda: _trace_decoder(spec)),
+        *(
+            (
+                _operators_key(length, OWN_SIZES, training),
+                partial(trace_profile, spec, length, OWN_SIZES, training=training),
+            )
+            for training in (False, True)
+        ),
     ]
-    traces += [
-        (_operators_key(length, OWN_SIZES, training), trace_profile(spec, length, OWN_SIZES, training=training))
-        for training in (False, True)
-    ]
-    return {_digest([asdict(spec), key]): json.dumps(trace) for key, trace in traces}
+    digests = [_digest([asdict(spec), key]) for key, _ in traces]
+    return {
+        digest: known[digest] if digest in known else json.dumps(trace())
+        for digest, (_, trace) in zip(digests, traces, strict=True)
+    }
 
 
 def load_or_compute(key: Any, compute: Callable[[], T], is_kept: Callable[[T], bool] = lambda _: True) -> T:
@@ -365,11 +380,16 @@ def lookup_decoder(model_id: str, spec: ModelSpec | None, models: Mapping[str, d
 
 
 def _write_shipped() -> None:
-    """Trace every model of the catalog and write `catalog_traces.parquet`; it takes some minutes."""
+    """Trace the models of the catalog that `catalog_traces.parquet` lacks, and write it; each takes some seconds."""
+    stored = shipped_traces() if SHIPPED.exists() else {}
+    # What could not be traced may be traced by now.
+    known = {digest: trace for digest, trace in stored.items() if not trace.startswith('{"problem"')}
     traces: dict[str, str] = {}
     for number, spec in enumerate(known_models(), start=1):
-        print(f"{number} of {len(known_models())}: {spec.model_id}")
-        traces |= catalog_traces(spec)
+        own = catalog_traces(spec, known)
+        if not own.keys() <= known.keys():
+            print(f"{number} of {len(known_models())}: {spec.model_id}", flush=True)
+        traces |= own
     table = pa.table({"digest": list(traces), "trace": list(traces.values())})
     pq.write_table(table, SHIPPED, compression="zstd", compression_level=19)
 
