@@ -85,6 +85,9 @@ class FusedOperators(TorchFunctionMode):
         if func is _ATTENTION:
             query, key, value = _operands(*args, **(kwargs or {}))
             return self._attention(query, key, value, bool((kwargs or {}).get("is_causal")))
+        if func is torch.tensor and type(args[0]) is int:
+            # DeBERTa takes slices at such numbers, so they need their values.
+            return func(*args, **{"device": "cpu", **(kwargs or {})})
         return func(*args, **(kwargs or {}))
 
 

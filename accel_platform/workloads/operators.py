@@ -220,6 +220,9 @@ def _profile(name: str, trace: Callable[[int], _Trace], parameters: float) -> Op
         # Some models keep what their first pass computes for all others, such as the coordinates of patches.
         two, fused_share = trace(2)
     if not _are_alike(two, three):
+        # LLaVA-NeXT puts the tiles of each image together on its own.
+        two, three = _joined_over_items(two, three)
+    if not _are_alike(two, three):
         raise InvalidInput(f"{name} computes other operators for three items than for two.")
     counts: Counter[tuple[Operator, Operator]] = Counter()
     for pair in zip(two, three, strict=True):
@@ -227,6 +230,24 @@ def _profile(name: str, trace: Callable[[int], _Trace], parameters: float) -> Op
         counts[of_two, of_three] += pair[0].count
     two, three = tuple(replace(op, count=n) for (op, _), n in counts.items()), tuple(op for _, op in counts)
     return OperatorProfile(two, three, parameters, fused_share)
+
+
+def _joined_over_items(
+    two: tuple[Operator, ...], three: tuple[Operator, ...]
+) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+    """Return the operators with those that only move numbers and run once or more per item joined to one for all."""
+    of_two, of_three = Counter(two), Counter(three)
+    per_item = {op for op, n in of_two.items() if op.kind == "elementwise" and 3 * n == 2 * of_three[op]}
+
+    def join(operators: tuple[Operator, ...], counts: Counter[Operator]) -> tuple[Operator, ...]:
+        joined = dict.fromkeys(op for op in operators if op in per_item)
+        # The last dimension says whether it is slow.
+        wide = {op: tuple(size * counts[op] for size in op.dimensions[:-1]) + op.dimensions[-1:] for op in joined}
+        return tuple(replace(op, dimensions=wide[op]) for op in joined) + tuple(
+            op for op in operators if op not in per_item
+        )
+
+    return join(two, of_two), join(three, of_three)
 
 
 def _are_alike(two: Sequence[Operator], three: Sequence[Operator]) -> bool:
