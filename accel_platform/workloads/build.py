@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_platform.errors import NotFound
 from accel_platform.workloads.heads import Head
-from accel_platform.workloads.model_catalog import DETECTORS, IMAGE_GENERATORS, ModelSpec
+from accel_platform.workloads.model_catalog import CONVOLUTIONAL, DETECTORS, IMAGE_GENERATORS, ModelSpec
 from accel_platform.workloads.sources import build_source, is_sourced
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def register_architecture(model_type: str) -> None:
     if model_type in IMAGE_GENERATORS:
         import accel_platform.workloads.image_generation
     elif model_type in DETECTORS:
-        import accel_platform.workloads.yolo  # noqa: F401 - importing it registers them
+        import accel_platform.workloads.yolo
+    elif model_type in CONVOLUTIONAL:
+        import accel_platform.workloads.convnets  # noqa: F401 - importing it registers them
     elif model_type in _WITH_HEAD_ALONE:
         import transformers
 
@@ -55,10 +57,17 @@ def register_architecture(model_type: str) -> None:
 
 _WITH_HEAD_ALONE = {
     "depth_anything": "DepthAnythingForDepthEstimation",
+    "musicgen": "MusicgenForConditionalGeneration",
     "vision-encoder-decoder": "VisionEncoderDecoderModel",
     "vitpose": "VitPoseForPoseEstimation",
 }
 """Architectures without a model of their own in transformers: what is measured has a head."""
+
+
+_FADING = ("efficientnet", "mobilenet_v1", "mobilenet_v2")
+"""Architectures whose outputs would all be zero, because transformers' random weights let signals fade."""
+_LEVELED_AT = 128
+"""Pixels along the edges of the image by which their normalizations are scaled."""
 
 
 def build_model(spec: ModelSpec, *, head: Head = "AutoModel") -> nn.Module:
@@ -81,7 +90,15 @@ def build_with_gaps(spec: ModelSpec, *, head: Head = "AutoModel") -> tuple[nn.Mo
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(spec))
         if spec.weights is None:
-            return auto.from_config(config_of(spec), dtype=torch.float32).eval(), ()
+            model = auto.from_config(config_of(spec), dtype=torch.float32).eval()
+            if spec.architecture in _FADING:
+                from accel_platform.workloads.leveling import level
+
+                for layer in model.modules():
+                    if isinstance(layer, (torch.nn.Conv2d, torch.nn.BatchNorm2d)):
+                        layer.reset_parameters()
+                level(model, _LEVELED_AT)
+            return model, ()
         try:
             how = {name: spec.config[name] for name in ("attn_implementation",) if name in spec.config}
             model, loading = auto.from_pretrained(

@@ -58,5 +58,6 @@ def training_head(spec: ModelSpec) -> Head:
         "AutoModelForImageClassification": auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
         "AutoModelForAudioClassification": auto.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES,
     }
-    fitting = _BY_MODALITY.get(spec.modality, ())
+    # Of MusicGen transformers has a causal model for the decoder alone, without the text that it reads.
+    fitting = () if spec.architecture == "musicgen" else _BY_MODALITY.get(spec.modality, ())
     return next((head for head in fitting if spec.architecture in known[head]), "AutoModel")

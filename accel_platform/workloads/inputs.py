@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from accel_platform.errors import InvalidInput
 from accel_platform.workloads.input_shapes import parse_shape
-from accel_platform.workloads.model_catalog import DETECTORS, ModelSpec, sequence_length_for
+from accel_platform.workloads.model_catalog import DETECTORS, VIDEO_GENERATORS, ModelSpec, sequence_length_for
 from accel_platform.workloads.sources import is_sourced
 
 if TYPE_CHECKING:
@@ -115,6 +115,15 @@ def _text_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple
     from accel_platform.workloads.build import text_part
 
     # A model that also reads images is measured on text: only the part that reads text counts.
+    if config.model_type in _SERIES:
+        return _series_inputs(config, spec, batch, length)
+    if config.model_type == "musicgen":
+        prompt, sound = config.text_encoder, config.decoder
+        return (
+            InputSpec("input_ids", (batch, length), "tokens", prompt.vocab_size),
+            InputSpec("attention_mask", (batch, length), "mask"),
+            InputSpec("decoder_input_ids", (batch * sound.num_codebooks, length), "tokens", sound.vocab_size),
+        )
     text = text_part(config)
     _check_length(text, spec, length)
     inputs: tuple[InputSpec, ...] = (
@@ -124,6 +133,22 @@ def _text_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple
     if config.is_encoder_decoder:
         inputs += (InputSpec("decoder_input_ids", (batch, length), "tokens", text.vocab_size),)
     return inputs
+
+
+_SERIES = ("timesfm", "timesfm2_5")
+"""Architectures that read a series of values, one for each position of the sequence."""
+
+
+def _series_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
+    """Return values of series, none of which is padding, and the kind of their frequency where it is read."""
+    if length % config.patch_length:
+        raise InvalidInput(
+            f"{spec.model_id} reads series in patches of {config.patch_length} values, not {length}: ask a multiple."
+        )
+    values = InputSpec("past_values", (batch, length), "signal")
+    padding = InputSpec("past_values_padding", (batch, length), "tokens", 1)
+    frequency = (InputSpec("freq", (batch, 1), "tokens", 1),) if hasattr(config, "freq_size") else ()
+    return (values, padding, *frequency)
 
 
 def whisper_window_s(positions: int) -> float:
@@ -150,18 +175,19 @@ def _audio_inputs(config: Any, batch: int, seconds: float | None) -> tuple[Input
             )
         return (InputSpec("input_values", (batch, config.max_length, config.num_mel_bins), "signal"),)
     samples = WAVEFORM_SAMPLES if seconds is None else round(seconds * SAMPLES_PER_S)
-    if config.model_type == "wav2vec2-bert":
+    frames = samples * FRAMES_PER_S // SAMPLES_PER_S
+    if config.model_type in ("wav2vec2-bert", "seamless_m4t_v2"):
         # Two spectra make one frame.
-        frames = samples * FRAMES_PER_S // SAMPLES_PER_S // 2
-        return (InputSpec("input_features", (batch, frames, config.feature_projection_input_dim), "signal"),)
-    if config.model_type == "parakeet_ctc":
-        frames = samples * FRAMES_PER_S // SAMPLES_PER_S
-        return (InputSpec("input_features", (batch, frames, config.encoder_config.num_mel_bins), "signal"),)
-    waveform = InputSpec("input_values", (batch, samples), "signal")
-    if config.is_encoder_decoder:
-        tokens = InputSpec("decoder_input_ids", (batch, DECODER_TOKENS), "tokens", config.vocab_size)
-        return waveform, tokens
-    return (waveform,)
+        sound = InputSpec("input_features", (batch, frames // 2, config.feature_projection_input_dim), "signal")
+    elif config.model_type in ("parakeet_ctc", "parakeet_tdt"):
+        sound = InputSpec("input_features", (batch, frames, config.encoder_config.num_mel_bins), "signal")
+    else:
+        sound = InputSpec("input_values", (batch, samples), "signal")
+    # A transducer joins one token with all frames.
+    tokens = 1 if config.model_type == "parakeet_tdt" else DECODER_TOKENS if config.is_encoder_decoder else 0
+    if not tokens:
+        return (sound,)
+    return sound, InputSpec("decoder_input_ids", (batch, tokens), "tokens", config.vocab_size)
 
 
 def _vision_inputs(config: Any, batch: int) -> tuple[InputSpec, ...]:
@@ -204,6 +230,12 @@ def _llava_next_features(config: Any) -> int:
     return side**2 + 2 * side * (2 * side + 1)
 
 
+def _internvl_features(config: Any) -> int:
+    height, width = config.vision_config.image_size
+    patch_height, patch_width = config.vision_config.patch_size
+    return int((height // patch_height) * (width // patch_width) * config.downsample_ratio**2)
+
+
 def _florence_features(config: Any) -> int:
     height, width = _image_size(config.vision_config)
     stride: int = math.prod(config.vision_config.patch_stride)
@@ -214,8 +246,10 @@ def _florence_features(config: Any) -> int:
 _IMAGE_TOKENS: dict[str, Callable[[Any], int]] = {
     "blip-2": lambda config: int(config.num_query_tokens),
     "florence2": _florence_features,
+    "internvl": _internvl_features,
     "llava": _llava_features,
     "llava_next": _llava_next_features,
+    "llava_onevision": _llava_next_features,
     "paligemma": _llava_features,
 }
 """Architectures whose text has a place for each feature of an image, and how many these are."""
@@ -234,7 +268,7 @@ def _image_token_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -
             f"{spec.model_id} reads {features} tokens of image beside the text's: ask a longer sequence."
         )
     height, width = _image_size(config.vision_config)
-    tiles = (5,) if config.model_type == "llava_next" else ()
+    tiles = (5,) if config.model_type in ("llava_next", "llava_onevision") else ()
     inputs: tuple[InputSpec, ...] = (
         InputSpec("input_ids", (batch, length), "tokens", config.image_token_id, image_tokens=features),
         InputSpec("attention_mask", (batch, length), "mask"),
@@ -248,7 +282,7 @@ def _image_token_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -
 
 
 def _image_generation_inputs(config: Any, spec: ModelSpec, batch: int) -> tuple[InputSpec, ...]:
-    """Return noise, and the tokens of each text encoder."""
+    """Return noise, the image to edit if there is one, and the tokens of each text encoder."""
     if config.steps < 1:
         raise InvalidInput(f"{spec.model_id} needs at least 1 step to draw an image, not {config.steps}.")
     _check_edge(config, spec, "draws")
@@ -256,7 +290,9 @@ def _image_generation_inputs(config: Any, spec: ModelSpec, batch: int) -> tuple[
         InputSpec(name, (batch, config.tokens_of(name)), "tokens", config.vocabulary_of(name))
         for name in config.text_encoders
     )
-    return (InputSpec("noise", (batch, *config.latent_shape), "signal"), *tokens)
+    noise = InputSpec("noise", (batch, *config.latent_shape), "signal")
+    picture = InputSpec("picture", (batch, 3, config.image_size, config.image_size), "signal")
+    return (noise, *((picture,) if config.edits else ()), *tokens)
 
 
 def _check_edge(config: Any, spec: ModelSpec, verb: str) -> None:
@@ -282,6 +318,8 @@ def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:
     if spec.architecture in _FIXED_EDGES:
         edge = _FIXED_EDGES[spec.architecture]
         raise InvalidInput(f"{spec.model_id} reads images of {edge} x {edge} pixels alone: leave out image_size.")
+    if spec.architecture in VIDEO_GENERATORS:
+        raise InvalidInput(f"{spec.model_id} draws videos of the size that its config states: leave out image_size.")
     parts = _SIZED_PARTS.get(spec.architecture, ())
     if spec.modality == "vision" and not parts:
         return replace(spec, config={**spec.config, "image_size": pixels})
@@ -301,9 +339,9 @@ def with_steps(spec: ModelSpec, steps: int) -> ModelSpec:
 def usual_image_size(spec: ModelSpec) -> int | None:
     """Return the edge in pixels of the images it is measured with.
 
-    None for a model without images, with text besides, or with images that are not square.
+    None for a model without images, with text besides, with videos, or with images that are not square.
     """
-    if spec.modality != "vision":
+    if spec.modality != "vision" or spec.architecture in VIDEO_GENERATORS:
         return None
     if spec.draws_images:
         from accel_platform.workloads.build import config_of

@@ -17,12 +17,16 @@ Modality = Literal["text", "vision", "audio", "multimodal"]
 SourceKind = Literal["module", "torchscript", "exported", "onnx", "openvino", "timm"]
 SOURCE_KINDS: tuple[SourceKind, ...] = get_args(SourceKind)
 """Architectures of models that do not come from transformers; `sources.py` reads them."""
+VIDEO_GENERATORS = ("cogvideox", "hunyuan-video", "ltx-video", "wan")
+"""Architectures that draw videos."""
 IMAGE_GENERATORS = (
     "stable-diffusion", "stable-diffusion-xl", "stable-diffusion-3", "flux", "flux-2", "pixart-sigma", "qwen-image",
-    "sana", "z-image",
+    "sana", "z-image", *VIDEO_GENERATORS,
 )  # fmt: skip
-"""Architectures that draw images; `image_generation` adds them to those of transformers."""
-DETECTORS = ("yolov8", "yolo11")
+"""Architectures that draw images or videos; `image_generation` adds them to those of transformers."""
+CONVOLUTIONAL = ("densenet", "mobilenet-v3", "vgg")
+"""Architectures of classifiers; `convnets` adds them to those of transformers."""
+DETECTORS = ("yolov5", "yolov8", "yolo11")
 """Architectures that find objects; `yolo` adds them to those of transformers."""
 
 
@@ -59,13 +63,13 @@ class ModelSpec:
 
     @property
     def draws_images(self) -> bool:
-        """True for a model that makes images in steps."""
+        """True for a model that makes images or videos in steps."""
         return self.architecture in IMAGE_GENERATORS
 
     @property
     def reads_text_alone(self) -> bool:
         """True for a model that is measured on text alone, but also reads images or sound."""
-        return self.modality == "text" and architectures().get(self.architecture, {}).get("category", "text") != "text"
+        return self.modality == "text" and architectures().get(self.architecture, {}).get("category") == "multimodal"
 
     @classmethod
     def of_job(cls, fields: dict[str, Any]) -> ModelSpec:

@@ -1,4 +1,4 @@
-"""YOLOv8 and YOLO11: detectors that find objects in an image in one pass.
+"""YOLOv5, YOLOv8 and YOLO11: detectors that find objects in an image in one pass.
 
 Layers and figures are those of the published configs. Outputs are boxes and scores as exported detectors put them out:
 before overlapping boxes are dropped.
@@ -6,15 +6,17 @@ before overlapping boxes are dropped.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from torch.nn import functional
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+
+from accel_platform.workloads.leveling import level
 
 STRIDES = (8, 16, 32)
 """Pixels between two places of each grid on which boxes are predicted."""
@@ -49,6 +51,21 @@ class YoloConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
         return max(round(deep * self.depth), 1)
 
 
+class YoloV5Config(YoloConfig):  # type: ignore[no-untyped-call]
+    """Config of YOLOv5, as of its version 6."""
+
+    model_type = "yolov5"
+
+    anchors: list[list[list[int]]] = field(
+        default_factory=lambda: [
+            [[10, 13], [16, 30], [33, 23]],
+            [[30, 61], [62, 45], [59, 119]],
+            [[116, 90], [156, 198], [373, 326]],
+        ]
+    )
+    """Width and height in pixels of the boxes that each place of each grid changes."""
+
+
 class YoloV8Config(YoloConfig):  # type: ignore[no-untyped-call]
     """Config of YOLOv8."""
 
@@ -71,19 +88,20 @@ class ConvNorm(nn.Sequential):
         self, read: int, put_out: int, kernel: int = 1, stride: int = 1, groups: int = 1, linear: bool = False
     ) -> None:
         super().__init__(
-            nn.Conv2d(read, put_out, kernel, stride, kernel // 2, groups=groups, bias=False),
+            # As many places as the stride leaves: an even kernel reads one pixel less around.
+            nn.Conv2d(read, put_out, kernel, stride, (kernel - 1) // 2, groups=groups, bias=False),
             nn.BatchNorm2d(put_out, eps=1e-3),
             nn.Identity() if linear else nn.SiLU(),
         )
 
 
 class Bottleneck(nn.Module):
-    """Two convolutions of 3 x 3 pixels, whose input may be added to their output."""
+    """Two convolutions, the last of 3 x 3 pixels, whose input may be added to their output."""
 
-    def __init__(self, channels: int, share: float, add: bool) -> None:
+    def __init__(self, channels: int, share: float, add: bool, first_kernel: int = 3) -> None:
         super().__init__()
         between = int(channels * share)
-        self.layers = nn.Sequential(ConvNorm(channels, between, 3), ConvNorm(between, channels, 3))
+        self.layers = nn.Sequential(ConvNorm(channels, between, first_kernel), ConvNorm(between, channels, 3))
         self.add = add
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
@@ -92,14 +110,14 @@ class Bottleneck(nn.Module):
 
 
 class NestedBlock(nn.Module):
-    """Two bottlenecks beside a convolution, as one block of YOLO11 (C3k)."""
+    """Bottlenecks beside a convolution: a layer of YOLOv5 (C3), or one block of YOLO11 (C3k)."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, read: int, put_out: int, blocks: Sequence[nn.Module]) -> None:
         super().__init__()
-        half = channels // 2
-        self.first, self.beside = ConvNorm(channels, half), ConvNorm(channels, half)
-        self.blocks = nn.Sequential(*(Bottleneck(half, 1.0, True) for _ in range(2)))
-        self.last = ConvNorm(2 * half, channels)
+        half = put_out // 2
+        self.first, self.beside = ConvNorm(read, half), ConvNorm(read, half)
+        self.blocks = nn.Sequential(*blocks)
+        self.last = ConvNorm(2 * half, put_out)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         read: torch.Tensor = self.last(torch.cat([self.blocks(self.first(image)), self.beside(image)], dim=1))
@@ -181,29 +199,46 @@ class Yolo(PreTrainedModel):  # type: ignore[no-untyped-call]
     main_input_name = "pixel_values"
     stage_channels: ClassVar[tuple[int, ...]]
     """Channels at width 1 that the stages of the backbone put out."""
+    stem_kernel: ClassVar[int] = 3
+    """Pixels along the edges of the first convolution."""
+    narrows: ClassVar[bool] = False
+    """True if a convolution narrows a grid before it is joined with a finer one."""
 
     def __init__(self, config: YoloConfig) -> None:
         super().__init__(config)
         stem, *convolved = (config.channels(wide) for wide in (64, 128, 256, 512, 1024))
         stages = [config.channels(wide) for wide in self.stage_channels]
         fine, middle, coarse = config.channels(256), config.channels(512), stages[-1]
-        self.stem = ConvNorm(3, stem, 3, 2)
+        self.stem = ConvNorm(3, stem, self.stem_kernel, 2)
         self.stages = nn.ModuleList(
             nn.Sequential(ConvNorm(read, between, 3, 2), self.stage(number, between, put_out))
             for number, (read, between, put_out) in enumerate(zip((stem, *stages[:-1]), convolved, stages, strict=True))
         )
         self.pooling = self.pool(coarse)
+        # What the grids have when they meet a finer one.
+        of_coarse, of_middle = (middle, fine) if self.narrows else (coarse, middle)
+        self.narrow = nn.ModuleList(
+            [ConvNorm(coarse, middle), ConvNorm(middle, fine)] if self.narrows else [nn.Identity(), nn.Identity()]
+        )
         read = (
-            (coarse + stages[2], middle),
-            (middle + stages[1], fine),
-            (fine + middle, middle),
-            (middle + coarse, coarse),
+            (of_coarse + stages[2], middle),
+            (of_middle + stages[1], fine),
+            (fine + of_middle, middle),
+            (middle + of_coarse, coarse),
         )
         joins = [self.join(*sizes, coarsest=sizes is read[-1]) for sizes in read]
         self.up, self.down = nn.ModuleList(joins[:2]), nn.ModuleList(joins[2:])
         self.shrink = nn.ModuleList([ConvNorm(fine, fine, 3, 2), ConvNorm(middle, middle, 3, 2)])
-        grids = (fine, middle, coarse)
-        in_boxes, in_scores = max(16, fine // 4, 4 * config.bins), max(fine, min(config.classes, 100))
+        self.make_heads((fine, middle, coarse))
+        self.post_init()  # type: ignore[no-untyped-call]
+        if self.device.type != "meta":
+            level(self, 4 * STRIDES[-1])
+
+    def make_heads(self, grids: tuple[int, ...]) -> None:
+        """Make the layers that read boxes and scores of grids with so many channels."""
+        config: Any = self.config
+        in_boxes = max(16, grids[0] // 4, 4 * config.bins)
+        in_scores = max(grids[0], min(config.classes, 100))
         self.boxes = nn.ModuleList(
             nn.Sequential(
                 ConvNorm(read, in_boxes, 3), ConvNorm(in_boxes, in_boxes, 3), nn.Conv2d(in_boxes, 4 * config.bins, 1)
@@ -216,9 +251,6 @@ class Yolo(PreTrainedModel):  # type: ignore[no-untyped-call]
             )
             for read in grids
         )
-        self.post_init()  # type: ignore[no-untyped-call]
-        if self.device.type != "meta":
-            self._level()
 
     @abstractmethod
     def stage(self, number: int, read: int, put_out: int) -> nn.Module:
@@ -252,12 +284,15 @@ class Yolo(PreTrainedModel):  # type: ignore[no-untyped-call]
         seen = [self.stem(pixel_values)]
         for stage in self.stages:
             seen.append(stage(seen[-1]))
-        coarse = self.pooling(seen[-1])
-        middle = self.up[0](torch.cat([_twice(coarse), seen[3]], dim=1))
+        coarse = self.narrow[0](self.pooling(seen[-1]))
+        middle = self.narrow[1](self.up[0](torch.cat([_twice(coarse), seen[3]], dim=1)))
         fine = self.up[1](torch.cat([_twice(middle), seen[2]], dim=1))
         middle = self.down[0](torch.cat([self.shrink[0](fine), middle], dim=1))
         coarse = self.down[1](torch.cat([self.shrink[1](middle), coarse], dim=1))
-        grids = (fine, middle, coarse)
+        return self.find((fine, middle, coarse))
+
+    def find(self, grids: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+        """Return the boxes and scores that the heads read from the grids."""
         boxes = [self._boxes(head(grid), stride) for head, grid, stride in zip(self.boxes, grids, STRIDES, strict=True)]
         scores = [head(grid).flatten(2).transpose(1, 2) for head, grid in zip(self.scores, grids, strict=True)]
         return {"boxes": torch.cat(boxes, dim=1), "scores": torch.cat(scores, dim=1).sigmoid()}
@@ -272,22 +307,57 @@ class Yolo(PreTrainedModel):  # type: ignore[no-untyped-call]
         places = torch.stack([columns.repeat(height), rows.repeat_interleave(width)])
         return torch.cat([places + (after - before) / 2, before + after], dim=1).transpose(1, 2) * stride
 
-    @torch.no_grad()
-    def _level(self) -> None:
-        """Set the scale of each normalization to that of what it reads, so that no signal fades in random weights.
 
-        Scales are powers of two, because sums differ by machine in their last digits, and weights may not.
-        """
+class YoloV5(Yolo):  # type: ignore[no-untyped-call]
+    """YOLOv5."""
 
-        def set_scale(norm: Any, read: tuple[torch.Tensor]) -> None:
-            norm.running_var.fill_(4.0 ** round(math.log(float(read[0].var()), 4)))
+    config_class = YoloV5Config
+    stage_channels = (128, 256, 512, 1024)
+    stem_kernel = 6
+    narrows = True
 
-        norms = (module for module in self.modules() if isinstance(module, nn.BatchNorm2d))
-        hooks = [norm.register_forward_pre_hook(set_scale) for norm in norms]
-        edge = 4 * STRIDES[-1]
-        self.train(False)(torch.randn(1, 3, edge, edge))
-        for hook in hooks:
-            hook.remove()
+    def stage(self, number: int, read: int, put_out: int) -> nn.Module:
+        return self._layer(read, put_out, (3, 6, 9, 3)[number], add=True)
+
+    def join(self, read: int, put_out: int, *, coarsest: bool) -> nn.Module:  # noqa: ARG002 - all are alike here
+        return self._layer(read, put_out, 3, add=False)
+
+    def pool(self, channels: int) -> nn.Module:
+        return PyramidPooling(channels)
+
+    def score(self, read: int, put_out: int) -> nn.Module:
+        return nn.Conv2d(read, put_out, 1)
+
+    def make_heads(self, grids: tuple[int, ...]) -> None:
+        config: Any = self.config
+        self.heads = nn.ModuleList(
+            self.score(read, len(anchors) * (5 + config.classes))
+            for read, anchors in zip(grids, config.anchors, strict=True)
+        )
+
+    def find(self, grids: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+        found = [
+            self._changed(head(grid), anchors, stride)
+            for head, grid, anchors, stride in zip(self.heads, grids, self.config.anchors, STRIDES, strict=True)
+        ]
+        boxes, scores = (torch.cat(each, dim=1) for each in zip(*found, strict=True))
+        return {"boxes": boxes, "scores": scores}
+
+    def _changed(self, read: torch.Tensor, anchors: list[list[int]], stride: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the boxes of one grid and their scores: how surely there is an object, times how surely of a class."""
+        batch, _, height, width = read.shape
+        share = read.view(batch, len(anchors), -1, height, width).permute(0, 1, 3, 4, 2).sigmoid()
+        rows, columns = (torch.arange(edge, device=read.device, dtype=read.dtype) for edge in (height, width))
+        places = torch.stack([columns.expand(height, width), rows.unsqueeze(1).expand(height, width)], dim=-1)
+        sizes = torch.tensor(anchors, device=read.device, dtype=read.dtype).view(1, -1, 1, 1, 2)
+        centers = (2 * share[..., :2] - 0.5 + places) * stride
+        boxes = torch.cat([centers, (2 * share[..., 2:4]) ** 2 * sizes], dim=-1)
+        scores = share[..., 4:5] * share[..., 5:]
+        return boxes.flatten(1, 3), scores.flatten(1, 3)
+
+    def _layer(self, read: int, put_out: int, deep: int, *, add: bool) -> nn.Module:
+        blocks = [Bottleneck(put_out // 2, 1.0, add, first_kernel=1) for _ in range(self.config.repeats(deep))]
+        return NestedBlock(read, put_out, blocks)
 
 
 class YoloV8(Yolo):  # type: ignore[no-untyped-call]
@@ -335,7 +405,10 @@ class Yolo11(Yolo):  # type: ignore[no-untyped-call]
     def _layer(self, read: int, put_out: int, channels: int, *, nested: bool) -> nn.Module:
         nested = nested or self.config.nested
         blocks = [
-            NestedBlock(channels) if nested else Bottleneck(channels, 0.5, True) for _ in range(self.config.repeats(2))
+            NestedBlock(channels, channels, [Bottleneck(channels // 2, 1.0, True) for _ in range(2)])
+            if nested
+            else Bottleneck(channels, 0.5, True)
+            for _ in range(self.config.repeats(2))
         ]
         return PartialLayer(read, put_out, channels, blocks)
 
@@ -345,6 +418,6 @@ def _twice(grid: torch.Tensor) -> torch.Tensor:
     return functional.interpolate(grid, scale_factor=2.0, mode="nearest")
 
 
-for _model in (YoloV8, Yolo11):
+for _model in (YoloV5, YoloV8, Yolo11):
     AutoConfig.register(_model.config_class.model_type, _model.config_class)
     AutoModel.register(_model.config_class, _model)

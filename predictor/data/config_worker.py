@@ -20,7 +20,7 @@ from predictor.data.traced_models import InputSizes, trace_profile
 
 MAX_PARAMETERS = 10**13
 MAX_OPERATORS = 1_024
-"""Different operators of one pass: each is priced on every device. Models of the catalog have up to 136."""
+"""Different operators of one pass: each is priced on every device. Models of the catalog have up to 378."""
 _DERIVABLE_INPUTS = ("text", "vision", "audio")
 """Categories whose inputs follow from any architecture's config."""
 

@@ -103,7 +103,13 @@ def describe_drawing(model: ResolvedModel, mode: str, pixels: float | None, step
     config = json.loads(model.config or "{}") if model.spec is None else model.spec.config
     steps = steps or config.get("steps")
     drawn = "" if steps is None else f", drawn in {count_of(steps, 'step')}"
-    return f"An item of {model.model_id} is an image of {pixels:g} x {pixels:g} pixels{drawn}." if pixels else None
+    if {"frames", "width", "height"} <= config.keys():
+        size = f"{config['frames']} frames of {config['width']} x {config['height']} pixels"
+        return f"An item of {model.model_id} is a video of {size}{drawn}."
+    read = " from another that it reads" if config.get("edits") else ""
+    return (
+        f"An item of {model.model_id} is an image of {pixels:g} x {pixels:g} pixels{drawn}{read}." if pixels else None
+    )
 
 
 def describe_answer(model: ResolvedModel, mode: str) -> str | None:
@@ -121,7 +127,13 @@ def describe_answer(model: ResolvedModel, mode: str) -> str | None:
         read, answer = f"{window_s:g} s of sound and {DECODER_TOKENS} tokens of text at once", "A transcript"
     elif architecture in ("florence2", "vision-encoder-decoder"):
         read = f"an image and {DECODER_TOKENS} tokens of text at once"
-    elif architecture in ("blip-2", "llava", "llava_next", "paligemma"):
+    elif architecture == "seamless_m4t_v2":
+        read, answer = f"sound and {DECODER_TOKENS} tokens of text at once", "A translation"
+    elif architecture == "parakeet_tdt":
+        read, answer = "sound and one token of text", "A transcript"
+    elif architecture == "musicgen":
+        read, answer = "a prompt and as many frames of music, 50 a second", "Music"
+    elif architecture in ("blip-2", "internvl", "llava", "llava_next", "llava_onevision", "paligemma"):
         read = "an image and a question about it"
     else:
         return None

@@ -36,6 +36,8 @@ class ImageGeneratorConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     """Denoising steps, as the model's publisher runs it."""
     guided: bool = True
     """True if each step also computes the image without the prompt (classifier-free guidance)."""
+    edits: bool = False
+    """True for a model that reads an image beside the prompt, to change it."""
     prompt_tokens: int = 512
     """Tokens that text encoders read; CLIP reads as many as it has positions."""
     text_encoders: dict[str, Any] = field(default_factory=dict)
@@ -71,7 +73,7 @@ class ImageGeneratorConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
         return int(self.encoder_config(name).get_text_config().vocab_size)
 
     @property
-    def latent_shape(self) -> tuple[int, int, int]:
+    def latent_shape(self) -> tuple[int, ...]:
         """Channels, height and width of what is denoised: each block of the decoder but the last doubles its edges."""
         edge = self.image_size // 2 ** (len(self.decoder[self.decoder_blocks]) - 1)
         return int(self.decoder.get(self.decoder_channels, 4)), edge, edge
@@ -84,6 +86,8 @@ class Prompt(NamedTuple):
     """A row of numbers per token."""
     summary: Any = None
     """One row of numbers per prompt; None for a denoiser that reads words alone."""
+    picture: Any = None
+    """Packed latents of the image to edit; None for a model that draws without one."""
 
 
 class ImageGenerator(PreTrainedModel):  # type: ignore[no-untyped-call]
@@ -106,13 +110,17 @@ class ImageGenerator(PreTrainedModel):  # type: ignore[no-untyped-call]
         self.decoder = getattr(diffusers, self.decoder_class)(**config.decoder)
         self.post_init()  # type: ignore[no-untyped-call]
 
-    def forward(self, noise: torch.Tensor, **tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(
+        self, noise: torch.Tensor, picture: torch.Tensor | None = None, **tokens: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
         """Return images of shape (batch, 3, edge, edge).
 
         Parameters
         ----------
         noise
             Shape (batch, *config.latent_shape).
+        picture
+            Images to edit, shape (batch, 3, edge, edge); None for a model that draws without.
         tokens
             Ids of the prompts' tokens, shape (batch, tokens), by the name of the text encoder.
         """
@@ -120,6 +128,9 @@ class ImageGenerator(PreTrainedModel):  # type: ignore[no-untyped-call]
         if config.guided:
             tokens = {name: torch.cat([torch.zeros_like(ids), ids]) for name, ids in tokens.items()}
         prompt, latents = self.encode(tokens), self.pack(noise)
+        if picture is not None:
+            seen = self.pack(self.look_at(picture))
+            prompt = prompt._replace(picture=torch.cat([seen, seen]) if config.guided else seen)
         for step in repeat(config.steps):
             change = self._change(latents, 1 - step / config.steps, prompt)
             latents = latents - change / config.steps
@@ -151,6 +162,11 @@ class ImageGenerator(PreTrainedModel):  # type: ignore[no-untyped-call]
 
     def unpack(self, latents: torch.Tensor) -> torch.Tensor:
         """Return latents in the layout that the decoder reads."""
+        return latents
+
+    def look_at(self, picture: torch.Tensor) -> torch.Tensor:
+        """Return the latents that stand for images."""
+        latents: torch.Tensor = self.decoder.encode(picture).latent_dist.mode() * self.decoder.config.scaling_factor
         return latents
 
     def decode(self, latents: torch.Tensor) -> torch.Tensor:

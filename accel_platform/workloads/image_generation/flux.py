@@ -65,16 +65,22 @@ class Flux(PatchGenerator):  # type: ignore[no-untyped-call]
         return Prompt(self._read("t5", tokens).last_hidden_state, self._read("clip", tokens).pooler_output)
 
     def predict(self, latents: torch.Tensor, time: torch.Tensor, prompt: Prompt) -> torch.Tensor:
+        places = pad(self.places(latents.device), (1, 0))
+        seen = latents
+        if prompt.picture is not None:
+            # Kontext tells the image from the one it draws by the first number of each place.
+            places = torch.cat([places, pad(places[:, 1:], (1, 0), value=1)])
+            seen = torch.cat([latents, prompt.picture], dim=1)
         sample: torch.Tensor = self.denoiser(
-            latents,
+            seen,
             encoder_hidden_states=prompt.words,
             pooled_projections=prompt.summary,
             timestep=time,
-            img_ids=pad(self.places(latents.device), (1, 0)),
+            img_ids=places,
             txt_ids=latents.new_zeros((prompt.words.shape[1], 3)),
             guidance=self.learned_guidance(time),
         ).sample
-        return sample
+        return sample[:, : latents.shape[1]]
 
 
 class Flux2(PatchGenerator):  # type: ignore[no-untyped-call]

@@ -61,17 +61,29 @@ class QwenImage(PatchGenerator):  # type: ignore[no-untyped-call]
         return Prompt(self._read_prompt(tokens).hidden_states[-1])
 
     def predict(self, latents: torch.Tensor, time: torch.Tensor, prompt: Prompt) -> torch.Tensor:
+        images = [latents] if prompt.picture is None else [latents, prompt.picture]
         sample: torch.Tensor = self.denoiser(
-            latents,
+            torch.cat(images, dim=1),
             encoder_hidden_states=prompt.words,
             timestep=time,
-            img_shapes=[[(1, self.patches, self.patches)]] * len(latents),
+            img_shapes=[[(1, self.patches, self.patches)] * len(images)] * len(latents),
         ).sample
-        return sample
+        return sample[:, : latents.shape[1]]
 
-    def decode(self, latents: torch.Tensor) -> torch.Tensor:
+    def look_at(self, picture: torch.Tensor) -> torch.Tensor:
+        latents = self.decoder.encode(picture.unsqueeze(2)).latent_dist.mode().squeeze(2)
+        mean, deviation = self._spread(latents)
+        changed: torch.Tensor = (latents - mean) / deviation
+        return changed
+
+    def _spread(self, latents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return mean and deviation of each channel."""
         known = self.decoder.config
         mean, deviation = (latents.new_tensor(each).view(-1, 1, 1) for each in (known.latents_mean, known.latents_std))
+        return mean, deviation
+
+    def decode(self, latents: torch.Tensor) -> torch.Tensor:
+        mean, deviation = self._spread(latents)
         # The decoder is one for videos: an image is a video of one frame.
         video: torch.Tensor = self.decoder.decode((latents * deviation + mean).unsqueeze(2)).sample
         return video.squeeze(2)
