@@ -76,7 +76,7 @@ def test_a_file_is_read_in_order_with_paths_from_where_it_lies(tmp_path: Path, c
         ({"name": "somebody/of-our-own-13b"}, "is not in the catalogue: add an architecture"),
         ({}, "nothing says what it is"),
         ({"architecture": "bertt"}, "no architecture is called 'bertt': did you mean bert"),
-        ({"architecture": "mixtral"}, "add the modality of mixtral"),
+        ({"architecture": "jamba"}, "add the modality of jamba"),
         ({"architecture": "bert", "config": {"hiden_size": 3}}, "has no 'hiden_size', did you mean hidden_size"),
         ({"architecture": "bert", "config": {"hidden_size": "big"}}, "its config is refused: .*expected int"),
         ({"config": {"hidden_size": 3}}, "a config belongs to an architecture"),

@@ -23,7 +23,13 @@ from accel_platform.workloads.build import build_model, outputs_of
 from accel_platform.workloads.cost import cost_of, meta_model, parameters_of
 from accel_platform.workloads.custom_models import custom_models
 from accel_platform.workloads.inputs import describe_inputs, make_inputs, with_image_size
-from accel_platform.workloads.model_catalog import IMAGE_GENERATORS, ModelSpec, known_models, resolve_model
+from accel_platform.workloads.model_catalog import (
+    IMAGE_GENERATORS,
+    VIDEO_GENERATORS,
+    ModelSpec,
+    known_models,
+    resolve_model,
+)
 from accel_platform.workloads.operators import trace_operators
 from predictor.data.config_worker import spec_from_config
 
@@ -66,6 +72,7 @@ _U_NET = {
     "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D"], "layers_per_block": 1, "norm_num_groups": 8,
     "attention_head_dim": 4, "cross_attention_dim": 32,
 }  # fmt: skip
+_VIDEO = {"width": 64, "height": 32, "frames": 5}
 _TINY: dict[str, dict[str, Any]] = {
     "stable-diffusion": {"text_encoders": {"clip": _CLIP}, "denoiser": _U_NET},
     "stable-diffusion-xl": {
@@ -139,6 +146,50 @@ _TINY: dict[str, dict[str, Any]] = {
             "cap_feat_dim": 32, "axes_dims": [4, 6, 6],
         },
     },
+    "wan": {
+        **_VIDEO, "text_encoders": {"umt5": {**_T5, "architectures": ["UMT5EncoderModel"]}},
+        "denoiser": {
+            "num_layers": 1, "num_attention_heads": 2, "attention_head_dim": 16, "in_channels": 4, "out_channels": 4,
+            "text_dim": 64, "freq_dim": 16, "ffn_dim": 32,
+        },
+        "decoder": {
+            "base_dim": 8, "z_dim": 4, "dim_mult": [1, 1, 1, 1], "num_res_blocks": 1, "latents_mean": [0.5] * 4,
+            "latents_std": [2.0] * 4,
+        },
+    },
+    "cogvideox": {
+        **_VIDEO, "frames": 9, "text_encoders": {"t5": _T5},
+        "denoiser": {
+            "num_layers": 1, "num_attention_heads": 2, "attention_head_dim": 16, "in_channels": 4, "out_channels": 4,
+            "text_embed_dim": 64, "time_embed_dim": 16, "max_text_seq_length": 8,
+            "use_rotary_positional_embeddings": True,
+        },
+        "decoder": {
+            "block_out_channels": [8, 8, 8, 8], "layers_per_block": 1, "norm_num_groups": 2, "latent_channels": 4,
+        },
+    },
+    "hunyuan-video": {
+        **_VIDEO, "text_encoders": {"llama": {**_GPT, "architectures": ["LlamaModel"]}, "clip": _CLIP},
+        "denoiser": {
+            "num_layers": 1, "num_single_layers": 1, "num_refiner_layers": 1, "num_attention_heads": 2,
+            "attention_head_dim": 16, "in_channels": 4, "out_channels": 4, "text_embed_dim": 32,
+            "pooled_projection_dim": 32, "rope_axes_dim": [4, 6, 6],
+        },
+        "decoder": {
+            "block_out_channels": [8, 8, 8, 8], "layers_per_block": 1, "norm_num_groups": 2, "latent_channels": 4,
+        },
+    },
+    "ltx-video": {
+        **_VIDEO, "frames": 9, "text_encoders": {"t5": _T5},
+        "denoiser": {
+            "num_layers": 1, "num_attention_heads": 2, "attention_head_dim": 16, "in_channels": 4, "out_channels": 4,
+            "cross_attention_dim": 32, "caption_channels": 64,
+        },
+        "decoder": {
+            "block_out_channels": [8, 8, 8, 8], "decoder_block_out_channels": [8, 8, 8, 8],
+            "layers_per_block": [1] * 5, "decoder_layers_per_block": [1] * 5, "latent_channels": 4,
+        },
+    },
 }  # fmt: skip
 _DECODER = {
     "block_out_channels": [16, 16], "down_block_types": ["DownEncoderBlock2D"] * 2,
@@ -153,6 +204,13 @@ def _tiny(architecture: str, **config: Any) -> ModelSpec:
     return spec
 
 
+def _clip_of(spec: ModelSpec) -> tuple[int, ...]:
+    """Return frames, height and width of what is drawn; of an image no frames."""
+    if spec.architecture not in VIDEO_GENERATORS:
+        return 32, 32
+    return spec.config["frames"], spec.config["height"], spec.config["width"]
+
+
 def test_each_architecture_draws_images_and_is_traced_as_it_computes() -> None:
     assert set(_TINY) == set(IMAGE_GENERATORS)
     for architecture in IMAGE_GENERATORS:
@@ -162,7 +220,7 @@ def test_each_architecture_draws_images_and_is_traced_as_it_computes() -> None:
         # Attention is counted as the products that it is made of.
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             (images,) = outputs_of(model, arrays).values()
-        assert images.shape == (2, 3, 32, 32)
+        assert images.shape == (2, 3, *_clip_of(spec))
         assert np.isfinite(images).all()
         # A trace runs one step of three and is to count as many FLOPs as all three have; but of CLIP's causal attention
         # it counts the pairs that meet.
@@ -209,7 +267,28 @@ def test_a_prepared_model_runs_and_draws_what_the_reference_draws(tmp_path: Path
             assert loaded.encoder.embed_tokens.weight is loaded.shared.weight
         described, reason = read_description(spec, artifacts)
         assert reason is None
-        assert described.image_size == 32
+        assert described.image_size == (None if architecture in VIDEO_GENERATORS else 32)
+
+
+def test_editors_read_an_image_in_each_step() -> None:
+    for architecture, guided in (("flux", False), ("qwen-image", True)):
+        plain, editor = _tiny(architecture, guided=guided), _tiny(architecture, guided=guided, edits=True)
+        arrays = make_inputs(editor, batch_size=2)
+        assert arrays["picture"].shape == (2, 3, 32, 32)
+        model = build_model(editor)
+        (images,) = outputs_of(model, arrays).values()
+        (others,) = outputs_of(model, {**arrays, "picture": arrays["picture"] + 1}).values()
+        assert images.shape == others.shape == (2, 3, 32, 32)
+        assert not np.allclose(images, others)
+        by_steps = [
+            cost_of(replace(spec, config={**spec.config, "steps": steps}), batch_size=1).flops
+            for spec in (plain, editor)
+            for steps in (1, 2)
+        ]
+        # Twice as many patches beside as many words; the image itself is read once.
+        assert 1.4 < (by_steps[3] - by_steps[2]) / (by_steps[1] - by_steps[0]) < 2.5
+    kontext, dev = resolve_model("flux-kontext"), resolve_model("flux-dev")
+    assert parameters_of(kontext) == parameters_of(dev)
 
 
 def test_z_image_computes_a_batch_as_diffusers_does_one_by_one() -> None:
@@ -262,6 +341,8 @@ def test_wrong_sizes_steps_and_fields_are_refused_with_what_is_right() -> None:
         cost_of(_tiny("flux", steps=0), batch_size=1)
     with pytest.raises(InvalidInput, match="has no 'step', did you mean steps"):
         _tiny("flux", step=4)
+    with pytest.raises(InvalidInput, match="draws videos of the size that its config states: leave out image_size"):
+        with_image_size(_tiny("wan"), 64)
     for wrong, words in (
         ({"text_encoders": {"clip": _CLIP}}, "text_encoders names clip: flux has clip, t5"),
         (
@@ -319,6 +400,13 @@ def test_parts_have_the_billions_that_their_publishers_or_files_state() -> None:
         "sana-1.6b": (1.6, 2.61, 0.312),
         "sana-0.6b": (0.6, 2.61, 0.312),
         "sana-sprint-1.6b": (1.6, 2.61, 0.312),
+        "wan2.1-t2v-1.3b": (1.42, 5.68, 0.127),
+        "wan2.1-t2v-14b": (14.3, 5.68, 0.127),
+        "wan2.2-ti2v-5b": (5, 5.68, 0.705),
+        "cogvideox-2b": (1.69, 4.76, 0.216),
+        "cogvideox-5b": (5.57, 4.76, 0.216),
+        "hunyuan-video": (12.8, 7.5, 0.123, 0.246),
+        "ltx-video": (1.92, 4.76, 0.419),
     }
     for name, billions in published.items():
         assert _parameters_of_parts(name) == pytest.approx([1000 * part for part in billions], rel=0.035), name

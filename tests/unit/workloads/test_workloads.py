@@ -51,6 +51,16 @@ from accel_platform.workloads.model_catalog import (
         ("depth-anything/Depth-Anything-V2-Small-hf", "depth-anything-v2-small"),
         ("microsoft/Florence-2-large-ft", "florence-2-large"),
         ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-vl-7b"),
+        ("resnet101", "resnet-101"),
+        ("microsoft/resnet-152", "resnet-152"),
+        ("efficientnet_b4", "efficientnet-b4"),
+        ("mobilenet_v2", "mobilenet-v2-224"),
+        ("regnet_y_8gf", "regnet-y-080"),
+        ("microsoft/deberta-large-mnli", "deberta-large"),
+        ("vidore/colqwen2-v1.0", "qwen2-vl-2b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "qwen2.5-32b"),
+        ("klue/bert-base", "klue-bert-base"),
+        ("Wan-AI/Wan2.1-T2V-1.3B", "wan2.1-t2v-1.3b"),
     ],
 )
 def test_every_name_people_use_leads_to_the_model(name: str, model_id: str) -> None:
@@ -118,16 +128,18 @@ _ONE_OF_EACH_ARCHITECTURE = tuple({spec.architecture: spec for spec in reversed(
 
 
 @pytest.mark.slow
-def test_models_have_the_parameters_of_the_published_checkpoints() -> None:
+@pytest.mark.parametrize("part", range(4))
+def test_models_have_the_parameters_of_the_published_checkpoints(part: int) -> None:
     """Defaults of transformers' configs, which the catalog leaves out, may change from one version to the next.
 
     The file holds counts of what is built here, without heads; each agrees with what its publisher states, heads added.
     """
     text = (Path(__file__).parent / "published_parameters.csv").read_text(encoding="utf-8")
     published = {row["model"]: float(row["parameters_m"]) for row in csv.DictReader(text.splitlines())}
-    assert len(published) > 160
-    counted = {name: parameters_of(resolve_model(name)) / 1e6 for name in published}
-    assert counted == pytest.approx(published, rel=0.002)
+    assert len(published) > 400
+    quarter = dict(list(published.items())[part::4])
+    counted = {name: parameters_of(resolve_model(name)) / 1e6 for name in quarter}
+    assert counted == pytest.approx(quarter, rel=0.002)
 
 
 @pytest.mark.slow
@@ -203,6 +215,11 @@ def test_what_reads_images_beside_text_gets_both() -> None:
 
     # LLaVA-1.5 and Florence-2 keep the features of 24 x 24 places, Florence-2 their mean besides; BLIP-2 asks 32.
     assert [image_tokens(name) for name in ("llava-1.5-7b", "florence-2-base", "blip2-opt-2.7b")] == [576, 577, 32]
+    # LLaVA-NeXT and LLaVA-OneVision see an image and its four tiles, with an end after each line of these.
+    tiled = {"llava-v1.6-mistral-7b": 24**2 + 48 * 49, "llava-onevision-7b": 27**2 + 54 * 55, "internvl3-1b": 256}
+    assert {name: image_tokens(name) for name in tiled} == tiled
+    assert shapes("llava-onevision-7b")["pixel_values"] == (2, 5, 3, 384, 384)
+    assert shapes("nougat-base")["pixel_values"] == (2, 3, 896, 672)
     assert shapes("llava-1.5-7b")["input_ids"] == (2, 640)
     assert shapes("florence-2-base")["decoder_input_ids"] == (2, 16)
     assert shapes("layoutlmv3-base")["bbox"] == (2, 512, 4)
@@ -210,7 +227,25 @@ def test_what_reads_images_beside_text_gets_both() -> None:
     assert shapes("videomae-base") == {"pixel_values": (2, 16, 3, 224, 224)}
     assert shapes("gemma-3-4b") == {"input_ids": (2, 128), "attention_mask": (2, 128)}
     assert resolve_model("gemma-3-4b").reads_text_alone
-    assert not any(resolve_model(name).reads_text_alone for name in ("gemma-3-1b", "llava-1.5-7b", "videomae-base"))
+    others = ("gemma-3-1b", "llava-1.5-7b", "videomae-base", "timesfm-2.5-200m", "musicgen-small")
+    assert not any(resolve_model(name).reads_text_alone for name in others)
+
+
+def test_forecasters_read_values_and_music_is_made_of_several_tokens_a_frame() -> None:
+    def shapes(name: str, length: int | None = None) -> dict[str, tuple[int, ...]]:
+        inputs = describe_inputs(resolve_model(name), batch_size=2, sequence_length=length)
+        return {item.name: item.shape for item in inputs}
+
+    assert shapes("timesfm-2.0-500m", 1024) == {
+        "past_values": (2, 1024), "past_values_padding": (2, 1024), "freq": (2, 1),
+    }  # fmt: skip
+    padding = make_inputs(resolve_model("timesfm-2.5-200m"), batch_size=2)["past_values_padding"]
+    assert not padding.any(), "1 would be padding"
+    with pytest.raises(InvalidInput, match="in patches of 32 values, not 100: ask a multiple"):
+        shapes("timesfm-2.5-200m", 100)
+    assert shapes("musicgen-small", 20) == {
+        "input_ids": (2, 20), "attention_mask": (2, 20), "decoder_input_ids": (8, 20),
+    }  # fmt: skip
 
 
 def test_flops_are_those_published() -> None:
@@ -245,6 +280,8 @@ def test_sound_is_read_as_each_architecture_wants_it() -> None:
     assert shapes("moonshine-tiny", 2) == {"input_values": (2, 32_000), "decoder_input_ids": (2, 16)}
     assert shapes("ast-audioset") == {"input_values": (2, 1024, 128)}
     assert shapes("w2v-bert-2.0", 10) == {"input_features": (2, 500, 160)}
+    assert shapes("seamless-m4t-v2-large", 10) == {"input_features": (2, 500, 160), "decoder_input_ids": (2, 16)}
+    assert shapes("parakeet-tdt-0.6b-v3") == {"input_features": (2, 500, 128), "decoder_input_ids": (2, 1)}
     with pytest.raises(InvalidInput, match="reads 1024 frames of sound at a time: leave out audio_seconds"):
         shapes("ast-audioset", 5)
 

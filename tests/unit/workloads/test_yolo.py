@@ -13,10 +13,15 @@ from accel_platform.workloads.build import build_model, outputs_of
 from accel_platform.workloads.cost import cost_of, parameters_of
 from accel_platform.workloads.inputs import describe_inputs, make_inputs, with_image_size
 from accel_platform.workloads.model_catalog import resolve_model
-from accel_platform.workloads.yolo import YoloV8, YoloV8Config
+from accel_platform.workloads.yolo import YoloV5, YoloV5Config, YoloV8, YoloV8Config
 
 # Trainable parameters and GFLOPs at 640 x 640 pixels, as the publisher's tables and configs state them.
 PUBLISHED = {
+    "yolov5n": (1_872_157, 4.5),
+    "yolov5s": (7_235_389, 16.5),
+    "yolov5m": (21_190_557, 49.0),
+    "yolov5l": (46_563_709, 109.1),
+    "yolov5x": (86_749_405, 205.7),
     "yolov8n": (3_157_184, 8.7),
     "yolov8s": (11_166_544, 28.6),
     "yolov8m": (25_902_624, 78.9),
@@ -33,7 +38,7 @@ PUBLISHED = {
 def test_parameters_and_flops_are_those_published() -> None:
     counted = {name: parameters_of(resolve_model(name)) for name in PUBLISHED}
     assert counted == {name: parameters for name, (parameters, _) in PUBLISHED.items()}
-    for name in ("yolov8n", "yolov8m", "yolo11n", "yolo11m"):
+    for name in ("yolov5s", "yolov5m", "yolov8n", "yolov8m", "yolo11n", "yolo11m"):
         assert cost_of(resolve_model(name), batch_size=1).flops / 1e9 == pytest.approx(PUBLISHED[name][1], rel=0.01)
 
 
@@ -48,6 +53,22 @@ def test_each_item_of_a_batch_gets_its_own_boxes_and_scores() -> None:
         assert ((found["scores"] > 0) & (found["scores"] < 1)).all()
         for array in found.values():
             assert not np.allclose(array[0], array[1])
+
+
+def test_yolov5_changes_three_boxes_at_each_place() -> None:
+    spec = with_image_size(resolve_model("yolov5n"), 64)
+    found = outputs_of(build_model(spec), make_inputs(spec, batch_size=2))
+    places = 3 * (8 * 8 + 4 * 4 + 2 * 2)
+    assert (found["boxes"].shape, found["scores"].shape) == ((2, places, 4), (2, places, 80))
+    assert all(np.isfinite(array).all() and not np.allclose(array[0], array[1]) for array in found.values())
+    model: Any = YoloV5(YoloV5Config(image_size=64, width=0.25, depth=0.33))
+    # A head that says nothing leaves each anchor as it is, in the middle of its place, with half of half a score.
+    boxes, scores = model._changed(torch.zeros(1, 255, 1, 2), [[10, 13], [16, 30], [33, 23]], stride=8)
+    assert boxes[0].tolist() == [
+        [4, 4, 10, 13], [12, 4, 10, 13], [4, 4, 16, 30], [12, 4, 16, 30], [4, 4, 33, 23], [12, 4, 33, 23],
+    ]  # fmt: skip
+    assert scores.shape == (1, 6, 80)
+    assert (scores == 0.25).all()
 
 
 def test_a_head_that_sees_no_distance_puts_boxes_on_the_places_of_its_grid() -> None:
