@@ -28,6 +28,23 @@ def test_published_costs_are_those_of_their_papers() -> None:
     assert published_mix("no_such_net", 224.0) is None
 
 
+def test_models_of_the_catalog_have_the_work_of_the_same_nets_by_timm() -> None:
+    for model, of_timm in (
+        ("resnet-101", "resnet101"),
+        ("efficientnet-b0", "efficientnet_b0"),
+        ("convnextv2-tiny", "convnextv2_tiny"),
+        ("regnet-y-040", "regnety_040"),
+        ("vgg-16", "vgg16"),
+        ("densenet-121", "densenet121"),
+        ("mobilenet-v3-large-224", "mobilenetv3_large_100"),
+    ):
+        ours, theirs = published_mix(model, 224.0), published_mix(of_timm, 224.0)
+        assert ours is not None
+        assert theirs is not None
+        assert sum(ours.flops) == pytest.approx(sum(theirs.flops), rel=0.01), model
+        assert sum(ours.numbers) == pytest.approx(sum(theirs.numbers), rel=0.15), model
+
+
 def test_every_published_mix_is_sound() -> None:
     shipped = mixes._shipped()
     assert len(shipped) > 1_500
