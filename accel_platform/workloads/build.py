@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_platform.errors import NotFound
 from accel_platform.workloads.heads import Head
-from accel_platform.workloads.model_catalog import CONVOLUTIONAL, DETECTORS, IMAGE_GENERATORS, ModelSpec
+from accel_platform.workloads.model_catalog import CONVOLUTIONAL, DETECTORS, FORECASTERS, IMAGE_GENERATORS, ModelSpec
 from accel_platform.workloads.sources import build_source, is_sourced
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def register_architecture(model_type: str) -> None:
     elif model_type in DETECTORS:
         import accel_platform.workloads.yolo
     elif model_type in CONVOLUTIONAL:
-        import accel_platform.workloads.convnets  # noqa: F401 - importing it registers them
+        import accel_platform.workloads.convnets
+    elif model_type in FORECASTERS:
+        import accel_platform.workloads.chronos  # noqa: F401 - importing it registers them
     elif model_type in _WITH_HEAD_ALONE:
         import transformers
 

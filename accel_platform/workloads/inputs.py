@@ -135,7 +135,7 @@ def _text_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple
     return inputs
 
 
-_SERIES = ("timesfm", "timesfm2_5")
+_SERIES = ("chronos-bolt", "timesfm", "timesfm2_5")
 """Architectures that read a series of values, one for each position of the sequence."""
 
 
@@ -146,6 +146,8 @@ def _series_inputs(config: Any, spec: ModelSpec, batch: int, length: int) -> tup
             f"{spec.model_id} reads series in patches of {config.patch_length} values, not {length}: ask a multiple."
         )
     values = InputSpec("past_values", (batch, length), "signal")
+    if config.model_type == "chronos-bolt":
+        return (values,)
     padding = InputSpec("past_values_padding", (batch, length), "tokens", 1)
     frequency = (InputSpec("freq", (batch, 1), "tokens", 1),) if hasattr(config, "freq_size") else ()
     return (values, padding, *frequency)

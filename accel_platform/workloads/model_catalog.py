@@ -24,6 +24,8 @@ IMAGE_GENERATORS = (
     "sana", "z-image", *VIDEO_GENERATORS,
 )  # fmt: skip
 """Architectures that draw images or videos; `image_generation` adds them to those of transformers."""
+FORECASTERS = ("chronos-bolt",)
+"""Architectures of series; `chronos` adds them to those of transformers."""
 CONVOLUTIONAL = ("densenet", "mobilenet-v3", "vgg")
 """Architectures of classifiers; `convnets` adds them to those of transformers."""
 DETECTORS = ("yolov5", "yolov8", "yolo11")

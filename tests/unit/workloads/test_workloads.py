@@ -127,6 +127,18 @@ _ONE_OF_EACH_ARCHITECTURE = tuple({spec.architecture: spec for spec in reversed(
 """The first model of each; `test_traced_models.py` knows what each other costs, with and without a head."""
 
 
+def test_chronos_bolt_predicts_on_the_scale_of_the_series() -> None:
+    from accel_platform.workloads.build import build_model, outputs_of
+
+    spec = resolve_model("amazon/chronos-bolt-tiny")
+    model, arrays = build_model(spec), make_inputs(spec, batch_size=2, sequence_length=64)
+    (predicted,) = outputs_of(model, arrays).values()
+    (moved,) = outputs_of(model, {"past_values": 3 * arrays["past_values"] + 10}).values()
+    assert predicted.shape == (2, 9, 64)
+    assert not np.allclose(predicted[0], predicted[1])
+    np.testing.assert_allclose(moved, 3 * predicted + 10, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_models_have_the_parameters_of_the_published_checkpoints(part: int) -> None:
@@ -241,6 +253,7 @@ def test_forecasters_read_values_and_music_is_made_of_several_tokens_a_frame() -
     }  # fmt: skip
     padding = make_inputs(resolve_model("timesfm-2.5-200m"), batch_size=2)["past_values_padding"]
     assert not padding.any(), "1 would be padding"
+    assert shapes("chronos-bolt-base") == {"past_values": (2, 512)}
     with pytest.raises(InvalidInput, match="in patches of 32 values, not 100: ask a multiple"):
         shapes("timesfm-2.5-200m", 100)
     assert shapes("musicgen-small", 20) == {
