@@ -17,7 +17,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.answer_cache import LRUByteCache
 from predictor.advisor.model_estimates import warm_up
-from predictor.advisor.queries import predict, predict_many, recommend
+from predictor.advisor.queries import predict, predict_many, recommend, recommend_json
 from predictor.advisor.serving.ranking import recommend_serving
 from predictor.advisor.serving_state import ServingState
 from predictor.calibration.predictor import Predictor
@@ -96,7 +96,7 @@ class Advisor:
     def answer(self, query: RecommendQuery) -> bytes:
         """Return the JSON of `recommend(query)` from the state in service; only `follow` and `state` renew that."""
         serving = self._serving or self._load_newest()
-        content = recommend(serving.state, query).model_dump_json().encode()
+        content = recommend_json(serving.state, query)
         serving.answers.put(_cache_key(query), content)
         return content
 

@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 
 from predictor.data.evidence import Target
 from predictor.schemas.responses import Excluded, Figures
@@ -24,6 +25,13 @@ class CandidateResult:
     figures: Figures | None = None
     excluded: Excluded | None = None
     cautions: tuple[str, ...] = ()
+
+    @cached_property
+    def json(self) -> str:
+        """JSON of the figures or of the exclusion, cached because answers of other rankings repeat it."""
+        reported = self.figures or self.excluded
+        assert reported is not None, "nothing of it is reported"
+        return reported.model_dump_json()
 
 
 class AnswerCache:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+from pydantic_core import to_json
 
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.workloads.model_catalog import known_models
@@ -22,6 +24,7 @@ from predictor.advisor.estimation import (
 from predictor.advisor.intervals import divide
 from predictor.advisor.model_estimates import queried_sample
 from predictor.advisor.objectives import (
+    Merit,
     assumed_spread,
     batch_spread,
     cost_per_items,
@@ -96,24 +99,59 @@ def _lacked_elsewhere(evidence: Evidence, target: Target) -> bool:
     return target.hardware in evidence.memoize("present hardware", lambda: {t.hardware for t in evidence.available})
 
 
-def build_answer(
+_UNFILLED = '"recommendations":[],"excluded":[]'
+"""Place in the JSON of an answer's frame. No text holds it, because quotes in texts are escaped."""
+
+
+@dataclass(frozen=True)
+class RankedAnswer:
+    """Answer before its results are filled in: as values by `answer`, or as JSON by `json`."""
+
+    frame: Answer
+    """Answer without recommendations and exclusions."""
+    ranked: list[tuple[CandidateResult, int, float | None]]
+    """Results with figures, the best first, with their `rank` and `ranked_by`."""
+    excluded: list[CandidateResult]
+
+    def answer(self) -> Answer:
+        recommendations = [
+            Recommendation(**vars(result.figures), rank=rank, ranked_by=ranked_by)
+            for result, rank, ranked_by in self.ranked
+        ]
+        excluded = [result.excluded for result in self.excluded]
+        return self.frame.model_copy(update={"recommendations": recommendations, "excluded": excluded})
+
+    def json(self) -> bytes:
+        """Return the JSON of `answer()`, from the cached texts of the results."""
+        recommendations = ",".join(
+            f'{result.json[:-1]},"rank":{rank},"ranked_by":{to_json(ranked_by).decode()}}}'
+            for result, rank, ranked_by in self.ranked
+        )
+        excluded = ",".join(result.json for result in self.excluded)
+        filled = f'"recommendations":[{recommendations}],"excluded":[{excluded}]'
+        return self.frame.model_dump_json().replace(_UNFILLED, filled, 1).encode()
+
+
+def rank_results(
     state: ServingState,
     query: ResolvedQuery,
     results: Sequence[CandidateResult],
     objective: Objective = "latency",
     constraints: Constraints | None = None,
-) -> Answer:
+) -> RankedAnswer:
     """Rank the results of the candidates by the objective, and exclude those that violate a constraint."""
     evidence, warnings = state.evidence, list(query.warnings)
     spread = batch_spread(evidence)
-    remaining, cautions, excluded = _apply_constraints(evidence, query, results, constraints, spread)
-    excluded = [*(_exclude_absent(query, absent) for absent in query.absent), *excluded]
-    shared = shared_devices(remaining)
-    warnings += _join_cautions(cautions, shared)
+    remaining, excluded = _apply_constraints(evidence, query, results, constraints, spread)
+    excluded = [*(CandidateResult(excluded=_exclude_absent(query, absent)) for absent in query.absent), *excluded]
     merits = _sort_by_merit(remaining, objective, spread)
-    ranked = [figures for figures, _ in merits]
+    ranked = [figures for figures, _, _ in merits]
+    shared = shared_devices(ranked)
+    warnings += _join_cautions(
+        [(figures, caution) for figures, result in remaining for caution in result.cautions], shared
+    )
     if len(ranked) > 1:
-        missing = [(figures, missing_figure(objective, merit[0])) for figures, merit in merits]
+        missing = [(figures, missing_figure(objective, merit[0])) for figures, _, merit in merits]
         warnings += _join_cautions([(figures, reason) for figures, reason in missing if reason is not None], shared)
         warnings += filter(None, [level_mismatch(objective, ranked), assumed_spread(ranked, spread)])
     if query.open_precision:
@@ -123,44 +161,37 @@ def build_answer(
     if not ranked:
         warnings += filter(None, [measured_parts(evidence, query)])
     # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
-    answered = {r.hardware for r in ranked}
-    return Answer(
+    answered = {figures.hardware for figures in ranked}
+    frame = Answer(
         model=query.subject.model_id,
         batch_size=query.batch_size,
         sequence_length=query.sequence_length,
         output_tokens=query.output_tokens,
-        recommendations=_recommendations(merits),
-        excluded=[e for e in excluded if e.device is not None or e.hardware not in answered],
+        recommendations=[],
+        excluded=[],
         warnings=list(dict.fromkeys(warnings)),
         snapshot_id=evidence.snapshot_id,
         predictor_id=state.predictor_id,
     )
-
-
-Merit = tuple[float, float, float]
-"""Values that figures are ranked by, the smallest first: the objective's, the latency's, and the median latency."""
+    ranks = _shared_ranks([merit for _, _, merit in merits])
+    return RankedAnswer(
+        frame,
+        [
+            (result, rank, merit[0] if math.isfinite(merit[0]) else None)
+            for (_, result, merit), rank in zip(merits, ranks, strict=True)
+        ],
+        [r for r in excluded if r.excluded and (r.excluded.device is not None or r.excluded.hardware not in answered)],
+    )
 
 
 def _sort_by_merit(
-    remaining: Sequence[Figures], objective: Objective, spread: float | None
-) -> list[tuple[Figures, Merit]]:
-    """Return the figures with their merits, the best first; `spread` is that of `batch_spread`."""
-    by_objective = ranking(objective, spread)
-    # Ties, such as those of unknown prices, are broken by latency.
-    by_latency = ranking("latency", spread)
-    merits: list[tuple[Figures, Merit]] = [
-        (figures, (by_objective(figures), by_latency(figures), figures.latency_ms.p50)) for figures in remaining
-    ]
-    merits.sort(key=lambda pair: (*pair[1], pair[0].hardware, pair[0].device_id or pair[0].device or ""))
+    remaining: Sequence[tuple[Figures, CandidateResult]], objective: Objective, spread: float | None
+) -> list[tuple[Figures, CandidateResult, Merit]]:
+    """Return the results with their merits, the best first; `spread` is that of `batch_spread`."""
+    merit = ranking(objective, spread)
+    merits = [(figures, result, merit(figures)) for figures, result in remaining]
+    merits.sort(key=lambda item: (*item[2], item[0].hardware, item[0].device_id or item[0].device or ""))
     return merits
-
-
-def _recommendations(merits: Sequence[tuple[Figures, Merit]]) -> list[Recommendation]:
-    ranks = _shared_ranks([merit for _, merit in merits])
-    return [
-        Recommendation(**vars(figures), rank=rank, ranked_by=merit[0] if math.isfinite(merit[0]) else None)
-        for (figures, merit), rank in zip(merits, ranks, strict=True)
-    ]
 
 
 def measured_parts(evidence: Evidence, query: ResolvedQuery) -> str | None:
@@ -190,26 +221,25 @@ def _apply_constraints(
     results: Sequence[CandidateResult],
     constraints: Constraints | None,
     spread: float | None,
-) -> tuple[list[Figures], list[tuple[Figures, str]], list[Excluded]]:
-    """Return the figures to rank, cautions with the figures that they are about, and the candidates that are excluded.
+) -> tuple[list[tuple[Figures, CandidateResult]], list[CandidateResult]]:
+    """Return the results to rank, with their figures, and those that are excluded.
 
     `spread` is that of `batch_spread`.
     """
     limits = None if constraints == _NO_CONSTRAINTS else constraints
-    remaining: list[Figures] = []
-    cautions: list[tuple[Figures, str]] = []
-    excluded: list[Excluded] = []
+    remaining: list[tuple[Figures, CandidateResult]] = []
+    excluded: list[CandidateResult] = []
     for candidate, result in zip(query.candidates, results, strict=True):
         if result.figures is None:
-            excluded += filter(None, [result.excluded])
+            excluded.append(result)
             continue
         violated = violations(limits, result.figures, candidate.spec, spread) if limits else None
-        if violated is not None:
-            excluded.append(_exclusion(evidence, query, candidate, Abstention("constraint", violated)))
-            continue
-        cautions += [(result.figures, caution) for caution in result.cautions]
-        remaining.append(result.figures)
-    return remaining, cautions, excluded
+        if violated is None:
+            remaining.append((result.figures, result))
+        else:
+            exclusion = _exclusion(evidence, query, candidate, Abstention("constraint", violated))
+            excluded.append(CandidateResult(excluded=exclusion))
+    return remaining, excluded
 
 
 def _exclude_absent(query: ResolvedQuery, absent: AbsentDevice) -> Excluded:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -30,6 +31,8 @@ _MISSING: dict[Objective, str] = {
     "memory": "no peak memory",
 }
 """Text for the unknown figure of each objective; the latency is always known."""
+Merit = tuple[float, float, float]
+"""Values that figures are ranked by, the smallest first: the objective's, the latency's, and the median latency."""
 
 
 def cost_per_items(throughput: Interval, spec: DeviceSpec) -> Cost | None:
@@ -101,33 +104,48 @@ def _high_at_common_level(figure: Interval) -> float:
     high = figure.p50 if figure.high is None else figure.high
     if figure.level is None or not 0 < figure.level < 1:
         return high
-    stretch = _NORMAL.inv_cdf((1 + INTERVAL_LEVEL) / 2) / _NORMAL.inv_cdf((1 + figure.level) / 2)
-    return float(figure.p50 * (high / figure.p50) ** stretch)
+    return float(figure.p50 * (high / figure.p50) ** _stretch(figure.level))
 
 
-def ranking(objective: Objective, spread: float | None) -> Callable[[Figures], float]:
-    """Return the value that ranks figures by an objective: the smallest is best, unknown figures are infinite.
+@lru_cache(maxsize=1024)
+def _stretch(level: float) -> float:
+    """Return the factor from a normal error's limit at a level to that at INTERVAL_LEVEL.
+
+    Cached, because answers repeat few levels, and a quantile takes as long as the rest of a comparison.
+    """
+    return _NORMAL.inv_cdf((1 + INTERVAL_LEVEL) / 2) / _NORMAL.inv_cdf((1 + level) / 2)
+
+
+def ranking(objective: Objective, spread: float | None) -> Callable[[Figures], Merit]:
+    """Return the function that gives figures their merit under an objective; unknown figures are infinite.
 
     `spread` is that of `batch_spread`. Throughput counts as ms per item. Where `spread` is unknown it counts for no
-    figure: medians without limits are then compared with what others may take (`assumed_spread` warns of it).
+    figure: medians without limits are then compared with what others may take (`assumed_spread` warns of it). Ties,
+    such as those of unknown prices, are broken by latency.
     """
 
-    def ranks(figures: Figures) -> float:
-        slower = unfavorable_latency_ms(figures, 0.0 if spread is None else spread) / figures.latency_ms.p50
-        if objective == "latency":
-            return slower * figures.latency_ms.p50
-        if objective == "throughput":
-            return 1e3 * slower / figures.items_per_s.p50
-        if objective == "cost":
-            return math.inf if figures.cost is None else slower * figures.cost.usd_per_million_items.p50
-        if objective == "memory":
-            return _upper_limit(figures.memory_peak_mib)
-        if figures.energy is None:
-            return math.inf
-        energy = figures.energy.j_per_item
-        return _upper_limit(energy) if figures.energy.how == "measured" else slower * energy.p50
+    def merit(figures: Figures) -> Merit:
+        p50 = figures.latency_ms.p50
+        slower = unfavorable_latency_ms(figures, 0.0 if spread is None else spread) / p50
+        return _objective_value(objective, figures, slower), slower * p50, p50
 
-    return ranks
+    return merit
+
+
+def _objective_value(objective: Objective, figures: Figures, slower: float) -> float:
+    """Return the unfavorable figure of an objective; a batch may take `slower` times its median latency."""
+    if objective == "latency":
+        return slower * figures.latency_ms.p50
+    if objective == "throughput":
+        return 1e3 * slower / figures.items_per_s.p50
+    if objective == "cost":
+        return math.inf if figures.cost is None else slower * figures.cost.usd_per_million_items.p50
+    if objective == "memory":
+        return _upper_limit(figures.memory_peak_mib)
+    if figures.energy is None:
+        return math.inf
+    energy = figures.energy.j_per_item
+    return _upper_limit(energy) if figures.energy.how == "measured" else slower * energy.p50
 
 
 def _upper_limit(interval: Interval | None) -> float:
@@ -181,7 +199,7 @@ def assumed_spread(ranked: Sequence[Figures], spread: float | None) -> str | Non
 
 
 def missing_figure(objective: Objective, ranked_by: float) -> str | None:
-    """Return why figures come last under an objective; None where `ranked_by`, their value of `ranking`, is known."""
+    """Return why figures come last under an objective; None where `ranked_by`, the objective's value, is known."""
     if math.isfinite(ranked_by) or objective not in _MISSING:
         return None
     return f"{_MISSING[objective]} is known, which ranks last."

@@ -10,12 +10,13 @@ from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import AccelError, NotFound
 from predictor.advisor.answer_cache import CandidateResult
 from predictor.advisor.answers import (
-    build_answer,
+    RankedAnswer,
     candidate_result,
     candidate_results,
     excluded_by_reason,
     join_first,
     measured_parts,
+    rank_results,
 )
 from predictor.advisor.estimation import estimate_all
 from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
@@ -35,6 +36,15 @@ def recommend(state: ServingState, query: RecommendQuery) -> Answer:
 
     Raises NotFound for the model, InvalidInput for hardware, a config or sizes that cannot be.
     """
+    return _rank(state, query).answer()
+
+
+def recommend_json(state: ServingState, query: RecommendQuery) -> bytes:
+    """Return the JSON of `recommend`, without building the answer first. Raises as that does."""
+    return _rank(state, query).json()
+
+
+def _rank(state: ServingState, query: RecommendQuery) -> RankedAnswer:
     resolved = resolve_query(state, query, query.hardware, add_unmeasured_gpus=query.where == "anywhere")
     results = candidate_results(state, resolved)
     if query.where != "anywhere":
@@ -42,7 +52,7 @@ def recommend(state: ServingState, query: RecommendQuery) -> Answer:
         near = [state.evidence.where(c.target) in allowed for c in resolved.candidates]
         results = list(compress(results, near))
         resolved = replace(resolved, candidates=tuple(compress(resolved.candidates, near)))
-    return build_answer(state, resolved, results, query.objective, query.constraints)
+    return rank_results(state, resolved, results, query.objective, query.constraints)
 
 
 def predict(state: ServingState, query: PredictQuery) -> PredictAnswer:
@@ -81,7 +91,7 @@ def predict_many(state: ServingState, queries: Sequence[PredictQuery]) -> BatchA
 def _best(
     state: ServingState, query: PredictQuery, resolved: ResolvedQuery, results: Sequence[CandidateResult]
 ) -> PredictAnswer:
-    answer = build_answer(state, resolved, results)
+    answer = rank_results(state, resolved, results).answer()
     name = query.place
     ranked = answer.recommendations
     if not ranked:
@@ -101,7 +111,7 @@ def _best(
     # Warnings about the others, and about how they compare, tell nothing of the one figure that is answered.
     chosen = [result.figures is not None and _is_of(result.figures, best) for result in results]
     alone = replace(resolved, candidates=tuple(compress(resolved.candidates, chosen)))
-    warnings = build_answer(state, alone, list(compress(results, chosen))).warnings
+    warnings = rank_results(state, alone, list(compress(results, chosen))).frame.warnings
     return PredictAnswer(
         model=answer.model,
         batch_size=answer.batch_size,

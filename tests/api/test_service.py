@@ -388,7 +388,7 @@ def test_fields_say_what_they_mean(client: TestClient) -> None:
 def test_a_bug_is_a_problem_without_its_insides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:1]))
     app = create_app(settings)
-    monkeypatch.setattr("predictor.advisor.advisor.recommend", lambda *_: 1 / 0)
+    monkeypatch.setattr("predictor.advisor.advisor.recommend_json", lambda *_: 1 / 0)
     with TestClient(app, raise_server_exceptions=False) as client:
         problem = _problem(client.post("/recommend", json={"model": "bert-base"}), 500, "internal-error")
     assert "ZeroDivisionError" in problem["detail"]

@@ -58,7 +58,7 @@ def test_an_answer_is_computed_once_and_is_what_recommend_says(
     assert json.loads(answer) == advisor.recommend(QUERY).model_dump(mode="json")
     # The command line asks another advisor, which has to say the same, byte for byte.
     assert Advisor(settings).answer(QUERY) == answer
-    monkeypatch.setattr(module, "recommend", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(module, "recommend_json", lambda *_: pytest.fail("computed again"))
     assert advisor.cached_answer(QUERY) == answer
     # The same question in other words is the same question.
     assert (
@@ -68,6 +68,22 @@ def test_an_answer_is_computed_once_and_is_what_recommend_says(
         == answer
     )
     assert advisor.cached_answer(QUERY.model_copy(update={"objective": "throughput"})) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"objective": "cost"},
+        {"objective": "memory", "hardware": ["cpu", "rocm", "Apple M2 Max", "NVIDIA L4"]},
+        {"constraints": {"max_latency_ms": 1e-5}},
+        {"constraints": {"max_watts": 75}},
+        {"mode": "generation", "model": "gpt2"},
+    ],
+)
+def test_the_json_from_cached_texts_is_that_of_the_answer(settings: Settings, change: dict[str, object]) -> None:
+    query = RecommendQuery.model_validate({**QUERY.model_dump(exclude_unset=True), **change})
+    advisor = Advisor(settings)
+    assert advisor.answer(query) == advisor.recommend(query).model_dump_json().encode()
 
 
 def test_another_objective_or_limit_changes_no_figure(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

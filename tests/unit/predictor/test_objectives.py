@@ -222,12 +222,12 @@ def test_whatever_keeps_its_limit_stays_under_it(p50: float, spread: float, most
 def test_unknown_cost_energy_and_memory_rank_last_and_are_said() -> None:
     told = _figures(10)
     for objective in ("cost", "energy", "memory"):
-        key = ranking(objective, 0.1)(told)  # type: ignore[arg-type]
+        key = ranking(objective, 0.1)(told)[0]  # type: ignore[arg-type]
         assert key == math.inf
         assert "ranks last" in str(missing_figure(objective, key))  # type: ignore[arg-type]
     assert missing_figure("latency", math.inf) is None
     priced = told.model_copy(update={"cost": cost_per_items(told.items_per_s, H100)})
-    assert ranking("cost", 0.1)(priced) < math.inf
+    assert ranking("cost", 0.1)(priced)[0] < math.inf
 
 
 def test_no_caution_names_a_spec_sheet_that_is_empty() -> None:
