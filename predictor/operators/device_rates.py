@@ -50,6 +50,10 @@ class DeviceRates:
     cache_bytes: float
     """Last-level cache."""
 
+    def __hash__(self) -> int:
+        """Return a hash without `flops`, because a dictionary has none."""
+        return hash((self.name, self.bandwidth, self.compute_units))
+
 
 @cache
 def rates_of(name: str) -> DeviceRates | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import lzma
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from accel_platform.workloads.operators import MOVING, OperatorKind
 from predictor.calibration.conformal import Calibration
@@ -22,6 +23,8 @@ from predictor.operators.utilization import ClassUtilization, Utilization
 from predictor.operators.whole_models import HOST_RANGE, WholeModelCorrection, host_ms, operator_sums_ms
 from predictor.schemas.responses import Interval
 
+_MAX_CACHED = 1024
+"""Most devices, widths and modes whose corrections are cached."""
 SHIPPED = Path(__file__).with_name("fitted.json.xz")
 
 
@@ -50,6 +53,21 @@ class OperatorPrediction:
     """Upper limit of the device's own time. A measured latency above it is its host's."""
     measured_device: bool
     """True if whole models were measured on the device at this width of numbers."""
+
+
+class _DeviceCorrection(NamedTuple):
+    """Correction and calibration of predictions on one device."""
+
+    compute_factor: float
+    """Factor on the time of matrix products, convolutions and attention."""
+    moving_factor: float
+    """Factor on the time of the other operators (`MOVING`)."""
+    measured: bool
+    """True if whole models were measured on the device at this width of numbers."""
+    width: float
+    """Factor from the device's time to its upper limit."""
+    level: float
+    """Share of figures in the interval."""
 
 
 @dataclass(frozen=True)
@@ -86,38 +104,52 @@ class OperatorPredictor:
         issue_ms, counts = host_ms(tables), {table.kind: table.count for table in tables}
         predictions = []
         for device, sums_ms in zip(devices, operator_sums_ms(self.utilization, tables, devices, bits), strict=True):
-            logs = self.correction.log_factors(device, bits, training=training)
-            compute_factor, moving_factor = map(math.exp, logs)
+            correction = self._correction_of(device, bits, training)
             shares = [
-                OperatorShare(kind, sum_ms * (moving_factor if kind in MOVING else compute_factor), counts[kind])
+                OperatorShare(
+                    kind,
+                    sum_ms * (correction.moving_factor if kind in MOVING else correction.compute_factor),
+                    counts[kind],
+                )
                 for kind, sum_ms in sums_ms.items()
             ]
             shares.sort(key=lambda share: -share.milliseconds)
-            predictions.append(self._with_interval(tuple(shares), device, bits, issue_ms, training=training))
+            predictions.append(_with_interval(tuple(shares), correction, issue_ms))
         return predictions
 
-    def _with_interval(
-        self, shares: tuple[OperatorShare, ...], device: DeviceRates, bits: int, issue_ms: float, *, training: bool
-    ) -> OperatorPrediction:
-        """Return the prediction: the longer of the device's and the host's time, each with its own range."""
-        device_ms = sum(share.milliseconds for share in shares)
+    @cached_property
+    def _correction_of(self) -> Callable[[DeviceRates, int, bool], _DeviceCorrection]:
+        """`_find_correction`, cached because it is the same for every model."""
+        return lru_cache(maxsize=_MAX_CACHED)(self._find_correction)
+
+    def _find_correction(self, device: DeviceRates, bits: int, training: bool) -> _DeviceCorrection:
+        compute, moving = self.correction.log_factors(device, bits, training=training)
         known = self.correction.has_device(device, bits)
         calibration = self.training if training else self.measured_device if known else self.new_device
-        width = math.exp(calibration.half_width)
-        latency = Interval(
-            p50=max(device_ms, issue_ms),
-            low=max(device_ms / width, issue_ms * HOST_RANGE[0]),
-            high=max(device_ms * width, issue_ms * HOST_RANGE[1]),
-            level=calibration.level,
+        return _DeviceCorrection(
+            math.exp(compute), math.exp(moving), known, math.exp(calibration.half_width), calibration.level
         )
-        return OperatorPrediction(
-            latency,
-            shares,
-            host_bound=issue_ms > device_ms,
-            host_sets_upper_limit=issue_ms * HOST_RANGE[1] > device_ms * width,
-            device_high_ms=device_ms * width,
-            measured_device=known,
-        )
+
+
+def _with_interval(
+    shares: tuple[OperatorShare, ...], correction: _DeviceCorrection, issue_ms: float
+) -> OperatorPrediction:
+    """Return the prediction: the longer of the device's and the host's time, each with its own range."""
+    device_ms, width = sum(share.milliseconds for share in shares), correction.width
+    latency = Interval(
+        p50=max(device_ms, issue_ms),
+        low=max(device_ms / width, issue_ms * HOST_RANGE[0]),
+        high=max(device_ms * width, issue_ms * HOST_RANGE[1]),
+        level=correction.level,
+    )
+    return OperatorPrediction(
+        latency,
+        shares,
+        host_bound=issue_ms > device_ms,
+        host_sets_upper_limit=issue_ms * HOST_RANGE[1] > device_ms * width,
+        device_high_ms=device_ms * width,
+        measured_device=correction.measured,
+    )
 
 
 @cache

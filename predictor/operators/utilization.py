@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import lightgbm as lgb
 import numpy as np
@@ -40,6 +40,10 @@ _TYPICAL_WEIGHT = 1.0
 
 With 0 a card short of power, such as the P4, would pass its own large effect on to others.
 """
+_MAX_CACHED = 256
+"""Most cached pairs of a model's operators and devices."""
+Sizes = tuple[tuple[OperatorKind, int], ...]
+"""Kind and number of operators of each table of a model."""
 _LEAST_FOR_TREES = 10
 """Fewest kernels of a device from which the trees learn. Fewer set its effect alone, or trees would bend to them."""
 _PARAMETERS = {
@@ -108,24 +112,32 @@ class Utilization:
         columns = RateColumns.of(devices)
         rooflines = [roofline_features(kind, dimensions, columns, bits) for kind, dimensions in tables]
         features, rows_of = _stack_features(rooflines)
-        class_of_row = np.empty(len(features), dtype=np.int64)
-        effect_of_row = np.empty(len(features))
-        number_of = {name: number for number, name in enumerate(self.classes)}
-        effects: dict[OperatorKind, Array] = {}
-        for (kind, _), (roofline_ms, _), rows in zip(tables, rooflines, rows_of, strict=True):
-            class_of_device = [kernel_class(kind, device, bits) for device in devices]
-            classes = set(class_of_device)
-            for name in classes:
-                if name not in effects:
-                    effects[name] = np.array([[self.classes[name].effect(device, bits)] for device in devices])
-                on = slice(None) if len(classes) == 1 else [other == name for other in class_of_device]
-                class_of_row[rows].reshape(roofline_ms.shape)[on] = number_of[name]
-                effect_of_row[rows].reshape(roofline_ms.shape)[on] = effects[name][on]
+        sizes = tuple((kind, len(dimensions)) for kind, dimensions in tables)
+        class_of_row, effect_of_row = self._row_models(sizes, tuple(devices), bits)
         factors = np.exp(self.trees.predict(features, class_of_row) + effect_of_row)
         return [
             roofline_ms * factors[rows].reshape(roofline_ms.shape)
             for (roofline_ms, _), rows in zip(rooflines, rows_of, strict=True)
         ]
+
+    @cached_property
+    def _row_models(self) -> Callable[[Sizes, tuple[DeviceRates, ...], int], tuple[npt.NDArray[np.int64], Array]]:
+        """`_find_row_models`, cached because they are the same at every batch size of a model."""
+        return lru_cache(maxsize=_MAX_CACHED)(self._find_row_models)
+
+    def _find_row_models(
+        self, sizes: Sizes, devices: tuple[DeviceRates, ...], bits: int
+    ) -> tuple[npt.NDArray[np.int64], Array]:
+        """Return the number of the class and the device effect of each row of features, as `_stack_features` orders
+        the operators of tables on all devices."""
+        number_of = {name: number for number, name in enumerate(self.classes)}
+        classes, effects = [], []
+        for kind, operators in sizes:
+            for device in devices:
+                name = kernel_class(kind, device, bits)
+                classes += [number_of[name]] * operators
+                effects += [self.classes[name].effect(device, bits)] * operators
+        return np.array(classes, dtype=np.int64), np.array(effects)
 
 
 def _stack_features(rooflines: Sequence[RooflineFeatures]) -> tuple[Array, list[slice]]:

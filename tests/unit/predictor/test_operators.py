@@ -134,6 +134,14 @@ def test_a_device_nobody_measured_is_taken_for_one_with_its_chip_and_halfway_for
     assert learned.effect(replace(known, name="another", architecture=None), 32) == 0.0
 
 
+def test_devices_of_one_name_share_cached_figures_only_if_their_rates_are_equal() -> None:
+    known = _rates("NVIDIA T4")
+    faster = replace(known, flops={bits: 2 * flops for bits, flops in known.flops.items()})
+    cached = {known: "cached"}
+    assert cached[replace(known)] == "cached"
+    assert faster not in cached
+
+
 def test_what_is_particular_to_a_device_scales_its_times_alone() -> None:
     known = _rates("AMD Instinct MI100")
     utilization = shipped_predictor().utilization
