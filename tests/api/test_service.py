@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import html
 import re
 import shutil
@@ -18,7 +19,7 @@ from accel_platform.events import EventLog
 from accel_platform.knowledge import packs
 from accel_platform.settings import Settings
 from faults import no_room
-from predictor.service.app import create_app
+from predictor.service.app import COLLECT_AFTER, create_app
 from predictor.service.http.problems import CONTENT_TYPE, MAX_BODY_BYTES
 from predictor.training.train import train
 from predictor_world import MODELS, append, measured_grid, result, world
@@ -54,6 +55,16 @@ def _problem(response: Any, status: int, kind: str) -> dict[str, Any]:
     assert body["detail"]
     assert body["instance"].startswith("/")
     return body
+
+
+def test_only_while_it_serves_the_collector_looks_often_and_briefly(tmp_path: Path) -> None:
+    before = gc.get_threshold()
+    with TestClient(create_app(Settings(home=tmp_path))):
+        deadline = time.monotonic() + 20
+        while gc.get_threshold() != COLLECT_AFTER:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert gc.get_threshold() == before
 
 
 def test_serving_is_a_mode_of_recommend(client: TestClient, empty: TestClient) -> None:
