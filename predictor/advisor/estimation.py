@@ -131,7 +131,8 @@ def _choose_prediction(
     no_wider = ours.high_over_low <= theirs.high_over_low
     if measured_like_this and no_lower_level and no_wider and not by_operators.host_bound:
         return learned
-    return replace(operator_estimate(evidence, *cell, by_operators), memory_peak_mib=learned.memory_peak_mib)
+    estimate = operator_estimate(evidence, *cell, by_operators)
+    return replace(estimate, memory_peak_mib=learned.memory_peak_mib, sample=learned.sample)
 
 
 def _measured_kinds(evidence: Evidence, target: Target) -> set[tuple[str | None, bool]]:
@@ -200,7 +201,7 @@ def _estimate_from_evidence(
     verdict, reason = matrix_verdict(evidence, query, candidate.target)
     if verdict.state == "failed":
         return Abstention("measured_failure", f"does not run there: {reason}")
-    cells = query.cells(candidate.target)
+    cells = query.cells(candidate.target) if evidence.knows(query.subject.model_id) else []
     found = measured_estimate(evidence, cells) or _rule_out(evidence, query, candidate, cells)
     if found is not None or query.subject.model_id not in evidence.by_model:
         return found
@@ -258,9 +259,10 @@ def _unsupported_runtime(evidence: Evidence, query: ResolvedQuery, candidate: Ca
 
 def lacks_units(query: ResolvedQuery, candidate: Candidate) -> bool:
     """Return whether the platform's runtime refuses the precision there, because the device has no units for it."""
+    if query.precision not in _SINCE_AMPERE or not candidate.spec.before_ampere:
+        return False
     runtime = RUNTIMES.get(candidate.target.hardware)
-    own = runtime is not None and runtime.backend == candidate.target.backend
-    return own and query.precision in _SINCE_AMPERE and candidate.spec.before_ampere
+    return runtime is not None and runtime.backend == candidate.target.backend
 
 
 def _unsupported_precision(query: ResolvedQuery, target: Target) -> str | None:

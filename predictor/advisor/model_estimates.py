@@ -197,9 +197,11 @@ def nearest_neighbors(evidence: Evidence, query: ResolvedQuery, target: Target) 
     """
     if query.cost is None or query.cost.flops <= 0:
         return ()
-    places = [place for place in (target, target.hardware) if place != target or target in evidence.by_target]
-    by_place = (_cells_by_work(evidence, place, query.mode) for place in places)
-    cells = next((found[query.precision] for found in by_place if query.precision in found), None)
+    cells = None
+    if target in evidence.by_target:
+        cells = _cells_by_work(evidence, target, query.mode).get(query.precision)
+    if cells is None:
+        cells = _cells_by_work(evidence, target.hardware, query.mode).get(query.precision)
     if cells is None:
         return ()
     work = math.log(query.cost.flops * query.batch_size)

@@ -147,4 +147,4 @@ def _reasons(prediction: OperatorPrediction) -> tuple[str, ...]:
     """Return texts like `matrix products: 71 % of the time (73 of them)`."""
     total = sum(share.milliseconds for share in prediction.shares)
     parts = [share for share in prediction.shares if share.milliseconds >= _MIN_SHARE * total][:_MAX_REASONS]
-    return tuple(f"{_WORDS[p.kind]}: {p.milliseconds / total:.0%} of the time ({p.count} of them)" for p in parts)
+    return tuple(f"{_WORDS[p.kind]}: {p.milliseconds / total:.0%} of the time ({p.operators} of them)" for p in parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events.types import Mode
@@ -62,12 +63,12 @@ class ResolvedQuery:
         """True if the query gave no precision, so that results of the default or of an unstated one answer."""
         return None in self.precisions
 
-    @property
+    @cached_property
     def precision(self) -> str:
         """Precision in which a measurement would answer the query."""
         return self.precisions[0] or DEFAULT_PRECISION
 
-    @property
+    @cached_property
     def weights_mib(self) -> float | None:
         """Size of the weights in MiB; None if their number or width is unknown."""
         precision = PRECISIONS.get(self.precision)

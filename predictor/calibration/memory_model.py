@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +70,12 @@ class _ModeFit(BaseModel):
     def predict_log(self, samples: Sequence[Sample]) -> Array:
         """Return natural logs of MiB; NaN for a run group that was never measured."""
         ways = np.array([self.ways.get(_run_group(sample), math.nan) for sample in samples])
-        return np.asarray(np.log(_memory_terms(samples) @ np.exp(self.factors)) + ways)
+        return np.asarray(np.log(_memory_terms(samples) @ self._coefficients) + ways)
+
+    @cached_property
+    def _coefficients(self) -> Array:
+        """The factors a, b and c."""
+        return np.exp(self.factors)
 
 
 class MemoryModel(BaseModel):

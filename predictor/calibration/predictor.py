@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,8 +33,7 @@ _MAX_FAST_SAMPLES = 16
 """Most samples of one mode that the fast path predicts."""
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(NamedTuple):
     """Prediction of one sample."""
 
     latency_ms: Interval | None
@@ -178,8 +178,7 @@ def _unknown_mode_reason(mode: str) -> str:
     return f"nothing in mode {mode} was learned from"
 
 
-@dataclass(frozen=True)
-class _Support:
+class _Support(NamedTuple):
     """Support of a sample by a model, and the width of its interval; both are known before the latency is."""
 
     regime: Regime

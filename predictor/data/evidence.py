@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from accel_platform.analysis.query.cells import SHAPE
@@ -70,19 +71,14 @@ class CellKey:
 
     def key_without(self, name: str) -> Hashable:
         """Return a key that is equal for cells that differ only in the named field, one of SCALABLE_FIELDS."""
-        return (
-            name,
-            self.model_id,
-            self.mode,
-            self.precision,
-            self.image_size,
-            self.output_tokens,
-            *(getattr(self, field_name) for field_name in SCALABLE_FIELDS if field_name != name),
-        )
+        return name, _FIELDS_WITHOUT[name](self)
 
 
 SCALABLE_FIELDS = ("target", "batch_size", "sequence_length")
 """Fields in which a cell may differ from the cell that its estimate is scaled from."""
+_FIELDS_WITHOUT = {
+    name: attrgetter(*(field.name for field in fields(CellKey) if field.name != name)) for name in SCALABLE_FIELDS
+}
 
 
 @dataclass(frozen=True)
@@ -182,7 +178,7 @@ class Evidence:
 
     def where(self, target: Target) -> Where:
         """Return whether this host has or measured the target, another host of this log, or neither."""
-        return self.where_measured(target, self.memoize("hosts", self._hosts_by_target).get(target, ()))
+        return self.memoize("places", self._places_of_targets).get(target, "elsewhere")
 
     def where_measured(self, target: Target, hosts: Collection[str]) -> Where:
         """Return where a target is that these hosts have or measured: here, on another host of the log, or elsewhere.
@@ -201,6 +197,10 @@ class Evidence:
         seen = frozenset(d.target.device_id for d in self.devices if d.available and d.host_id == self.this_host)
         return seen if self.this_processor in seen else frozenset([self.this_processor])
 
+    def _places_of_targets(self) -> dict[Target, Where]:
+        """Return where each target is that some host has or measured."""
+        return {target: self.where_measured(target, hosts) for target, hosts in self._hosts_by_target().items()}
+
     def _hosts_by_target(self) -> dict[Target, set[str]]:
         hosts: dict[Target, set[str]] = {}
         for device in self.devices:
@@ -217,6 +217,13 @@ class Evidence:
         if row is None:
             return ()
         return self.memoize(("aliases", model_id), lambda: tuple(json.loads(row["aliases"] or "[]")))
+
+    def knows(self, model_id: str) -> bool:
+        """Return whether some cell of a model was measured, imported or failed."""
+        return model_id in self.by_model or model_id in self.memoize("failed models", self._failed_models)
+
+    def _failed_models(self) -> frozenset[str]:
+        return frozenset(cell.model_id for cell in self.failures)
 
     def memoize(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return a value that depends only on the evidence, computed on first use. Two threads may both compute it.

@@ -28,18 +28,16 @@ _MAX_CACHED = 1024
 SHIPPED = Path(__file__).with_name("fitted.json.xz")
 
 
-@dataclass(frozen=True)
-class OperatorShare:
+class OperatorShare(NamedTuple):
     """Time of all operators of one kind in a model, on a device."""
 
     kind: OperatorKind
     milliseconds: float
-    count: int
+    operators: int
     """Number of operators of this kind in the model."""
 
 
-@dataclass(frozen=True)
-class OperatorPrediction:
+class OperatorPrediction(NamedTuple):
     """Latency of one pass of a whole model, and where the time goes."""
 
     latency_ms: Interval

@@ -285,6 +285,15 @@ def test_a_failed_cell_is_left_out_with_the_failure(tmp_path: Path) -> None:
     assert "event" in excluded.reason
 
 
+def test_the_evidence_knows_a_model_that_only_failed(tmp_path: Path) -> None:
+    failed = result(BERT, "cpu", 64).model_copy(
+        update={"status": "failed", "samples_ns": (), "reason": "out of memory: 61 GiB", "memory_peak_mib": None}
+    )
+    evidence = Advisor(world(tmp_path, [*measured_grid(MODELS[1:2]), failed])).state().evidence
+    known = {model.model_id for model in MODELS if evidence.knows(model.model_id)}
+    assert known == {BERT.model_id, VIT.model_id}
+
+
 def test_a_model_whose_outputs_are_wrong_is_left_out(tmp_path: Path) -> None:
     wrong: list[Payload] = [described(BERT)]
     for batch_size in (1, 4):
