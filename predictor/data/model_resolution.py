@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from statistics import median
 from typing import Any
 
@@ -150,7 +150,10 @@ def resolve_queried_model(query: str | ModelConfig | ModelFigures, evidence: Evi
     with the closest names, and InvalidInput for a config that describes no model.
     """
     if isinstance(query, str):
-        return _resolve_name(query, evidence)
+        resolve = evidence.memoize(
+            "models by name", lambda: lru_cache(maxsize=1024)(partial(_resolve_name, evidence=evidence))
+        )
+        return resolve(query)
     if isinstance(query, ModelFigures):
         written = query.activation_bytes_per_item, query.layer_output_bytes_per_item
         figures = ItemCost(query.parameters, None, query.flops_per_item, *written)
@@ -256,24 +259,39 @@ def resolve_sequence_length(
             else f"{model.model_id} has inputs of one fixed size: sequence_length ignored."
         )
         return None, ignored
-    of_a_length = [p for p in evidence.by_model.get(model.model_id, []) if p.cell.sequence_length is not None]
     if sequence_length is not None:
         # Taken for tokens, a length would change the prediction of a model that reads images.
-        if model.named_only and not of_a_length:
+        if model.named_only and all(p.cell.sequence_length is None for p in evidence.by_model.get(model.model_id, ())):
             return None, f"No result of {model.model_id} states a sequence_length: ignored."
         return sequence_length, None
-    stated = [p for p in of_a_length if p.cell.mode == mode]
-    counts = Counter(p.cell.sequence_length for p in [p for p in stated if p.measured] or stated)
-    if counts:
-        # Of equally frequent lengths the shortest, so that the order of rows does not matter.
-        length = min(counts, key=lambda n: (-counts[n], n))
-        by_others = "" if any(p.measured for p in stated) else " by others"
-        origin = f"at which {model.model_id} was measured most{by_others}"
-        return length, f"No sequence_length given: answering for {length}, {origin}."
+    if model.model_id in evidence.by_model:
+        most_measured = evidence.memoize(
+            ("most measured length", model.model_id, mode),
+            lambda: _most_measured_length(evidence, model.model_id, mode),
+        )
+        if most_measured is not None:
+            return most_measured
     length = model.default_sequence_length
     if length is None:
         return None, None
     return length, f"No sequence_length given: answering for {length}, the default of {model.model_id}."
+
+
+def _most_measured_length(evidence: Evidence, model_id: str, mode: str) -> tuple[int, str] | None:
+    """Return the length at which a model was measured most, and a warning that names it; None without lengths."""
+    lengths = [
+        (length, p.measured)
+        for p in evidence.by_model[model_id]
+        if p.cell.mode == mode and (length := p.cell.sequence_length) is not None
+    ]
+    own = [length for length, measured in lengths if measured]
+    counts = Counter(own or [length for length, _ in lengths])
+    if not counts:
+        return None
+    # Of equally frequent lengths the shortest, so that the order of rows does not matter.
+    length = min(counts, key=lambda n: (-counts[n], n))
+    origin = f"at which {model_id} was measured most{'' if own else ' by others'}"
+    return length, f"No sequence_length given: answering for {length}, {origin}."
 
 
 def resolve_output_tokens(
