@@ -12,6 +12,7 @@ from functools import partial
 from accel_platform.hardware.catalog import DeviceSpec
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.kv_cache import Decoder
+from predictor.advisor import scaling
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.resolved_query import DEFAULT_PRECISION, ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate
@@ -90,6 +91,7 @@ def warm_up(state: ServingState) -> None:
     """Compute in advance what first queries would wait for. It takes seconds and changes no answer."""
     evidence, predictor = state.evidence, state.predictor
     shipped_predictor()
+    scaling.warm_up(evidence)
     if predictor is None:
         return
     state.known_model("")

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from accel_platform.table_io.values import count_of, rounded
-from predictor.data.evidence import SCALABLE_FIELDS, CellKey, CellSummary, Evidence
+from predictor.data.evidence import SCALABLE_FIELDS, CellKey, CellSummary, Evidence, Target
 from predictor.data.fast_path import require_slow_path
 from predictor.data.samples import Sample
 from predictor.schemas.responses import INTERVAL_LEVEL, ExclusionCause, Interval, Neighbour, Provenance, Where
@@ -248,17 +248,29 @@ def _log_ratios(evidence: Evidence, source: CellKey, cell: CellKey, dimension: s
 
 def _cells_like(evidence: Evidence, cell: CellKey, dimension: str, value: object) -> dict[Hashable, CellSummary]:
     """Return the cells of one target, mode and precision with this value of a dimension, by their other fields."""
+    return _cells_by_value(evidence, cell.target).get((cell.mode, cell.precision, dimension, value), {})
 
-    def find() -> dict[Hashable, CellSummary]:
+
+def _cells_by_value(evidence: Evidence, target: Target) -> dict[Hashable, dict[Hashable, CellSummary]]:
+    """Return the cells of a target by mode, precision, dimension and value, and then by their other fields."""
+
+    def build() -> dict[Hashable, dict[Hashable, CellSummary]]:
         require_slow_path()
-        return {
-            summary.cell.key_without(dimension): summary
-            for summary in evidence.by_target.get(cell.target, ())
-            if (summary.cell.mode, summary.cell.precision) == (cell.mode, cell.precision)
-            and getattr(summary.cell, dimension) == value
-        }
+        found: dict[Hashable, dict[Hashable, CellSummary]] = defaultdict(dict)
+        for summary in evidence.by_target[target]:
+            cell = summary.cell
+            for dimension in SCALABLE_FIELDS:
+                value = cell.mode, cell.precision, dimension, getattr(cell, dimension)
+                found[value][cell.key_without(dimension)] = summary
+        return found
 
-    return evidence.memoize(("like", cell.target, cell.mode, cell.precision, dimension, value), find)
+    return evidence.memoize(("cells by value", target), build)
+
+
+def warm_up(evidence: Evidence) -> None:
+    """Index the cells of every target, which the first question with a ratio between two cells would wait for."""
+    for target in evidence.by_target:
+        _cells_by_value(evidence, target)
 
 
 def _scale(interval: Interval, ratio: Ratio) -> Interval:

@@ -17,9 +17,10 @@ from accel_platform.analysis.query.filters import Selection
 from accel_platform.events.types import Payload
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.advisor.scaling import combine_intervals, measured_estimate, pooled_ratio, scaled_estimate
+from predictor.advisor.scaling import combine_intervals, measured_estimate, pooled_ratio, scaled_estimate, warm_up
 from predictor.data.dataset import load_training_set
 from predictor.data.evidence import CellKey, Evidence, Target, load_evidence
+from predictor.data.fast_path import SlowPathRequired, fast_path_only
 from predictor.schemas.requests import PredictQuery
 from predictor.schemas.responses import Interval
 from predictor_world import CPU_ID, MODELS, append, described, latency_of, result, verified, world
@@ -160,7 +161,11 @@ def test_a_neighbour_on_another_target_is_scaled_by_the_models_both_ran(tmp_path
                 verified(model, "openvino", 1),
             ]
     evidence = _evidence(tmp_path, payloads)
-    found = scaled_estimate(evidence, _cell("vit-base", "openvino", length=None))
+    with fast_path_only(), pytest.raises(SlowPathRequired):
+        scaled_estimate(evidence, _cell("vit-base", "openvino", length=None))
+    warm_up(evidence)
+    with fast_path_only():
+        found = scaled_estimate(evidence, _cell("vit-base", "openvino", length=None))
     assert found is not None
     assert found.provenance == "scaled"
     truth = 0.4 * latency_of(VIT, "cpu", 1)
