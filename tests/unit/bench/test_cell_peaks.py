@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,12 @@ def measure(sizes_mib: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch)
     worker.measure_job({**job, "processes": 1, "cells": paths, "traces": []}, sent.append)
     assert [message["kind"] for message in sent] == ["measured"] * len(sizes_mib), sent
     return sent
+
+
+@pytest.fixture(autouse=True)
+def no_earlier_peak() -> None:
+    """What earlier tests of this process held is no peak to rise above: gigabytes take seconds to fill."""
+    memory.reset_peak(os.getpid())
 
 
 def mib_above_any_peak() -> int:
