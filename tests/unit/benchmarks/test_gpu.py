@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +131,17 @@ def test_errors_of_predictions_are_counted_against_results() -> None:
     assert compared["left_out"] == {"not predicted": 1}
 
 
-def test_a_proof_goes_on_with_the_device_that_it_began_with(tmp_path: Path) -> None:
+def test_a_proof_goes_on_with_the_device_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It looks at the device in a process that loads torch, and finds the same each time.
+    asked, look = list[list[str]](), subprocess.run
+    found = cache(lambda *command: look(command, capture_output=True, text=True, check=False))
+
+    def look_once(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return found(*command)
+
+    monkeypatch.setattr(subprocess, "run", look_once)
+
     def report(device: str) -> str:
         stages = {"contract": {"status": "fail"}, "memory": {"status": "pass", "machine": {"device": device}}}
         return json.dumps({"stages": stages})
@@ -148,6 +160,7 @@ def test_a_proof_goes_on_with_the_device_that_it_began_with(tmp_path: Path) -> N
     EventLog.open(Settings(home=home)).append([event(result(hardware="cpu", device_name="NVIDIA L4"))])
     with pytest.raises(SystemExit, match="home holds results of NVIDIA L4"):
         gpu_proof._require_one_device(arguments)
+    assert len(asked) == 4
 
 
 def test_products_in_fp8_leave_out_only_what_the_device_refuses() -> None:
