@@ -148,14 +148,18 @@ def test_a_misspelt_filter_is_refused_before_anything_is_drawn(reader: Reader, k
 
 
 def _sentences(settings: Settings, kind: str, **filters: Any) -> str:
-    [part] = report(kind, Reader(settings), Selection(**filters)).sections[0].parts
+    return _findings_of(report(kind, Reader(settings), Selection(**filters)))
+
+
+def _findings_of(document: ReportDocument) -> str:
+    [part] = document.sections[0].parts
     assert isinstance(part, Findings)
     assert all(item.evidence.startswith("accel ") for item in part.items)
     return "\n".join(item.words for item in part.items)
 
 
-def test_findings_are_counted_from_the_figures(settings: Settings, tmp_path: Path) -> None:
-    told = _sentences(settings, "comprehensive")
+def test_findings_are_counted_from_the_figures(settings: Settings, everything: ReportDocument, tmp_path: Path) -> None:
+    told = _findings_of(everything)
     counts = "SELECT count(*) AS results, count(DISTINCT model_id) AS models FROM results WHERE provenance = 'measured'"
     [own] = Reader(settings).rows(counts)
     assert f"{own['results']:,} results of {own['models']} models on " in told
