@@ -97,6 +97,8 @@ LEFT JOIN (SELECT result_id, bool_and(passed) AS passed FROM late_verdicts GROUP
     ON l.result_id = r.event_id
 WHERE broken_rules IS NULL AND r.source NOT IN (SELECT source FROM unused_packs)
 """
+# Rows without which `rejudged_results`, `unused_packs` and `late_verdicts` are empty.
+_JUDGING = ("suspicion_overrides", "suspicions WHERE event_id <> result_id", "knowledge_packs", "late_verdicts")
 # Samples are stored once, with their event.
 SAMPLES = """
 SELECT event_id AS result_id, generate_subscripts(samples_ns, 1) AS sample, unnest(samples_ns) / 1e6 AS latency_ms
@@ -232,12 +234,16 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str]) -> None:
         con.execute(f"CREATE VIEW {table} AS FROM ({rows}) {newest if entry else ''}")
     con.execute(f"CREATE VIEW rejudged_results AS {REJUDGED}")
     con.execute(f"CREATE VIEW unused_packs AS {UNUSED_PACKS}")
-    found = " UNION ALL ".join(
-        f"SELECT 1 FROM {view}" for view in ("rejudged_results", "unused_packs", "late_verdicts")
-    )
-    [(judged_later,)] = con.execute(f"SELECT count(*) FROM (FROM ({found}) LIMIT 1)").fetchall()
+    # Asked of the tables first, because planning the two views takes longer than all else here, and few logs need them.
+    judged_later = _has_rows(con, *_JUDGING) and _has_rows(con, "rejudged_results", "unused_packs", "late_verdicts")
     con.execute(f"CREATE VIEW results AS {RESULTS_REJUDGED if judged_later else RESULTS}")
     con.execute(f"CREATE VIEW judged_results AS {JUDGED}")
+
+
+def _has_rows(con: duckdb.DuckDBPyConnection, *sources: str) -> bool:
+    """Return whether any of these FROM clauses has a row."""
+    found = " UNION ALL ".join(f"SELECT 1 FROM {source}" for source in sources)
+    return bool(con.execute(f"FROM ({found}) LIMIT 1").fetchall())
 
 
 def define_public_tables(con: duckdb.DuckDBPyConnection, layers: list[str]) -> None:

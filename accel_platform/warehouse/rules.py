@@ -306,14 +306,18 @@ def audit(con: duckdb.DuckDBPyConnection, rows: str, rules: Sequence[Rule] = RUL
     """
     con.execute(f"CREATE OR REPLACE TEMP VIEW audited AS {rows}")
     of_rows = [rule for rule in rules if not isinstance(rule, Unique)]
+    unique = [rule for rule in rules if isinstance(rule, Unique)]
     conditions = [condition for rule in of_rows for condition in (rule.applies_sql(), rule.broken_sql())]
-    counted = ", ".join(f"count(CASE WHEN {c} THEN 1 END)" for c in conditions)  # FILTER takes three times as long
-    [(total, *counts)] = con.execute(f"SELECT count(*), {counted} FROM audited").fetchall()
-    found = {rule: (counts[2 * number], counts[2 * number + 1]) for number, rule in enumerate(of_rows)}
-    for rule in rules:
-        if isinstance(rule, Unique):
+    # FILTER takes three times as long as CASE.
+    counts = ["count(*)" if c == "true" else f"count(CASE WHEN {c} THEN 1 END)" for c in conditions]
+    counts += [f"count(DISTINCT {rule.column})" for rule in unique]
+    [(total, *counted)] = con.execute(f"SELECT {', '.join(['count(*)', *counts])} FROM audited").fetchall()
+    found = {rule: (counted[2 * number], counted[2 * number + 1]) for number, rule in enumerate(of_rows)}
+    for rule, distinct in zip(unique, counted[2 * len(of_rows) :], strict=True):
+        broken = 0
+        if distinct < total:
             [(broken,)] = con.execute(f"SELECT count(*) FROM audited WHERE {rule.broken_sql()}").fetchall()
-            found[rule] = (total, broken)
+        found[rule] = (total, broken)
     return [
         CheckResult(
             rule.name,
