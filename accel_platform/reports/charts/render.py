@@ -27,8 +27,11 @@ _FONT = re.compile(r'font-(family|size|weight)="([^"]+?)(?:px)?"')
 
 
 def specification(chart: Chart, theme: Theme = "light") -> dict[str, Any]:
-    """Return the Vega-Lite specification with a theme. Altair validates it against the schema."""
-    spec: dict[str, Any] = chart.to_dict()
+    """Return the Vega-Lite specification with a theme.
+
+    It is not validated against the schema, because that takes longer than all else, and tests validate every chart.
+    """
+    spec: dict[str, Any] = chart.to_dict(validate=False)
     return {**spec, "config": theme_config(theme)}
 
 

@@ -17,7 +17,6 @@ from accel_platform.analysis.summaries.comparison import compare_side_by_side
 from accel_platform.analysis.summaries.speedup import speedups
 from accel_platform.events import Event, EventLog
 from accel_platform.reports.charts.registry import chart
-from accel_platform.reports.charts.render import specification
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
@@ -99,7 +98,7 @@ def test_engines_of_one_device_are_cells_of_their_own(tmp_path: Path) -> None:
     told_apart = {(cell.target.backend, cell.batch_size, cell.output_tokens) for cell in summaries}
     assert told_apart == {(cell["backend"], cell["batch_size"], cell["output_tokens"]) for cell in cells}
     for name in ("latency", "hardware"):
-        drawn = json.dumps(specification(chart(name, reader, Selection())))
+        drawn = json.dumps(chart(name, reader, Selection()).to_dict())
         assert all(f"cuda, {backend}" in drawn or f'"{backend}"' in drawn for backend in _ENGINES), name
 
 
