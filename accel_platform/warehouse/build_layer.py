@@ -57,6 +57,24 @@ Complete = Callable[[duckdb.DuckDBPyConnection, Sequence[str], int], None]
 It gets the connection, with the views of `layers.define_views`, the catalog names of the layers below, and the number
 of events in the layer.
 """
+SOURCES = {
+    "verifications": {"VerificationRecorded"},
+    "result_rows": {"ResultRecorded"},
+    "late_verdicts": {"VerificationRecorded"},
+    "import_ledger": {"DocumentImported"},
+    "quarantine": {"ResultRecorded", "RecordQuarantined", "SegmentQuarantined"},
+    "suspicions": {"ResultRecorded", "ResultSuspected"},
+    "suspicion_overrides": {"SuspicionOverruled"},
+    "knowledge_packs": {"KnowledgeAdded", "KnowledgeRemoved"},
+    "hosts": {"HostObserved"},
+    "devices": {"DeviceObserved"},
+    "requests": {"BenchmarkRequested"},
+    "coverage": {"ArchitectureChecked"},
+    "regressions": {"RegressionFound"},
+}
+"""Types of events that a table has rows of; without any of them it is empty."""
+_layouts: dict[str, str] = {}
+"""Columns of each table with their types as SQL, once this process has filled a layer."""
 _RULES_LOCK = threading.Lock()
 """Lock around the shared connection of `_rules_connection`."""
 
@@ -196,14 +214,40 @@ def _compute_tables(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> Non
     catalogs: dict[Scope, Sequence[str]] = {"own": ["layer"], "lower": lower, "all": [*lower, "layer"]}
     # Registered, because planning hundreds of constants twice takes a twentieth of a small build.
     con.register("device_sheet", _device_sheet())
+    new = _event_types(con, ["layer"])
     for table in PER_EVENT:
         if table != "events":
-            con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table, device_sheet='FROM device_sheet')}")
+            _create_table(con, table, new)
         for view, scope in READ_AS.get(table, {}).items():
             rows = layers.rows_sql(table, catalogs[scope]) or f"FROM layer.{table} WHERE false"
             con.execute(f"CREATE VIEW {view} AS {rows}")
     layers.define_views(con, [*lower, "layer"])
+    # Types of results and verifications are missing, which no derived table has in `SOURCES`.
+    known = _event_types(con, [*lower, "layer"], "other_events")
     for table in DERIVED[:-1]:
+        _create_table(con, table, known)
+    if not _layouts:
+        columns = "string_agg(format('\"{}\" {}', column_name, data_type), ', ' ORDER BY column_index)"
+        made = f"SELECT table_name, {columns} FROM duckdb_columns() WHERE database_name = 'layer' GROUP BY ALL"
+        _layouts.update(con.execute(made).fetchall())
+
+
+def _event_types(con: duckdb.DuckDBPyConnection, catalogs: Sequence[str], table: str = "events") -> set[str]:
+    """Return the types of the events in this table of attached layers."""
+    return {
+        name for (name,) in con.execute(f"SELECT DISTINCT type FROM ({layers.rows_sql(table, catalogs)})").fetchall()
+    }
+
+
+def _create_table(con: duckdb.DuckDBPyConnection, table: str, types: set[str]) -> None:
+    """Fill a table of `layer` from events of these types.
+
+    One that stays empty is declared where its columns are known, because planning its SELECT takes up to a tenth of a
+    small build.
+    """
+    if table in _layouts and table in SOURCES and SOURCES[table].isdisjoint(types):
+        con.execute(f"CREATE TABLE layer.{table} ({_layouts[table]})")
+    else:
         con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table, device_sheet='FROM device_sheet')}")
 
 

@@ -7,6 +7,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from generated_logs import arrivals
@@ -23,7 +24,20 @@ from accel_platform.bench.measure.contention import Contention, disturbance_by_o
 from accel_platform.cli.results.matrix import _cell_text
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, WarehouseEmpty
 from accel_platform.events import Event, EventLog
-from accel_platform.events.types import DeviceObserved
+from accel_platform.events.types import (
+    ArchitectureChecked,
+    BenchmarkRequested,
+    DeviceObserved,
+    DocumentImported,
+    HostObserved,
+    KnowledgeAdded,
+    RecordQuarantined,
+    RegressionFound,
+    ResultSuspected,
+    SegmentQuarantined,
+    Suspicion,
+    SuspicionOverruled,
+)
 from accel_platform.settings import Settings
 from accel_platform.warehouse import build_layer, layers, publish, rules
 from accel_platform.warehouse.layers import (
@@ -55,6 +69,60 @@ def _tables(projection: Projection) -> dict[str, list[str]]:
 
 def _differences(one: dict[str, list[str]], other: dict[str, list[str]]) -> dict[str, Any]:
     return {table: (one[table], other[table]) for table in TABLES if one[table] != other[table]}
+
+
+_SERIES: Any = {"model_id": "bert-base", "hardware": "cpu", "device_id": "d", "fingerprint": "f", "mode": "inference",
+                "precision": "float32", "batch_size": 1}  # fmt: skip
+_DOUBT: Any = {"rule": "r", "verdict": "suspect", "evidence": "e", "confidence": 0.5}
+_OF_EACH_TYPE: list[Any] = [
+    result(),
+    result(batch_size=2_000_000),  # breaks a rule
+    result(provenance="suspect", samples_ns=(), latency_mean_ms=1.0, suspicions=(Suspicion(**_DOUBT),)),
+    verification(),
+    DocumentImported(source_path="f", content_sha256="0", format="x", outcome="imported", size_bytes=1),
+    RecordQuarantined(source_path="f", rule="r", reason="?", content="c"),
+    SegmentQuarantined(key="k", moved_to="m", reason="r", segments=()),
+    ResultSuspected(**_DOUBT, result_id=UUID(int=0)),
+    SuspicionOverruled(result_id=UUID(int=0), rule="r", by="b", reason="?"),
+    KnowledgeAdded(pack="p", version="1", card={}),
+    HostObserved(hostname="h", os="x", cpu_model="c", cpu_cores_logical=1, memory_mib=1.0),
+    DeviceObserved(hardware="cpu", backend="pytorch", available=True, device_id="d", name="n"),
+    BenchmarkRequested(requested_by="cli", hardware="cpu", config={}),
+    ArchitectureChecked(model_type="bert", family="f", category="c", hardware="cpu", status="ok"),
+    RegressionFound(**_SERIES, regression_id="a", found_by="check", state="regressed", before_ms=1.0, after_ms=2.0,
+                    processes_before=1, processes_after=1, first_result=UUID(int=0), evidence=()),
+]  # fmt: skip
+
+
+def _made(settings: Settings) -> dict[str, tuple[list[Any], int]]:
+    """Build a layer of all events; columns and number of rows of the tables that need events of some type."""
+    with publish.refresh(settings, full=True).projection.open() as con:
+        return {
+            table: (
+                con.execute(f"DESCRIBE layer_0.{table}").fetchall(),
+                len(con.execute(f"FROM layer_0.{table}").fetchall()),
+            )
+            for table in build_layer.SOURCES
+        }
+
+
+def test_tables_without_events_of_their_types_are_empty_and_have_their_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_layer, "_layouts", {})
+    every = Settings(home=tmp_path / "every")
+    EventLog.open(every).append(list(map(event, _OF_EACH_TYPE)))
+    whole = _made(every)
+    assert [table for table, (_, rows) in whole.items() if not rows] == ["late_verdicts"], "it is of lower results"
+    of_results = {"result_rows", "quarantine", "suspicions", "hosts", "devices", "import_ledger"}
+    for number, without in enumerate((of_results, build_layer.SOURCES.keys() - of_results)):
+        types = set[str]().union(*(build_layer.SOURCES[table] for table in without))
+        some = Settings(home=tmp_path / str(number))
+        EventLog.open(some).append([event(p) for p in _OF_EACH_TYPE if type(p).__name__ not in types])
+        monkeypatch.setattr(build_layer, "_layouts", {})
+        selected = _made(some)
+        assert {table for table, (_, rows) in selected.items() if not rows} == without | {"late_verdicts"}
+        assert _made(some) == selected, "declared as they are selected"
 
 
 @pytest.mark.slow
