@@ -349,6 +349,29 @@ def test_bound_inputs_and_outputs_give_the_same_numbers(prepared: Artifacts) -> 
         assert backend.confirm().agrees
 
 
+@pytest.fixture(scope="class")
+def jax_compiles_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """JAX keeps what it compiles, because the tests of one backend compile few graphs many times."""
+    if find_spec("jax") is None:
+        yield
+        return
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    kept = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+    }
+    before = {name: getattr(jax.config, name) for name in kept}
+    for name, value in kept.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+@pytest.mark.usefixtures("jax_compiles_once")
 class TestJax(BackendContract):
     hardware = "jax"
 
