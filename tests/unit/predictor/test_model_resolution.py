@@ -433,12 +433,12 @@ def test_results_under_another_name_than_the_catalogs_are_found(tmp_path: Path) 
 
 
 def test_language_models_of_engines_lead_to_the_command_that_answers(tmp_path: Path) -> None:
-    named = replace(MODELS[0], model_id="Qwen2.5-72B")
+    named = replace(MODELS[0], model_id="Vicuna-13B")
     advisor = Advisor(world(tmp_path, [result(named, "cpu", 1), verified(named, "cpu", 1)]))
     command = "`accel serving {}` answers"
-    with pytest.raises(NotFound, match=command.format("meta-llama/Llama-3.1-405B")):
-        _ask(advisor, "meta-llama/Llama-3.1-405B")
-    assert any(command.format("Qwen2.5-72B") in warning for warning in _ask(advisor, "Qwen2.5-72B").warnings)
+    with pytest.raises(NotFound, match=command.format("codellama/CodeLlama-70B")):
+        _ask(advisor, "codellama/CodeLlama-70B")
+    assert any(command.format("Vicuna-13B") in warning for warning in _ask(advisor, "Vicuna-13B").warnings)
     assert not any("accel serving" in warning for warning in _ask(advisor, "bert-base").warnings)
 
 

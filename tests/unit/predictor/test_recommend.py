@@ -434,8 +434,8 @@ def test_own_noisy_cells_widen_no_figure_of_other_devices(tmp_path: Path) -> Non
 
 
 def test_a_model_known_only_as_served_names_the_command_that_knows_it(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"`accel serving llama-3.1-405b` answers"):
-        _ask(Advisor(world(tmp_path)), "llama-3.1-405b")
+    with pytest.raises(NotFound, match=r"`accel serving codellama-70b` answers"):
+        _ask(Advisor(world(tmp_path)), "codellama-70b")
 
 
 def test_two_machines_that_call_their_processor_the_same_stay_apart(tmp_path: Path) -> None:
