@@ -82,11 +82,11 @@ def test_an_empty_home_is_told_how_to_begin(accel: Accel, tmp_path: Path, comman
 
 def test_an_empty_home_answers_from_published_figures(accel: Accel, tmp_path: Path) -> None:
     home = tmp_path / "empty"
-    question = ["bert-large", "--hardware", "NVIDIA GeForce RTX 4070", "--precision", "float16", "--json", "--home", str(home)]
+    question = ["bert-large", "--hardware", "NVIDIA A40", "--precision", "float16", "--json", "--home", str(home)]
     code, out, err = accel("recommend", *question)
     assert code == 0
     [found] = json.loads(out)["recommendations"]
-    assert (found["device"], found["where"]) == ("NVIDIA GeForce RTX 4070", "elsewhere")
+    assert (found["device"], found["where"]) == ("NVIDIA A40", "elsewhere")
     assert f"The log of {home} is empty" in err
     code, out, err = accel("predict", *question)
     assert code == 0

@@ -125,7 +125,8 @@ def test_the_size_of_its_memory_may_follow_a_name() -> None:
     }
     for name, expected in names.items():
         found = find_spec(name)
-        assert found is not None and found.name == expected, name
+        assert found is not None, name
+        assert found.name == expected
     assert find_spec("RTX 4090 48GB") is None
     assert form_factor_caution("L4 24GB") is None
     assert "PCIe 32GB" in str(form_factor_caution("V100 32GB"))
