@@ -57,7 +57,7 @@ class MobileNetV3Config(ConvNetConfig):  # type: ignore[no-untyped-call]
             [5, 672, 160, 1, 1, 2], [5, 960, 160, 1, 1, 1], [5, 960, 160, 1, 1, 1],
         ]
     )  # fmt: skip
-    """Of each block: kernel, inner and put out channels, squeeze-and-excitation, hard swish, and stride."""
+    """Kernel, inner channels, output channels, squeeze-and-excitation, hard swish and stride of each block."""
     last_channels: int = 1280
     """Width of the layer before the classes."""
 

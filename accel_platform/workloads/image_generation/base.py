@@ -144,9 +144,9 @@ class ImageGenerator(PreTrainedModel):  # type: ignore[no-untyped-call]
         without, with_prompt = self.predict(twice, twice.new_full((len(twice),), time), prompt).chunk(2)
         return without + GUIDANCE_SCALE * (with_prompt - without)
 
-    @abstractmethod
     def encode(self, tokens: dict[str, torch.Tensor]) -> Prompt:
-        """Return the encoded prompts."""
+        """Return the encoded prompts: what the only text encoder puts out last, unless a model reads other layers."""
+        return Prompt(self._read_prompt(tokens).last_hidden_state)
 
     @abstractmethod
     def predict(self, latents: torch.Tensor, time: torch.Tensor, prompt: Prompt) -> torch.Tensor:

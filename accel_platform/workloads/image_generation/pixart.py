@@ -41,9 +41,6 @@ class PixArtSigma(ImageGenerator):  # type: ignore[no-untyped-call]
         table = self.denoiser.pos_embed
         table.register_buffer("pos_embed", table.pos_embed)
 
-    def encode(self, tokens: dict[str, torch.Tensor]) -> Prompt:
-        return Prompt(self._read_prompt(tokens).last_hidden_state)
-
     def predict(self, latents: torch.Tensor, time: torch.Tensor, prompt: Prompt) -> torch.Tensor:
         sample: torch.Tensor = self.denoiser(latents, prompt.words, 999 * time).sample
         # The other half of the channels is the variance, which samplers drop.

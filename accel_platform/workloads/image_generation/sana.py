@@ -47,9 +47,6 @@ class Sana(ImageGenerator):  # type: ignore[no-untyped-call]
     denoiser_class = "SanaTransformer2DModel"
     decoder_class = "AutoencoderDC"
 
-    def encode(self, tokens: dict[str, torch.Tensor]) -> Prompt:
-        return Prompt(self._read_prompt(tokens).last_hidden_state)
-
     def predict(self, latents: torch.Tensor, time: torch.Tensor, prompt: Prompt) -> torch.Tensor:
         sample: torch.Tensor = self.denoiser(
             latents, prompt.words, 1000 * time, guidance=self.learned_guidance(time)

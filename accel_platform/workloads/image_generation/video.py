@@ -136,9 +136,6 @@ class Wan(ImageGenerator):  # type: ignore[no-untyped-call]
             table.freqs_cos.copy_(computed.freqs_cos)
             table.freqs_sin.copy_(computed.freqs_sin)
 
-    def encode(self, tokens: dict[str, torch.Tensor]) -> Prompt:
-        return Prompt(self._read_prompt(tokens).last_hidden_state)
-
     def predict(self, latents: torch.Tensor, time: torch.Tensor, prompt: Prompt) -> torch.Tensor:
         sample: torch.Tensor = self.denoiser(latents, timestep=1000 * time, encoder_hidden_states=prompt.words).sample
         return sample
@@ -165,9 +162,6 @@ class CogVideoX(ImageGenerator):  # type: ignore[no-untyped-call]
             # It computes inputs of more than 2 GiB in parts, so that a batch of three would have other operators.
             if isinstance(layer, CogVideoXSafeConv3d):
                 layer.__class__ = torch.nn.Conv3d  # type: ignore[assignment]
-
-    def encode(self, tokens: dict[str, torch.Tensor]) -> Prompt:
-        return Prompt(self._read_prompt(tokens).last_hidden_state)
 
     def predict(self, latents: torch.Tensor, time: torch.Tensor, prompt: Prompt) -> torch.Tensor:
         # Frames come before channels here.
@@ -223,9 +217,6 @@ class LTXVideo(ImageGenerator):  # type: ignore[no-untyped-call]
     config_class = LTXVideoConfig
     denoiser_class = "LTXVideoTransformer3DModel"
     decoder_class = "AutoencoderKLLTXVideo"
-
-    def encode(self, tokens: dict[str, torch.Tensor]) -> Prompt:
-        return Prompt(self._read_prompt(tokens).last_hidden_state)
 
     def pack(self, latents: torch.Tensor) -> torch.Tensor:
         return latents.flatten(2).transpose(1, 2)

@@ -55,7 +55,7 @@ def measure(sizes_mib: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture(autouse=True)
 def no_earlier_peak() -> None:
-    """What earlier tests of this process held is no peak to rise above: gigabytes take seconds to fill."""
+    """Reset the peak that earlier tests of this process left: rising above gigabytes takes seconds."""
     memory.reset_peak(os.getpid())
 
 
