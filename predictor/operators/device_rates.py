@@ -24,7 +24,7 @@ _SAME_CHIP_UNITS, _SAME_CHIP_RATES = 1.25, 1.5
 """Most that compute units and sustained rates of two cards with one chip differ by.
 
 Those of the H100 SXM5 and PCIe differ by 1.16 and 1.38. The NVIDIA P4 sustains half the rate of the GeForce GTX 1080,
-which has the same chip and more than twice the power.
+which has the same chip and more than twice the power, and a GeForce RTX 4090 half of an L40S's rate in 16 bits.
 """
 _NEARBY_YEARS = 1
 """GPUs released at most this many years apart are of one generation of chips."""
@@ -69,7 +69,7 @@ def have_same_chip(one: DeviceRates, other: DeviceRates) -> bool:
         one.architecture is not None
         and one.architecture == other.architecture
         and _ratio(one.compute_units, other.compute_units) <= _SAME_CHIP_UNITS
-        and _ratio(one.flops[32], other.flops[32]) <= _SAME_CHIP_RATES
+        and all(_ratio(one.flops[bits], other.flops[bits]) <= _SAME_CHIP_RATES for bits in (32, 16))
     )
 
 
