@@ -19,7 +19,8 @@ from predictor.data.traced_models import InputSizes
 from predictor.operators.device_rates import DeviceRates
 from predictor.operators.kernels import BITS
 from predictor.operators.predictor import OperatorPrediction, shipped_predictor
-from predictor.operators.tables import ProfileTables, training_tables
+from predictor.operators.tables import ProfileTables
+from predictor.operators.training import training_step
 
 _MAX_FAST_OPERATORS = 8_192
 """Most operators times devices on the fast path: more take tens of milliseconds."""
@@ -128,8 +129,6 @@ def _predict_on_devices(query: ResolvedQuery, devices: Sequence[DeviceRates]) ->
     if isinstance(profile, str):
         return profile
     tables = profile.at(query.batch_size)
-    if training:
-        tables = training_tables(tables, profile.parameters)
     if sum(len(table.counts) for table in tables) * len(devices) > _MAX_FAST_OPERATORS:
         require_slow_path()
     return shipped_predictor().predict(tables, devices, _PRODUCT_BITS[query.precision], training=training)
@@ -140,7 +139,9 @@ def _profile_tables(
     model: ResolvedModel, sequence_length: int | None, sizes: InputSizes, *, training: bool
 ) -> ProfileTables | str:
     profile = resolve_operators(model, sequence_length, sizes, training=training)
-    return profile if isinstance(profile, str) else ProfileTables.of(profile)
+    if isinstance(profile, str):
+        return profile
+    return ProfileTables.of(training_step(profile) if training else profile)
 
 
 def _reasons(prediction: OperatorPrediction) -> tuple[str, ...]:

@@ -27,7 +27,8 @@ from predictor.calibration.conformal import Calibration, calibrate_worst_group
 from predictor.operators.device_rates import DeviceRates, device_rates
 from predictor.operators.kernels import BITS, LARGEST_PRODUCTS, KernelTable, load_kernels
 from predictor.operators.predictor import SHIPPED, OperatorPredictor, save
-from predictor.operators.tables import OperatorTable, ProfileTables, training_tables
+from predictor.operators.tables import OperatorTable, ProfileTables
+from predictor.operators.training import training_step
 from predictor.operators.utilization import Utilization, fit_utilization
 from predictor.operators.whole_models import OperatorTotals, fit_correction, operator_sums_ms
 
@@ -78,11 +79,9 @@ def load_whole_models() -> list[MeasuredModel]:
         rates = None if spec is None else device_rates(spec)
         if not isinstance(rates, DeviceRates):
             raise InvalidInput(f"whole_models.csv: {rates or row['device']}")
-        profile = _profile(row["model"], row["architecture"], row["modality"], row["head"], row["config"], row["size"])
+        columns = ("model", "architecture", "modality", "head", "config", "size", "mode")
+        profile = _profile(*(row[column] for column in columns))
         batch_size = int(row["batch_size"])
-        tables = profile.at(batch_size)
-        if row["mode"] == "training":
-            tables = training_tables(tables)
         models.append(
             MeasuredModel(
                 row["model"],
@@ -91,17 +90,21 @@ def load_whole_models() -> list[MeasuredModel]:
                 BITS[row["precision"]],
                 batch_size,
                 float(row["latency_ms"]),
-                tables,
+                profile.at(batch_size),
             )
         )
     return models
 
 
 @cache
-def _profile(model: str, architecture: str, modality: Modality, head: Head, config: str, size: str) -> ProfileTables:
+def _profile(
+    model: str, architecture: str, modality: Modality, head: Head, config: str, size: str, mode: str
+) -> ProfileTables:
     length = int(size) if modality == "text" else None
     spec = ModelSpec(model, architecture, architecture, modality, config=json.loads(config), sequence_length=length)
-    return ProfileTables.of(trace_operators(spec, sequence_length=length, head=head))
+    operators = trace_operators(spec, sequence_length=length, head=head)
+    # The steps that were measured end with the gradients.
+    return ProfileTables.of(training_step(operators, updates_weights=False) if mode == "training" else operators)
 
 
 def leave_one_device_out(

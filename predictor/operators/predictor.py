@@ -95,7 +95,7 @@ class OperatorPredictor:
         Parameters
         ----------
         tables
-            The model's operators at the batch size: of a pass, or with `training` those of `training_tables`.
+            The model's operators at the batch size: of a pass, or with `training` those of `training_step`.
         bits
             Width of weights and activations: 32 or 16.
         """

@@ -1,12 +1,11 @@
 """Operators of a model as tables, one array per kind, so that NumPy computes all operators of a kind at once.
 
-`ProfileTables` gives the operators of a forward pass at any batch size, and `training_tables` those of a training step.
-`kernel_parts` replaces operators by those whose kernels were measured.
+`ProfileTables` gives the operators of a pass or a training step at any batch size. `kernel_parts` replaces operators by
+those whose kernels were measured.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +13,6 @@ import numpy as np
 
 from accel_platform.workloads.operators import Operator, OperatorKind, OperatorProfile
 from predictor.operators.features import Array
-
-_ADAM_READS, _ADAM_WRITES = 4, 3
-"""Numbers per parameter that Adam reads (weight, gradient, two moments) and writes (weight, two moments)."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +24,6 @@ class OperatorTable:
     """Array of shape (dimensions, operators), with dimensions in the order of `DIMENSIONS[kind]`."""
     counts: Array
     """Number of times that the model computes each operator."""
-    positions: Array
-    """Position of each operator in the model's order of execution."""
     count: int
     """Sum of the counts."""
 
@@ -60,21 +54,20 @@ class ProfileTables:
     """Increase of each table's columns per further item."""
     minimum: list[Array]
     """Least values of the columns: 1, or 0 for a dimension that is 0."""
-    parameters: float
 
     @classmethod
     def of(cls, profile: OperatorProfile) -> ProfileTables:
         """Return the tables of a profile."""
         two, three = operator_tables(profile.of_two), operator_tables(profile.of_three)
         growth = [after.columns - before.columns for before, after in zip(two, three, strict=True)]
-        return cls(two, growth, [np.minimum(table.columns, 1.0) for table in two], profile.parameters)
+        return cls(two, growth, [np.minimum(table.columns, 1.0) for table in two])
 
     def at(self, batch_size: int) -> list[OperatorTable]:
         """Return the tables of a batch, with the same operators as `OperatorProfile.at`."""
         tables = []
         for table, growth, minimum in zip(self.at_two, self.growth, self.minimum, strict=True):
             columns = np.maximum(minimum, table.columns + growth * (batch_size - 2))
-            tables.append(OperatorTable(table.kind, columns, table.counts, table.positions, table.count))
+            tables.append(OperatorTable(table.kind, columns, table.counts, table.count))
         return tables
 
 
@@ -82,59 +75,11 @@ def operator_tables(operators: Sequence[Operator]) -> list[OperatorTable]:
     """Return the tables of a model's operators, the kinds in the order in which they appear."""
     tables = []
     for kind in dict.fromkeys(operator.kind for operator in operators):
-        positions = [i for i, operator in enumerate(operators) if operator.kind == kind]
-        columns = np.array([operators[i].dimensions for i in positions], dtype=float).T
-        counts = np.array([operators[i].count for i in positions], dtype=float)
-        tables.append(_table(kind, columns, counts, np.array(positions, dtype=float)))
+        of_kind = [operator for operator in operators if operator.kind == kind]
+        columns = np.array(np.array([operator.dimensions for operator in of_kind], dtype=float).T, order="C")
+        counts = np.array([operator.count for operator in of_kind], dtype=float)
+        tables.append(OperatorTable(kind, columns, counts, int(counts.sum())))
     return tables
-
-
-def _table(kind: OperatorKind, columns: Array | Sequence[Array], counts: Array, positions: Array) -> OperatorTable:
-    return OperatorTable(kind, np.array(columns, order="C"), counts, positions, int(counts.sum()))
-
-
-def training_tables(forward: Sequence[OperatorTable], parameters: float = 0.0) -> list[OperatorTable]:
-    """Return the tables of a training step: forward, backward, and Adam's update of so many parameters."""
-    forward_count = sum(len(table.counts) for table in forward)
-    step = {table.kind: [table] for table in forward}
-    for table in forward:
-        for gradient in _backward_tables(table, forward_count):
-            step.setdefault(gradient.kind, []).append(gradient)
-    if parameters:
-        columns = np.array([[_ADAM_READS * parameters], [_ADAM_WRITES * parameters], [1.0]])
-        step.setdefault("elementwise", []).append(_table("elementwise", columns, np.ones(1), np.array([math.inf])))
-    return [_join(kind, tables) for kind, tables in step.items()]
-
-
-def _join(kind: OperatorKind, tables: Sequence[OperatorTable]) -> OperatorTable:
-    """Return tables of one kind as one, in the order of execution."""
-    positions = np.concatenate([table.positions for table in tables])
-    order = np.argsort(positions, kind="stable")
-    columns = np.concatenate([table.columns for table in tables], axis=1)[:, order]
-    return _table(kind, columns, np.concatenate([table.counts for table in tables])[order], positions[order])
-
-
-def _backward_tables(table: OperatorTable, forward_count: int) -> Iterator[OperatorTable]:
-    """Yield the operators that compute the gradients of a table's operators.
-
-    A matrix product has two, one for each operand; a convolution and fused attention count twice. Others move numbers
-    as in the forward pass. Positions follow those of the `forward_count` operators of the pass, two for each.
-    """
-    columns, counts, positions = table.columns, table.counts, forward_count + 2 * table.positions
-    if table.kind in ("linear", "batched_matmul"):
-        *batch, m, n, k = columns
-        yield _table(table.kind, [*batch, m, k, n], counts, positions)
-        yield _table(table.kind, [*batch, k, n, m], counts, positions + 1)
-    elif table.kind in ("convolution", "attention"):
-        yield _table(table.kind, columns, 2 * counts, positions)
-    elif table.kind == "elementwise":
-        read, written, slow = columns
-        yield _table("elementwise", [read + written, read, slow], counts, positions)
-    else:
-        rows, width = columns
-        numbers = rows * width
-        reads = numbers if table.kind == "embedding" else 2 * numbers
-        yield _table("elementwise", [reads, numbers, np.zeros_like(numbers)], counts, positions)
 
 
 def kernel_parts(table: OperatorTable, bits: int) -> Iterator[KernelPart]:

@@ -17,12 +17,14 @@ from accel_platform.hardware.catalog import catalog, find_spec
 from accel_platform.workloads.operators import DIMENSIONS, Operator, OperatorProfile
 from predictor.advisor.advisor import Advisor
 from predictor.data.roofline import HOST_MS_PER_OPERATOR
-from predictor.operators.device_rates import DeviceRates, device_rates, power_headroom
+from predictor.operators.device_rates import DeviceRates, device_rates, have_same_chip, power_headroom
 from predictor.operators.features import roofline_features
+from predictor.operators.fit import load_whole_models
 from predictor.operators.fit import main as fit_main
 from predictor.operators.kernels import KernelTable
 from predictor.operators.predictor import load, save, shipped_predictor
-from predictor.operators.tables import ProfileTables, kernel_parts, operator_tables, training_tables
+from predictor.operators.tables import ProfileTables, kernel_parts, operator_tables
+from predictor.operators.training import training_step
 from predictor.operators.utilization import ClassUtilization, fit_utilization
 from predictor.operators.whole_models import OperatorTotals, fit_correction
 from predictor.schemas.requests import RecommendQuery
@@ -154,6 +156,14 @@ def test_what_is_particular_to_a_device_scales_its_times_alone() -> None:
     assert times[0] / times[1] == pytest.approx(math.exp(effect))
 
 
+def test_a_chip_with_slower_matrix_units_is_another_one() -> None:
+    h100, h200, l40s, rtx_4090 = map(
+        _rates, ("NVIDIA H100 SXM5 80GB", "NVIDIA H200 SXM", "NVIDIA L40S", "NVIDIA GeForce RTX 4090")
+    )
+    assert have_same_chip(h100, h200)
+    assert not have_same_chip(l40s, rtx_4090)
+
+
 def test_measured_models_correct_devices_with_their_chip_and_less_so_their_makers_others() -> None:
     v100, same_chip, t4, mi100 = map(
         _rates, ("NVIDIA V100 PCIe 32GB", "NVIDIA V100 SXM2 16GB", "NVIDIA T4", "AMD Instinct MI100")
@@ -170,6 +180,15 @@ def test_measured_models_correct_devices_with_their_chip_and_less_so_their_maker
     assert correction.log_factors(v100, 16) == correction.log_factors(same_chip, 16) == (0.0, 0.0)
 
 
+@pytest.mark.slow  # it traces the measured models
+def test_the_shipped_correction_is_what_this_code_fits() -> None:
+    shipped = shipped_predictor()
+    fitted = fit_correction([model.operator_totals(shipped.utilization) for model in load_whole_models()])
+    assert fitted.training == pytest.approx(shipped.correction.training, abs=1e-4)
+    for key, factors in fitted.devices.items():
+        assert factors == pytest.approx(shipped.correction.devices[key], abs=1e-4), key
+
+
 def test_training_steps_correct_training_steps_alone() -> None:
     v100, t4, mi100 = map(_rates, ("NVIDIA V100 PCIe 32GB", "NVIDIA T4", "AMD Instinct MI100"))
     passes = [OperatorTotals(f"model {i}", v100, 32, 11.0, 10.0, 1.0) for i in range(8)]
@@ -184,13 +203,42 @@ def test_training_steps_correct_training_steps_alone() -> None:
     assert correction.log_error(steps[1]) == pytest.approx(0.0, abs=0.02)
 
 
+def _training_step(*forward: Operator, parameters: float = 0.0) -> tuple[Operator, ...]:
+    return training_step(OperatorProfile(forward, forward, parameters)).of_two
+
+
 def test_a_training_step_has_three_times_the_products_of_a_pass() -> None:
     forward = (Operator("linear", "addmm", (64.0, 32.0, 16.0), 5), Operator("elementwise", "gelu", (64.0, 64.0, 1.0)))
-    linear, moving = training_tables(operator_tables(forward), parameters=1000.0)
-    assert (linear.columns.prod(axis=0) * linear.counts).sum() == 3 * 64 * 32 * 16 * 5
-    gelu, its_gradient, adam = moving.columns.T.tolist()
-    assert (gelu, its_gradient) == ([64, 64, 1], [128, 64, 1])
-    assert adam == [4000, 3000, 1]
+    step = _training_step(*forward, parameters=1000.0)
+    assert sum(operator.flops * operator.count for operator in step) == 3 * 2 * 64 * 32 * 16 * 5
+    gelu, its_gradient, adam = (operator.dimensions for operator in step if operator.kind == "elementwise")
+    assert (gelu, its_gradient) == ((64, 64, 1), (128, 64, 1))
+    assert adam == (4000, 3000, 1)
+    profile = OperatorProfile(forward, forward, 1000.0)
+    assert training_step(profile, updates_weights=False).of_three == step[:-1]
+
+
+def test_norms_read_more_in_a_training_step() -> None:
+    batch_norm = Operator("elementwise", "native_batch_norm", (104.0, 100.0, 0.0), 2)
+    layer_norm = Operator("layer_norm", "native_layer_norm", (10.0, 8.0), 3)
+    step = [(of.kind, of.dimensions, of.count) for of in _training_step(batch_norm, layer_norm)]
+    assert step == [
+        ("elementwise", (204, 100, 0), 2),
+        ("layer_norm", (10, 8), 3),
+        ("elementwise", (400, 100, 0), 2),
+        ("elementwise", (320, 80, 0), 3),
+    ]
+
+
+def test_depthwise_convolutions_are_slow_backwards_and_others_are_not() -> None:
+    dense = (2.0, 100.0, 16.0, 72.0, 1.0, 9.0, 900.0, 1600.0)
+    depthwise = (2.0, 100.0, 1.0, 9.0, 8.0, 9.0, 850.0, 1600.0)
+    _, _, of_dense, of_depthwise = _training_step(
+        *(Operator("convolution", "convolution", of) for of in (dense, depthwise))
+    )
+    assert (of_dense.dimensions, of_dense.count, of_depthwise.count) == (dense, 2, 2)
+    read, written = of_depthwise.dimensions[-2:]
+    assert read / 850 == written / 1600 > 2
 
 
 @given(st.data(), st.integers(1, 512))
@@ -208,19 +256,20 @@ def test_tables_hold_the_operators_of_a_profile_at_any_batch(data: st.DataObject
     for table, same in zip(ProfileTables.of(profile).at(batch_size), expected, strict=True):
         assert (table.kind, table.count) == (same.kind, same.count)
         assert (table.columns == same.columns).all()
-        assert (table.positions == same.positions).all()
 
 
-def test_gradients_stand_in_the_order_of_the_pass_whatever_their_kinds() -> None:
+def test_gradients_follow_the_pass_in_its_order() -> None:
     forward = (
         Operator("softmax", "_softmax", (8.0, 2.0)),
         Operator("elementwise", "add", (6.0, 3.0, 0.0), 7),
         Operator("embedding", "embedding", (5.0, 2.0)),
     )
-    [_, moving, _] = training_tables(operator_tables(forward))
-    assert moving.columns.T.tolist() == [[6, 3, 0], [32, 16, 0], [9, 6, 0], [10, 10, 0]]
-    assert moving.counts.tolist() == [7, 1, 7, 1]
-    assert moving.count == 16
+    gradients = [(of.kind, of.dimensions, of.count) for of in _training_step(*forward)[3:]]
+    assert gradients == [
+        ("elementwise", (32, 16, 0), 1),
+        ("elementwise", (9, 6, 0), 7),
+        ("elementwise", (10, 10, 0), 1),
+    ]
 
 
 def test_convolutions_are_priced_by_what_they_are_computed_as() -> None:
