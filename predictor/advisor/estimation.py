@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +30,7 @@ from predictor.data.model_resolution import ResolvedModel, resolve_operators
 from predictor.data.samples import MAX_SPEED_LIMIT_RATIO, speed_limit_ratio
 from predictor.data.traced_models import InputSizes
 from predictor.operators.predictor import OperatorPrediction
-from predictor.schemas.responses import Compatibility
+from predictor.schemas.responses import INTERVAL_LEVEL, Compatibility
 
 _WHOLE_TENSORS = ("gpu", "cpu")
 """Kinds of silicon whose runtimes hold each operator's whole output; NPU compilers stream through several operators."""
@@ -68,11 +69,30 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
                 estimate, by_operators, state.evidence, cells[i]
             )
         found[i] = _keep_to_measurements(state.evidence, cells[i], found[i], by_operators)
-    return [
+    checked = [
         _check_plausible(state.evidence, cell, _warn_of_scarce_memory(cell, estimate))
         for cell, estimate in zip(cells, found, strict=True)
         if estimate is not None
     ]
+    return [_widen_to_published(state.evidence, *cell) for cell in zip(cells, checked, strict=True)]
+
+
+def _widen_to_published(evidence: Evidence, cell: Cell, estimate: Estimate | Abstention) -> Estimate | Abstention:
+    """Return an imported figure with limits at least as wide as published figures of one configuration scatter."""
+    if isinstance(estimate, Abstention) or estimate.own or estimate.provenance != "measured":
+        return estimate
+    latency, backend = estimate.latency_ms, cell[1].target.backend
+    scatter = evidence.published.log_factor(backend)
+    if scatter is None or (latency.level or 0.0) >= INTERVAL_LEVEL:
+        return estimate
+    factor = math.exp(scatter)
+    limits = {
+        "low": min(latency.p50 / factor, latency.low or math.inf),
+        "high": max(latency.p50 * factor, latency.high or 0.0),
+        "level": INTERVAL_LEVEL,
+    }
+    why = f"{INTERVAL_LEVEL:.0%} of published figures lie within x {rounded(factor)} of others of their configuration"
+    return replace(estimate, latency_ms=latency.model_copy(update=limits), why=(*estimate.why, why))
 
 
 def _warn_of_slow_hosts(cells: Sequence[Cell], found: list[Estimate | Abstention | None]) -> None:

@@ -20,6 +20,7 @@ from accel_platform.hardware.host import host_id
 from accel_platform.knowledge.cards import SOURCE_PREFIX
 from accel_platform.warehouse.build_layer import table_sql
 from accel_platform.warehouse.reader import Reader
+from predictor.data.published_scatter import PublishedScatter
 from predictor.schemas.responses import INTERVAL_LEVEL, Compatibility, Interval, Where
 
 REFERENCE_HOSTS = frozenset({"host-40bb15d51d61", "host-f00cb1b79e00"})
@@ -142,6 +143,7 @@ class Evidence:
     """Id of the host that answers."""
     this_processor: str
     """Device id of its processor."""
+    published: PublishedScatter = field(default_factory=PublishedScatter)
     by_model: dict[str, list[CellSummary]] = field(default_factory=dict)
     by_target: dict[Target, list[CellSummary]] = field(default_factory=dict)
     by_other_fields: dict[Hashable, list[CellSummary]] = field(default_factory=dict)
@@ -252,10 +254,21 @@ def load_evidence(reader: Reader) -> Evidence:
             models={row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")},
             this_host=host_id(),
             this_processor=processor_id(),
+            published=PublishedScatter.of({b: distances for (b,), distances in published_distances(reader).items()}),
         )
         # Read again if another snapshot was published between two queries.
         if reader.snapshot_id == snapshot_id:
             return evidence
+
+
+def published_distances(reader: Reader, *columns: str) -> dict[tuple[str, ...], list[float]]:
+    """Return how far imported figures are from the geometric mean of others of their cell, in natural logs.
+
+    They are grouped by backend and further columns of a cell, such as `model_id`.
+    """
+    keys = ("backend", *columns)
+    rows = reader.rows(_PUBLISHED.format(keys=", ".join(keys)))
+    return {tuple(row[key] for key in keys): row["distances"] for row in rows}
 
 
 # The id of a device, or its name where a file states no id.
@@ -312,6 +325,15 @@ LEFT JOIN ranked AS r ON (c.model_id, c.hardware, c.backend, c.mode, c.batch_siz
     AND c.output_tokens IS NOT DISTINCT FROM r.output_tokens
     AND c.fingerprint IS NOT DISTINCT FROM r.fingerprint
 ORDER BY c.measured, c.newest, c.fingerprint
+"""
+
+_PUBLISHED = f"""{_USABLE},
+cells AS (
+    SELECT {_CELL}, list(ln(latency_ms)) AS logs
+    FROM usable WHERE provenance <> 'measured' GROUP BY {_CELL} HAVING count(*) > 1
+),
+figures AS (SELECT {_CELL}, logs, unnest(logs) AS log FROM cells)
+SELECT {{keys}}, list(abs(log - (list_sum(logs) - log) / (len(logs) - 1))) AS distances FROM figures GROUP BY {{keys}}
 """
 
 _FAILURES = f"""

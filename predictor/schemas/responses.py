@@ -33,7 +33,8 @@ class _Value(BaseModel):
 
 
 class Interval(_Value):
-    """A figure and its limits. `level` is the share of single batches (measured), or of unseen cells, inside them.
+    """A figure and its limits. `level` is the share of single batches (measured), of published figures of one
+    configuration (imported), or of unseen cells (predicted) inside them.
 
     Limits are null where one claimed figure is all there is; `level` is null where the limits are bounds, not a share,
     or where nobody knows the share.
@@ -42,7 +43,9 @@ class Interval(_Value):
     p50: float = Field(description="The figure itself: the median.")
     low: float | None = Field(default=None, description="Lower limit.")
     high: float | None = Field(default=None, description="Upper limit.")
-    level: Level | None = Field(default=None, description="Share of single batches, or of unseen cells, in the limits.")
+    level: Level | None = Field(
+        default=None, description="Share of single batches, of published figures, or of unseen cells, in the limits."
+    )
 
     @property
     def high_over_low(self) -> float:

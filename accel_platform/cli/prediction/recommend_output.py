@@ -53,7 +53,7 @@ def print_answer(answer: Answer, objective: Objective, *, named: bool, verbose: 
         if len(shown) < len(others):
             note(f"{len(others) - len(shown)} more elsewhere (--verbose shows them)")
     if rows and not wide:
-        note("level: share of single batches (measured) or of unseen cells (predicted) in the limits; --wide shows all")
+        note("level: share of batches (measured), published figures or unseen cells in the limits; --wide: all")
     if (gain := gain_elsewhere(objective, answer.recommendations)) is not None:
         note(gain)
     _note_excluded(answer, named=named, verbose=verbose)

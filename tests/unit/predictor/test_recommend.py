@@ -19,7 +19,7 @@ from predictor.advisor.advisor import Advisor
 from predictor.advisor.objectives import batch_spread
 from predictor.advisor.queries import _other_choices
 from predictor.schemas.requests import PredictQuery, RecommendQuery
-from predictor.schemas.responses import Answer, Figures, PredictAnswer
+from predictor.schemas.responses import INTERVAL_LEVEL, Answer, Figures, PredictAnswer
 from predictor.training.train import train
 from predictor_world import (
     BACKENDS,
@@ -85,6 +85,31 @@ def test_every_figure_is_in_order_and_consistent(advisor: Advisor, model: str, b
         assert r.evidence
     for a, b in itertools.pairwise(answer.recommendations):
         assert a.latency_ms.p50 <= b.latency_ms.p50
+
+
+def test_one_published_figure_has_the_limits_that_others_differ_by(tmp_path: Path) -> None:
+    published: dict[str, Any] = {"provenance": "imported", "device": GPU}
+    pairs = [
+        result(model, "cuda", size, scale=scale, fingerprint=f"version {scale}", **published)
+        for model in MODELS
+        for size in (1, 2)
+        for scale in (1.0, 1.2)
+    ]
+    alone = result(BERT, "cuda", 4, **published)
+    before = Advisor(world(tmp_path / "before", [alone]))
+    assert _ask(before, "bert-base", batch_size=4, hardware=["cuda"]).recommendations[0].latency_ms.high is None
+    advisor = Advisor(world(tmp_path / "after", [*pairs, alone]))
+    [only] = _ask(advisor, "bert-base", batch_size=4, hardware=["cuda"]).recommendations
+    latency = only.latency_ms
+    assert latency.level == INTERVAL_LEVEL
+    assert latency.low is not None
+    assert latency.high is not None
+    assert (latency.p50 / latency.low, latency.high / latency.p50) == pytest.approx((1.2, 1.2), rel=0.01)
+    assert any("x 1.2 of others" in why for why in only.why)
+    limits = {"max_latency_ms": 1.3 * latency.p50}
+    assert _ask(advisor, "bert-base", batch_size=4, hardware=["cuda"], constraints=limits).recommendations
+    limits = {"max_latency_ms": 1.1 * latency.p50}
+    assert not _ask(advisor, "bert-base", batch_size=4, hardware=["cuda"], constraints=limits).recommendations
 
 
 def test_objectives_rank_by_what_they_name(advisor: Advisor) -> None:
