@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.formats.hardware_summary import DERIVED
+from migrations.formats.hardware_summary import DERIVED, read_families, some_family_has
 from migrations.normalize.record_builder import CellDraft, NamesInFile
 from migrations.normalize.records import NoResult, Part, child, refuse
 from migrations.normalize.units import MS_PER_S, quantity, scaled
@@ -20,26 +20,12 @@ _UNITS = {"mean_latency": "s", "mean_throughput": "items/s"}
 
 def detect(document: Document) -> float:
     """Return high confidence where some family has compatibility by hardware."""
-    families = document.value.get("model_families") if isinstance(document.value, dict) else None
-    if not isinstance(families, dict):
-        return 0.0
-    return 0.95 if any(isinstance(f, dict) and "hardware_compatibility" in f for f in families.values()) else 0.0
+    return 0.95 if some_family_has(document, "hardware_compatibility") else 0.0
 
 
 def parse(document: Document) -> Iterator[Part]:
     """Yield one record per result named; a hardware without any holds none."""
-    none = True
-    for family, content in document.value["model_families"].items():
-        by_hardware = content.get("hardware_compatibility") if isinstance(content, dict) else content
-        if by_hardware and not isinstance(by_hardware, dict):
-            none = False
-            yield refuse(child("/model_families", family), "unexpected_shape", "an object was expected", content)
-        for hardware, claim in by_hardware.items() if isinstance(by_hardware, dict) else ():
-            none = False
-            where = child(child(child("/model_families", family), "hardware_compatibility"), hardware)
-            yield from _hardware(document, where, family, hardware, claim)
-    if none:
-        yield NoResult("/model_families", "a matrix of no hardware")
+    return read_families(document, "hardware_compatibility", _hardware, nothing="a matrix of no hardware")
 
 
 def _hardware(document: Document, where: str, family: str, hardware: str, claim: Any) -> Iterator[Part]:

@@ -6,45 +6,55 @@ Each figure is a mean over unlike shapes, computed from results stored elsewhere
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from accel_platform.table_io.values import count_of
 from migrations.normalize.record_builder import CellDraft, NamesInFile
-from migrations.normalize.records import NoResult, Part, child, refuse
+from migrations.normalize.records import NoResult, Part, child, pointer_to, refuse
 from migrations.normalize.units import number, quantity
 from migrations.sources.documents import Document
 
 DERIVED = "a mean over batch sizes and shapes"
 _UNITS = {"latency_ms": "ms", "throughput": "items/s"}
 
+ReadHardware = Callable[[Document, str, str, str, Any], Iterator[Part]]
+"""Reader of one hardware of a family: document, pointer, family, hardware name, and the value there."""
+
 
 def detect(document: Document) -> float:
     """Return high confidence where some family has results by hardware."""
-    families = document.value.get("model_families") if isinstance(document.value, dict) else None
-    if not isinstance(families, dict):
-        return 0.0
-    return 0.95 if any(isinstance(f, dict) and "hardware_results" in f for f in families.values()) else 0.0
+    return 0.95 if some_family_has(document, "hardware_results") else 0.0
 
 
 def parse(document: Document) -> Iterator[Part]:
     """Yield one record per model and hardware; lists shorter than the models tested name nobody and are refused."""
+    return read_families(document, "hardware_results", _hardware, nothing="a summary of no results")
+
+
+def some_family_has(document: Document, member: str) -> bool:
+    """Return whether some object under `model_families` has this member."""
+    families = document.value.get("model_families") if isinstance(document.value, dict) else None
+    return isinstance(families, dict) and any(isinstance(f, dict) and member in f for f in families.values())
+
+
+def read_families(document: Document, member: str, read: ReadHardware, *, nothing: str) -> Iterator[Part]:
+    """Yield what `read` makes of each hardware in `model_families.{f}.{member}`; without any, NoResult(`nothing`)."""
     none = True
     for family, content in document.value["model_families"].items():
-        results = content.get("hardware_results") if isinstance(content, dict) else content
-        if results and not isinstance(results, dict):
+        by_hardware = content.get(member) if isinstance(content, dict) else content
+        if by_hardware and not isinstance(by_hardware, dict):
             none = False
             yield refuse(child("/model_families", family), "unexpected_shape", "an object was expected", content)
-        models = content.get("models_tested") if isinstance(content, dict) else None
-        for hardware, lists in results.items() if isinstance(results, dict) else ():
+        for hardware, value in by_hardware.items() if isinstance(by_hardware, dict) else ():
             none = False
-            where = child(child(child("/model_families", family), "hardware_results"), hardware)
-            yield from _hardware(document, where, family, models, hardware, lists)
+            yield from read(document, pointer_to("model_families", family, member, hardware), family, hardware, value)
     if none:
-        yield NoResult("/model_families", "a summary of no results")
+        yield NoResult("/model_families", nothing)
 
 
-def _hardware(document: Document, where: str, family: str, models: Any, hardware: str, lists: Any) -> Iterator[Part]:
+def _hardware(document: Document, where: str, family: str, hardware: str, lists: Any) -> Iterator[Part]:
+    models = document.value["model_families"][family].get("models_tested")
     columns = {key: lists.get(key) for key in _UNITS} if isinstance(lists, dict) else {}
     if isinstance(models, list) and len(models) == 1:
         columns = {key: [one] if number(one) is not None else one for key, one in columns.items()}
