@@ -13,7 +13,7 @@ from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell, child, refuse
-from migrations.normalize.row_access import pick, rows_of, share_of_rows, strays_of
+from migrations.normalize.row_access import cells_of_markdown, pick, rows_of, share_of_rows, strays_of
 from migrations.normalize.units import MS_PER_S, count, number, quantity, scaled
 from migrations.sources.documents import Document
 
@@ -32,7 +32,11 @@ _BACKEND = re.compile(r"ggml_(?P<name>cuda|vulkan|metal|sycl|opencl|hip)_init", 
 def detect(document: Document) -> float:
     """Return high confidence where rows have the times of prompt, answer and both, or the table has its header."""
     if document.kind == "text":
-        return 0.95 if any("T_PP s" in line and set(_cells(line)) >= set(_COLUMNS) for line in document.value) else 0.0
+        return (
+            0.95
+            if any("T_PP s" in line and set(cells_of_markdown(line)) >= set(_COLUMNS) for line in document.value)
+            else 0.0
+        )
     return 0.95 * share_of_rows(document, *_NEEDED)
 
 
@@ -65,16 +69,11 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
 def _printed(lines: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     header: list[str] = []
     for index, line in enumerate(lines):
-        cells = _cells(line)
+        cells = cells_of_markdown(line)
         if set(cells) >= set(_COLUMNS):
             header = cells
         elif header and len(cells) == len(header) and number(cells[0]) is not None:
             yield child("", index), {_COLUMNS.get(name, name): cell for name, cell in zip(header, cells, strict=True)}
-
-
-def _cells(line: str) -> list[str]:
-    text = line.strip()
-    return [cell.strip() for cell in text.strip("|").split("|")] if text.startswith("|") and text.endswith("|") else []
 
 
 def _cell(source_path: str, pointer: str, row: Mapping[str, Any], notes: str) -> CellDraft:

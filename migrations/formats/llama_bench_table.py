@@ -12,6 +12,7 @@ from typing import Any
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell, child, refuse
+from migrations.normalize.row_access import cells_of_markdown
 from migrations.normalize.units import MS_PER_S, count, quantity
 from migrations.sources.documents import Document
 
@@ -25,7 +26,9 @@ _NOT_SETTINGS = {"model", "size", "params", "backend", "test", "t/s", "threads"}
 
 def detect(document: Document) -> float:
     """Return high confidence where a table has a model, a test and tokens/s."""
-    return 0.9 if document.kind == "text" and any(_is_header(_cells(line)) for line in document.value) else 0.0
+    return (
+        0.9 if document.kind == "text" and any(_is_header(cells_of_markdown(line)) for line in document.value) else 0.0
+    )
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
@@ -38,7 +41,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
     for number, line in enumerate(document.value):
         if found := _DEVICE.match(line):
             device = found["name"].strip()
-        cells = _cells(line)
+        cells = cells_of_markdown(line)
         if _is_header(cells):
             header = cells
         elif header and len(cells) == len(header) and not set("".join(cells)) <= set("-: "):
@@ -93,11 +96,6 @@ def _record(
     if made:
         figures |= {"output_tokens": made, "time_per_output_token_ms": None if prompt else MS_PER_S / rate}
     return cell.result("ok", figures, units={"t/s": "tokens/s"})
-
-
-def _cells(line: str) -> list[str]:
-    text = line.strip()
-    return [cell.strip() for cell in text.strip("|").split("|")] if text.startswith("|") and text.endswith("|") else []
 
 
 def _is_header(cells: list[str]) -> bool:

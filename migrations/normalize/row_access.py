@@ -51,6 +51,12 @@ def text_of(value: Any) -> str | None:
     return str(value).strip() or None
 
 
+def cells_of_markdown(line: str) -> list[str]:
+    """Return the cells of a row of a Markdown table; none for another line."""
+    text = line.strip()
+    return [cell.strip() for cell in text.strip("|").split("|")] if text.startswith("|") and text.endswith("|") else []
+
+
 def object_of(value: Any) -> dict[str, Any]:
     """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
