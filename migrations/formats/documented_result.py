@@ -17,7 +17,7 @@ from migrations.normalize.canonical_names import hardware_named
 from migrations.normalize.field_aliases import completed, stated_ms
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, reason_unless_ok, status_of
 from migrations.normalize.records import Record, RefusedCell, child, refuse
-from migrations.normalize.row_access import pick
+from migrations.normalize.row_access import object_of, pick
 from migrations.normalize.units import NS_PER_MS, count, quantity, samples_ns
 from migrations.sources.documents import Document
 
@@ -60,8 +60,8 @@ def detect(document: Document) -> float:
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """Yield one record per cell; a file without cells is one failure of the model as a whole."""
     value = document.value
-    load = _object(value.get("load_results"))
-    runtime = _object(value.get("device_info")).get("runtime")
+    load = object_of(value.get("load_results"))
+    runtime = object_of(value.get("device_info")).get("runtime")
     whole = CellDraft(
         document.source_path,
         "",
@@ -130,7 +130,7 @@ def _cell(whole: CellDraft, key: str, content: Any, loading: dict[str, Any]) -> 
 
 def _own(value: dict[str, Any]) -> dict[str, Any]:
     """Return the facts that only this platform's reports state for all their cells."""
-    mode, weights = value.get("mode"), _object(value.get("weights"))
+    mode, weights = value.get("mode"), object_of(value.get("weights"))
     return {
         "mode": mode if mode in get_args(Mode) else "inference",
         "weights_source": _text(weights.get("source")),
@@ -144,7 +144,7 @@ def _items(key: str) -> int:
 
 
 def _machine(value: dict[str, Any]) -> Machine:
-    info = _object(value.get("device_info"))
+    info = object_of(value.get("device_info"))
     name = next((info[key] for key in ("name", "device_name", "cpu_model") if isinstance(info.get(key), str)), None)
     hardware = hardware_named(pick(value, *_DEVICE))
     return Machine(
@@ -156,7 +156,3 @@ def _machine(value: dict[str, Any]) -> Machine:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

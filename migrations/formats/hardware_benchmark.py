@@ -13,6 +13,7 @@ from typing import Any
 from migrations.normalize.field_aliases import batch_in, completed, length_in, other_figures, stated_ms
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, outcome, reason_unless_ok, status_of
 from migrations.normalize.records import NoResult, Part, Record, RefusedCell, child, refuse
+from migrations.normalize.row_access import object_of
 from migrations.normalize.units import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
 from migrations.sources.documents import Document
 
@@ -113,25 +114,21 @@ def _is_entry(value: dict[str, Any]) -> bool:
 
 
 def _machine(value: dict[str, Any]) -> Machine:
-    info = _object(value.get("system_info"))
+    info = object_of(value.get("system_info"))
     host = {key: info[key] for key in _HOST_FACTS if key in info}
     software = {key: str(info[key]) for key in _SOFTWARE if info.get(key)}
     return Machine(
-        host=host, device_names=_device_names(info, _object(value.get("hardware_details"))), software=software
+        host=host, device_names=_device_names(info, object_of(value.get("hardware_details"))), software=software
     )
 
 
 def _device_names(info: dict[str, Any], details: dict[str, Any]) -> dict[str, str]:
     """Return CPU and GPU names. `processor` often repeats the architecture, which names nothing."""
     names: dict[str, str] = {}
-    cpu = _object(details.get("openvino_device_info")).get("CPU") or info.get("processor")
+    cpu = object_of(details.get("openvino_device_info")).get("CPU") or info.get("processor")
     if isinstance(cpu, str) and cpu and cpu != info.get("architecture"):
         names |= {"cpu": cpu, "openvino": cpu, "onnxruntime": cpu}
     gpus = info.get("cuda_devices") or details.get("cuda_devices")
     if isinstance(gpus, list) and gpus and isinstance(gpus[0], Mapping) and isinstance(gpus[0].get("name"), str):
         names["cuda"] = gpus[0]["name"]
     return names
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
