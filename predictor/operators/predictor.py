@@ -5,8 +5,6 @@ It ships fitted (`fitted.json.xz`), because fitting takes minutes; `fit` makes t
 
 from __future__ import annotations
 
-import json
-import lzma
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +15,7 @@ from typing import NamedTuple
 from accel_platform.workloads.operators import MOVING, OperatorKind
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
+from predictor.data.packed_json import read_packed, write_packed
 from predictor.operators.device_rates import DeviceRates
 from predictor.operators.tables import OperatorTable
 from predictor.operators.utilization import ClassUtilization, Utilization
@@ -169,12 +168,12 @@ def save(predictor: OperatorPredictor, path: Path) -> None:
         "new_device": predictor.new_device.model_dump(),
         "training": predictor.training.model_dump(),
     }
-    path.write_bytes(lzma.compress(json.dumps(content, sort_keys=True).encode(), preset=9))
+    write_packed(content, path)
 
 
 def load(path: Path) -> OperatorPredictor:
     """Read a predictor that `save` wrote."""
-    content = json.loads(lzma.decompress(path.read_bytes()))
+    content = read_packed(path)
     correction = content["correction"]
     for name in ("devices", "vendors"):
         correction[name] = {key: tuple(factors) for key, factors in correction[name].items()}

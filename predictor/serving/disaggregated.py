@@ -13,8 +13,6 @@ Each of these terms has coefficients that are fitted to measured disaggregated l
 
 from __future__ import annotations
 
-import json
-import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,6 +25,7 @@ from scipy.special import ndtr
 
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
+from predictor.data.packed_json import read_packed, write_packed
 from predictor.serving.engines import ENGINES
 from predictor.serving.fold_trees import TREES, predict_trees
 from predictor.serving.loads import Deployment, Load
@@ -278,7 +277,7 @@ def first_features(parts: Parts, first: FirstParts) -> Array:
 def shipped_model() -> DisaggregatedModel:
     """Load the model that ships with the package. Raises SlowPathRequired on the fast path."""
     require_slow_path()
-    content = json.loads(lzma.decompress(SHIPPED.read_bytes()))
+    content = read_packed(SHIPPED)
     return DisaggregatedModel(
         FittedTimes(
             lgb.Booster(model_str=content["token_trees"]),
@@ -299,4 +298,4 @@ def save(model: DisaggregatedModel, path: Path) -> None:
         "token_error": model.token_error.model_dump(),
         "first_error": model.first_error.model_dump(),
     }
-    path.write_bytes(lzma.compress(json.dumps(content, sort_keys=True).encode(), preset=9))
+    write_packed(content, path)

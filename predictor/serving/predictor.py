@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import lzma
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +12,7 @@ import numpy as np
 
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
+from predictor.data.packed_json import read_packed, write_packed
 from predictor.schemas.responses import Interval
 from predictor.serving.disaggregated import first_parts, parts_of
 from predictor.serving.disaggregated import shipped_model as disaggregated_model
@@ -267,12 +266,12 @@ def save(predictor: ServingPredictor, path: Path) -> None:
         "first_error": predictor.first_error.model_dump(),
         "batch_error": predictor.batch_error.model_dump(),
     }
-    path.write_bytes(lzma.compress(json.dumps(content, sort_keys=True).encode(), preset=9))
+    write_packed(content, path)
 
 
 def load(path: Path) -> ServingPredictor:
     """Return a predictor that `save` wrote."""
-    content = json.loads(lzma.decompress(path.read_bytes()))
+    content = read_packed(path)
     return ServingPredictor(
         ServingModel(
             content["coefficients"],
