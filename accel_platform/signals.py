@@ -17,6 +17,8 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_KILL_S = 2.0
+"""Seconds that killed processes may take to end."""
 # Looked up here, because a child that was just forked must not wait for the loader's lock.
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
@@ -48,9 +50,9 @@ def interrupt_with_parent() -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
 
 
-def kill_descendants(timeout_s: float = 2.0) -> list[int]:
+def kill_descendants() -> list[int]:
     """Kill all descendants of this process and wait for their end. Return the ids of those that the system keeps."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + _KILL_S
     while found := _descendants():
         for process in found:
             with suppress(psutil.NoSuchProcess):
