@@ -251,7 +251,7 @@ def build_selection(filters: dict[str, Any], **more: Any) -> Selection:
 
 def split_values(values: Collection[str] | None) -> tuple[str, ...]:
     """Split values given one by one or separated by commas."""
-    return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
+    return tuple(word for value in values or () for word in split_words(value))
 
 
 def _repeat_options(args: list[str], several: Collection[str]) -> Iterable[str]:

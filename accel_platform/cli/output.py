@@ -183,7 +183,7 @@ def follow_log(settings: Settings) -> None:
     A failure waits until the end of the command (`deferring_errors`), because the log holds what was added. A host that
     only measures has no tables. Raises AccelError outside `deferring_errors`.
     """
-    if not can_import("duckdb"):
+    if not has_tables():
         note("This host only measures, so it has no tables: `accel bench export FILE` takes its results elsewhere.")
         return
     from accel_platform.errors import AccelError
@@ -219,11 +219,11 @@ def deferring_errors() -> Iterator[None]:
         raise behind
 
 
-def can_import(package: str) -> bool:
-    """Return whether a package of the platform is installed; a host that only measures lacks some."""
+def has_tables() -> bool:
+    """Return whether this host can have tables; one that only measures lacks the package for them."""
     from importlib.util import find_spec
 
-    return find_spec(package) is not None
+    return find_spec("duckdb") is not None
 
 
 def print_error(error: object) -> None:

@@ -22,6 +22,7 @@ from accel_platform.cli.options import (
     OutputFormat,
     build_selection,
     output_file,
+    split_words,
     with_filters,
 )
 from accel_platform.cli.output import (
@@ -77,7 +78,7 @@ def rebuild(
     settings = settings.model_copy(update={name: value for name, value in chosen.items() if value is not None})
     if forget is not None:
         log = EventLog.open(settings)
-        names = {name.strip() for name in forget.split(",")} - {""}
+        names = set(split_words(forget))
         names = set(integrity.lost_segments(log)) if names == {"all"} else names
         integrity.forget_segments(log, names, by=os.environ.get("USER"))
         note(f"Given up: {integrity.summarize(sorted(names))}")

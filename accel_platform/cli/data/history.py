@@ -86,7 +86,7 @@ def overrule(
     reason: Annotated[str, typer.Option(help="The reason; stored permanently.")],
     by: Annotated[str, typer.Option(help="Your name.")],
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Overrule one rule for one result. The suspicion stays on record and no longer counts."""
@@ -112,7 +112,7 @@ def overrule(
     payload = SuspicionOverruled(result_id=wanted, rule=rule, by=by.strip(), reason=reason.strip())
     event = Event.of(payload, source="history")
     EventLog.open(settings).append([event], key=f"overruled-{event.event_id}")
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json({"event_id": str(event.event_id), **payload.model_dump(mode="json")})
     else:
         typer.echo(f"{rule} no longer counts against {result_id}.")
@@ -125,7 +125,7 @@ def clean(
     older_than: Annotated[str, typer.Option(help="Skip files modified more recently than this: 30d, 12h, 8w.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Verify everything, delete nothing.")] = False,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Delete imported files if all their events read back equal from the log. List the others with the reason."""
@@ -141,7 +141,7 @@ def clean(
     except KeyboardInterrupt:
         note("Stopped. What was deleted is accounted for in the log; the same command goes on from there.")
         raise
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json(report.as_dict())
     else:
         print_table(

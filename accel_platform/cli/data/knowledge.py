@@ -45,13 +45,13 @@ def knowledge() -> None:
 
 
 @app.command(name="list")
-def list_(home: Home = None, json_: Json = False, format_: OutputFormat = FormatOption.table) -> None:
+def list_(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
     """List the packs with rows, devices and license, and why one is not used."""
     from accel_platform.events import EventLog
     from accel_platform.knowledge.packs import pack_states
 
     states = pack_states(EventLog.open(settings_for(home)))
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json([_document(state) for state in states])
         return
     print_table([_row(state) for state in states], empty="There are no packs.")
@@ -61,7 +61,7 @@ def list_(home: Home = None, json_: Json = False, format_: OutputFormat = Format
 def show(
     name: PackName,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Show a pack's card: source, license, what was left out, and how it was converted."""
@@ -70,7 +70,7 @@ def show(
     from accel_platform.knowledge.packs import pack_states, state_of
 
     state = state_of(pack_states(EventLog.open(settings_for(home))), name)
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json(_document(state) | {"card": state.card.as_dict() if state.card else None})
         return
     if state.card is not None:
@@ -85,7 +85,7 @@ def add(
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All shipped packs.")] = False,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Use a pack: one of somebody else, after a check of all it holds, or a shipped one; or all shipped ones."""
@@ -109,7 +109,7 @@ def add(
     added = [add_pack(log, folder) for folder in folders]
     _bring_up_to_date(settings)
     rows = [{"name": one.card.name, "rows": one.card.rows, "used": True} for one in added]
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json(rows if all_ else rows[0])
     else:
         for row in rows:
@@ -121,7 +121,7 @@ def remove(
     name: PackName,
     by: Annotated[str | None, typer.Option(help="Your name; stored permanently.")] = None,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Take a pack out of use. Its events stay in the log, and `accel knowledge add` uses it again."""
@@ -131,7 +131,7 @@ def remove(
     settings = settings_for(home)
     remove_pack(EventLog.open(settings), name, by=by)
     _bring_up_to_date(settings)
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json({"name": name, "used": False})
     else:
         typer.echo(f"{name} is not used any more: its figures are in no table and in no training.")
@@ -147,7 +147,7 @@ def build(
         Path | None, typer.Option(help="The folder of the packs, each with a card. Default: the shipped ones.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the packs here. Default: beside their cards.")] = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Make packs anew from their source files. The same files and cards give the same bytes."""
@@ -176,7 +176,7 @@ def build(
             }
         )
         note(f"{folder.name}: {count_of(built.card.rows, 'row')}")
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json(rows)
     else:
         print_table([row | {"left out": _counts_text(row["left out"])} for row in rows])

@@ -11,9 +11,9 @@ import typer
 
 from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
 from accel_platform.cli.output import (
-    can_import,
     exit_if_nothing,
     follow_log,
+    has_tables,
     line_width,
     note,
     print_json,
@@ -61,7 +61,7 @@ def migrate(
         typer.Option("--retry-quarantine", help="Read quarantined files again: all, or those under PATH."),
     ] = False,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Import old benchmark files, and report the outcome of each: imported, duplicate, no results or quarantined."""
@@ -103,7 +103,7 @@ def migrate(
         raise InvalidInput("Name files or directories to import, or --retry-quarantine.")
     if not dry_run:
         follow_log(settings)
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json(report.as_dict())
         exit_if_nothing(report.documents)
         return
@@ -111,7 +111,7 @@ def migrate(
     print_table([_row(document) for document in documents], empty="No files found.")
     _print_reasons(documents)
     say(_summary(report))
-    if report.records and not dry_run and can_import("duckdb"):
+    if report.records and not dry_run and has_tables():
         _print_broken_rules(settings, documents)
     exit_if_nothing(report.documents)
     if report.records and not dry_run:
@@ -128,7 +128,7 @@ def _print_reasons(documents: Sequence[DocumentReport]) -> None:
         if (
             reason is not None
             and (is_few or document.outcome == "quarantined" or document.records)
-            and (is_narrow or _truncate(reason, _REASON_WIDTH) != reason)
+            and (is_narrow or _truncate(reason) != reason)
         ):
             cut.setdefault(reason, []).append(_short_path(document.source_path))
     every = list(cut.items())
@@ -190,7 +190,7 @@ def _row(document: DocumentReport) -> dict[str, Any]:
         "records": document.records,
         "failures": document.failures,
         "suspects": document.suspects,
-        "reason": None if document.reason is None else _truncate(document.reason, _REASON_WIDTH),
+        "reason": None if document.reason is None else _truncate(document.reason),
     }
 
 
@@ -213,6 +213,6 @@ def _short_path(path: str) -> str:
     return "/".join(Path(path).parts[-2:])
 
 
-def _truncate(text: str, width: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[: width - 1] + "…"
+def _truncate(reason: str) -> str:
+    line = " ".join(reason.split())
+    return line if len(line) <= _REASON_WIDTH else line[: _REASON_WIDTH - 1] + "…"

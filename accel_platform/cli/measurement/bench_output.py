@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from accel_platform.cli.output import can_import, follow_log, note, print_json, print_table
+from accel_platform.cli.output import follow_log, has_tables, note, print_json, print_table
 from accel_platform.durations import format_duration
 from accel_platform.table_io.values import count_of
 
@@ -53,7 +53,7 @@ def measure_and_print(
             print_summary(summaries[-1], planned.options)
     if planned.wanted:
         # A host that only measures has no checks, and lacks what they need.
-        if repeat > 1 and not as_json and can_import("duckdb"):
+        if repeat > 1 and not as_json and has_tables():
             _print_noise([result for summary in summaries for result in summary.results])
         follow_log(planned.settings)
     if as_json:

@@ -103,7 +103,7 @@ def serve(
         Path | None, typer.Option("--output", "-o", help="Folder of the reports.", show_default="loads, in the home")
     ] = None,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Load a running server with requests, and record times to first and further tokens."""
@@ -125,7 +125,7 @@ def serve(
             migrate([path for path, _ in reports], log)
             follow_log(settings)
     contents = [content for _, content in reports]
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json([{"file": str(path), **content} for path, content in reports])
     else:
         _print_reports(contents)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from predictor.training.evaluate import EvaluationResult
 
 
-def train(home: Home = None, json_: Json = False, format_: OutputFormat = FormatOption.table) -> None:
+def train(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
     """Train the predictor on measured and imported results, and put it into service."""
     from accel_platform.events import EventLog
     from predictor.training.train import metric_rows
@@ -43,7 +43,7 @@ def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format
 
     settings = settings_for(home)
     report = run(settings, EventLog.open(settings), progress=note)
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json(vars(report))
         return
     print_table(metric_rows(report.metrics), empty="Too few figures to hold some out: its errors are not known.")
@@ -97,7 +97,7 @@ def rollback(
         str | None, typer.Argument(help="An id or its beginning; default: the one that served before.")
     ] = None,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Put an earlier predictor back into service. A running service switches at once."""
@@ -106,7 +106,7 @@ def rollback(
 
     settings = settings_for(home)
     done = roll_back(settings, EventLog.open(settings), predictor_id)
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json({"predictor_id": done.predictor_id, "replaced": done.replaced})
         return
     note(f"{done.predictor_id} serves; {done.replaced or 'nothing'} did")

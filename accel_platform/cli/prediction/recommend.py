@@ -86,7 +86,7 @@ def recommend(
     verbose: Annotated[bool, typer.Option("--verbose", help="List all hardware that was left out.")] = False,
     wide: Annotated[bool, typer.Option("--wide", help="Print all columns, with the limits of each figure.")] = False,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Rank hardware for a model: measured figures first, then scaled and predicted ones with intervals."""
@@ -107,7 +107,7 @@ def recommend(
     )
     advisor = _advisor(home)
     answer = advisor.recommend(query)
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json(answer)
     else:
         # First where nothing was found, because it is the likeliest remedy then; else the answer goes first.
@@ -157,7 +157,7 @@ def predict(
         Path | None, typer.Option("--output", callback=output_file, help="Write the matrix to this file.")
     ] = None,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: Annotated[
         TableKind, typer.Option("--format", help="Output format; csv and html only for a matrix.")
     ] = TableKind.table,
@@ -171,7 +171,7 @@ def predict(
         from accel_platform.reports.charts.render import kind_of
 
         kind_of(chart)
-    format_ = TableKind.json if json_ else format_
+    format_ = TableKind.json if as_json else format_
     devices = hardware.chosen()
     same = {**asdict(item_size), "mode": mode.value}
     numbers = _precisions(precisions, precision)

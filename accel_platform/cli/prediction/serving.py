@@ -120,7 +120,7 @@ def serving(
         bool, typer.Option("--verbose", help="All deployments, memory, evidence, and all that was left out.")
     ] = False,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Rank devices to serve a language model under a load: memory, times with limits, and cost."""
@@ -150,7 +150,7 @@ def serving(
     settings = settings_for(home)
     adopt_shipped(settings, only_into_empty_log=True)
     answer = Advisor(settings).recommend_serving(query)
-    if wants_json(json_, format_):
+    if wants_json(as_json, format_):
         print_json(answer)
     else:
         print_answer(answer, objective, goals.percentile, verbose=verbose)

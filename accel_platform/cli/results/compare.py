@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -248,7 +248,7 @@ def _display_changes(rows: Sequence[Mapping[str, Any]], usual: str | None) -> li
                 "after_ms": row["after_ms"],
                 "change": percent(row["change_percent"], "+"),
                 "noise": percent(row["noise_percent"]),
-                **_pick(row, ("processes_before", "processes_after", "provenance")),
+                **{name: row[name] for name in ("processes_before", "processes_after", "provenance")},
                 "reason": None if row["verdict"] == "undecided" and row["reason"] == usual else row["reason"],
             }
         )
@@ -300,10 +300,6 @@ def _display_row(row: Mapping[str, Any], over: str | None) -> dict[str, Any]:
 
 def _title(found: Comparison) -> str:
     return f"{found.names[0]} against {', '.join(found.names[1:])}" if found.names else "Comparison"
-
-
-def _pick(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: row[name] for name in names}
 
 
 class Metric(enum.StrEnum):

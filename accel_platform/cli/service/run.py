@@ -67,7 +67,7 @@ def run(
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Start the service.")] = True,
     wait: Annotated[bool, typer.Option("--wait", help="Measure first, and serve when everything is done.")] = False,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Serve from shipped and earlier results at once, and run the full pipeline beside the service.
@@ -79,7 +79,7 @@ def run(
     from accel_platform.bench.plan.presets import effort_preset
     from predictor.service.server import listen
 
-    settings, for_machines = settings_for(home), wants_json(json_, format_)
+    settings, for_machines = settings_for(home), wants_json(as_json, format_)
     choice: dict[str, Any] = {
         "models": split_words(models) if models else [],
         "hardware": split_words(hardware) if hardware else [],
@@ -179,7 +179,7 @@ def ui(
     ui_port: Annotated[int, typer.Option(min=1, max=65_535, help="Port of Dagster's pages, on loopback.")] = 3000,
     port: Port = 8000,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Run Dagster's pages and the service together until Ctrl-C."""
@@ -189,7 +189,7 @@ def ui(
     from assets.workspace import workspace_file
     from predictor.service.server import listen
 
-    settings, for_machines = settings_for(home), wants_json(json_, format_)
+    settings, for_machines = settings_for(home), wants_json(as_json, format_)
     nightly = read_config(settings.suite) if settings.suite else None
     for wanted in (ui_port, port):
         listen(HOST, wanted).close()

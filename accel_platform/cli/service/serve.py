@@ -32,7 +32,7 @@ def serve(
         LogFormat, typer.Option("--log-format", help="text logs problems; json also logs each request.")
     ] = LogFormat.text,
     home: Home = None,
-    json_: Json = False,
+    as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Serve predictions, results and the dashboard over HTTP until Ctrl-C. An empty log gets the knowledge packs."""
@@ -41,7 +41,7 @@ def serve(
     from migrations.suspicion.rules import mark_suspicious
     from predictor.service.server import serve as run
 
-    settings, for_machines = settings_for(home), wants_json(json_, format_)
+    settings, for_machines = settings_for(home), wants_json(as_json, format_)
     try:
         adopt_shipped(settings, only_into_empty_log=True)
     except AccelError as error:
