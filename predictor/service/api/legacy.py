@@ -21,7 +21,7 @@ from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import MatrixQuery, ResultsQuery
 from predictor.schemas.rows import Page, SnapshotId
 from predictor.service.http.conditional import NOT_MODIFIED, table_response
-from predictor.service.http.paging import NEWEST_RESULTS, PagedTable
+from predictor.service.http.paging import BY_MATRIX_CELL, NEWEST_RESULTS, PagedTable
 from predictor.service.http.problems import problem_responses
 
 _PERFORMANCE = PagedTable(
@@ -39,12 +39,7 @@ _COMPATIBILITY = PagedTable(
     """r.model_id AS model_name, r.model_family, r.hardware AS hardware_type, r.device_name, r.mode AS test_case,
     r.state = 'compatible' AS is_compatible, r.rating AS performance_rating, r.latency_p50_ms AS median_latency_ms,
     r.batch_size, r.reason AS error_message""",
-    (
-        ("r.model_id", "VARCHAR"),
-        ("r.hardware", "VARCHAR"),
-        ("coalesce(r.device_id, '')", "VARCHAR"),
-        ("r.mode", "VARCHAR"),
-    ),
+    BY_MATRIX_CELL,
     descending=False,
 )
 

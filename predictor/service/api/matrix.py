@@ -19,18 +19,13 @@ from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import CoverageQuery, MatrixQuery, selection_of
 from predictor.schemas.rows import Coverage, CoveragePage, MatrixCell, MatrixPage, SnapshotId
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
-from predictor.service.http.paging import PagedTable
+from predictor.service.http.paging import BY_MATRIX_CELL, PagedTable
 from predictor.service.http.problems import problem_responses
 
 _MATRIX = PagedTable(
     "compat_matrix",
     ", ".join(f"r.{name}" for name in MatrixCell.model_fields),
-    (
-        ("r.model_id", "VARCHAR"),
-        ("r.hardware", "VARCHAR"),
-        ("coalesce(r.device_id, '')", "VARCHAR"),
-        ("r.mode", "VARCHAR"),
-    ),
+    BY_MATRIX_CELL,
     descending=False,
 )
 _COVERAGE = PagedTable(

@@ -26,6 +26,12 @@ NEWEST_RESULTS = (
 )
 """Order of results, those of unknown time last. Ids do not tell the time, because only some hold it."""
 NEWEST_EVENTS = (("r.recorded_at", "TIMESTAMPTZ"), ("r.event_id", "UUID"))
+BY_MATRIX_CELL = (
+    ("r.model_id", "VARCHAR"),
+    ("r.hardware", "VARCHAR"),
+    ("coalesce(r.device_id, '')", "VARCHAR"),
+    ("r.mode", "VARCHAR"),
+)
 UNKNOWN_CURSOR = "There is no such page: begin again without a cursor."
 
 
