@@ -79,7 +79,7 @@ def _begun_by(prefix: str, names: Collection[str]) -> str | None:
 
 def _measured_commit(ref: str, commits: Collection[str], folder: Path | None) -> str:
     """Return the label of the commit that git calls so. Raises NotFound if git knows none, or no run measured it."""
-    resolved = _git_commit(ref, folder)
+    resolved = _git_answer(ref, folder, "rev-parse", "--verify", "--quiet")
     if resolved is None:
         raise NotFound(
             f"{ref!r} is no run, no commit of a run and nothing that git knows here "
@@ -100,10 +100,6 @@ def _measured_commit(ref: str, commits: Collection[str], folder: Path | None) ->
 def git_commit_time(commit: str) -> str | None:
     """Return when a commit was made, in ISO 8601, by the git folder this runs in; None where that does not know it."""
     return _git_answer(commit, None, "show", "-s", "--format=%cI")
-
-
-def _git_commit(ref: str, folder: Path | None) -> str | None:
-    return _git_answer(ref, folder, "rev-parse", "--verify", "--quiet")
 
 
 def _git_answer(ref: str, folder: Path | None, *command: str) -> str | None:
