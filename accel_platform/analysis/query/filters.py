@@ -68,6 +68,10 @@ class Selection(BaseModel):
     def _canonical_backend(cls, value: str | None) -> str | None:
         return None if value is None else canonical_backend(value)
 
+    def filters(self) -> Selection:
+        """Return the filters alone, without the fields that a subclass adds."""
+        return Selection(**{name: getattr(self, name) for name in Selection.model_fields})
+
     def where(self, table: str = "r") -> tuple[str, dict[str, Any]]:
         """Return a SQL condition over columns of `results` under the alias `table`, and its named parameters."""
         conditions: list[str] = ["true"]

@@ -69,10 +69,9 @@ def router(advisor: Advisor, settings: Settings) -> APIRouter:
         headers = cache_headers(tables, request, f"{kind}{chart_version(name, settings)}", media_type=_TYPES[kind])
         if kind == "html":
             headers["Content-Security-Policy"] = SANDBOX
-        selection = Selection(**query.model_dump(exclude={"theme"}))
 
         def respond() -> Response:
-            content = render(draw_chart(name, tables, settings, selection), kind, query.theme)
+            content = render(draw_chart(name, tables, settings, query.filters()), kind, query.theme)
             return Response(content, headers=headers)
 
         return conditional_response(request, headers, respond)

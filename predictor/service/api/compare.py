@@ -110,7 +110,7 @@ def router(advisor: Advisor, past: PastTables) -> APIRouter:
         Nothing is averaged over unlike shapes, runtimes, devices or provenance.
         """
         return table_response(
-            reader, request, lambda tables: asdict(compare_side_by_side(tables, _selection(query), query.by))
+            reader, request, lambda tables: asdict(compare_side_by_side(tables, query.filters(), query.by))
         )
 
     @routes.get("/changes", responses=problems)
@@ -119,7 +119,7 @@ def router(advisor: Advisor, past: PastTables) -> APIRouter:
 
         Tables of a past snapshot may have to be built, which takes seconds; other clients get 503 meanwhile.
         """
-        found = past.compare(query.before, query.after, _selection(query), query.min_change_percent)
+        found = past.compare(query.before, query.after, query.filters(), query.min_change_percent)
         return Changed.model_validate(asdict(found))
 
     @routes.get("/trend", response_model=Trends, responses=problems | NOT_MODIFIED)
@@ -127,7 +127,7 @@ def router(advisor: Advisor, past: PastTables) -> APIRouter:
         """Return a figure over time: a series per cell, device and fingerprint, its shifts, and the commits around."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            found = trends(tables, _selection(query), query.metric, min_change_percent=query.min_change_percent)
+            found = trends(tables, query.filters(), query.metric, min_change_percent=query.min_change_percent)
             found.sort(key=lambda trend: -len(trend.points))
             documents = [series.document() for series in found[: query.limit]]
             return {"trends": documents, "series": len(found), "snapshot_id": tables.snapshot_id}
@@ -135,7 +135,3 @@ def router(advisor: Advisor, past: PastTables) -> APIRouter:
         return table_response(reader, request, read)
 
     return routes
-
-
-def _selection(query: Selection) -> Selection:
-    return Selection(**{name: getattr(query, name) for name in Selection.model_fields})

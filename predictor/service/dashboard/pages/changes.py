@@ -62,9 +62,8 @@ def _content(site: DashboardSite, past: PastTables, query: ChangesPageParams) ->
     }
     if query.before is None or not query.model:
         return content
-    selection = Selection(**{name: getattr(query, name) for name in Selection.model_fields})
     try:
-        found = past.compare(query.before, query.after, selection, query.min_change_percent)
+        found = past.compare(query.before, query.after, query.filters(), query.min_change_percent)
     except (InvalidInput, NotFound) as error:
         return {**content, "problem": str(error), "status_code": status_of(error)}
     rows = [row for row in found.rows if query.verdict in (None, row["verdict"])]

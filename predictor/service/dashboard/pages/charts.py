@@ -46,7 +46,7 @@ def router(site: DashboardSite) -> APIRouter:
         headers = cache_headers(site.reader, request, form, media_type=_MEDIA[kind])
 
         def build() -> Response:
-            selection = Selection(**query.model_dump(exclude={"theme"}))
+            selection = query.filters()
             try:
                 # Charts without a filter share one read of all cells.
                 drawable = None if selection != Selection() else site.cached("drawable", lambda: _drawable(site))

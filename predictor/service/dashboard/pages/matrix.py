@@ -43,10 +43,6 @@ class MatrixPageParams(Selection):
     mode: str = Field(default="inference", max_length=40)
     page: int = Field(default=1, ge=1, le=100_000)
 
-    def selection(self) -> Selection:
-        """Return the filters that the matrix is computed with."""
-        return Selection(**self.model_dump(include=set(Selection.model_fields)))
-
 
 class CellQuery(BaseModel):
     """Key of a matrix cell."""
@@ -78,7 +74,7 @@ def router(site: DashboardSite) -> APIRouter:
 def _heat(site: DashboardSite, query: MatrixPageParams) -> dict[str, Any]:
     modes = [row["mode"] for row in site.cached("matrix modes", lambda: site.reader.rows(_MODES))]
     matrix: Matrix
-    selection = query.selection()
+    selection = query.filters()
     require_known(site.reader, selection)
 
     def compute() -> Matrix:
