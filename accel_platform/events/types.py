@@ -17,7 +17,11 @@ Hardware = Literal["cpu", "cuda", "rocm", "mps", "openvino", "onnxruntime", "qnn
 """User-facing hardware names. `backend` is the runtime that served one, `device_id` the silicon."""
 
 Provenance = Literal["measured", "emulated", "imported", "simulated", "suspect"]
-"""Origin of a figure. Only `measured` and `imported` feed matrix, regressions and predictor."""
+"""Origin of a figure."""
+TRUST_ORDER: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
+"""Provenances, the most trusted first."""
+TRUSTED = TRUST_ORDER[:2]
+"""Provenances that feed matrix, regressions and predictor."""
 
 Status = Literal["ok", "failed", "timeout", "unavailable"]
 RunStatus = Literal["succeeded", "failed", "cancelled"]

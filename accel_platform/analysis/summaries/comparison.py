@@ -12,12 +12,11 @@ from accel_platform.analysis.query.filters import Selection, canonical_model_id,
 from accel_platform.analysis.query.run_refs import ObservedDevices, differing_keys, observed_devices
 from accel_platform.analysis.stats.significance import ratio_interval
 from accel_platform.analysis.summaries.baselines import Baselines, CellRow
-from accel_platform.events.types import Provenance
+from accel_platform.events.types import TRUST_ORDER
 from accel_platform.hardware.device_names import distinct_name, shared_names
 from accel_platform.warehouse.reader import Reader
 
 By = Literal["hardware", "model_id"]
-_TRUST: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
 _DETAILS = """
 SELECT r.result_id, r.run_id, r.hardware, r.choice, r.threads, e.samples_ns
 FROM results AS r
@@ -247,4 +246,11 @@ def _order(cell: Mapping[str, Any], by: By, names: Sequence[str]) -> tuple[Any, 
     shape = tuple((value is not None, value or 0, "") if not isinstance(value, str) else (True, 0, value)
                   for value in _shape(cell, by))  # fmt: skip
     setup = tuple(str(cell[name]) for name in SETUP)
-    return (shape, place, cell["device_name"] or "", cell["device_id"] or "", setup, _TRUST.index(cell["provenance"]))
+    return (
+        shape,
+        place,
+        cell["device_name"] or "",
+        cell["device_id"] or "",
+        setup,
+        TRUST_ORDER.index(cell["provenance"]),
+    )

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from accel_platform.analysis.query.cells import CellShape
 from accel_platform.analysis.query.filters import Selection
+from accel_platform.events.types import TRUSTED
 from accel_platform.hardware.device_names import with_distinct_names
 from accel_platform.warehouse.matrix_at import filtered_matrix_sql
 from accel_platform.warehouse.reader import Reader
@@ -98,7 +99,6 @@ FROM judged_results
 WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
 GROUP BY ALL ORDER BY ALL
 """
-_COUNTING = ("measured", "imported")
 
 
 def compatibility_matrix(
@@ -284,7 +284,7 @@ def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
         results_failed=row["results_failed"],
         last_worked_at=row["last_worked_at"],
         last_failed_at=row["last_failed_at"],
-        provenance=[name for name in _COUNTING if name in seen.get(row["device_id"], {})],
+        provenance=[name for name in TRUSTED if name in seen.get(row["device_id"], {})],
         evidence=[str(event_id) for event_id in row["evidence"]],
     )
 

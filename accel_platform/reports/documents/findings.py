@@ -11,7 +11,7 @@ from typing import Any
 from accel_platform.analysis.query.cells import group_comparable
 from accel_platform.analysis.summaries.best_configurations import best_configurations
 from accel_platform.analysis.summaries.matrix import cell_verdict
-from accel_platform.events.types import Provenance
+from accel_platform.events.types import TRUSTED, Provenance
 from accel_platform.reports.charts.parts import figure_with_spread, label
 from accel_platform.reports.documents.model import Finding
 from accel_platform.reports.documents.source import ReportSource
@@ -19,7 +19,6 @@ from accel_platform.reports.regressions import measure_name, sides_in_words
 from accel_platform.table_io.values import count_of, rounded
 
 Cell = Mapping[str, Any]
-_SIDES: tuple[Provenance, ...] = ("measured", "imported")
 _MOST_NAMED = 3
 _SCOPE = """
 SELECT count(*) AS results, count(DISTINCT r.model_id) AS models, count(DISTINCT coalesce(r.device_id, r.device_name))
@@ -51,7 +50,7 @@ def scope(source: ReportSource) -> list[Finding]:
 
 def fastest(source: ReportSource) -> list[Finding]:
     """Say which place is the fastest for how many models, where latencies are further apart than they scatter."""
-    for provenance in _SIDES:
+    for provenance in TRUSTED:
         known = [
             cell
             for cell in source.named_cells
@@ -181,7 +180,7 @@ def verdicts(source: ReportSource) -> list[Finding]:
 def gains(source: ReportSource) -> list[Finding]:
     """Say what the best configuration gains over the plainest one, in the median and at most."""
     rows = [row for row in best_configurations(source.rooflines) if row["configurations"] > 1]
-    for provenance in _SIDES:
+    for provenance in TRUSTED:
         alike = [row for row in rows if row["provenance"] == provenance]
         if alike:
             most = max(alike, key=lambda row: float(row["gain"]))

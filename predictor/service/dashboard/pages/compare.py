@@ -11,7 +11,7 @@ from accel_platform.analysis.query.cells import PLACE, SHAPE, PooledCell, read_c
 from accel_platform.analysis.query.filters import Selection, require_known_unless_found
 from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.summaries.comparison import Comparison, compare_side_by_side
-from accel_platform.events.types import Provenance
+from accel_platform.events.types import TRUSTED
 from accel_platform.hardware.device_names import with_distinct_names
 from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.pages.results import filter_choices
@@ -29,8 +29,6 @@ METRICS: dict[Metric, tuple[str, bool]] = {
 _MOST_ROWS = 200
 _MAX_COMPARED = 80
 """Largest number of cells with ratios, because ratios read the samples of all cells."""
-_TRUSTED: tuple[Provenance, ...] = ("measured", "imported")
-"""Provenances whose best value per row is marked, each on its own."""
 
 
 class ComparePageParams(Selection):
@@ -54,7 +52,7 @@ def router(site: DashboardSite) -> APIRouter:
 
 def _content(site: DashboardSite, query: ComparePageParams) -> dict[str, Any]:
     models = [row["model_id"] for row in known_models(site)]
-    selection = Selection(**query.model_dump(exclude={"metric", "by"}))
+    selection = query.filters()
     complete = bool(query.model) or (query.by == "model" and bool(query.hardware))
     cells = read_cells(site.reader, selection) if complete else []
     require_known_unless_found(cells, site.reader, selection)
@@ -99,7 +97,7 @@ def _table(cells: list[dict[str, Any]], query: ComparePageParams) -> tuple[list[
         row["columns"].setdefault(column, []).append(cell)
     shared = sorted(rows.values(), key=lambda row: -len(row["columns"]))
     for row in shared:
-        for provenance in _TRUSTED:
+        for provenance in TRUSTED:  # the best of each is marked
             alike = [
                 cell[query.metric]
                 for found in row["columns"].values()
