@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,6 +52,10 @@ class DashboardSite:
         value: T = values[key]
         return value
 
+    def choices(self, table: str, *columns: str) -> dict[str, list[Any]]:
+        """Return the values of columns of a table, for the lists that filters are chosen from."""
+        return self.cached(("choices", table), lambda: distinct_values(self.reader, table, columns))
+
     def page(self, request: Request, template: str, make: Callable[[], Content], *, also: str = "") -> Response:
         """Return a page of the current snapshot, or 304 if the browser has it.
 
@@ -78,6 +82,15 @@ class DashboardSite:
         status = content.get("status_code", 200)
         # Errors are not cached, because a later 304 would present them as answers.
         return Response(text, status, headers if status == 200 else {"Cache-Control": "no-store"}, HTML)
+
+
+def distinct_values(
+    reader: Reader, rows: str, columns: Sequence[str], values: Sequence[Any] = ()
+) -> dict[str, list[Any]]:
+    """Return the sorted values of each column in these rows: a table, or one with a condition and its `values`."""
+    lists = ", ".join(f"list_sort(list(DISTINCT {name})) AS {name}" for name in columns)
+    [found] = reader.rows(f"SELECT {lists} FROM {rows}", values)
+    return {name: found[name] or [] for name in columns}
 
 
 def render(template: str, request: Request, **content: Any) -> str:

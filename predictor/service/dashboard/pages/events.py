@@ -47,8 +47,7 @@ def router(site: DashboardSite) -> APIRouter:
 def _list(site: DashboardSite, query: EventsPageParams) -> dict[str, Any]:
     rows, more = _EVENTS.page(site.reader, *query.where(), limit=query.limit, cursor=query.cursor)
     require_recorded_if_empty(rows, site.reader, "events", query.names())
-    lists = "list_sort(list(DISTINCT source)) AS source, list_sort(list(DISTINCT host_id)) AS host_id"
-    [choices] = site.cached("event choices", lambda: site.reader.rows(f"SELECT {lists} FROM events"))
+    choices = site.choices("events", "source", "host_id")
     types = site.cached("event types", lambda: site.reader.rows(_TYPES))
     return {"query": query, "events": rows, "more": more, "types": types, "choices": choices}
 

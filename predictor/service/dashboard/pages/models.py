@@ -17,13 +17,13 @@ from accel_platform.analysis.query.filters import (
 )
 from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.errors import NotFound
-from accel_platform.events.types import MeasuredSeries, Provenance
+from accel_platform.events.types import TRUST_ORDER, MeasuredSeries
 from accel_platform.reports.regressions import with_cells
 from accel_platform.workloads.model_catalog import resolve_model, with_catalog_facts
 from predictor.data.traced_models import with_shipped_cost
 from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.pages.results import newest_results
-from predictor.service.dashboard.rendering import DashboardSite
+from predictor.service.dashboard.rendering import DashboardSite, distinct_values
 from predictor.service.dashboard.urls import sort_rows
 from predictor.service.http.query_strings import FormQuery
 
@@ -39,8 +39,7 @@ _CELL_SORTS = (
     "results",
     "precision",
 )
-_TRUST_ORDER: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
-"""Provenances, most trusted first."""
+_FILTERS = ("hardware", "backend", "mode", "precision", "batch_size", "provenance")
 _IDENTITY = ", ".join(f"r.{name}" for name in MeasuredSeries.model_fields)
 
 _MODELS = """
@@ -152,9 +151,9 @@ def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
             "measures it. The page Recommend answers for it already."
         )
     [model] = map(_with_known_facts, described)
-    selection = Selection(**{**query.model_dump(exclude={"sort"}), "model": (model_id,)})
+    selection = query.filters().model_copy(update={"model": (model_id,)})
     condition, values = selection.where()
-    cells = sorted(read_cells(reader, selection, evidence=False), key=lambda row: _TRUST_ORDER.index(row["provenance"]))
+    cells = sorted(read_cells(reader, selection, evidence=False), key=lambda row: TRUST_ORDER.index(row["provenance"]))
     require_known_unless_found(cells, site.reader, selection)
     rows = with_distinct_runtimes(sort_rows(cells, query.sort, _CELL_SORTS))
     about = {"model": model_id}
@@ -168,16 +167,8 @@ def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
         "compatibility": reader.rows(_COMPATIBILITY, about),
         "regressions": reader.rows(_REGRESSIONS, about),
         "recent": newest_results(reader, condition, values, 15),
-        "choices": _choices(site, model_id),
+        "choices": distinct_values(reader, "results WHERE model_id = ?", _FILTERS, (model_id,)),
     }
-
-
-def _choices(site: DashboardSite, model_id: str) -> dict[str, list[Any]]:
-    """Return the filter values of a model's results."""
-    names = ("hardware", "backend", "mode", "precision", "batch_size", "provenance")
-    lists = ", ".join(f"list_sort(list(DISTINCT {name})) AS {name}" for name in names)
-    [row] = site.reader.rows(f"SELECT {lists} FROM results WHERE model_id = ?", (model_id,))
-    return {name: row[name] or [] for name in names}
 
 
 def _series(site: DashboardSite, condition: str, values: dict[str, Any]) -> list[dict[str, Any]]:

@@ -77,10 +77,7 @@ def router(site: DashboardSite) -> APIRouter:
 
 def filter_choices(site: DashboardSite) -> dict[str, list[str]]:
     """Return the filter values of all results."""
-    names = ("hardware", "backend", "mode", "precision", "provenance", "status")
-    lists = ", ".join(f"list_sort(list(DISTINCT {name})) AS {name}" for name in names)
-    [row] = site.cached("choices", lambda: site.reader.rows(f"SELECT {lists} FROM results"))
-    return {name: row[name] or [] for name in names}
+    return site.choices("results", "hardware", "backend", "mode", "precision", "provenance", "status")
 
 
 def newest_results(reader: Reader, condition: str, values: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:

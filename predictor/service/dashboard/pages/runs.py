@@ -55,8 +55,7 @@ def _list(site: DashboardSite, query: RunsPageParams) -> dict[str, Any]:
     given = query.model_dump(exclude={"page"})
     rows = site.reader.rows(_RUNS, {**given, "limit": _SHOWN + 1, "first": (query.page - 1) * _SHOWN})
     require_recorded_if_empty(rows, site.reader, "runs", query.model_dump(include={"kind", "status", "host_id"}))
-    lists = ", ".join(f"list_sort(list(DISTINCT {name})) AS {name}" for name in ("kind", "status", "host_id"))
-    [choices] = site.cached("run choices", lambda: site.reader.rows(f"SELECT {lists} FROM runs"))
+    choices = site.choices("runs", "kind", "status", "host_id")
     return {"query": query, "runs": rows[:_SHOWN], "more": len(rows) > _SHOWN, "choices": choices}
 
 
