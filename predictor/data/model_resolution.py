@@ -78,12 +78,16 @@ class ResolvedModel:
         return self.spec is None and self.config is None and self.figures is None
 
     @cached_property
+    def known_config(self) -> dict[str, Any]:
+        """Config of the catalog's or the user's model; empty where there is none."""
+        return json.loads(self.config or "{}") if self.spec is None else self.spec.config
+
+    @cached_property
     def draws_images(self) -> bool:
         """True for a model that makes images in steps."""
         if self.spec is not None:
             return self.spec.draws_images
-        architecture = json.loads(self.config or "{}").get("model_type")
-        return architecture in IMAGE_GENERATORS
+        return self.known_config.get("model_type") in IMAGE_GENERATORS
 
     @property
     def traceable(self) -> bool:
@@ -100,7 +104,7 @@ def describe_drawing(model: ResolvedModel, mode: str, pixels: float | None, step
         return None
     if mode != "inference":
         raise InvalidInput(f"{model.model_id} draws images, which is priced in the mode inference, not in {mode}.")
-    config = json.loads(model.config or "{}") if model.spec is None else model.spec.config
+    config = model.known_config
     steps = steps or config.get("steps")
     drawn = "" if steps is None else f", drawn in {count_of(steps, 'step')}"
     if {"frames", "width", "height"} <= config.keys():
@@ -117,10 +121,10 @@ def describe_answer(model: ResolvedModel, mode: str) -> str | None:
 
     Also None for all other models.
     """
-    config = json.loads(model.config or "{}") if model.spec is None else model.spec.config
-    architecture = config.get("model_type") if model.spec is None else model.spec.architecture
     if mode == "generation":
         return None
+    config = model.known_config
+    architecture = config.get("model_type") if model.spec is None else model.spec.architecture
     answer = "An answer"
     if architecture == "whisper":
         window_s = whisper_window_s(config.get("max_source_positions", 1500))
