@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported, UnsupportedPrecision
-from accel_platform.backends.op_precision import integer_share
+from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported, UnsupportedPrecision, share
+from accel_platform.backends.op_precision import integer_share, is_product
 from accel_platform.backends.profiling import OperatorTime, sum_by_operator
 
 
@@ -68,6 +68,12 @@ class OnnxRuntimeBackend:
         # In ONNX an operator on integers is another operator; this provider computes those on floats in float32.
         parts = self._session.get_provider_graph_assignment_info()
         return integer_share((node.op_type for part in parts for node in part.get_nodes()), self._precision)
+
+    def share_taken(self) -> float | None:
+        """Return the share of the matrix products that the provider computes itself; None without products."""
+        parts = self._session.get_provider_graph_assignment_info()
+        products = ((part.ep_name, node.op_type) for part in parts for node in part.get_nodes())
+        return share(Counter(provider == self.provider for provider, operator in products if is_product(operator)))
 
     def confirm(self) -> Confirmation:
         # The first provider is asked for every operator first; which ones it took is `placement`.

@@ -6,7 +6,6 @@ What the provider does not take ONNX Runtime gives to the processor; `placement`
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from accel_platform.backends.base import Arrays, Unsupported, UnsupportedPrecision, share
+from accel_platform.backends.base import Arrays, Unsupported, UnsupportedPrecision
 from accel_platform.backends.onnxruntime import OnnxRuntimeBackend
-from accel_platform.backends.op_precision import is_product
 from accel_platform.backends.registry import ONNX_PROVIDERS
 
 
@@ -80,9 +78,7 @@ class GpuOnnxRuntimeBackend(OnnxRuntimeBackend):
 
     def precision_share(self) -> float | None:
         # What the provider did not take the processor computed.
-        parts = self._session.get_provider_graph_assignment_info()
-        products = ((part.ep_name, node.op_type) for part in parts for node in part.get_nodes())
-        return share(Counter(provider == self.provider for provider, operator in products if is_product(operator)))
+        return self.share_taken()
 
     def operators(self, *, runs: int, trace: Path) -> Any:  # noqa: ARG002 - as ProfilingBackend has it
         raise Unsupported(f"The operator times of {self.provider} are not read here.")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +17,7 @@ import onnxruntime
 import onnxruntime_qnn
 
 from accel_platform.backends import onnxruntime as plain
-from accel_platform.backends.base import Arrays, Unsupported, UnsupportedPrecision, share
-from accel_platform.backends.op_precision import is_product
+from accel_platform.backends.base import Arrays, Unsupported, UnsupportedPrecision
 
 EMULATED_CHIP = {"htp_arch": "75", "soc_model": "57"}
 """Chip that the emulator imitates where there is no HTP to ask: the Snapdragon 8 Gen 3."""
@@ -109,9 +107,7 @@ class QnnBackend(plain.OnnxRuntimeBackend):
 
     def precision_share(self) -> float | None:
         # Operators that QNN did not take run on the processor in float32.
-        parts = self._session.get_provider_graph_assignment_info()
-        products = ((part.ep_name, node.op_type) for part in parts for node in part.get_nodes())
-        return share(Counter(provider == self.provider for provider, operator in products if is_product(operator)))
+        return self.share_taken()
 
 
 @contextmanager
