@@ -44,6 +44,11 @@ class StorageUnavailable(AccelError):
     """A path on disk cannot be used: disk full, read-only, without permission, or of the wrong kind."""
 
 
+def one_line(error: BaseException) -> str:
+    """Return the message of an error on one line, for another message; the name of its type if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def did_you_mean(names: Iterable[str], otherwise: str = "") -> str:
     """Return the sentence of a message that asks whether one of these names was meant; `otherwise` if there are none.
 

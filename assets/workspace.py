@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from accel_platform.atomic_write import make_directory, write_durably
-from accel_platform.errors import AccelError, InvalidInput, NotFound
+from accel_platform.errors import AccelError, InvalidInput, NotFound, one_line
 from accel_platform.settings import Settings
 from assets.resources import DATA_DIR
 
@@ -137,7 +137,7 @@ def _list(where: str, text: str) -> list[dict[str, Any]]:
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InvalidInput(f"{where} is no YAML: {' '.join(str(error).split())}.") from error
+        raise InvalidInput(f"{where} is no YAML: {one_line(error)}.") from error
     entries = value.get(_LIST) if isinstance(value, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InvalidInput(f"{where} is no workspace: it needs a list {_LIST}.")

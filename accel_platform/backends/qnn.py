@@ -18,6 +18,7 @@ import onnxruntime_qnn
 
 from accel_platform.backends import onnxruntime as plain
 from accel_platform.backends.base import Arrays, Unsupported, UnsupportedPrecision
+from accel_platform.errors import one_line
 
 EMULATED_CHIP = {"htp_arch": "75", "soc_model": "57"}
 """Chip that the emulator imitates where there is no HTP to ask: the Snapdragon 8 Gen 3."""
@@ -34,7 +35,7 @@ def find_device() -> Any:
         try:
             onnxruntime.register_execution_provider_library(name, onnxruntime_qnn.get_library_path())
         except Exception as error:
-            raise Unsupported(f"The QNN plugin does not load here: {' '.join(str(error).split())}") from error
+            raise Unsupported(f"The QNN plugin does not load here: {one_line(error)}") from error
         devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == name]
     kinds = onnxruntime.OrtHardwareDeviceType
     for kind in (kinds.NPU, kinds.CPU):

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from accel_platform.errors import AccelError, InvalidInput, NotFound
+from accel_platform.errors import AccelError, InvalidInput, NotFound, one_line
 from accel_platform.events.segments import SegmentStore, open_store
 
 LOG_FOLDERS = ("segments", "packs", "snapshots", "checksums", "installation")
@@ -225,8 +225,7 @@ def open_source(location: str) -> Iterator[Place]:
                 with tarfile.open(location) as archive:
                     archive.extractall(work, filter="data")
             except (OSError, tarfile.TarError, EOFError) as error:
-                reason = " ".join(str(error).split())
-                raise BackupDamaged(f"{location} is no back-up that can be read: {reason}.") from error
+                raise BackupDamaged(f"{location} is no back-up that can be read: {one_line(error)}.") from error
         place = Place(where, open_store(where, Path(work), called="back-up"))
         if not place.generations():
             reason = next(iter(place.unreadable().values()), f"{location} holds no finished generation.")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.backup.copying import BackedUp
 from accel_platform.backup.generations import BackupCopy, BackupDamaged, Generation, Place, is_of_log, open_source
-from accel_platform.errors import AccelError, InvalidInput, NotFound, storage_unavailable
+from accel_platform.errors import AccelError, InvalidInput, NotFound, one_line, storage_unavailable
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.settings import Settings
 from accel_platform.table_io.values import count_of
@@ -139,7 +139,7 @@ def _problems(place: Place, generation: Generation) -> list[str]:
             try:
                 events |= _count_events(name, content)  # what is both loose and in a pack counts once
             except (pa.ArrowInvalid, OSError, KeyError) as error:
-                problems.append(f"{name} cannot be read: {' '.join(str(error).split())[:100]}")
+                problems.append(f"{name} cannot be read: {one_line(error)[:100]}")
     if problems:
         return problems
     if events.keys() != set(generation.segments) or not Snapshot(frozenset(events)).has_id(generation.snapshot_id):

@@ -16,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from accel_platform.errors import InvalidInput, LogUnavailable
+from accel_platform.errors import InvalidInput, LogUnavailable, one_line
 from accel_platform.events import codec, seal
 from accel_platform.events.log import (
     PACKS,
@@ -274,7 +274,7 @@ def _unreadable(data: bytes) -> str | None:
             for group in range(file.num_row_groups):
                 file.read_row_group(group)
     except (pa.ArrowInvalid, OSError, ValueError) as error:
-        return f"it cannot be read: {' '.join(str(error).split())[:100]}"
+        return f"it cannot be read: {one_line(error)[:100]}"
     return None
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from accel_platform.errors import InvalidInput, LogUnavailable, storage_unavailable
+from accel_platform.errors import InvalidInput, LogUnavailable, one_line, storage_unavailable
 from accel_platform.events import codec, seal
 from accel_platform.events.catalog import Pack
 from accel_platform.events.segment_set import Snapshot
@@ -160,7 +160,7 @@ class EventLog:
             raise InvalidInput(f"Cannot read {path}: {error.strerror or error}.") from error
         except (pa.ArrowInvalid, KeyError, ValueError) as error:
             raise InvalidInput(
-                f"{path} is no file of events ({' '.join(str(error).split())}): for other results use `accel migrate`."
+                f"{path} is no file of events ({one_line(error)}): for other results use `accel migrate`."
             ) from error
         if not events:
             raise InvalidInput(f"{path} holds no events.")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from accel_platform.errors import AccelError, Conflict, InvalidInput, NotFound
+from accel_platform.errors import AccelError, Conflict, InvalidInput, NotFound, one_line
 from accel_platform.events import Event, EventLog, codec
 from accel_platform.events.types import KnowledgeAdded, KnowledgeRemoved, ResultRecorded
 from accel_platform.knowledge.cards import Card, load_card
@@ -228,7 +228,7 @@ def _require_imported(pack: Pack) -> None:
     try:
         events = list(codec.from_arrow(pq.read_table(path, partitioning=None).to_batches()))
     except (pa.ArrowInvalid, KeyError, ValueError, AccelError) as error:
-        raise InvalidInput(f"{path} cannot be used: {' '.join(str(error).split())}") from error
+        raise InvalidInput(f"{path} cannot be used: {one_line(error)}") from error
     for event in events:
         if event.source != pack.card.source:
             raise InvalidInput(f"{path} holds an event of {event.source!r}, not of {pack.card.source!r}.")

@@ -18,7 +18,14 @@ from typing import Literal
 import duckdb
 
 from accel_platform.atomic_write import write_durably
-from accel_platform.errors import AccelError, StorageUnavailable, WarehouseEmpty, storage_errno, storage_unavailable
+from accel_platform.errors import (
+    AccelError,
+    StorageUnavailable,
+    WarehouseEmpty,
+    one_line,
+    storage_errno,
+    storage_unavailable,
+)
 from accel_platform.settings import Settings
 
 Scope = Literal["own", "lower", "all"]
@@ -289,7 +296,7 @@ class WarehouseDamaged(AccelError):
     """A damaged file of the warehouse. Nothing is lost, because the tables are rebuilt from the log."""
 
     def __init__(self, path: Path, error: Exception) -> None:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())[:200]
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else one_line(error)[:200]
         super().__init__(
             f"The warehouse is damaged at {path} ({reason}): `accel db rebuild` makes it again from the log."
         )

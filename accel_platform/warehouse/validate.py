@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from accel_platform.errors import LogUnavailable
+from accel_platform.errors import LogUnavailable, one_line
 from accel_platform.events import Event, EventLog, Snapshot, integrity
 from accel_platform.events.integrity import summarize
 from accel_platform.events.log import PACKS, SEGMENTS, SegmentSource, pack_key, parquet_names, segment_key
@@ -194,7 +194,7 @@ def _problem(log: EventLog, segment: str) -> str | None:
         for _ in log.read(Snapshot(frozenset({segment}))):
             pass
     except (LogUnavailable, OSError, ValueError, KeyError) as error:
-        return f"{segment} ({' '.join(str(error).split())[:100]})"
+        return f"{segment} ({one_line(error)[:100]})"
     return None
 
 

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from accel_platform.errors import NotFound
+from accel_platform.errors import NotFound, one_line
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.model_catalog import CONVOLUTIONAL, DETECTORS, FORECASTERS, IMAGE_GENERATORS, ModelSpec
 from accel_platform.workloads.sources import build_source, is_sourced
@@ -107,8 +107,7 @@ def build_with_gaps(spec: ModelSpec, *, head: Head = "AutoModel") -> tuple[nn.Mo
                 spec.weights.folder, dtype=torch.float32, output_loading_info=True, **how
             )
         except Exception as error:
-            reason = " ".join(str(error).split())
-            raise NotFound(f"The weights {spec.weights.source} cannot be loaded: {reason}") from error
+            raise NotFound(f"The weights {spec.weights.source} cannot be loaded: {one_line(error)}") from error
     lacking = tuple(sorted(loading["missing_keys"]))
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     if sum(sizes.get(name, 0) for name in lacking) > sum(sizes.values()) / 2:

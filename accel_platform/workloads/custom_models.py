@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.errors import AccelError, InvalidInput, NotFound
+from accel_platform.errors import AccelError, InvalidInput, NotFound, one_line
 from accel_platform.strict_json import read_object, validate_model
 from accel_platform.workloads.model_catalog import Modality, ModelSpec, architectures, resolve_model
 from accel_platform.workloads.sources import SEQUENCE_LENGTH, spec_of_source
@@ -182,7 +182,7 @@ def _check_config(spec: ModelSpec, *, strictly: bool) -> None:
         config_of(spec)
         default = CONFIG_MAPPING[spec.architecture]()
     except Exception as error:  # transformers raises whatever its strict classes raise
-        raise InvalidInput(f"its config is refused: {' '.join(str(error).split())}") from error
+        raise InvalidInput(f"its config is refused: {one_line(error)}") from error
     for name in spec.config if strictly else ():
         if not hasattr(default, name):
             close = difflib.get_close_matches(name, default.to_dict(), n=2)

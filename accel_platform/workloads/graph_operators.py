@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import InvalidInput, one_line
 from accel_platform.workloads.inputs import InputSpec
 from accel_platform.workloads.operators import Operator, OperatorKind
 
@@ -60,7 +60,7 @@ def _read(path: Path) -> Any:
         # The converter folds what an ONNX file spells out, such as a factor of 1; it takes no files of its own.
         return openvino.Core().read_model(path) if path.suffix == ".xml" else openvino.convert_model(path)
     except RuntimeError as error:
-        raise InvalidInput(f"OpenVINO does not read {path}: {' '.join(str(error).split())}") from error
+        raise InvalidInput(f"OpenVINO does not read {path}: {one_line(error)}") from error
 
 
 def _read_with_shapes(path: Path, inputs: Sequence[InputSpec]) -> Any:
@@ -68,7 +68,7 @@ def _read_with_shapes(path: Path, inputs: Sequence[InputSpec]) -> Any:
     try:
         model.reshape({item.name: list(item.shape) for item in inputs})
     except RuntimeError as error:
-        raise InvalidInput(f"{path} does not take these shapes: {' '.join(str(error).split())}") from error
+        raise InvalidInput(f"{path} does not take these shapes: {one_line(error)}") from error
     if model.is_dynamic():
         raise InvalidInput(f"The shapes in {path} depend on values.")
     return model

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import InvalidInput, one_line
 
 InputKind = Literal["tokens", "mask", "signal"]
 _SHAPE = re.compile(r"(?P<dims>(\d+|length)(x(\d+|length))*)(:(?P<kind>tokens|mask)(:(?P<vocabulary>\d+))?)?")
@@ -81,7 +81,7 @@ def _onnx_inputs(path: Path) -> list[tuple[str, list[int | None], bool | None]]:
     try:
         graph = onnx.load(path, load_external_data=False).graph
     except Exception as error:  # protobuf raises what it likes
-        raise InvalidInput(f"{path} is no ONNX file: {' '.join(str(error).split())}") from error
+        raise InvalidInput(f"{path} is no ONNX file: {one_line(error)}") from error
     stored = {tensor.name for tensor in graph.initializer}
     found = []
     for port in graph.input:
@@ -98,7 +98,7 @@ def _openvino_inputs(path: Path) -> list[tuple[str, list[int | None], bool | Non
     try:
         model = openvino.Core().read_model(path)
     except RuntimeError as error:
-        raise InvalidInput(f"{path} is no OpenVINO model: {' '.join(str(error).split())}") from error
+        raise InvalidInput(f"{path} is no OpenVINO model: {one_line(error)}") from error
     types = {"f32": False, "i64": True}
     return [
         (

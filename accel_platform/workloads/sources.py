@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.errors import InvalidInput, NotFound, one_line
 from accel_platform.workloads.input_shapes import parse_shape, shapes_of_graph
 from accel_platform.workloads.model_catalog import SOURCE_KINDS, Modality, ModelSpec, SourceKind, find_model
 
@@ -274,10 +274,8 @@ def _load_body(spec: ModelSpec, device: Any) -> Any:
     except NotFound:
         raise
     except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise NotFound(
-            f"{spec.model_id} cannot be loaded from {spec.config.get('source', 'timm')}: {reason}"
-        ) from error
+        source = spec.config.get("source", "timm")
+        raise NotFound(f"{spec.model_id} cannot be loaded from {source}: {one_line(error)}") from error
     return body.eval()
 
 
@@ -327,8 +325,9 @@ def _import_timm() -> Any:
     try:
         return importlib.import_module("timm")
     except Exception as error:  # a torchvision of another build fails in any way
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise NotFound(f"timm cannot be imported here ({reason}): pip install timm, for your torch.") from error
+        raise NotFound(
+            f"timm cannot be imported here ({one_line(error)}): pip install timm, for your torch."
+        ) from error
 
 
 def _timm_shapes(name: str, arguments: Mapping[str, Any]) -> dict[str, str]:

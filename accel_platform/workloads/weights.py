@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.errors import InvalidInput, NotFound, one_line
 from accel_platform.workloads.model_catalog import ModelSpec, Weights
 
 CONFIG = "config.json"
@@ -119,9 +119,8 @@ def _from_hub(hub_id: str) -> Path:
     except RepositoryNotFoundError as error:
         raise NotFound(f"The weights {hub_id!r} are no folder here, and the hub has no such model for you.") from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
-        reason = " ".join(str(error).split())
         raise NotFound(
-            f"The weights {hub_id!r} are no folder here, and the hub does not give them: {reason}"
+            f"The weights {hub_id!r} are no folder here, and the hub does not give them: {one_line(error)}"
         ) from error
     return folder
 

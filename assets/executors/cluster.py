@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from accel_platform.backends.registry import runtime_for
-from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.errors import InvalidInput, NotFound, one_line
 from accel_platform.settings import Settings
 from accel_platform.strict_json import validate_model
 
@@ -67,7 +67,7 @@ def load_cluster(settings: Settings) -> Cluster:
     except FileNotFoundError as error:
         raise NotFound(f"There is no cluster file {path}: ACCEL_CLUSTER names it.") from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidInput(f"{path} cannot be read: {' '.join(str(error).split())}.") from error
+        raise InvalidInput(f"{path} cannot be read: {one_line(error)}.") from error
     if not isinstance(value, dict):
         raise InvalidInput(f"{path} is no cluster file: it needs `hardware` and `devices`.")
     return validate_model(Cluster, value, where=str(path))
@@ -81,5 +81,5 @@ def pod_config(hardware: str, device: ClusterDevice) -> dict[str, Any]:
     try:
         get_user_defined_k8s_config({K8S_TAG: json.dumps(device.kubernetes)})
     except (DagsterInvalidConfigError, ValueError, KeyError) as error:
-        raise InvalidInput(f"The cluster file says of {hardware}: {' '.join(str(error).split())}") from error
+        raise InvalidInput(f"The cluster file says of {hardware}: {one_line(error)}") from error
     return device.kubernetes

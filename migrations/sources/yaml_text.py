@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from accel_platform.errors import one_line
+
 _DEEP = 200
 """Levels of nesting; real reports have ten."""
 
@@ -17,7 +19,7 @@ def plain_yaml(text: str) -> Any:
             raise ValueError(problem)
         return yaml.load(text, Loader=yaml.CSafeLoader)
     except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from error
+        raise ValueError(one_line(error)) from error
 
 
 def _not_plain(text: str) -> str | None:

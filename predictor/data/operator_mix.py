@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from accel_platform.errors import one_line
 from accel_platform.workloads.inputs import usual_image_size
 from accel_platform.workloads.model_catalog import known_models
 from accel_platform.workloads.operators import MOVING, Operator, OperatorProfile, trace_module, trace_operators
@@ -162,7 +163,7 @@ def main() -> None:
         try:
             mixes[key] = operator_mix(trace())
         except Exception as error:  # noqa: BLE001 - any model's code may fail in any way, and the others go on
-            print(f"{key[0]} at {key[1]}: {' '.join(str(error).split())[:100]}", file=sys.stderr)
+            print(f"{key[0]} at {key[1]}: {one_line(error)[:100]}", file=sys.stderr)
         if number % _SAVED_EVERY == 0 or number == len(missing):
             write_mixes(mixes, SHIPPED)
             print(f"{number} of {len(missing)} traced", file=sys.stderr)

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 import accel_platform.workloads
 from accel_platform.atomic_write import make_directory, write_durably
-from accel_platform.errors import AccelError, Busy, InvalidInput
+from accel_platform.errors import AccelError, Busy, InvalidInput, one_line
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ModelSpec, find_model, known_models
 from accel_platform.workloads.operators import OperatorProfile, profile_from_json, profile_to_json, trace_operators
@@ -168,7 +168,7 @@ def trace_profile(spec: ModelSpec, sequence_length: int | None, sizes: InputSize
     except (AccelError, RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         _raise_if_passing(error)
         # A model's own code may need values, which the meta device does not have.
-        return {"problem": f"its operators cannot be traced: {_one_line(error)}"}
+        return {"problem": f"its operators cannot be traced: {one_line(error)[:200]}"}
     return {"profile": profile_to_json(profile)}
 
 
@@ -184,8 +184,7 @@ def _trace_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes)
         _raise_if_passing(error)
         if sizes == OWN_SIZES:
             raise
-        reason = " ".join(str(error).split())
-        raise InvalidInput(f"{spec.model_id} cannot take inputs of this size: {reason}") from error
+        raise InvalidInput(f"{spec.model_id} cannot take inputs of this size: {one_line(error)}") from error
     written = cost.activation_bytes, cost.layer_output_bytes
     return ItemCost(cost.parameters, cost.layers, cost.flops, *written, pixels, _steps_of(sized))
 
@@ -304,7 +303,7 @@ def _trace_locked(trace: Callable[[], dict[str, Any] | None]) -> dict[str, Any] 
         try:
             return trace()
         except (MemoryError, OSError) as error:
-            raise Busy(f"The model cannot be examined now ({_one_line(error)}): try again soon.") from error
+            raise Busy(f"The model cannot be examined now ({one_line(error)[:200]}): try again soon.") from error
 
 
 def _raise_if_passing(error: Exception) -> None:
@@ -313,10 +312,6 @@ def _raise_if_passing(error: Exception) -> None:
         raise error
     if "allocate memory" in str(error):  # torch's own words, in a RuntimeError
         raise MemoryError(str(error)) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 @cache
