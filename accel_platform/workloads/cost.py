@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from accel_platform.precisions import resolve_precision
 from accel_platform.workloads.fusion import tensors_in
 from accel_platform.workloads.heads import Head
 from accel_platform.workloads.inputs import InputSpec, describe_inputs
@@ -16,11 +15,12 @@ from accel_platform.workloads.sources import GRAPHS, is_sourced, meta_source, so
 
 _LAYERS = frozenset(("mm", "addmm", "bmm", "baddbmm", "convolution"))
 """ATen operators of matrix products and convolutions."""
+_FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True)
 class ModelCost:
-    """Cost of one forward pass of a whole batch in one precision."""
+    """Cost of one forward pass of a whole batch in float32."""
 
     parameters: int
     layers: int | None
@@ -31,8 +31,6 @@ class ModelCost:
     layer_output_bytes: int
     """Part of `activation_bytes` that matrix products and convolutions write, without attention's own products. fvcore
     and timm count the same outputs as activations."""
-    weight_bytes: int
-    """Bytes of parameters and buffers."""
 
 
 def cost_of(
@@ -41,15 +39,15 @@ def cost_of(
     batch_size: int,
     sequence_length: int | None = None,
     audio_seconds: float | None = None,
-    precision: str = "float32",
 ) -> ModelCost:
     """Return the cost of one forward pass, traced on the meta device (about a second) and cached.
 
-    For int8 the weights of matrix products and convolutions count one byte each; the rest stays float32, as quantizing
-    runtimes keep it. Raises InvalidInput for an impossible batch size or length, or an unknown precision.
+    Raises InvalidInput for an impossible batch size or length.
     """
-    inputs = describe_inputs(spec, batch_size=batch_size, sequence_length=sequence_length, audio_seconds=audio_seconds)
-    return _cost(spec, inputs, resolve_precision(precision))
+    return _cost(
+        spec,
+        describe_inputs(spec, batch_size=batch_size, sequence_length=sequence_length, audio_seconds=audio_seconds),
+    )
 
 
 def parameters_of(spec: ModelSpec, head: Head = "AutoModel") -> int:
@@ -66,7 +64,7 @@ def head_parameters(spec: ModelSpec, head: Head) -> int:
     model = meta_model(spec, head)
     out = model.get_output_embeddings()
     # For some models that read images, such as Llama 4, transformers' model without a head has one all the same.
-    if out is None or meta_model(spec).get_output_embeddings() is not None:
+    if out is None or meta_model(spec, "AutoModel").get_output_embeddings() is not None:
         return 0
     others = {id(p) for module in model.modules() if module is not out for p in module.parameters(recurse=False)}
     return sum(p.numel() for p in out.parameters() if id(p) not in others)
@@ -74,12 +72,12 @@ def head_parameters(spec: ModelSpec, head: Head) -> int:
 
 def embedding_parameters(spec: ModelSpec) -> int:
     """Return the number of parameters of the token embedding."""
-    return sum(p.numel() for p in meta_model(spec).get_input_embeddings().parameters())
+    return sum(p.numel() for p in meta_model(spec, "AutoModel").get_input_embeddings().parameters())
 
 
 def sizes_of_parameters(spec: ModelSpec) -> dict[str, int]:
     """Return how many numbers each parameter has, by name."""
-    return {name: p.numel() for name, p in meta_model(spec).named_parameters()}
+    return {name: p.numel() for name, p in meta_model(spec, "AutoModel").named_parameters()}
 
 
 def text_tower(spec: ModelSpec) -> str:
@@ -87,7 +85,7 @@ def text_tower(spec: ModelSpec) -> str:
 
     from accel_platform.workloads.build import text_part
 
-    model = meta_model(spec)
+    model = meta_model(spec, "AutoModel")
     if type(text_part(model.config)) is type(model.config):
         return ""
     reads = model.get_decoder()
@@ -95,21 +93,17 @@ def text_tower(spec: ModelSpec) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], precision: str) -> ModelCost:
-    import torch
-
+def _cost(spec: ModelSpec, inputs: tuple[InputSpec, ...]) -> ModelCost:
     from accel_platform.workloads.build import text_part
 
-    dtype = torch.float32 if precision == "int8" else getattr(torch, precision)
     if spec.architecture in GRAPHS:
-        return _graph_cost(spec, inputs, dtype.itemsize)
-    model = _meta_model(spec, "AutoModel", dtype)
+        return ModelCost(parameters_of(spec), None, *_operator_sums(spec, inputs))
+    model = meta_model(spec, "AutoModel")
     if spec.draws_images:
         # torch's FLOP counter cannot count one step for all.
-        flops, written, put_out = _operator_sums(spec, inputs, dtype.itemsize)
+        flops, written, put_out = _operator_sums(spec, inputs)
     else:
-        flops, written, put_out = _trace(model, meta_inputs(inputs, dtype))
-    stored = [*model.parameters(), *model.buffers()]
+        flops, written, put_out = _trace(model, meta_inputs(inputs))
     return ModelCost(
         parameters=sum(p.numel() for p in model.parameters()),
         # Layers for images do not count, because they do not run where a model gets text only.
@@ -119,25 +113,10 @@ def _cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], precision: str) -> Mod
         flops=flops,
         activation_bytes=written,
         layer_output_bytes=put_out,
-        weight_bytes=sum(t.numel() * t.element_size() for t in stored)
-        - (_saved_by_quantizing(model) if precision == "int8" else 0),
     )
 
 
-def _graph_cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], bytes_per_number: int) -> ModelCost:
-    parameters = parameters_of(spec)
-    flops, written, put_out = _operator_sums(spec, inputs, bytes_per_number)
-    return ModelCost(
-        parameters=parameters,
-        layers=None,
-        flops=flops,
-        activation_bytes=written,
-        layer_output_bytes=put_out,
-        weight_bytes=parameters * bytes_per_number,
-    )
-
-
-def _operator_sums(spec: ModelSpec, inputs: tuple[InputSpec, ...], bytes_per_number: int) -> tuple[int, int, int]:
+def _operator_sums(spec: ModelSpec, inputs: tuple[InputSpec, ...]) -> tuple[int, int, int]:
     """Return FLOPs, bytes written and bytes of layer outputs of one forward pass, as sums over its operators."""
     from accel_platform.workloads.operators import operators_of
 
@@ -145,54 +124,37 @@ def _operator_sums(spec: ModelSpec, inputs: tuple[InputSpec, ...], bytes_per_num
     layers = [one for one in operators if one.kind in ("linear", "batched_matmul", "convolution")]
     return (
         round(sum(one.count * one.flops for one in operators)),
-        round(sum(one.count * one.written for one in operators) * bytes_per_number),
-        round(sum(one.count * one.written for one in layers) * bytes_per_number),
+        round(sum(one.count * one.written for one in operators) * _FLOAT32_BYTES),
+        round(sum(one.count * one.written for one in layers) * _FLOAT32_BYTES),
     )
 
 
-def meta_inputs(inputs: tuple[InputSpec, ...], dtype: Any = None) -> dict[str, Any]:
-    """Return tensors of these shapes without values, signals in float32 unless `dtype` says otherwise."""
+def meta_inputs(inputs: tuple[InputSpec, ...]) -> dict[str, Any]:
+    """Return tensors of these shapes without values, signals in float32."""
     import torch
 
     return {
         # Sizes decide shapes, so they need their values.
         item.name: torch.full(item.shape, item.value)
         if item.kind == "size"
-        else torch.empty(
-            item.shape, dtype=(dtype or torch.float32) if item.kind == "signal" else torch.int64, device="meta"
-        )
+        else torch.empty(item.shape, dtype=torch.float32 if item.kind == "signal" else torch.int64, device="meta")
         for item in inputs
     }
 
 
-def _saved_by_quantizing(model: Any) -> int:
-    """Return the bytes that int8 saves on float32 weights of linear layers and convolutions."""
-    import torch
-
-    layers = (torch.nn.Linear, torch.nn.modules.conv._ConvNd)
-    weights = {id(m.weight): m.weight for m in model.modules() if isinstance(m, layers)}
-    return sum(w.numel() * (w.element_size() - 1) for w in weights.values())
-
-
-def meta_model(spec: ModelSpec, head: Head = "AutoModel") -> Any:
-    """Return the model in float32 and evaluation mode, without values."""
-    import torch
-
-    return _meta_model(spec, head, torch.float32)
-
-
 @lru_cache(maxsize=8)
-def _meta_model(spec: ModelSpec, head: Head, dtype: Any) -> Any:
+def meta_model(spec: ModelSpec, head: Head) -> Any:
+    """Return the model in float32 and evaluation mode, without values."""
     import torch
     import transformers
 
     from accel_platform.workloads.build import config_of
 
     if is_sourced(spec):
-        return meta_source(spec).to(dtype)
+        return meta_source(spec).to(torch.float32)
     auto: Any = getattr(transformers, head)
     with torch.device("meta"):
-        model = auto.from_config(config_of(spec), dtype=dtype).eval()
+        model = auto.from_config(config_of(spec), dtype=torch.float32).eval()
     # Torch's FLOP counter fails on parameters that modules put out if they may learn, as SAM's do. Some are made by
     # `torch.Tensor(...)`, which heeds no device.
     model = model.requires_grad_(False).to("meta")

@@ -414,7 +414,7 @@ def test_parts_have_the_billions_that_their_publishers_or_files_state() -> None:
 
 def _parameters_of_parts(name: str) -> list[float]:
     """Return the millions of parameters of the denoiser, of each text encoder and of the decoder."""
-    model = meta_model(resolve_model(name))
+    model = meta_model(resolve_model(name), "AutoModel")
     parts = [model.denoiser, *map(model.get_submodule, model.config.text_encoders), model.decoder]
     return [sum(p.numel() for p in part.parameters()) / 1e6 for part in parts]
 

@@ -306,7 +306,6 @@ def test_every_architecture_has_a_config_inputs_and_a_cost(spec: ModelSpec) -> N
     cost = cost_of(spec, batch_size=1)
     assert cost.parameters > 1_000_000
     assert cost.flops > 1_000_000
-    assert cost.weight_bytes >= 4 * cost.parameters
     assert cost.activation_bytes > 0
 
 
@@ -327,11 +326,10 @@ def test_costs_are_those_of_the_published_models() -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(st.sampled_from(["bert-tiny", "vit-tiny", "t5-tiny", "resnet-18"]), st.integers(2, 16))
-def test_cost_grows_with_the_batch_and_weights_do_not(name: str, batch_size: int) -> None:
+def test_cost_grows_with_the_batch_and_parameters_do_not(name: str, batch_size: int) -> None:
     spec = resolve_model(name)
     one, many = cost_of(spec, batch_size=1), cost_of(spec, batch_size=batch_size)
     assert many.flops == batch_size * one.flops
-    assert many.weight_bytes == one.weight_bytes
     assert many.parameters == one.parameters
     assert one.activation_bytes < many.activation_bytes <= batch_size * one.activation_bytes
 
@@ -530,18 +528,6 @@ def test_building_leaves_the_callers_random_state_alone() -> None:
     torch.manual_seed(5)
     build_model(resolve_model("bert-tiny"))
     assert torch.equal(torch.rand(3), expected)
-
-
-def test_lower_precisions_take_the_bytes_they_say() -> None:
-    spec = resolve_model("bert-tiny")
-    full, half, small = (cost_of(spec, batch_size=2, precision=name) for name in ("float32", "bfloat16", "int8"))
-    assert full.flops == half.flops == small.flops
-    # Token ids and positions are integers in every precision.
-    assert 0.5 <= half.activation_bytes / full.activation_bytes < 0.51
-    assert half.weight_bytes < 0.51 * full.weight_bytes
-    assert small.activation_bytes == full.activation_bytes
-    linear = 2 * (4 * 128**2 + 2 * 128 * 512) + 128**2
-    assert full.weight_bytes - small.weight_bytes == 3 * linear
 
 
 @pytest.mark.parametrize("spec", _ONE_OF_EACH_ARCHITECTURE, ids=lambda spec: spec.model_id)
