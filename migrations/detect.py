@@ -20,14 +20,14 @@ COLLECTION = "collection"
 _MAX_KEYS = 24
 
 
-def detect_format(document: Document, formats: Iterable[Format] | None = None) -> Format | None:
+def detect_format(document: Document) -> Format | None:
     """Return the format that is surest of the document, None where none is sure enough.
 
     Unknown JSON that holds known documents, such as one per line, is a collection of them.
     """
     if document.kind == "unreadable":
         return None
-    candidates = all_formats() if formats is None else tuple(formats)
+    candidates = all_formats()
     for last_resort in (False, True):
         best, confidence = _best_match(document, [one for one in candidates if one.last_resort == last_resort])
         if confidence >= MIN_CONFIDENCE:

@@ -68,7 +68,7 @@ def choose_format(json_flag: bool, format_: AnyFormat | None, output: Path | Non
 def write_answer(
     rows: Source,
     kind: AnyFormat,
-    output: Path | None = None,
+    output: Path | None,
     *,
     title: str | None = None,
     short: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,

@@ -134,8 +134,8 @@ def fill_layer(
     log: EventLog,
     segments: Collection[str],
     below: Projection | None,
-    engine: SparkEngine | None = None,
-    complete: Complete | None = None,
+    engine: SparkEngine | None,
+    complete: Complete | None,
 ) -> int:
     """Write a new layer at `path`: the events of `segments` that `below` lacks, and all derived tables but the matrix.
 

@@ -30,7 +30,7 @@ _NAMED_MODELS = 50
 """Largest number of touched models whose names are written into a query, so that its scan skips other models."""
 
 
-def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngine | None = None) -> None:
+def add_matrix(staged: Projection, before: Projection | None, engine: SparkEngine | None) -> None:
     """Add `compat_matrix` to the newest layer of a projection that is not published yet.
 
     If the `engine` computed the matrix together with the layer, that one is stored, else DuckDB computes it. `before`

@@ -29,8 +29,8 @@ def export_table(
     output: Path,
     kind: kinds.Kind,
     *,
-    condition: str = "true",
-    values: Mapping[str, Any] | None = None,
+    condition: str,
+    values: Mapping[str, Any],
 ) -> int:
     """Write the rows of a table that pass a condition to `output`, all or none; return their number.
 
@@ -44,15 +44,15 @@ def export_table(
     with require_current(settings).open() as con, interruptible(con):
         rows = f"SELECT r.* FROM {table} AS r WHERE {condition}"
         try:
-            con.execute(f"{rows} LIMIT 0", values or {})
+            con.execute(f"{rows} LIMIT 0", values)
         except duckdb.BinderException as error:
             raise InvalidInput(
                 f"The table {table} lacks a column that is filtered by: filters are for tables of results. Export it "
                 "whole, or select with `accel db query`."
             ) from error
         if kind in _COPIED:
-            return files.save_by_name(output, lambda path: _copy(con, rows, values or {}, path, _COPIED[kind]))
-        return files.save(con.sql(rows, params=values or {}).to_arrow_reader(_BATCH), output, kind, title=table)
+            return files.save_by_name(output, lambda path: _copy(con, rows, values, path, _COPIED[kind]))
+        return files.save(con.sql(rows, params=values).to_arrow_reader(_BATCH), output, kind, title=table)
 
 
 def _copy(con: duckdb.DuckDBPyConnection, rows: str, values: Mapping[str, Any], path: Path, options: str) -> int:

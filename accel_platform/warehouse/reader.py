@@ -73,12 +73,12 @@ class Reader:
                 raise InvalidInput(f"Two columns have one name ({', '.join(names)}): name them apart with AS.")
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()], projection.snapshot_id
 
-    def arrow(self, sql: str, parameters: Parameters = ()) -> pa.Table:
+    def arrow(self, sql: str) -> pa.Table:
         """Return the rows of one SELECT as an Arrow table. Raises InvalidInput as `rows` does."""
         projection, connection = self._newest()
         with connection.cursor() as cursor, _translate_errors(projection), interruptible(cursor):
             _require_select(cursor, sql)
-            return cursor.sql(sql, params=parameters or None).to_arrow_table()
+            return cursor.sql(sql).to_arrow_table()
 
     @contextmanager
     def stream(self, sql: str, parameters: Parameters = (), *, rows: int = 10_000) -> Iterator[pa.RecordBatchReader]:

@@ -276,12 +276,12 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def broken_rules_sql(rules: Sequence[Rule] = RULES) -> str:
+def broken_rules_sql() -> str:
     """Return SQL for one `results` row: the sorted names of the rules it breaks, NULL for none.
 
     The list is built only where something is broken, so a clean row costs the comparisons alone.
     """
-    of_rows = [rule for rule in rules if not isinstance(rule, Unique)]
+    of_rows = [rule for rule in RULES if not isinstance(rule, Unique)]
     tests = ", ".join(f"CASE WHEN {rule.broken_sql()} THEN '{rule.name}' END" for rule in sorted(of_rows, key=_name))
     any_broken = " OR ".join(rule.broken_sql() for rule in of_rows)  # NULL where nothing is broken but a value unknown
     return f"CASE WHEN {any_broken} THEN list_filter([{tests}], lambda name: name IS NOT NULL) END"
@@ -398,9 +398,9 @@ def _check_result(rule: Rule, result: Any, rows: int) -> CheckResult:
     )
 
 
-def audited_columns(rules: Sequence[Rule] = RULES) -> dict[str, str]:
+def audited_columns() -> dict[str, str]:
     """Return the columns that the rules use, each with its SQL expression over `results`."""
-    return {column: _expression(column) for rule in rules for column in rule.columns()}
+    return {column: _expression(column) for rule in RULES for column in rule.columns()}
 
 
 def _expression(column: str) -> str:

@@ -170,7 +170,7 @@ def hardware_named(text: Any, runtime: Any = None) -> str | None:
     return found
 
 
-def backend_named(hardware: str, runtime: Any = None) -> str:
+def backend_named(hardware: str, runtime: Any) -> str:
     """Return the runtime that a file names, else the one of the hardware name."""
     if isinstance(runtime, str) and runtime.strip():
         return canonical_backend(slug_of(runtime))

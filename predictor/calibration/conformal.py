@@ -135,12 +135,12 @@ def calibrate_worst_group(errors: Array, groups: Sequence[Hashable], *, level: f
     return Calibration(half_width=worst, level=level * count / (count + 1), groups=count, rows=len(errors))
 
 
-def worst_group_quantile(errors: Array, groups: npt.NDArray[Any], level: float = INTERVAL_LEVEL) -> float:
+def worst_group_quantile(errors: Array, groups: npt.NDArray[Any], level: float) -> float:
     """Return the largest of the groups' `quantile`s. Needs at least one error."""
     return max(quantile(errors[groups == group], level) for group in np.unique(groups))
 
 
-def quantile(errors: Array, level: float = INTERVAL_LEVEL) -> float:
+def quantile(errors: Array, level: float) -> float:
     """Return the conformal quantile of n errors: the smallest that the next one is below with probability `level`.
 
     It is the largest error where n is too small for the level.

@@ -142,7 +142,7 @@ class ServingPredictor:
             version,
         )
 
-    def pace(self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes, copies: int = 1) -> Pace:
+    def pace(self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes, copies: int) -> Pace:
         """Return how long the deployment takes at up to so many requests that run at once.
 
         Copies that share workers for prompts are paced together, because their prompts wait for each other.

@@ -149,9 +149,9 @@ def build_request_events(
     config: BenchmarkConfig | Mapping[str, Any],
     *,
     by: Literal["cli", "api", "schedule", "suite"],
-    priority: int = 0,
+    priority: int,
     max_runtime_s: float | None = None,
-    host: str | None = None,
+    host: str | None,
     causation_id: UUID | None = None,
 ) -> list[Event]:
     """Return the events that request a benchmark, to be stored in one segment whose name begins with REQUEST_PREFIX.

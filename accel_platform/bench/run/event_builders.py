@@ -25,7 +25,7 @@ def measured_result(
     *,
     threads: int,
     sampling: Sampling,
-    earlier_ns: Sequence[float] = (),
+    earlier_ns: Sequence[float],
 ) -> ResultRecorded:
     """Return the result of a cell that ran; wrong outputs, an unconfirmed device or fabricated samples make it a
     failure.

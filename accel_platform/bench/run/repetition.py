@@ -22,7 +22,7 @@ def remeasure_cells(
     settings: Settings,
     *,
     labels: Mapping[str, str],
-    on_progress: Progress | None = None,
+    on_progress: Progress,
 ) -> list[str]:
     """Measure the `wanted` cells of recorded plans in `times` new runs; return the run ids.
 
