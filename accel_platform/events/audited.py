@@ -24,7 +24,7 @@ class AuditedWriter:
 
 
 class AuditedLog(EventLog):
-    """The same log; one segment holds what was written and the WriteAudited event, so both are stored or neither."""
+    """Event log that audits its writer, in the segment of the events: both are stored or neither."""
 
     writer: AuditedWriter
 

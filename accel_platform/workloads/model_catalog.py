@@ -107,9 +107,9 @@ def resolve_model(name: str) -> ModelSpec:
     found = find_model(name)
     if found is not None:
         return found
-    catalogue = _catalogue()
-    close = difflib.get_close_matches(slug(name), catalogue.names, n=4, cutoff=0.6)
-    near = list(dict.fromkeys(catalogue.names[c] for c in close))
+    catalog = _catalog()
+    close = difflib.get_close_matches(slug(name), catalog.names, n=4, cutoff=0.6)
+    near = list(dict.fromkeys(catalog.names[c] for c in close))
     hint = f"Did you mean {', '.join(near)}?" if near else "`accel bench models` lists those that can be measured."
     raise NotFound(f"No model is called {name!r}. {hint}")
 
@@ -117,9 +117,9 @@ def resolve_model(name: str) -> ModelSpec:
 @lru_cache(maxsize=4096)
 def find_model(name: str) -> ModelSpec | None:
     """Return the model of a name, without the slow search for close names; None for an unknown name."""
-    catalogue = _catalogue()
-    ids = (catalogue.names.get(spelling) for spelling in spellings(name))
-    return next((catalogue.models[model_id] for model_id in ids if model_id is not None), None)
+    catalog = _catalog()
+    ids = (catalog.names.get(spelling) for spelling in spellings(name))
+    return next((catalog.models[model_id] for model_id in ids if model_id is not None), None)
 
 
 def with_catalog_facts(model: dict[str, Any]) -> dict[str, Any]:
@@ -136,17 +136,17 @@ def architectures() -> dict[str, dict[str, Any]]:
 
     The category is left out where it is the modality.
     """
-    return _catalogue().architectures
+    return _catalog().architectures
 
 
 def known_models() -> tuple[ModelSpec, ...]:
     """Return every model of the catalog, in order."""
-    return tuple(_catalogue().models.values())
+    return tuple(_catalog().models.values())
 
 
 def model_set(name: str) -> tuple[ModelSpec, ...]:
     """Return the models of a named set, e.g. `small`. Raises NotFound."""
-    sets = _catalogue().sets
+    sets = _catalog().sets
     if name not in sets:
         raise NotFound(f"No set of models is called {name!r}. Known: {', '.join(sets)}.")
     return tuple(resolve_model(model) for model in sets[name])
@@ -154,7 +154,7 @@ def model_set(name: str) -> tuple[ModelSpec, ...]:
 
 def sets_of(spec: ModelSpec) -> tuple[str, ...]:
     """Return the names of the sets that hold this model."""
-    return tuple(name for name, models in _catalogue().sets.items() if spec.model_id in models)
+    return tuple(name for name, models in _catalog().sets.items() if spec.model_id in models)
 
 
 def sequence_length_for(spec: ModelSpec, requested: int | None) -> int | None:
@@ -193,7 +193,7 @@ def spellings(name: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class _Catalogue:
+class _Catalog:
     models: dict[str, ModelSpec]
     names: dict[str, str]
     """Slug of every name to the model's id."""
@@ -202,7 +202,7 @@ class _Catalogue:
 
 
 @lru_cache(maxsize=1)
-def _catalogue() -> _Catalogue:
+def _catalog() -> _Catalog:
     raw = tomllib.loads((files(__package__) / "sets.toml").read_text(encoding="utf-8"))
     models = {}
     for model_id, entry in raw["models"].items():
@@ -221,4 +221,4 @@ def _catalogue() -> _Catalogue:
         for own in slugs_of((spec.model_id, *spec.aliases)):
             if names.setdefault(own, spec.model_id) != spec.model_id:
                 raise InvalidInput(f"sets.toml: {own!r} names both {names[own]} and {spec.model_id}.")
-    return _Catalogue(models, names, raw["sets"], raw["architectures"])
+    return _Catalog(models, names, raw["sets"], raw["architectures"])

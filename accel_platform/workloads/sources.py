@@ -351,7 +351,7 @@ def _wrap(body: Any, spec: ModelSpec) -> nn.Module:
     by_name = all(name in accepted for name in names)
 
     class Sourced(torch.nn.Module):
-        """Takes inputs by name, and gives outputs names."""
+        """Model that takes its inputs by name, and names its outputs."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -104,7 +104,7 @@ def model_part(source_path: str) -> str | None:
             continue
         name = _NOT_OF_A_MODEL.sub("", found[0])
         before = components[index + 1] if index + 1 < len(components) else ""
-        return f"{before}/{name}" if before in _ORGANISATIONS and found[0] == part else name
+        return f"{before}/{name}" if before in _ORGANIZATIONS and found[0] == part else name
     return None
 
 
@@ -155,7 +155,7 @@ def _members(archive: Path, _modified_ns: int, containing: str) -> tuple[tuple[P
     return tuple((name, found[name]) for name in sorted(found))
 
 
-_ORGANISATIONS = {
+_ORGANIZATIONS = {
     "NousResearch", "meta-llama", "TheBloke", "mistralai", "Qwen", "facebook", "openai", "google", "microsoft",
     "EleutherAI", "tiiuae", "bigscience", "BAAI", "deepseek-ai", "huggyllama", "lmsys", "nvidia", "databricks",
 }  # fmt: skip

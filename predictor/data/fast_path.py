@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_FAST_PATH_ONLY: ContextVar[bool] = ContextVar("hurried", default=False)
+_FAST_PATH_ONLY: ContextVar[bool] = ContextVar("fast_path_only", default=False)
 
 
 class SlowPathRequired(Exception):

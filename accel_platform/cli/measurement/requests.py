@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """When and where a request is measured."""
+    """Options that say when and where a request is measured."""
 
     priority: Annotated[int, typer.Option(help="Higher goes first in a device's queue.")] = 0
     max_runtime: Annotated[

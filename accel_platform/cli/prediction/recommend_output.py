@@ -85,8 +85,8 @@ _CAUSES = {
 def _note_excluded(answer: Answer, *, named: bool, verbose: bool) -> None:
     """Print what was left out by reason: first what was tried or may be changed, then the most frequent reasons.
 
-    Further runtimes of devices that are recommended are counted only, unless all is asked for, and so is what nothing
-    is known of where something is recommended and the query named no hardware.
+    Unless `verbose`, further runtimes of recommended devices are counted only. So is what nothing is known of, where
+    something is recommended and the query named no hardware.
     """
     from predictor.advisor.answers import excluded_by_reason, other_runtimes
     from predictor.advisor.device_labels import place_label, shared_devices

@@ -19,7 +19,7 @@ _log = logging.getLogger("accel.requests")
 
 
 class TelemetryMiddleware:
-    """Gives every request an id for its response, log lines and audit events, and counts it."""
+    """Middleware that gives every request an id for its response, log lines and audit events, and counts it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
