@@ -130,7 +130,7 @@ def router(advisor: Advisor, past: PastTables) -> APIRouter:
             found = trends(tables, query.filters(), query.metric, min_change_percent=query.min_change_percent)
             found.sort(key=lambda trend: -len(trend.points))
             documents = [series.document() for series in found[: query.limit]]
-            return {"trends": documents, "series": len(found), "snapshot_id": tables.snapshot_id}
+            return {"trends": documents, "series": len(found)}
 
         return table_response(reader, request, read)
 

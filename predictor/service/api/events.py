@@ -64,11 +64,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             rows, more = _EVENTS.page(tables, *query.where(), limit=query.limit, cursor=query.cursor)
             require_recorded_if_empty(rows, tables, "events", query.names())
-            return {
-                "events": parse_json_columns(rows, "payload"),
-                "next_cursor": more,
-                "snapshot_id": tables.snapshot_id,
-            }
+            return {"events": parse_json_columns(rows, "payload"), "next_cursor": more}
 
         return table_response(reader, request, read)
 
@@ -86,7 +82,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
                 if (waiting := pending_response(log, event_id, tables)) is not None:
                     return waiting
                 raise NotFound(f"There is no event {event_id}.")
-            return {"event": rows[0], "snapshot_id": tables.snapshot_id}
+            return {"event": rows[0]}
 
         return table_response(reader, request, read)
 

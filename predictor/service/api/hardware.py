@@ -154,9 +154,7 @@ def router(advisor: Advisor) -> APIRouter:
     @routes.get("/hardware", response_model=HardwareList, responses=problem_responses(503) | NOT_MODIFIED)
     def hardware(request: Request) -> Response:
         """List every hardware name that this platform runs or has results of."""
-        return table_response(
-            reader, request, lambda tables: {"hardware": [*_names(tables).values()], "snapshot_id": tables.snapshot_id}
-        )
+        return table_response(reader, request, lambda tables: {"hardware": [*_names(tables).values()]})
 
     @routes.get(
         "/hardware/{name}", response_model=OneHardware, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
@@ -172,7 +170,6 @@ def router(advisor: Advisor) -> APIRouter:
                 "hardware": found[name],
                 "seen": parse_json_columns(tables.rows(_SEEN, {"name": name}), "runtime_versions"),
                 "measured": tables.rows(_MEASURED, {"name": name}),
-                "snapshot_id": tables.snapshot_id,
             }
 
         return table_response(reader, request, read)
@@ -193,11 +190,7 @@ def router(advisor: Advisor) -> APIRouter:
             require_recorded_if_empty(rows, tables, "devices", {"host_id": query.host_id})
             if not rows or len(query.hardware) > 1:
                 _require_known_hardware(tables, query.hardware)
-            return {
-                "devices": parse_json_columns(rows, "runtime_versions"),
-                "next_cursor": more,
-                "snapshot_id": tables.snapshot_id,
-            }
+            return {"devices": parse_json_columns(rows, "runtime_versions"), "next_cursor": more}
 
         return table_response(reader, request, read)
 

@@ -152,7 +152,7 @@ def router(advisor: Advisor) -> APIRouter:
             condition, values = query.where()
             rows, more = _PERFORMANCE.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             require_known_unless_found(rows, tables, query)
-            return {"performance": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
+            return {"performance": rows, "next_cursor": more}
 
         return table_response(reader, request, read)
 
@@ -186,7 +186,7 @@ def router(advisor: Advisor) -> APIRouter:
                 }
                 for cell in cells
             ]
-            return {"model_name": canonical_model_id(model), "comparison": figures, "snapshot_id": tables.snapshot_id}
+            return {"model_name": canonical_model_id(model), "comparison": figures}
 
         return table_response(reader, request, read)
 
@@ -200,7 +200,7 @@ def router(advisor: Advisor) -> APIRouter:
             condition, values = query.where()
             rows, more = _COMPATIBILITY.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             require_known_unless_found(rows, tables, query.selection())
-            return {"compatibility": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
+            return {"compatibility": rows, "next_cursor": more}
 
         return table_response(reader, request, read)
 

@@ -64,7 +64,7 @@ def router(advisor: Advisor) -> APIRouter:
             condition, values = query.where()
             rows, more = _MATRIX.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             require_known_unless_found(rows, tables, query.selection())
-            return {"cells": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
+            return {"cells": rows, "next_cursor": more}
 
         return table_response(reader, request, read)
 
@@ -78,7 +78,7 @@ def router(advisor: Advisor) -> APIRouter:
             selection = Selection(model=query.model, hardware=query.hardware, mode=query.mode)
             changes = matrix_history(tables, selection, mode=query.mode)
             require_known_unless_found(changes, tables, selection)
-            return {"changes": changes, "snapshot_id": tables.snapshot_id}
+            return {"changes": changes}
 
         return table_response(reader, request, read)
 
@@ -93,7 +93,7 @@ def router(advisor: Advisor) -> APIRouter:
             names = query.model_dump(include={"model_type", "family", "category", "status"})
             require_recorded_if_empty(rows, tables, "coverage", names)
             found = parse_json_columns(rows, "versions")
-            return {"coverage": found, "next_cursor": more, "snapshot_id": tables.snapshot_id}
+            return {"coverage": found, "next_cursor": more}
 
         return table_response(reader, request, read)
 

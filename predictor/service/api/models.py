@@ -60,11 +60,7 @@ def router(advisor: Advisor) -> APIRouter:
             condition, values = equality_condition(family=query.family, modality=query.modality)
             rows, more = _MODELS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             require_recorded_if_empty(rows, tables, "models", query.model_dump(include={"family", "modality"}))
-            return {
-                "models": parse_json_columns(rows, "aliases", "config"),
-                "next_cursor": more,
-                "snapshot_id": tables.snapshot_id,
-            }
+            return {"models": parse_json_columns(rows, "aliases", "config"), "next_cursor": more}
 
         return table_response(reader, request, read)
 
@@ -87,7 +83,6 @@ def router(advisor: Advisor) -> APIRouter:
                 "sets": sets_of(known) if (known := find_model(rows[0]["model_id"])) else [],
                 "matrix": tables.rows(_CELLS, values),
                 "results": tables.rows(_COUNTS, values),
-                "snapshot_id": tables.snapshot_id,
             }
 
         return table_response(reader, request, read)

@@ -87,7 +87,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
             condition, values = equality_condition(**filters, model_id=query.model and canonical_model_id(query.model))
             rows, more = _REGRESSIONS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             require_known_unless_found(rows, tables, selection_of(query.model, query.hardware, query.mode))
-            return {"regressions": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
+            return {"regressions": rows, "next_cursor": more}
 
         return table_response(reader, request, read)
 
@@ -100,7 +100,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
         """Return one regression by its whole id."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            return {"regression": _row(tables, regression_id), "snapshot_id": tables.snapshot_id}
+            return {"regression": _row(tables, regression_id)}
 
         return table_response(reader, request, read)
 

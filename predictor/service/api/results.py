@@ -76,7 +76,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
             condition, values = query.where()
             rows, more = _RESULTS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             require_known_unless_found(rows, tables, query)
-            return {"results": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
+            return {"results": rows, "next_cursor": more}
 
         return table_response(reader, request, read)
 
@@ -124,7 +124,6 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
                 "verifications": tables.rows(_VERIFICATIONS, values),
                 "suspicions": tables.rows(_SUSPICIONS, values),
                 "event": event,
-                "snapshot_id": tables.snapshot_id,
             }
 
         return table_response(reader, request, read)

@@ -60,7 +60,7 @@ def router(advisor: Advisor) -> APIRouter:
             # A commit that was never measured is no mistake.
             require_recorded_if_empty(rows, tables, "runs", query.model_dump(include={"kind", "status", "host_id"}))
             found = parse_json_columns(rows, "plan", "software", "labels")
-            return {"runs": found, "next_cursor": more, "snapshot_id": tables.snapshot_id}
+            return {"runs": found, "next_cursor": more}
 
         return table_response(reader, request, read)
 
@@ -77,7 +77,6 @@ def router(advisor: Advisor) -> APIRouter:
                 "run": rows[0],
                 "cells": tables.rows(_CELLS, {"id": run_id}),
                 "events": {row["type"]: row["events"] for row in tables.rows(types, {"id": run_id})},
-                "snapshot_id": tables.snapshot_id,
             }
 
         return table_response(reader, request, read)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -20,8 +20,10 @@ _VERSION = version("accel-platform")
 JSON = "application/json"
 
 
-def table_response(reader: Reader, request: Request, read: Callable[[Reader], Any]) -> Response:
-    """Return what `read` finds at one snapshot, as JSON; 304, without reading, where the client has it already.
+def table_response(
+    reader: Reader, request: Request, read: Callable[[Reader], Mapping[str, Any] | Response]
+) -> Response:
+    """Return what `read` finds at one snapshot, and its id, as JSON; 304, without reading, where the client has it.
 
     A `Response` from `read` is passed on. Rows are not validated again, because the tables hold only valid ones.
     """
@@ -32,7 +34,7 @@ def table_response(reader: Reader, request: Request, read: Callable[[Reader], An
         found = read(tables)
         if isinstance(found, Response):
             return found
-        return Response(to_json(found, inf_nan_mode="null"), headers=headers)
+        return Response(to_json({**found, "snapshot_id": tables.snapshot_id}, inf_nan_mode="null"), headers=headers)
 
     return conditional_response(request, headers, respond)
 
