@@ -62,7 +62,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
         """List events as the tables have them, the latest recorded first."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            rows, more = _EVENTS.page(tables, *query.where(), limit=query.limit, cursor=query.cursor)
+            rows, more = _EVENTS.page(tables, query, *query.where())
             require_recorded_if_empty(rows, tables, "events", query.names())
             return {"events": parse_json_columns(rows, "payload"), "next_cursor": more}
 

@@ -186,7 +186,7 @@ def router(advisor: Advisor) -> APIRouter:
             if query.hardware:
                 named, names = _hardware_condition(query.hardware)
                 condition, values = f"{condition} AND {named}", values | names
-            rows, more = _DEVICES.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            rows, more = _DEVICES.page(tables, query, condition, values)
             require_recorded_if_empty(rows, tables, "devices", {"host_id": query.host_id})
             if not rows or len(query.hardware) > 1:
                 _require_known_hardware(tables, query.hardware)

@@ -149,8 +149,7 @@ def router(advisor: Advisor) -> APIRouter:
         """List `GET /results` under the old names."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            condition, values = query.where()
-            rows, more = _PERFORMANCE.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            rows, more = _PERFORMANCE.page(tables, query, *query.where())
             require_known_unless_found(rows, tables, query)
             return {"performance": rows, "next_cursor": more}
 
@@ -197,8 +196,7 @@ def router(advisor: Advisor) -> APIRouter:
         """List `GET /matrix` under the old names."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            condition, values = query.where()
-            rows, more = _COMPATIBILITY.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            rows, more = _COMPATIBILITY.page(tables, query, *query.where())
             require_known_unless_found(rows, tables, query.selection())
             return {"compatibility": rows, "next_cursor": more}
 

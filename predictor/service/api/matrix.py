@@ -61,8 +61,7 @@ def router(advisor: Advisor) -> APIRouter:
         """List cells of the compatibility matrix that have evidence, by model, hardware, device and mode."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            condition, values = query.where()
-            rows, more = _MATRIX.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            rows, more = _MATRIX.page(tables, query, *query.where())
             require_known_unless_found(rows, tables, query.selection())
             return {"cells": rows, "next_cursor": more}
 
@@ -88,7 +87,7 @@ def router(advisor: Advisor) -> APIRouter:
 
         def read(tables: Reader) -> dict[str, Any]:
             filters = query.model_dump(exclude={"limit", "cursor"})
-            rows, more = _COVERAGE.page(tables, *equality_condition(**filters), limit=query.limit, cursor=query.cursor)
+            rows, more = _COVERAGE.page(tables, query, *equality_condition(**filters))
             require_known_unless_found(rows, tables, selection_of(None, query.hardware, None))
             names = query.model_dump(include={"model_type", "family", "category", "status"})
             require_recorded_if_empty(rows, tables, "coverage", names)

@@ -58,7 +58,7 @@ def router(advisor: Advisor) -> APIRouter:
 
         def read(tables: Reader) -> dict[str, Any]:
             condition, values = equality_condition(family=query.family, modality=query.modality)
-            rows, more = _MODELS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            rows, more = _MODELS.page(tables, query, condition, values)
             require_recorded_if_empty(rows, tables, "models", query.model_dump(include={"family", "modality"}))
             return {"models": parse_json_columns(rows, "aliases", "config"), "next_cursor": more}
 

@@ -85,7 +85,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
         def read(tables: Reader) -> dict[str, Any]:
             filters = query.model_dump(include={"hardware", "mode", "state", "direction"})
             condition, values = equality_condition(**filters, model_id=query.model and canonical_model_id(query.model))
-            rows, more = _REGRESSIONS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            rows, more = _REGRESSIONS.page(tables, query, condition, values)
             require_known_unless_found(rows, tables, selection_of(query.model, query.hardware, query.mode))
             return {"regressions": rows, "next_cursor": more}
 

@@ -73,8 +73,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
         """List rows of the results table, newest first by `occurred_at`; those of unknown time come last."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            condition, values = query.where()
-            rows, more = _RESULTS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            rows, more = _RESULTS.page(tables, query, *query.where())
             require_known_unless_found(rows, tables, query)
             return {"results": rows, "next_cursor": more}
 

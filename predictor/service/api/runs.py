@@ -56,7 +56,7 @@ def router(advisor: Advisor) -> APIRouter:
 
         def read(tables: Reader) -> dict[str, Any]:
             filters = query.model_dump(include={"kind", "status", "host_id", "commit"})
-            rows, more = _RUNS.page(tables, *equality_condition(**filters), limit=query.limit, cursor=query.cursor)
+            rows, more = _RUNS.page(tables, query, *equality_condition(**filters))
             # A commit that was never measured is no mistake.
             require_recorded_if_empty(rows, tables, "runs", query.model_dump(include={"kind", "status", "host_id"}))
             found = parse_json_columns(rows, "plan", "software", "labels")

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
+from predictor.schemas.queries import PageQuery
 
 _PARSERS: dict[str, Callable[[str], Any]] = {"UUID": UUID, "TIMESTAMPTZ": datetime.fromisoformat, "VARCHAR": str}
 _CURSOR = TypeAdapter(list[str])
@@ -50,22 +51,22 @@ class PagedTable:
     """A unique column, for wide tables: the page is found by the columns of order and filters, and read by this one."""
 
     def page(
-        self, reader: Reader, condition: str, values: Mapping[str, Any], *, limit: int, cursor: str | None
+        self, reader: Reader, query: PageQuery, condition: str, values: Mapping[str, Any]
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """Return at most `limit` rows after the cursor, and the cursor of the next page (None after the last).
+        """Return the rows of a page that meet a condition, and the cursor of the next page (None after the last).
 
         Raises NotFound for a cursor that no page gave.
         """
         keys = [expression for expression, _ in self.order]
         parameters = dict(values)
-        if cursor is not None:
+        if query.cursor is not None:
             cursor_parameters = [f"$after_{number}::{kind}" for number, (_, kind) in enumerate(self.order)]
             # One key is no tuple, because DuckDB skips the row groups before the cursor for plain comparisons only.
             left, right = (f"({', '.join(side)})" if len(side) > 1 else side[0] for side in (keys, cursor_parameters))
             condition = f"({condition}) AND {left} {'<' if self.descending else '>'} {right}"
-            parameters |= {f"after_{number}": value for number, value in enumerate(self._decode(cursor))}
+            parameters |= {f"after_{number}": value for number, value in enumerate(self._decode(query.cursor))}
         order = ", ".join(f"{key} {'DESC' if self.descending else 'ASC'}" for key in keys)
-        end = f"ORDER BY {order} LIMIT {limit + 1}"
+        end = f"ORDER BY {order} LIMIT {query.limit + 1}"
         if self.row_id is not None:
             found = f"SELECT r.{self.row_id} FROM {self.table} AS r WHERE {condition} {end}"
             condition = f"r.{self.row_id} IN ({found})"
@@ -74,8 +75,8 @@ class PagedTable:
             f"SELECT {self.columns}, {key_columns} FROM {self.table} AS r WHERE {condition} {end}", parameters
         )
         row_keys = [[row.pop(f"place_{number}") for number in range(len(keys))] for row in rows]
-        next_cursor = _encode(row_keys[limit - 1]) if len(rows) > limit else None
-        return rows[:limit], next_cursor
+        next_cursor = _encode(row_keys[query.limit - 1]) if len(rows) > query.limit else None
+        return rows[: query.limit], next_cursor
 
     def _decode(self, cursor: str) -> list[Any]:
         try:

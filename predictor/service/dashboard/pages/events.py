@@ -45,7 +45,7 @@ def router(site: DashboardSite) -> APIRouter:
 
 
 def _list(site: DashboardSite, query: EventsPageParams) -> dict[str, Any]:
-    rows, more = _EVENTS.page(site.reader, *query.where(), limit=query.limit, cursor=query.cursor)
+    rows, more = _EVENTS.page(site.reader, query, *query.where())
     require_recorded_if_empty(rows, site.reader, "events", query.names())
     choices = site.choices("events", "source", "host_id")
     types = site.cached("event types", lambda: site.reader.rows(_TYPES))

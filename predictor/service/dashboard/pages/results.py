@@ -16,7 +16,7 @@ from pydantic import Field
 from accel_platform.analysis.query.filters import require_known_unless_found
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
-from predictor.schemas.queries import ResultsQuery
+from predictor.schemas.queries import PageQuery, ResultsQuery
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.http.paging import NEWEST_RESULTS, PagedTable
 from predictor.service.http.query_strings import FormQuery
@@ -82,11 +82,11 @@ def filter_choices(site: DashboardSite) -> dict[str, list[str]]:
 
 def newest_results(reader: Reader, condition: str, values: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
     """Return at most `limit` results (as `r`) that meet a condition, as `parts.results` shows them."""
-    return _RESULTS.page(reader, condition, values, limit=limit, cursor=None)[0]
+    return _RESULTS.page(reader, PageQuery(limit=limit), condition, values)[0]
 
 
 def _list(site: DashboardSite, query: ResultsPageParams) -> dict[str, Any]:
-    rows, more = _RESULTS.page(site.reader, *query.where(), limit=query.limit, cursor=query.cursor)
+    rows, more = _RESULTS.page(site.reader, query, *query.where())
     require_known_unless_found(rows, site.reader, query)
     return {"query": query, "results": rows, "more": more, "choices": filter_choices(site)}
 
