@@ -367,6 +367,7 @@ def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, est
         neighbours=list(estimate.neighbours),
         basis=estimate.basis,
         why=list(estimate.why),
+        host_limited=estimate.host_limited,
         compatibility=matrix_verdict(evidence, query, target)[0],
     )
 

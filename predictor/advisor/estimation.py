@@ -38,8 +38,9 @@ _SINCE_AMPERE = ("bfloat16", "tf32")
 """Precisions for which NVIDIA's GPUs have units since Ampere."""
 _LEAST_MEASURED = 10
 """Fewest cells of a target from which the learned predictor knows it, as its correction of few figures is designed."""
-_NOTABLE_SPEED_LIMIT_RATIO = 1.05
-"""Speed-limit ratio above which a prediction gets a warning. Published rates are less exact than smaller excesses."""
+_MAX_PREDICTED_SPEED_LIMIT_RATIO = 1.05
+"""Speed-limit ratio above which a prediction is impossible, because its precision is known. Published rates are less
+exact than smaller excesses."""
 _SCARCE_MEMORY_SHARE = 0.9
 """Share of a device's memory above which an answer warns. Serving engines take no more than that by default, either."""
 _UNKNOWN = Compatibility(state="unknown"), None
@@ -177,7 +178,7 @@ def _fall_back_to_operators(
 
 
 def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Abstention) -> Estimate | Abstention:
-    """Return the estimate, or an abstention if it is faster than its device can be; warn of a prediction close to that.
+    """Return the estimate, or an abstention if it is faster than its device can be.
 
     The platform's own measurements pass, because their clocks are trusted.
     """
@@ -191,14 +192,10 @@ def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Absten
     # The low limit of imported figures counts, because every one of those pooled has to be possible.
     least_ms = latency.low if estimate.provenance == "measured" and latency.low is not None else latency.p50
     times = speed_limit_ratio(sample, least_ms)
-    if times < _NOTABLE_SPEED_LIMIT_RATIO:
+    if times <= (_MAX_PREDICTED_SPEED_LIMIT_RATIO if estimate.provenance == "predicted" else MAX_SPEED_LIMIT_RATIO):
         return estimate
     excess = f"{rounded(least_ms)} ms would be {rounded(times, 2)} times faster than its published rates allow"
-    if times > MAX_SPEED_LIMIT_RATIO:
-        return Abstention("unsupported", f"what is {estimate.provenance} there cannot be: {excess}")
-    if estimate.provenance == "predicted":
-        return replace(estimate, cautions=(*estimate.cautions, f"{excess}."))
-    return estimate
+    return Abstention("unsupported", f"what is {estimate.provenance} there cannot be: {excess}")
 
 
 def in_answering_precision(query: ResolvedQuery, estimate: Estimate) -> ResolvedQuery:

@@ -91,20 +91,22 @@ def unfavorable_latency_ms(figures: Figures, spread: float | None) -> float:
         return latency.high
     if spread is None and latency.high is None:
         return math.inf
-    beyond = math.log(_high_at_common_level(latency) / latency.p50)
+    beyond = math.log(_high_at_common_level(figures) / latency.p50)
     return latency.p50 * math.exp(math.hypot(beyond, spread or 0.0))
 
 
-def _high_at_common_level(figure: Interval) -> float:
-    """Return what a figure's upper limit would be at INTERVAL_LEVEL, if errors are normal on a log scale.
+def _high_at_common_level(figures: Figures) -> float:
+    """Return what a latency's upper limit would be at INTERVAL_LEVEL, if errors are normal on a log scale.
 
     So a limit that claims little does not outrank one that claims much. One of unknown level is taken as it is, and
-    the median where there is no limit.
+    the median where there is no limit. That of a slow host is taken as it is, too, because it is assumed and the same
+    for all devices: stretched from the median, it would be longer on a faster device.
     """
-    high = figure.p50 if figure.high is None else figure.high
-    if figure.level is None or not 0 < figure.level < 1:
+    latency = figures.latency_ms
+    high = latency.p50 if latency.high is None else latency.high
+    if latency.level is None or not 0 < latency.level < 1 or figures.host_limited:
         return high
-    return float(figure.p50 * (high / figure.p50) ** _stretch(figure.level))
+    return float(latency.p50 * (high / latency.p50) ** _stretch(latency.level))
 
 
 @lru_cache(maxsize=1024)
@@ -127,9 +129,14 @@ def ranking(objective: Objective, spread: float | None) -> Callable[[Figures], M
     def merit(figures: Figures) -> Merit:
         p50 = figures.latency_ms.p50
         slower = unfavorable_latency_ms(figures, 0.0 if spread is None else spread) / p50
-        return _objective_value(objective, figures, slower), slower * p50, p50
+        return _without_noise(_objective_value(objective, figures, slower)), _without_noise(slower * p50), p50
 
     return merit
+
+
+def _without_noise(value: float) -> float:
+    """Return a value without its last digits, in which equal limits may differ by how they were computed."""
+    return float(f"{value:.12g}")
 
 
 def _objective_value(objective: Objective, figures: Figures, slower: float) -> float:
@@ -220,7 +227,7 @@ def violations(constraints: Constraints, figures: Figures, spec: DeviceSpec, spr
             constraints.max_latency_ms,
             latency.p50,
             slowest_ms,
-            how=_beyond_limit(latency, spread) if is_beyond else None,
+            how=_beyond_limit(figures, spread) if is_beyond else None,
         ),
         _figure_violation(
             "peak memory",
@@ -235,10 +242,11 @@ def violations(constraints: Constraints, figures: Figures, spec: DeviceSpec, spr
     return "; ".join(filter(None, found)) or None
 
 
-def _beyond_limit(latency: Interval, spread: float | None) -> str:
+def _beyond_limit(figures: Figures, spread: float | None) -> str:
     """Return why a batch may take longer than the upper limit of its median."""
-    high_ms = _high_at_common_level(latency)
-    median = f"its median up to {rounded(high_ms)}" + (f" at {INTERVAL_LEVEL:.0%}" if high_ms != latency.high else "")
+    high_ms = _high_at_common_level(figures)
+    stretched = f" at {INTERVAL_LEVEL:.0%}" if high_ms != figures.latency_ms.high else ""
+    median = f"its median up to {rounded(high_ms)}{stretched}"
     if not spread:
         return median
     return f"{median}, and batches take up to {rounded(math.exp(spread))} times their median on your own hosts"

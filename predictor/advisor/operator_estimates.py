@@ -99,6 +99,7 @@ def operator_estimate(
         cautions=tuple(cautions),
         why=_reasons(prediction),
         neighbours=nearest_neighbors(evidence, query, target),
+        host_limited=prediction.host_sets_upper_limit,
     )
 
 

@@ -57,6 +57,8 @@ class Estimate:
     """True if its results state no precision."""
     sample: Sample | None = None
     """Input of the predictor; only of predictions."""
+    host_limited: bool = False
+    """True if the latency's upper limit is the time of a slow host."""
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,8 @@ class Figures(_Value):
         default=[], description="Runs and spread, or the strongest contributions to the prediction first."
     )
     compatibility: Compatibility = Field(description="Cell of the matrix.")
+    host_limited: bool = Field(default=False, exclude=True)
+    """True if the latency's upper limit is the time of a slow host; only for ranking and constraints."""
 
 
 class Recommendation(Figures):

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.advisor.answers import generation_bound, roofline_bound
+from predictor.advisor.candidates import choose_candidates
+from predictor.advisor.estimation import _check_plausible
 from predictor.advisor.model_estimates import device_caution
 from predictor.advisor.objectives import (
     assumed_spread,
@@ -24,16 +26,19 @@ from predictor.advisor.objectives import (
     violations,
 )
 from predictor.advisor.resolved_query import ResolvedQuery
+from predictor.advisor.scaling import Abstention, Estimate
 from predictor.calibration.cross_validation import Regime
+from predictor.data.evidence import Evidence
 from predictor.data.model_resolution import ResolvedModel
-from predictor.data.samples import make_sample
+from predictor.data.samples import make_sample, speed_limit_ratio
 from predictor.data.traced_models import InputSizes, ItemCost
 from predictor.schemas.requests import Constraints
-from predictor.schemas.responses import Compatibility, Figures, Interval
+from predictor.schemas.responses import Compatibility, Figures, Interval, Provenance
 
 _found = find_spec("NVIDIA H100 SXM5 80GB")
 assert _found is not None
 H100: DeviceSpec = _found
+NO_EVIDENCE = Evidence("snapshot", {}, {}, {}, [], {}, "host-1", "cpu-1")
 NOTHING = replace(H100, usd_per_hour=None, tdp_w=None)
 ASKED = ResolvedQuery(
     subject=ResolvedModel("bert-base", "bert", "text", None),
@@ -150,6 +155,42 @@ def test_limits_of_different_levels_are_compared_at_one() -> None:
     assert ranking("latency", None)(less) < ranking("latency", None)(sure) < ranking("latency", None)(hardly)
     over = "latency may reach 14.28 ms, over the 13 asked (its median up to 14.3 at 90%)"
     assert violations(Constraints(max_latency_ms=13), hardly, H100, None) == over
+
+
+def test_a_prediction_faster_than_its_device_at_full_speed_is_refused() -> None:
+    """Of a measurement the precision may be unstated, so that it may be four times faster."""
+    sample = make_sample(
+        model="bert-base", family="bert", cost=ASKED.cost, mode="inference", batch_size=4, size=128, device=H100,
+        precision="float32", hardware="cuda", backend="tensorrt",
+    )  # fmt: skip
+    full_speed_ms = speed_limit_ratio(sample, 1.0)
+    cell = (ASKED, choose_candidates(NO_EVIDENCE, [H100.name])[0][0])
+
+    def checked(provenance: Provenance, times: float) -> Estimate | Abstention:
+        latency = Interval(p50=full_speed_ms / times)
+        return _check_plausible(NO_EVIDENCE, cell, Estimate(provenance, latency, None, (), "", sample=sample))
+
+    assert isinstance(checked("predicted", 0.9), Estimate)
+    refused = checked("predicted", 1.5)
+    assert isinstance(refused, Abstention)
+    assert "what is predicted there cannot be" in refused.reason
+    assert "1.5 times faster" in refused.reason
+    assert isinstance(checked("measured", 1.5), Estimate)
+    assert isinstance(checked("measured", 4.5), Abstention)
+
+
+@pytest.mark.parametrize("spread", [None, 0.1])
+def test_a_faster_device_is_not_ranked_below_a_slower_one_on_the_same_slow_host(spread: float | None) -> None:
+    """As of a B200 and a P4: both wait for a slow host, which the P4 alone keeps waiting, too."""
+    fast = _figures(4.7, latency_ms=Interval(p50=4.7, low=1.9, high=11.4, level=0.81), host_limited=True)
+    slow = _figures(7.0, latency_ms=Interval(p50=7.0, low=4.4, high=11.4, level=0.81), host_limited=True)
+    for objective in ("latency", "throughput"):
+        assert ranking(objective, spread)(fast) < ranking(objective, spread)(slow)  # type: ignore[arg-type]
+    limits = Constraints(max_latency_ms=1.001 * unfavorable_latency_ms(slow, spread))
+    assert violations(limits, slow, H100, spread) is None
+    assert violations(limits, fast, H100, spread) is None
+    assert "host_limited" not in fast.model_dump()
+    assert "host_limited" not in Figures.model_json_schema(mode="serialization")["properties"]
 
 
 @pytest.mark.parametrize(
