@@ -16,6 +16,9 @@ from typing import Any
 NOISE = re.compile(r"nvidia|geforce|tesla|amd|instinct|radeon|intel|qualcomm|google|\(tm\)|\(r\)|[^a-z0-9]")
 """Parts of a name that tell no devices apart. `Apple` is none of them: Apple's M4 is not the Tesla M4."""
 
+_MEMORY = re.compile(r"\b(\d+) ?gi?b?\b")
+"""A size of memory as people write it: 80G, 80 GB or 80GiB. The 10 of an A10G is none."""
+
 _SHARED_BY_DIES = (
     "peak_fp32_tflops", "peak_fp32_matrix_tflops", "peak_tf32_tensor_tflops", "peak_fp16_tensor_tflops",
     "peak_fp8_tensor_tflops", "peak_fp4_tensor_tflops", "peak_int8_tensor_tops", "bandwidth_gb_s", "memory_gib",
@@ -215,7 +218,7 @@ def _without_memory(name: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def _key(name: str) -> str:
-    return NOISE.sub("", name.lower())
+    return NOISE.sub("", _MEMORY.sub(r"\1gb", name.lower()))
 
 
 def _spec(row: dict[str, str]) -> DeviceSpec:

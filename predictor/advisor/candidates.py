@@ -37,6 +37,9 @@ _CUSTOM_PREFIX = "own:"
 _NOWHERE = "nothing was measured there, and no known host has it"
 _MEMORY = re.compile(r"\s*\(?\b\d+ ?GB\)?$", re.IGNORECASE)
 """Size of a device's memory at the end of its name."""
+_MODEL_NUMBER = re.compile(r"\b[a-z]*\d{3,}[a-z]*\b")
+"""The word of a device's name that tells it from others: 4090, a100, 7950x."""
+_PART = re.compile(r"[a-z]+|\d+")
 _HARDWARE_NAMES = {name.casefold(): name for name in get_args(Hardware)}
 _CUSTOM_HARDWARE: dict[str, Hardware] = {"gpu": "cuda", "cpu": "cpu", "npu": "qnn"}
 
@@ -177,6 +180,7 @@ def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | Abs
         # Whole words go first, because `NVIDIA A100` names several devices and is spelled most like an A10.
         _containing(name, all_names)
         or _containing(_MEMORY.sub("", name), all_names)
+        or _of_its_number(_MEMORY.sub("", name), all_names)
         or _spelled_alike(name, all_names),
         otherwise=f"Hardware names: {', '.join(sorted(set(_HARDWARE_NAMES.values())))}. "
         "`accel devices WORD` finds a device.",
@@ -190,12 +194,29 @@ def _containing(name: str, all_names: Sequence[str]) -> list[str]:
     return [candidate for candidate in all_names if words and words <= set(candidate.casefold().split())][:5]
 
 
+def _of_its_number(name: str, all_names: Sequence[str]) -> list[str]:
+    """Return up to five names with the number of a device's name, such as 4090 of `4090 laptop`."""
+    numbers = set(_MODEL_NUMBER.findall(name.casefold()))
+    return [one for one in all_names if numbers and numbers <= set(_MODEL_NUMBER.findall(one.casefold()))][:5]
+
+
 def _spelled_alike(name: str, all_names: Sequence[str]) -> list[str]:
-    """Return up to three names that are spelled alike, or whose short forms are, such as RTX 4090."""
+    """Return up to three names that are spelled alike, or whose short forms are, such as RTX 4090.
+
+    A name with a number has to share a part, because `i7-12700` is spelled like an MI100, too.
+    """
     named = {spec.name.casefold().partition(" ")[2]: spec.name for spec in catalog() if " " in spec.name}
     named |= {alias.casefold(): spec.name for spec in catalog() for alias in spec.aliases}
     named |= {one.casefold(): one for one in all_names}
-    return list(dict.fromkeys(named[one] for one in difflib.get_close_matches(name.casefold(), named, n=3)))
+    close = [named[one] for one in difflib.get_close_matches(name.casefold(), named, n=3)]
+    parts = _parts(name)
+    alike = [one for one in close if not any(map(str.isdigit, parts)) or parts & _parts(one)]
+    return list(dict.fromkeys(alike))
+
+
+def _parts(name: str) -> set[str]:
+    """Return the words and numbers of a name: i, 7 and 12700 of `i7-12700`."""
+    return set(_PART.findall(name.casefold()))
 
 
 def _hardware_of(spec: DeviceSpec) -> str | None:

@@ -122,6 +122,10 @@ def test_the_size_of_its_memory_may_follow_a_name() -> None:
         "H100 80GB": "NVIDIA H100 SXM5 80GB",
         "V100 32GB": "NVIDIA V100 SXM2 32GB",
         "P100 16GB": "NVIDIA P100 PCIe 16GB",
+        "H100 PCIe 80G": "NVIDIA H100 PCIe 80GB",
+        "A100 PCIe 40 GiB": "NVIDIA A100 PCIe 40GB",
+        "A10G": "NVIDIA A10G",
+        "M3 Max": "Apple M3 Max",
     }
     for name, expected in names.items():
         found = find_spec(name)
