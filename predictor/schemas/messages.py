@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Tag
 from pydantic_core.core_schema import ErrorType
 
 from accel_platform.strict_json import preview_json
@@ -19,6 +19,8 @@ _PYDANTIC = frozenset(get_args(ErrorType)) - set(_WITHOUT_VALUE)
 def problem_message(problem: Mapping[str, Any], path: Sequence[Any], kinds: Iterable[Any]) -> str:
     """Return what is wrong at a path into a value of one of these types, without pydantic's name of the exception."""
     message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "union_tag_not_found":
+        return f"the field {problem['ctx']['discriminator']} is missing, which says what the rest is"
     if problem["type"] == "extra_forbidden" and path and (known := _field_names(kinds, path[:-1])):
         return unknown_name_message(str(path[-1]), known)
     value = problem.get("input")
@@ -37,12 +39,22 @@ def unknown_name_message(name: str, known: Set[str]) -> str:
 
 
 def _field_names(kinds: Iterable[Any], path: Sequence[Any]) -> set[str]:
-    """Return the names of fields at a path; tags of unions and places in lists are no fields, and are passed over."""
-    models = [model for kind in kinds for model in _models_in(kind)]
+    """Return the names of fields at a path. A tag chooses a part of its union; places in lists are passed over."""
+    kinds = list(kinds)
     for part in path:
+        models = [model for kind in kinds for model in _models_in(kind)]
         inside = [model.model_fields[part].annotation for model in models if part in model.model_fields]
-        models = [model for kind in inside for model in _models_in(kind)] or models
-    return {name for model in models for name in model.model_fields}
+        kinds = [tagged for kind in kinds for tagged in _tagged(kind, part)] or inside or kinds
+    return {name for kind in kinds for model in _models_in(kind) for name in model.model_fields}
+
+
+def _tagged(kind: Any, tag: Any) -> Iterator[Any]:
+    """Yield the parts of unions that have a tag."""
+    if Tag(tag) in getattr(kind, "__metadata__", ()):
+        yield kind
+    else:
+        for inner in get_args(kind):
+            yield from _tagged(inner, tag)
 
 
 def _models_in(kind: Any) -> Iterator[type[BaseModel]]:

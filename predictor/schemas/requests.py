@@ -103,6 +103,10 @@ def _model_kind(value: Any) -> str | None:
     return next((kind for cls, kind in kinds if isinstance(value, cls)), None)
 
 
+def _named_model_kind(value: Any) -> str | None:
+    return "<config>" if isinstance(value, dict) else _model_kind(value)
+
+
 def _hardware_kind(value: Any) -> str | None:
     return "<name>" if isinstance(value, str) else "<spec>" if isinstance(value, dict | OwnDevice) else None
 
@@ -114,6 +118,12 @@ ModelInput = Annotated[
     Discriminator(_model_kind, custom_error_type="model", custom_error_message=(
         "a name, a transformers config (an object with model_type or architectures) or cost figures (an object with "
         "parameters, flops_per_item and activation_bytes_per_item or layer_output_bytes_per_item) was expected"
+    )),
+]  # fmt: skip
+NamedModel = Annotated[
+    Annotated[Name, Tag("<name>")] | Annotated[ModelConfig, Tag("<config>")],
+    Discriminator(_named_model_kind, custom_error_type="model", custom_error_message=(
+        "a name or a transformers config (an object with model_type or architectures) was expected"
     )),
 ]  # fmt: skip
 HardwareInput = Annotated[

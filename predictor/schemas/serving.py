@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from accel_platform.backend_names import canonical_backend
-from predictor.schemas.requests import ModelConfig, Name, PositiveFloat
+from predictor.schemas.requests import Name, NamedModel, PositiveFloat
 from predictor.schemas.responses import Interval
 
 ServingObjective = Literal["cost", "latency", "throughput", "goodput", "energy"]
@@ -90,7 +90,7 @@ class ServingQuery(_Value):
     """Query for the best devices to serve a language model under a load."""
 
     mode: Literal["serving"] = Field(description="Always serving, which tells it from other queries.")
-    model: Name | ModelConfig = Field(description="A name or hub id, or a transformers config.")
+    model: NamedModel = Field(description="A name or hub id, or a transformers config.")
     quantization: Name | None = Field(
         default=None,
         description="Of the weights: bfloat16, float16, fp8, int8, fp4 (nvfp4, mxfp4), int4 (awq, gptq). Default: what "
@@ -117,7 +117,7 @@ class ServingQuery(_Value):
         description="Requests under way at once: each user asks again when the answer is there. Default: 1.",
     )  # fmt: skip
     requests_per_s: PositiveFloat | None = Field(
-        default=None, description="Requests that arrive at random (Poisson), in place of users."
+        default=None, ge=1e-9, description="Requests that arrive at random (Poisson), in place of users."
     )
     engine: ServingEngine | None = Field(
         default=None, description="Default: whichever of vllm, sglang and trtllm serves best."

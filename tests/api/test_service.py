@@ -156,6 +156,13 @@ def test_invalid_input_names_the_field(client: TestClient, body: dict[str, Any],
         ("POST", "/recommend", {"model": "bert-base", "batchsize": 4}, "did you mean batch_size?"),
         ("POST", "/recommend", {"model": "x", "batch_size": "4x"}, 'Input should be a valid integer, got "4x"'),
         ("POST", "/recommend", {"model": "x", "constraints": {"max_wats": 1}}, "max_wats: unknown; did you mean"),
+        (
+            "POST", "/recommend", {"mode": "serving", "model": "x", "batch_size": 1},
+            "batch_size: unknown; known: disaggregated, engine, ",
+        ),
+        ("POST", "/recommend", {"mode": "serving", "model": None}, "model: a name or a transformers config "),
+        ("POST", "/recommend", {"mode": "serving", "model": "x", "requests_per_s": 1e-300}, "requests_per_s: "),
+        ("POST", "/events", {"model": "x"}, "the field 'type' is missing, which says what the rest is"),
         ("GET", "/dashboard/results?modle=x", None, "modle: unknown; did you mean mode or model?"),
     ],
 )  # fmt: skip
@@ -251,7 +258,8 @@ def test_a_huge_body_is_not_read(client: TestClient) -> None:
         for _ in range(20):
             yield b"x" * (MAX_BODY_BYTES // 10)
 
-    _problem(client.post("/recommend", content=chunks()), 413, "request-entity-too-large")
+    problem = _problem(client.post("/recommend", content=chunks()), 413, "request-entity-too-large")
+    assert problem["detail"].endswith("bytes, so send less at once: POST /recommend.")
 
 
 def test_an_unknown_model_is_404_with_close_matches(client: TestClient) -> None:

@@ -183,7 +183,9 @@ def _field_path(error: dict[str, Any]) -> str:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     title = HTTPStatus(error.status_code).phrase
-    detail = f"{error.detail}: {request.method} {request.url.path}. GET / lists what there is."
+    detail = f"{error.detail}: {request.method} {request.url.path}."
+    if error.status_code in (404, 405):
+        detail += " GET / lists what there is."
     response = _problem_document(request, error.status_code, title.lower().replace(" ", "-"), title, detail)
     response.headers.update(error.headers or {})
     if error.status_code == 405:
@@ -227,7 +229,7 @@ class _BodyLimitMiddleware:
             message = await receive()
             read += len(message.get("body", b""))
             if read > limit:
-                raise HTTPException(413, f"The body is larger than {limit} bytes")
+                raise HTTPException(413, f"The body is larger than {limit:,} bytes, so send less at once")
             return message
 
         await self._app(scope, limited if scope["type"] == "http" else receive, send)
