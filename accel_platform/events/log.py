@@ -331,7 +331,13 @@ def _readable(path: Path) -> Iterator[None]:
 def unreadable(error: BaseException, what: str) -> LogUnavailable:
     """Return the error to report where a file of the log cannot be read: out of reach, or damaged."""
     out_of_reach = storage_unavailable(error, what)
-    return LogUnavailable(str(out_of_reach or f"{what} cannot be read: {error}. Restore it from a copy."))
+    if out_of_reach is not None:
+        return LogUnavailable(str(out_of_reach))
+    why = " ".join(str(error).split()).rstrip(".")
+    return LogUnavailable(
+        f"{what} cannot be read: {why}. Restore it from a copy, or from a back-up by `accel db validate --fix --from "
+        "BACKUP`."
+    )
 
 
 def _recorded(source: SegmentSource) -> Iterator[tuple[str, datetime]]:

@@ -22,7 +22,7 @@ from accel_platform.cli.output import (
     settings_for,
     wants_json,
 )
-from accel_platform.table_io.values import count_of
+from accel_platform.table_io.values import count_of, display_text
 
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
@@ -179,7 +179,7 @@ class _Progress:
     def __call__(self, number: int, total: int, document: DocumentReport) -> None:
         if number == total or time.monotonic() - self._printed_at >= _PROGRESS_EVERY_S:
             self._printed_at = time.monotonic()
-            note(f"file {number} of {total}: {Path(document.source_path).name}")
+            note(f"file {number} of {total}: {display_text(Path(document.source_path).name)}")
 
 
 def _row(document: DocumentReport) -> dict[str, Any]:
@@ -209,8 +209,8 @@ def _summary(report: ImportReport) -> str:
 
 
 def _short_path(path: str) -> str:
-    """Return the last two parts of a path, enough to distinguish files of one directory."""
-    return "/".join(Path(path).parts[-2:])
+    """Return the last two parts of a path, enough to distinguish files of one directory, without control characters."""
+    return display_text("/".join(Path(path).parts[-2:]))
 
 
 def _truncate(reason: str) -> str:

@@ -95,6 +95,16 @@ def test_records_that_break_a_data_rule_are_named(tmp_path: Path) -> None:
     assert "data rule" not in fine
 
 
+def test_no_name_of_a_file_reaches_the_terminal_raw(tmp_path: Path) -> None:
+    named = tmp_path / "in" / "\x1b[31mred\nline.csv"
+    named.parent.mkdir()
+    named.write_text("model,device,latency_ms\nresnet50,RTX 4090,fast\n")
+    done = CliRunner().invoke(app, ["migrate", str(named.parent), "--home", str(tmp_path / "home")])
+    assert "\\x1b[31mred\\nline.csv" in done.stdout
+    assert "file 1 of 1: \\x1b[31mred\\nline.csv" in done.stderr
+    assert "\x1b" not in done.output
+
+
 def test_what_is_not_read_is_kept_and_named(tmp_path: Path) -> None:
     report, (result,) = imported(
         tmp_path,
