@@ -61,7 +61,7 @@ def find_header(text: str) -> Header | None:
     if delimiter not in first or '{"' in first:
         return None  # no table, or objects behind a mark on each line
     named = next(split_cells(io.StringIO(text, newline=""), Header(delimiter, ())), [])
-    columns = tuple(name.strip() for name in named)
+    columns = _without_empty_end(tuple(name.strip() for name in named))
     if sum(_NUMBER.fullmatch(name) is not None for name in columns) > 1:
         return None  # values, and no names: some tools write no header
     return Header(delimiter, columns)
@@ -73,10 +73,18 @@ def split_cells(lines: Iterable[str], header: Header) -> Iterator[list[str]]:
     try:
         for line in csv.reader(lines, delimiter=header.delimiter, strict=True):
             if line:
-                # Some tools end every row, but not the header, with a comma.
-                yield line[:-1] if len(line) == width + 1 and not line[-1].strip() else line
+                # Some tools end every row, but not the header, with a comma; spreadsheets add columns without names.
+                while 0 < width < len(line) and not line[-1].strip():
+                    line.pop()
+                yield line
     except csv.Error as error:
         raise InvalidTable(f"invalid CSV: {error}") from error
+
+
+def _without_empty_end(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names without several empty ones at the end, which spreadsheets write; a single one is kept."""
+    named = max((number for number, name in enumerate(columns, start=1) if name), default=0)
+    return columns[:named] if len(columns) > named + 1 else columns
 
 
 def build_table(header: Header, lines: Sequence[list[str]], *, first: int = 1) -> CsvTable:

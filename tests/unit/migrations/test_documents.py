@@ -70,6 +70,13 @@ def test_what_cannot_be_used_says_why(raw: bytes, problem: str) -> None:
     assert any(part in document.problem for part in problem.split("|"))
 
 
+def test_columns_without_a_name_that_a_spreadsheet_adds_are_passed_over() -> None:
+    document = of(b"a,b,,,\n1,2,,,\n3,,,,\n,,,,\n5,6,7,,\n")
+    assert (document.kind, document.columns) == ("csv", ("a", "b"))
+    assert document.value == [{"a": "1", "b": "2"}, {"a": "3", "b": ""}, {"a": "", "b": ""}]
+    assert [note.rule for note in document.notes] == ["ragged_row"]
+
+
 @pytest.mark.parametrize(
     ("text", "value", "others"),
     [
