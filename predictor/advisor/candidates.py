@@ -74,8 +74,8 @@ class Candidate:
     @property
     def hardware_name(self) -> str:
         """Hardware name for `accel bench`."""
-        beside_the_processor = self.target.hardware == "openvino" and self.spec.kind == "gpu"
-        return "openvino:gpu" if beside_the_processor else self.target.hardware
+        beside_the_processor = self.target.hardware == "openvino" and self.spec.kind in _KINDS
+        return f"openvino:{self.spec.kind}" if beside_the_processor else self.target.hardware
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from accel_platform.hardware.catalog import (
 )
 from accel_platform.hardware.device_spec import device_spec
 from predictor.advisor.candidates import Candidate, choose_candidates
-from predictor.data.evidence import Evidence
+from predictor.data.evidence import Evidence, Target
 from predictor.data.samples import parse_device_name
 
 
@@ -166,6 +166,20 @@ def test_every_device_can_be_asked_for_or_is_refused_in_words(device: DeviceSpec
         ("Qualcomm", "npu"),
     )
     assert isinstance(found, Candidate) == driven
+
+
+@pytest.mark.parametrize(
+    ("name", "hardware"),
+    [
+        ("Core Ultra 7 165H", "openvino"),
+        ("Core Ultra 7 165H iGPU", "openvino:gpu"),
+        ("Core Ultra 7 165H NPU", "openvino:npu"),
+    ],
+)
+def test_each_part_of_a_processor_is_measured_by_a_name_of_its_own(name: str, hardware: str) -> None:
+    spec = find_spec(name)
+    assert spec is not None
+    assert Candidate(Target("openvino", "openvino", "imported", spec.name), spec).hardware_name == hardware
 
 
 def test_cpu_peak_is_cores_times_clock_times_lanes_times_two_fma_pipes() -> None:

@@ -59,8 +59,11 @@ DIFFERS = {
     ("AMD Radeon VII", "tdp_w"): "300 W by its product page",
     ("Intel Data Center GPU Flex 170", "bandwidth_gb_s"): "576 by Intel",
     ("Intel Arc A770 16GB", "bandwidth_gb_s"): "the 8 GB card's",
+    ("Intel Arc A770M", "tdp_w"): "of the smaller of two configurations",
+    **{("Intel Data Center GPU Flex 140", figure): "one of two GPUs"
+       for figure in ("peak_fp32_tflops", "bandwidth_gb_s", "memory_gib", "cache_mib")},
     **{(f"Intel {name}", "peak_fp32_tflops"): "at a higher clock than Intel states"
-       for name in ("Data Center GPU Flex 170", "Arc A770 16GB", "Arc A750")},
+       for name in ("Data Center GPU Flex 170", "Arc A770 16GB", "Arc A770M", "Arc A750")},
 }  # fmt: skip
 """Where the collection says another thing, and what; the figure of the vendor stays."""
 COLLECTED = {
@@ -93,6 +96,14 @@ def test_a_sum_that_a_source_states_comes_out() -> None:
             engines, lanes, clock = (float(part) for part in found.groups())
             assert device.peak_fp32_tflops == pytest.approx(engines * lanes * 2 * clock / 1e3, rel=0.01), device.name
             sums += 1
+        if found := re.search(r"INT8 is (\d+) Xe cores x (\d+) x the same clock", device.source):
+            peak = float(found[1]) * float(found[2]) * clock / 1e3
+            assert device.peak_int8_tensor_tops == pytest.approx(peak, rel=0.01), device.name
+            sums += 1
+        if "INT8 (DP4A) four times FP32" in device.source:
+            assert device.peak_int8_tensor_tops == pytest.approx(4 * (device.peak_fp32_tflops or 0), rel=0.01)
+            assert device.peak_fp16_tensor_tflops == pytest.approx(2 * (device.peak_fp32_tflops or 0), rel=0.01)
+            sums += 1
         if found := re.search(r"LPDDR5X? at ([\d.]+) GHz over (\d+) bits", device.source):
             clock, bits = (float(part) for part in found.groups())
             assert device.bandwidth_gb_s == pytest.approx(2 * clock * bits / 8, rel=0.01), device.name
@@ -109,14 +120,16 @@ def test_a_sum_that_a_source_states_comes_out() -> None:
             engines, clock, operations = (float(part) for part in found.groups())
             assert device.peak_fp16_tensor_tflops == pytest.approx(engines * clock * operations / 1e3, rel=0.01)
             sums += 1
-    assert sums >= 85
+    assert sums >= 130
 
 
 def test_every_cpu_with_figures_says_what_they_are_made_of() -> None:
-    """Grace gives its FP64 peak and a bandwidth of its own; a hybrid processor has no one clock and no peak here."""
+    """Grace gives its FP64 peak and a bandwidth of its own; a hybrid processor has no one clock and no peak here.
+
+    Core Ultra 200V bear their memory on the package."""
     for device in catalog():
         if device.kind == "cpu" and device.bandwidth_gb_s and device.name != "NVIDIA Grace":
-            assert re.search(r"\d channels of DDR\d-\d", device.source), device.name
+            assert re.search(r"\d channels of DDR\d-\d|on the package: LPDDR\dX-\d", device.source), device.name
             assert device.peak_fp32_tflops is None or "fp32 = " in device.source, device.name
 
 
