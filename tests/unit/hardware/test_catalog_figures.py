@@ -92,6 +92,14 @@ def test_a_sum_that_a_source_states_comes_out() -> None:
             cores, clock, operations = (float(part) for part in found.groups())
             assert device.peak_fp32_tflops == pytest.approx(cores * clock * operations / 1e3, rel=0.01), device.name
             sums += 1
+            if "INT8 (VNNI) four times FP32" in device.source:
+                assert device.peak_int8_tensor_tops == pytest.approx(4 * cores * clock * operations / 1e3, rel=0.01)
+                sums += 1
+            if amx := re.search(r"AMX at the same clock: (\d+) BF16 and (\d+) INT8 operations a core", device.source):
+                rates = [cores * clock * float(a_core) / 1e3 for a_core in amx.groups()]
+                peaks = [device.peak_fp16_tensor_tflops, device.peak_int8_tensor_tops]
+                assert peaks == pytest.approx(rates, rel=0.01), device.name
+                sums += 1
         if found := re.search(r"(\d+) vector engines x (\d+) lanes x 2 x graphics clock ([\d.]+)", device.source):
             engines, lanes, clock = (float(part) for part in found.groups())
             assert device.peak_fp32_tflops == pytest.approx(engines * lanes * 2 * clock / 1e3, rel=0.01), device.name
@@ -120,7 +128,7 @@ def test_a_sum_that_a_source_states_comes_out() -> None:
             engines, clock, operations = (float(part) for part in found.groups())
             assert device.peak_fp16_tensor_tflops == pytest.approx(engines * clock * operations / 1e3, rel=0.01)
             sums += 1
-    assert sums >= 130
+    assert sums >= 147
 
 
 def test_every_cpu_with_figures_says_what_they_are_made_of() -> None:
