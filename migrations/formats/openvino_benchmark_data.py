@@ -2,11 +2,13 @@
 
 Batch 1. Latencies are of `benchmark_app`, one request at a time, which on several sockets runs on one. Rates are of
 many requests at once; no field says how many, so they only tell which latencies are copies of another row's. Of
-language models a latency is the time per token after the first, with the prompt and answer that the pages state.
+language models a latency is the time per token after the first, with the prompt and answer that the pages state. Later
+pages have the same in JSON, without the release.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,7 +16,7 @@ from typing import Any
 
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell, child, refuse
-from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
+from migrations.normalize.row_access import object_of, pick, rows_of, share_of_rows, text_of
 from migrations.normalize.units import MS_PER_S, quantity
 from migrations.sources.documents import Document
 
@@ -27,10 +29,15 @@ _FIGURES = {
     "bfloat16": ("Latency_BF16", "Throughput_BF16"),
 }
 """Columns of latency and rate by precision."""
+_OF_GRAPHS = ("Platform", "Model", "PlatformType", "Parameters")
+_SHORT_NAMES = {"int8": "int8", "fp16": "float16", "fp32": "float32", "int4": "int4", "bf16": "bfloat16"}
+"""Precisions by their names in JSON."""
 _PLATFORM = re.compile(r"(?P<name>.+?) (?P<part>CPU-only|iGPU-only|NPU-only|dGPU)")
 _TRADE_WORDS = re.compile(r"[®™]|\bprocessor ")
 _BLOCK_ENDS = ("begin_rec", "end_rec")
 _ONE_AT_A_TIME, _PER_TOKEN = "msec.", "msec/token"
+_UNITS = {"FPS": _ONE_AT_A_TIME, "Tokens per sec": _PER_TOKEN}
+"""Units of latencies by those of the rates beside them, in JSON."""
 _INPUTS: dict[str, tuple[str | None, dict[str, int]]] = {
     "bert-base-cased": (None, {"sequence_length": 128}),
     "bert-large-uncased-whole-word-masking-squad-0001": ("bert-large", {"sequence_length": 384}),
@@ -44,17 +51,19 @@ _INPUTS: dict[str, tuple[str | None, dict[str, int]]] = {
 _PROMPT_AND_ANSWER = {"sequence_length": 1024, "output_tokens": 128}
 """Tokens of every language model, as the page on performance states."""
 _RATE_MARGIN = 1.25
-"""Largest ratio of the rate of one request at a time to the highest rate: both are measured, and vary."""
+"""Largest ratio of the rate of one request at a time to the highest rate, and of two times: both vary."""
+_WEIGHTS = ("int4", "int8", "float16")
+"""Formats of weights, the narrowest first."""
 
 
 def detect(document: Document) -> float:
     """Return high confidence by its columns."""
-    return 0.95 * share_of_rows(document, *_NEEDED)
+    return 0.95 * max(share_of_rows(document, *_NEEDED), share_of_rows(document, *_OF_GRAPHS))
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """Yield one record per latency; refuse those that the table itself contradicts, and those in other units."""
-    rows = [(pointer, row) for pointer, row in rows_of(document) if row["Network model"] not in _BLOCK_ENDS]
+    rows = [(pointer, row) for pointer, row in _rows(document) if row["Network model"] not in _BLOCK_ENDS]
     alike = Counter(_figures_of(row) for _, row in rows)
     for pointer, row in rows:
         platform = _PLATFORM.fullmatch(str(row["Platform name"]).strip())
@@ -72,15 +81,44 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             elif rate and MS_PER_S / latency > _RATE_MARGIN * rate:
                 reason = f"{latency:g} ms one at a time are more than the highest rate, {rate:g} a second"
                 yield refuse(place, "contradicted_figure", reason, row)
+            elif unit == _PER_TOKEN and latency > _RATE_MARGIN * _with_wider_weights(row, precision):
+                yield refuse(place, "contradicted_figure", "wider weights took less time per token", row)
             else:
                 yield _record(document.source_path, place, row, platform, precision, latency)
 
 
+def _rows(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of the table; records of JSON in the table's columns."""
+    for pointer, row in rows_of(document):
+        if "Network model" in row:
+            yield pointer, row
+            continue
+        rates, latencies = (object_of(object_of(row.get("Parameters")).get(name)) for name in ("throughput", "latency"))
+        stated = {
+            "Network model": row.get("Model"),
+            "Platform name": row.get("Platform"),
+            "UOM_L": _UNITS.get(str(rates.get("Unit"))),
+        }
+        for figures, position in ((latencies, 0), (rates, 1)):
+            by_name = figures.get("Precisions")
+            for name, figure in object_of(by_name[0] if isinstance(by_name, list) and by_name else None).items():
+                if name in _SHORT_NAMES:
+                    stated[_FIGURES[_SHORT_NAMES[name]][position]] = figure
+        yield pointer, stated
+
+
+def _with_wider_weights(row: Mapping[str, Any], precision: str) -> float:
+    """Return the shortest time per token with wider weights; infinite without one."""
+    wider = _WEIGHTS[_WEIGHTS.index(precision) + 1 :] if precision in _WEIGHTS else ()
+    times = (quantity(pick(row, _FIGURES[other][0])) for other in wider)
+    return min((time for time in times if time), default=math.inf)
+
+
 def _figures_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the network and all of its figures in a row; unequal to those of any other row where it has none."""
-    figures = tuple(pick(row, *columns[::-1]) for columns in _FIGURES.values())
-    latency = pick(row, "Latency_int8")
-    return (row["Network model"], latency, *figures) if latency else (id(row),)
+    figures = tuple(quantity(pick(row, *columns[::-1])) for columns in _FIGURES.values())
+    latency = quantity(pick(row, "Latency_int8"))
+    return (str(row["Network model"]), latency, *figures) if latency else (id(row),)
 
 
 def _record(
@@ -88,7 +126,7 @@ def _record(
 ) -> Record | RefusedCell:
     network = str(row["Network model"])
     other_name, inputs = _INPUTS.get(network, (None, {}))
-    version = (text_of(row["Release"]) or "").removeprefix("OV-")
+    version = (text_of(row.get("Release")) or "").removeprefix("OV-")
     per_token = row["UOM_L"] == _PER_TOKEN
     cell = CellDraft(
         source_path,

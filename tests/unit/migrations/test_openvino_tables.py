@@ -14,9 +14,9 @@ from migrations.sources.documents import Content, parse
 FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 
 
-def read(name: str, path: str) -> tuple[dict[str, Record], dict[str, str]]:
+def read(name: str, path: str, fixture: str | None = None) -> tuple[dict[str, Record], dict[str, str]]:
     """The records of a fixture as if it lay at `path`, and the rules that refuse its other cells, by pointer."""
-    document = parse(Content.of((FIXTURES / f"{name}.csv").read_bytes(), path))
+    document = parse(Content.of((FIXTURES / (fixture or f"{name}.csv")).read_bytes(), path))
     found = detect_format(document)
     assert found is not None
     assert found.name == name
@@ -79,6 +79,21 @@ class TestBenchmarkData:
 
     def test_processor_and_gpu_together_are_passed_over(self) -> None:
         assert not [pointer for pointer in self.records if pointer.startswith("/3/")]
+
+
+class TestGraphs:
+    records, refused = read("openvino_benchmark_data", "/old/graph-data-ov.json", "openvino_graphs.json")
+
+    def test_records_of_json_are_rows_of_the_table(self) -> None:
+        result = self.records["/1/Latency_int8"].result
+        assert (result.device_name, result.model_id) == ("Intel Core Ultra 9 288V NPU", "resnet-50")
+        assert (result.precision, result.latency_p50_ms, result.environment) == ("int8", 0.75, {})
+
+    def test_a_token_with_narrower_weights_does_not_take_longer(self) -> None:
+        assert self.refused == {"/2/Latency_int8": "contradicted_figure", "/3/Latency_int8": "unit_unknown"}
+        result = self.records["/2/Latency_FP16"].result
+        assert (result.mode, result.time_per_output_token_ms) == ("generation", 125)
+        assert set(self.records) == {"/1/Latency_int8", "/2/Latency_FP16"}
 
 
 class TestLlmTable:
