@@ -13,11 +13,15 @@ from importlib.resources import files
 from itertools import takewhile
 from typing import Any
 
-NOISE = re.compile(r"nvidia|geforce|tesla|amd|instinct|radeon|intel|qualcomm|google|\(tm\)|\(r\)|[^a-z0-9]")
+NOISE = re.compile(
+    r"nvidia|geforce|tesla|amd|instinct|radeon|intel|\bcore\b|\bxeon\b|qualcomm|google|\(tm\)|\(r\)|[^a-z0-9]"
+)
 """Parts of a name that tell no devices apart. `Apple` is none of them: Apple's M4 is not the Tesla M4."""
 
 _MEMORY = re.compile(r"\b(\d+) ?gi?b?\b")
 """A size of memory as people write it: 80G, 80 GB or 80GiB. The 10 of an A10G is none."""
+
+_PARTS_OF_PROCESSORS = ("iGPU", "NPU")
 
 _SHARED_BY_DIES = (
     "peak_fp32_tflops", "peak_fp32_matrix_tflops", "peak_tf32_tensor_tflops", "peak_fp16_tensor_tflops",
@@ -128,8 +132,12 @@ def find_spec(name: str | None) -> DeviceSpec | None:
 
 
 def devices_with_chip(chip: str) -> list[str]:
-    """Return the names of the phones, boards and laptops that compute with a chip of the sheet."""
-    return [spec.name for spec in catalog() if spec.chip == chip]
+    """Return the names of the phones, boards and laptops that compute with a chip of the sheet, and of its GPU and NPU.
+
+    A processor's GPU and NPU go by its name, as `Core Ultra 7 155H iGPU`.
+    """
+    parts = (find_spec(f"{chip} {part}") for part in _PARTS_OF_PROCESSORS)
+    return [*(spec.name for spec in catalog() if spec.chip == chip), *(spec.name for spec in parts if spec is not None)]
 
 
 def without_count(name: str) -> str:

@@ -81,6 +81,12 @@ def test_chips_are_devices_of_the_sheet() -> None:
     assert devices_with_chip("Orange Pi 5") == []
 
 
+def test_a_processor_stands_for_its_gpu_and_npu() -> None:
+    parts = ["Intel Arc Graphics of Core Ultra 7 155H", "Intel NPU of Core Ultra 100"]
+    assert devices_with_chip("Intel Core Ultra 7 155H") == parts
+    assert devices_with_chip("Intel Core i9-13900K") == []
+
+
 def test_no_two_devices_share_a_name() -> None:
     for device in catalog():
         for name in (device.name, *device.aliases, *device.open_names):
@@ -102,6 +108,8 @@ def test_no_two_devices_share_a_name() -> None:
         ("Samsung Galaxy S25", "Samsung Galaxy S25"),
         ("HAILO10H", "Hailo-10H"),
         ("b60", "Intel Arc Pro B60"),
+        ("i9-13900K", "Intel Core i9-13900K"),
+        ("Platinum 8480+", "Intel Xeon Platinum 8480+"),
     ],
 )
 def test_names_as_drivers_report_them(reported: str, name: str) -> None:
