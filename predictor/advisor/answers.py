@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from predictor.advisor.objectives import (
     ranking,
     violations,
 )
+from predictor.advisor.other_settings import nearest_settings
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate
 from predictor.advisor.serving_state import ServingState
@@ -60,6 +62,10 @@ _MAX_NAMED = 3
 """Devices that a warning names."""
 _MAX_FAST_CANDIDATES = 32
 """Candidates that the fast path estimates: more take tens of milliseconds."""
+_MAX_SETTINGS = 3
+"""Sentences on other settings."""
+_WITHOUT_FIGURE = ("unsupported", "no_runtime")
+"""Causes of exclusions that another setting may not have."""
 _NO_CONSTRAINTS = Constraints()
 _DRIVEN_DEVICES = f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
 
@@ -160,6 +166,7 @@ def rank_results(
         warnings.append(f"Served by an engine it is known: `accel serving {query.subject.model_id}` answers.")
     if not ranked:
         warnings += filter(None, [measured_parts(evidence, query)])
+    warnings += _other_settings(evidence, query, results, {figures.device for figures in ranked})
     # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
     answered = {figures.hardware for figures in ranked}
     frame = Answer(
@@ -262,6 +269,26 @@ def _shared_ranks(ordered: Sequence[tuple[float, ...]]) -> list[int]:
     for i, key in enumerate(ordered):
         ranks.append(ranks[-1] if i and key == ordered[i - 1] else i + 1)
     return ranks
+
+
+def _other_settings(
+    evidence: Evidence, query: ResolvedQuery, results: Sequence[CandidateResult], answered: Set[str | None]
+) -> list[str]:
+    """Return sentences on devices without an answer where the model was measured otherwise, and on what to ask."""
+    unanswered = [
+        (candidate, result.excluded)
+        for candidate, result in zip(query.candidates, results, strict=True)
+        if result.excluded is not None
+        and result.excluded.cause in _WITHOUT_FIGURE
+        and result.excluded.device not in answered
+    ]
+    places = nearest_settings(evidence, query, unanswered)
+    return [
+        f"{query.subject.model_id} was measured in other settings on "
+        f"{join_first([place_label(place, shared_devices(where)) for place in where])}: "
+        f"ask for {', '.join(f'{name} {value}' for name, value in changes)}."
+        for changes, where in itertools.islice(places.items(), _MAX_SETTINGS)
+    ]
 
 
 def _usual_precision(query: ResolvedQuery, results: Sequence[CandidateResult]) -> str | None:

@@ -112,6 +112,21 @@ def test_one_published_figure_has_the_limits_that_others_differ_by(tmp_path: Pat
     assert not _ask(advisor, "bert-base", batch_size=4, hardware=["cuda"], constraints=limits).recommendations
 
 
+def test_a_model_that_was_measured_otherwise_there_says_what_to_ask(tmp_path: Path) -> None:
+    phone = {"device": "Some Phone 7", "device_id": "imported:Some Phone 7", "provenance": "imported"}
+    measured = [result(BERT, "cpu", size, precision="int8", **phone) for size in (1, 8)]
+    advisor = Advisor(world(tmp_path, [*measured, result(BERT, "cpu", 1, **phone, mode="training")]))
+
+    def hints(**query: Any) -> list[str]:
+        answer = _ask(advisor, "bert-base", hardware=["Some Phone 7"], **query)
+        return [warning for warning in answer.warnings if "in other settings" in warning]
+
+    [hint] = hints(batch_size=6)
+    assert hint == "bert-base was measured in other settings on cpu (Some Phone 7): ask for precision int8, batch_size 8."
+    assert hints(precision="int8", batch_size=8) == []
+    assert hints(precision="float32", mode="generation") == []
+
+
 def test_objectives_rank_by_what_they_name(advisor: Advisor) -> None:
     fastest = _ask(advisor, "bert-base", objective="throughput").recommendations
     assert [r.items_per_s.p50 for r in fastest] == sorted((r.items_per_s.p50 for r in fastest), reverse=True)
