@@ -112,10 +112,16 @@ def min_change(of: str, *, at_least: float = 0, memory: bool = False) -> Any:
     return typer.Option("--min-change", min=at_least, help=f"Smallest {of} to report, in percent{floor}.")
 
 
+NAMES = "NAME…"
+"""Metavar of an option that takes a list of names, which may hold commas."""
 _Several = list[str] | None
 _OPTIONS: dict[str, Any] = {
-    "model": Annotated[_Several, typer.Option("--model", help="Only these models or families.", show_default="all")],
-    "hardware": Annotated[_Several, typer.Option("--hardware", help="Only these hardware names.", show_default="all")],
+    "model": Annotated[
+        _Several, typer.Option("--model", metavar=NAMES, help="Only these models or families.", show_default="all")
+    ],
+    "hardware": Annotated[
+        _Several, typer.Option("--hardware", metavar=NAMES, help="Only these hardware names.", show_default="all")
+    ],
     "device": Annotated[str | None, typer.Option("--device", help="Only this device: id or name.")],
     "backend": Annotated[str | None, typer.Option("--backend", help="Only this runtime, such as onnxruntime.")],
     "mode": Annotated[Mode | None, typer.Option("--mode", help="Only this mode.")],

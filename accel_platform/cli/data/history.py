@@ -121,7 +121,7 @@ def overrule(
 
 @app.command()
 def clean(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files or directories that were imported.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files or directories that were imported.")],
     older_than: Annotated[str, typer.Option(help="Skip files modified more recently than this: 30d, 12h, 8w.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Verify everything, delete nothing.")] = False,
     home: Home = None,

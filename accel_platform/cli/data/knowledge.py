@@ -81,7 +81,7 @@ def show(
 @app.command()
 def add(
     pack: Annotated[
-        str | None, typer.Argument(metavar="[PACK]", help="The folder of a pack, or the name of a shipped one.")
+        str | None, typer.Argument(metavar="PACK", help="The folder of a pack, or the name of a shipped one.")
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All shipped packs.")] = False,
     home: Home = None,

@@ -38,7 +38,7 @@ _MAX_REASONS = 20
 
 def migrate(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="PATH...", help="Files, directories or archives of old results.")
+        list[Path] | None, typer.Argument(metavar="PATH", help="Files, directories or archives of old results.")
     ] = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything; write nothing.")] = False,

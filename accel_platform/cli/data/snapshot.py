@@ -61,9 +61,7 @@ def list_snapshots(output: Output = None, format_: FileFormat = None, home: Home
 def diff(
     *,
     before: Annotated[str, typer.Argument(metavar="A", help="A snapshot's name or id, or a date.")],
-    after: Annotated[
-        str | None, typer.Argument(metavar="[B]", help="The same.", show_default="the current log")
-    ] = None,
+    after: Annotated[str | None, typer.Argument(metavar="B", help="The same.", show_default="the current log")] = None,
     min_change_percent: Annotated[float, min_change("change of a median")] = MIN_MEDIAN_CHANGE_PERCENT,
     home: Home = None,
     as_json: Json = False,

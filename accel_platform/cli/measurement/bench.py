@@ -244,7 +244,7 @@ def export(
 
 @app.command(name="import")
 def import_(
-    paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files written by `accel bench export`.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files written by `accel bench export`.")],
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,

@@ -298,7 +298,7 @@ DEFAULT_SUITE = Path("suite.json")
 def suite(
     *,
     path: Annotated[
-        Path | None, typer.Argument(metavar="[PATH]", help="The suite file.", show_default="suite.json")
+        Path | None, typer.Argument(metavar="PATH", help="The suite file.", show_default="suite.json")
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="The same as PATH.", show_default=False)] = None,
     create_config: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import Config, Mode, split_words
+from accel_platform.cli.options import NAMES, Config, Mode, split_words
 
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Items per batch.")]
 Precision = Annotated[str | None, typer.Option("--precision", help="Default: float32.")]
@@ -116,12 +116,19 @@ class HardwareOptions:
         list[str] | None,
         typer.Option(
             "--hardware",
+            metavar=NAMES,
             help="A hardware name, gpu or npu, or a device of a host or the spec sheet; several may follow.",
         ),
     ] = None
     hardware_spec: Annotated[
         list[Path] | None,
-        typer.Option("--hardware-spec", help="JSON file that describes your own device.", dir_okay=False, exists=True),
+        typer.Option(
+            "--hardware-spec",
+            metavar="FILE…",
+            help="JSON file that describes your own device.",
+            dir_okay=False,
+            exists=True,
+        ),
     ] = None
 
     def chosen(self) -> list[str | dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from accel_platform.cli.data.knowledge import adopt_shipped
-from accel_platform.cli.options import Config, FormatOption, Home, Json, OutputFormat, with_option_groups
+from accel_platform.cli.options import NAMES, Config, FormatOption, Home, Json, OutputFormat, with_option_groups
 from accel_platform.cli.output import exit_if_nothing, print_json, settings_for, wants_json
 from accel_platform.cli.prediction.query_options import given_fields, split_device_names
 
@@ -110,7 +110,12 @@ def serving(
     engine: EngineOptions,
     hardware: Annotated[
         list[str] | None,
-        typer.Option("--hardware", help="Devices to choose among.", show_default="GPUs of servers and the like"),
+        typer.Option(
+            "--hardware",
+            metavar=NAMES,
+            help="Devices to choose among.",
+            show_default="GPUs of servers and the like",
+        ),
     ] = None,
     objective: Annotated[
         str, typer.Option("--objective", help="cost, latency, throughput, goodput or energy.")

@@ -13,6 +13,7 @@ import typer
 
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.cli.options import (
+    NAMES,
     PEOPLE,
     AnyFormat,
     AsOf,
@@ -51,10 +52,12 @@ _MAX_DEVICE_NAME = 18
 def compare(
     *,
     model: Annotated[
-        list[str] | None, typer.Option("--model", help="One model over several hardware names.", show_default=False)
+        list[str] | None,
+        typer.Option("--model", metavar=NAMES, help="One model over several hardware names.", show_default=False),
     ] = None,
     models: Annotated[
-        list[str] | None, typer.Option("--models", help="Several models, on one hardware name.", show_default=False)
+        list[str] | None,
+        typer.Option("--models", metavar=NAMES, help="Several models, on one hardware name.", show_default=False),
     ] = None,
     before: Annotated[
         str | None,

@@ -48,7 +48,7 @@ app.command("check")(regress_check.check)
 
 _FIGURES = ("measure", "before_ms", "after_ms", "before_mib", "after_mib", "change_percent")
 
-RegressionIds = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids from `accel regress list`.")]
+RegressionIds = Annotated[list[str], typer.Argument(metavar="ID", help="Ids from `accel regress list`.")]
 Reason = Annotated[str, typer.Option(help="The reason; stored permanently.")]
 By = Annotated[str | None, typer.Option(help="Your name.", envvar=["ACCEL_USER", "USER"])]
 

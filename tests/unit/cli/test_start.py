@@ -11,6 +11,7 @@ HEAVY = (
     "rich", "sklearn", "torch", "transformers",
 )  # fmt: skip
 _SCRIPT = f"""
+import re
 import sys
 from typer.testing import CliRunner
 from accel_platform.cli import _COMMANDS, app
@@ -21,6 +22,10 @@ def heavy():
 def helped(*words):
     answer = CliRunner().invoke(app, [*words, "--help"])
     assert answer.exit_code == 0, answer.output
+    usage = answer.output.splitlines()[0]
+    assert not re.search(r"\\[\\[|\\.\\.\\.[\\]}}]", usage), "typer adds brackets and dots to names of arguments"
+    options = answer.output.partition("Options:")[2]
+    assert "<list[" not in options, "names of Python's types tell nobody what to write"
     return answer.output
 
 top = helped()
