@@ -990,6 +990,21 @@ def test_rates_of_one_user_of_llama_cpp_are_told_on_gpus_of_any_memory() -> None
     assert ms == pytest.approx(1e3 / 53, rel=0.15)
 
 
+def test_lengths_that_nobody_gave_are_those_that_the_model_takes() -> None:
+    def lengths(**given: object) -> tuple[int, int]:
+        answer = ask(model="gpt2", hardware=["L4"], goals={"max_devices": 1}, **given)
+        expected = f"{answer.input_tokens:,} tokens in and {answer.output_tokens:,} out, 1,024 at most"
+        assert any(expected in warning for warning in answer.warnings) == (len(given) < 2)
+        return answer.input_tokens, answer.output_tokens
+
+    assert lengths() == (768, 256)
+    assert lengths(input_tokens=1000) == (1000, 24)
+    assert lengths(output_tokens=24) == (1000, 24)
+    assert lengths(input_tokens=10, output_tokens=20) == (10, 20)
+    with pytest.raises(InvalidInput, match="takes 1,024 at most"):
+        ask(model="gpt2", input_tokens=1024)
+
+
 def test_what_cannot_be_answered_says_why() -> None:
     with pytest.raises(InvalidInput, match="takes 131,072 at most"):
         ask(input_tokens=200_000)
