@@ -30,6 +30,11 @@ CONVOLUTIONAL = ("densenet", "mobilenet-v3", "vgg")
 """Architectures of classifiers; `convnets` adds them to those of transformers."""
 DETECTORS = ("yolov5", "yolov8", "yolo11")
 """Architectures that find objects; `yolo` adds them to those of transformers."""
+ENCODER_DECODERS = frozenset({
+    "bart", "blenderbot", "m2m_100", "marian", "mbart", "moonshine", "mt5", "pegasus", "seamless_m4t_v2", "t5",
+    "whisper",
+})  # fmt: skip
+"""Architectures of catalog models that generate and read their prompt with an encoder of its own."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pydantic_core import to_json
 
 from accel_platform.backends.registry import RUNTIMES
-from accel_platform.workloads.model_catalog import known_models
+from accel_platform.workloads.model_catalog import ENCODER_DECODERS, known_models
 from predictor.advisor.answer_cache import CandidateResult
 from predictor.advisor.bound import generation_bound, roofline_bound
 from predictor.advisor.candidates import AbsentDevice, Candidate
@@ -42,6 +42,8 @@ from predictor.advisor.serving_state import ServingState
 from predictor.advisor.suggestions import suggest_measurement
 from predictor.data.evidence import Evidence, Target
 from predictor.data.fast_path import require_slow_path
+from predictor.data.model_resolution import ResolvedModel
+from predictor.data.traced_models import lookup_decoder
 from predictor.schemas.requests import Constraints, Objective
 from predictor.schemas.responses import (
     Answer,
@@ -162,7 +164,7 @@ def rank_results(
         warnings += filter(None, [level_mismatch(objective, ranked), assumed_spread(ranked, spread)])
     if query.open_precision:
         warnings += filter(None, [_usual_precision(query, results)])
-    if not ranked and query.mode == "generation" and find_served_model(query.subject.model_id) is not None:
+    if not ranked and query.mode == "generation" and _is_served(evidence, query.subject):
         warnings.append(f"Served by an engine it is known: `accel serving {query.subject.model_id}` answers.")
     if not ranked:
         warnings += filter(None, [measured_parts(evidence, query)])
@@ -189,6 +191,15 @@ def rank_results(
         ],
         [r for r in excluded if r.excluded and (r.excluded.device is not None or r.excluded.hardware not in answered)],
     )
+
+
+def _is_served(evidence: Evidence, subject: ResolvedModel) -> bool:
+    """Return whether `accel serving` answers for the model by its name."""
+    if find_served_model(subject.model_id) is not None:
+        return True
+    if subject.spec is None or subject.spec.architecture in ENCODER_DECODERS:
+        return False
+    return lookup_decoder(subject.model_id, subject.spec, evidence.models) is not None
 
 
 def _sort_by_merit(

@@ -13,7 +13,7 @@ from accel_platform.errors import InvalidInput, NotFound, did_you_mean
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec, form_factor_caution
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.kv_cache import Decoder
-from accel_platform.workloads.model_catalog import ModelSpec, known_models, resolve_model
+from accel_platform.workloads.model_catalog import ENCODER_DECODERS, ModelSpec, known_models, resolve_model
 from predictor.data.config_cost import estimate_config_cost
 from predictor.data.traced_models import traced_decoder
 from predictor.schemas.requests import ModelConfig
@@ -83,16 +83,23 @@ def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
     if isinstance(model, ModelConfig):
         cost = estimate_config_cost(model.root)
         name, decoder = cost.architecture, cost.decoder
+        has_encoder = bool(model.root.get("is_encoder_decoder"))
     elif (published := find_served_model(model)) is not None:
-        name, decoder = model, published
+        name, decoder, has_encoder = model, published, False
     else:
         spec = _resolve_catalog_model(model)
         name, decoder = spec.model_id, traced_decoder(spec)
+        has_encoder = spec.architecture in ENCODER_DECODERS
+    given = "--config FILE" if isinstance(model, ModelConfig) else name
     if decoder is None:
-        given = "--config FILE" if isinstance(model, ModelConfig) else name
         raise InvalidInput(
             f"{name} does not generate text, or its config does not say what it caches: it cannot be served. "
             f"`accel recommend {given}` answers for single batches."
+        )
+    if has_encoder:
+        raise InvalidInput(
+            f"{name} has an encoder beside its decoder, and loads of such models were never measured. "
+            f"`accel recommend {given} --mode generation` answers for single batches."
         )
     return name, decoder
 

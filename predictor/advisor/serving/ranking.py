@@ -69,7 +69,7 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     """
     name, decoder = resolve_decoder(query.model)
     weights, warnings = resolve_weights(query)
-    query, length_warnings = _fit_default_lengths(_summarize_trace(query), name, int(decoder.context))
+    query, length_warnings = _fit_default_lengths(_summarize_trace(query), int(decoder.context))
     warnings += length_warnings
     if len(weights.readers) == 1:
         query = query.model_copy(update={"engine": weights.readers[0]})
@@ -209,22 +209,23 @@ def _summarize_trace(query: ServingQuery) -> ServingQuery:
     )
 
 
-def _fit_default_lengths(query: ServingQuery, model: str, context: int) -> tuple[ServingQuery, list[str]]:
+def _fit_default_lengths(query: ServingQuery, context: int) -> tuple[ServingQuery, list[str]]:
     """Return the query with lengths that the model takes for those that nobody gave, and a warning if they are others.
 
     `context` is the most tokens that it takes, 0 if unknown.
     """
     into, out = query.input_tokens, query.output_tokens
-    given = query.model_fields_set & {"input_tokens", "input_tokens_p99", "output_tokens", "output_tokens_p99", "trace"}
-    if "trace" in given or not context or into + out <= context:
+    given = query.model_fields_set
+    is_open = {of: given.isdisjoint({of, f"{of}_p99", "trace"}) for of in ("input_tokens", "output_tokens")}
+    if not context or into + out <= context:
         return query, []
-    if not given:
+    if all(is_open.values()):
         out = min(out, context // 4)
-    if not given & {"input_tokens", "input_tokens_p99"}:
+    if is_open["input_tokens"]:
         into = context - out
-    elif not given & {"output_tokens", "output_tokens_p99"}:
+    elif is_open["output_tokens"]:
         out = context - into
-    if into < 1 or out < 1 or into + out > context:
+    if min(into, out) < 1 or into + out > context:
         return query, []
     warning = f"Not all lengths were given: answering for {into:,} tokens in and {out:,} out, {context:,} at most."
     return query.model_copy(update={"input_tokens": into, "output_tokens": out}), [warning]

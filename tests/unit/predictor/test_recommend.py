@@ -477,6 +477,13 @@ def test_own_noisy_cells_widen_no_figure_of_other_devices(tmp_path: Path) -> Non
     assert batch_spread(Advisor(settings).state().evidence) == before < math.log(1.5)
 
 
+def test_where_nothing_answers_for_a_generation_the_command_that_does_is_named(advisor: Advisor) -> None:
+    for model, is_named in (("gpt2", True), ("t5-small", False), ("bert-base", False)):
+        answer = _ask(advisor, model, mode="generation", hardware=["NVIDIA L4"])
+        assert not answer.recommendations
+        assert any(f"`accel serving {model}` answers" in warning for warning in answer.warnings) == is_named, model
+
+
 def test_a_model_known_only_as_served_names_the_command_that_knows_it(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"`accel serving codellama-70b` answers"):
         _ask(Advisor(world(tmp_path)), "codellama-70b")

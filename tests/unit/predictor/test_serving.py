@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
+from accel_platform.workloads.build import config_of
 from accel_platform.workloads.kv_cache import Decoder, decoder_of
-from accel_platform.workloads.model_catalog import ModelSpec
+from accel_platform.workloads.model_catalog import ENCODER_DECODERS, ModelSpec, known_models
 from predictor.advisor.serving.capacity import _solve_littles_law
 from predictor.advisor.serving.ranking import recommend_serving
+from predictor.data.traced_models import traced_decoder
 from predictor.schemas.requests import validate_query
 from predictor.schemas.serving import ServingAnswer, ServingOption, ServingQuery
 from predictor.serving.fit import row_weights
@@ -1005,11 +1007,20 @@ def test_lengths_that_nobody_gave_are_those_that_the_model_takes() -> None:
         ask(model="gpt2", input_tokens=1024)
 
 
+def test_which_models_that_generate_have_an_encoder() -> None:
+    generating = {spec.architecture: spec for spec in known_models() if traced_decoder(spec) is not None}
+    found = {name for name, spec in generating.items() if config_of(spec).is_encoder_decoder}
+    assert found == ENCODER_DECODERS
+
+
 def test_what_cannot_be_answered_says_why() -> None:
     with pytest.raises(InvalidInput, match="takes 131,072 at most"):
         ask(input_tokens=200_000)
     with pytest.raises(InvalidInput, match="does not generate"):
         ask(model="bert-tiny")
+    for encoding in ("t5-small", "whisper-tiny", {"model_type": "bart", "is_encoder_decoder": True}):
+        with pytest.raises(InvalidInput, match="has an encoder beside its decoder"):
+            ask(model=encoding)
     with pytest.raises(InvalidInput, match="Qwen3-Embedding-8B embeds or ranks texts and generates none"):
         ask(model="Qwen/Qwen3-Embedding-8B")
     with pytest.raises(InvalidInput, match="embeddinggemma-300m embeds"):
