@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 from predictor.calibration.cv_splits import group_folds
 from predictor.calibration.memory_model import MemoryModel
 from predictor.data.samples import Sample
-from predictor.models.residual_trees import Encoder
+from predictor.models.residual_trees import REPRODUCIBLE, Encoder
 from predictor.schemas.responses import Interval
 
 Array = npt.NDArray[np.float64]
@@ -36,16 +36,12 @@ _MIN_FAMILIES = 3
 """Fewest families with failures of a class to learn it from."""
 _NAMES = ("family", "backend", "hardware", "precision", "mode", "kind", "device")
 _PARAMETERS: dict[str, Any] = {
+    **REPRODUCIBLE,
     "objective": "binary",
     "learning_rate": 0.1,
     "num_leaves": 8,
     "min_data_in_leaf": 10,
     "lambda_l2": 1.0,
-    "num_threads": 1,
-    "deterministic": True,
-    "force_row_wise": True,
-    "seed": 0,
-    "verbosity": -1,
 }
 _ROUNDS = 80
 

@@ -11,18 +11,12 @@ import numpy.typing as npt
 from predictor.data.samples import Sample
 from predictor.models.analytical import roofline_terms_ms
 from predictor.models.latency_model import log_latency
+from predictor.models.residual_trees import REPRODUCIBLE
 
 Array = npt.NDArray[np.float64]
 Baseline = Callable[[Sequence[Sample], Sequence[Sample]], Array]
 """Takes training and test samples; returns natural logs of the latencies of the test samples."""
-_LIGHTGBM_PARAMETERS = {
-    "objective": "l1",
-    "verbosity": -1,
-    "num_threads": 1,
-    "deterministic": True,
-    "seed": 0,
-    "force_row_wise": True,
-}
+_LIGHTGBM_PARAMETERS = {**REPRODUCIBLE, "objective": "l1"}
 
 
 def roofline(train: Sequence[Sample], test: Sequence[Sample]) -> Array:

@@ -67,7 +67,17 @@ _GROUP_OF = {
 }
 """Group of each feature in explanations. Features without an entry are in `model cost`."""
 GROUPS = ("model cost", *dict.fromkeys(_GROUP_OF.values()))
+REPRODUCIBLE: dict[str, Any] = {
+    # One, because threads wait for each other on a busy machine and the tables are small.
+    "num_threads": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "seed": 0,
+    "verbosity": -1,
+}
+"""Parameters of all boosted trees, which give equal trees for equal samples."""
 _PARAMETERS: dict[str, Any] = {
+    **REPRODUCIBLE,
     "objective": "l1",
     "learning_rate": 0.05,
     "num_leaves": 15,
@@ -77,12 +87,6 @@ _PARAMETERS: dict[str, Any] = {
     "feature_fraction": 0.6,
     "bagging_fraction": 0.8,
     "bagging_freq": 1,
-    # One, because threads wait for each other on a busy machine and the tables are small.
-    "num_threads": 1,
-    "deterministic": True,
-    "force_row_wise": True,
-    "seed": 0,
-    "verbosity": -1,
 }
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accel_platform.workloads.operators import OperatorKind
+from predictor.models.residual_trees import REPRODUCIBLE
 from predictor.models.tree_masks import TreeMasks
 from predictor.operators.device_rates import DeviceRates, RateColumns, have_same_chip
 from predictor.operators.features import Array, RooflineFeatures, roofline_features
@@ -46,16 +47,7 @@ Sizes = tuple[tuple[OperatorKind, int], ...]
 """Kind and number of operators of each table of a model."""
 _LEAST_FOR_TREES = 10
 """Fewest kernels of a device from which the trees learn. Fewer set its effect alone, or trees would bend to them."""
-_PARAMETERS = {
-    "objective": "l1",
-    "learning_rate": 0.08,
-    "num_leaves": 31,
-    "deterministic": True,
-    "force_row_wise": True,
-    "seed": 1,
-    "num_threads": 1,
-    "verbose": -1,
-}
+_PARAMETERS = {**REPRODUCIBLE, "objective": "l1", "learning_rate": 0.08, "num_leaves": 31, "seed": 1}
 
 
 @dataclass(frozen=True)
