@@ -15,11 +15,10 @@ from typing import Any
 from migrations.normalize.record_builder import CellDraft
 from migrations.normalize.records import Record, RefusedCell, refuse
 from migrations.normalize.row_access import object_of, text_of
-from migrations.normalize.units import MS_PER_S, NS_PER_S, number, samples_ns, scaled
+from migrations.normalize.units import BYTES_PER_MIB, MS_PER_S, NS_PER_S, number, samples_ns, scaled
 from migrations.sources.documents import Document
 from migrations.tools import microbenchmark
 
-_BYTES_PER_MIB = 1_048_576
 _TIMES = ("time_", "timeraw_", "Time", "TimeRaw")
 _PEAKS = ("peakmem_", "PeakMem")
 _FINE_NS = 1_000
@@ -80,7 +79,7 @@ def _value(
         reason = text_of(entry.get("stderr")) or f"failed: asv writes {'null' if value is None else repr(value)} for it"
         return cell.result("failed", {}, reason=reason)
     if kind.startswith(_PEAKS):
-        return cell.result("ok", {"memory_peak_mib": scaled(value, 1 / _BYTES_PER_MIB)}, units={"result": "bytes"})
+        return cell.result("ok", {"memory_peak_mib": scaled(value, 1 / BYTES_PER_MIB)}, units={"result": "bytes"})
     if not kind.startswith(_TIMES):
         content = {"benchmark": name, "value": value, "params": list(params)}
         return refuse(pointer, "no_time", "asv counted something here that is neither time nor peak memory", content)

@@ -14,7 +14,7 @@ from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import hardware_part, model_part, parts, spaced
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell
-from migrations.normalize.units import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
+from migrations.normalize.units import BYTES_PER_MIB, MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
 from migrations.sources.documents import Document
 
 _PRINTED = re.compile(r"\s*(?P<name>[A-Za-z][\w ]*?)\s*:\s*(?P<value>[\d.eE+-]+)\s*(?P<unit>ms|s|bytes|%)?\s*")
@@ -22,7 +22,6 @@ _ROW = re.compile(r"(?P<model>[^,]*),(?P<seconds>[\d.eE+-]+),(?P<bytes>\d+),(?P<
 _COMMAND = re.compile(r"onnxruntime_perf_test\b(?P<arguments>.*)")
 _PROVIDER = re.compile(r"(?:-e|using)\s*(?P<name>[A-Za-z]+)", re.IGNORECASE)
 _MODEL = re.compile(r"(?P<name>[^\s\"']+)\.(?:onnx|ort)\b")
-_BYTES_PER_MIB = 1_048_576
 _TO_MS = {"s": MS_PER_S, "ms": 1.0}
 _STATISTICS = {
     "min latency": "latency_min_ms", "max latency": "latency_max_ms", "p50 latency": "latency_p50_ms",
@@ -75,7 +74,7 @@ def _printed(document: Document, start: int, lines: list[str], context: str) -> 
         elif name == "number of inferences per second":
             figures["throughput_items_per_s"] = quantity(found["value"])
         elif name == "peak working set size":
-            figures["memory_peak_mib"] = scaled(found["value"], 1 / _BYTES_PER_MIB) or None
+            figures["memory_peak_mib"] = scaled(found["value"], 1 / BYTES_PER_MIB) or None
         elif name in ("total inference requests", "runs"):
             figures["iterations"] = count(found["value"])
     cell = _cell(document, f"/{start}", context, None)
@@ -88,7 +87,7 @@ def _rows(document: Document, rows: list[re.Match[str]]) -> Record | RefusedCell
     cell = _cell(document, "/0", "", rows[0]["model"])
     figures = {
         "samples_ns": samples_ns([float(row["seconds"]) for row in rows], ns_per_unit=NS_PER_S),
-        "memory_peak_mib": max(int(row["bytes"]) for row in rows) / _BYTES_PER_MIB or None,
+        "memory_peak_mib": max(int(row["bytes"]) for row in rows) / BYTES_PER_MIB or None,
         "iterations": len(rows),
     }
     return cell.result("ok", figures, units={"time": "s", "memory": "bytes"})

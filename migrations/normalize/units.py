@@ -21,8 +21,9 @@ TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": MS_PER_S, "sec": MS_PER_S}
 """Milliseconds of a unit of time, by the words of files."""
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
-MIB_PER_MB = 1_000_000 / 1_048_576
-MIB_PER_GB = 1_000_000_000 / 1_048_576
+BYTES_PER_MIB = 1_048_576
+MIB_PER_MB = 1_000_000 / BYTES_PER_MIB
+MIB_PER_GB = 1_000_000_000 / BYTES_PER_MIB
 
 _COUNT_MAX = 2_000_000_000
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?(?:[eE][+-]?\d+)?")

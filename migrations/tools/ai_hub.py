@@ -14,7 +14,7 @@ from migrations.normalize.canonical_names import NOT_STATED
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, reason_unless_ok
 from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import object_of, pick, text_of
-from migrations.normalize.units import MS_PER_S, number, quantity, scaled
+from migrations.normalize.units import BYTES_PER_MIB, MS_PER_S, number, quantity, scaled
 
 _UNITS = {"inference_time_ms": "ms", "peak_mem_max_mb": "MiB, written MB", "tokens_per_second": "tokens/s"}
 _BY_UNIT = {"NPU": "qnn", "CPU": "cpu", "GPU": "opencl"}
@@ -22,7 +22,6 @@ _BACKENDS = {"onnx": "onnxruntime", "precompiled_qnn_onnx": "onnxruntime", "tfli
 _ABOUT = ("component", "domain", "use_case", "n_params", "model_size", "input_resolution")
 _LAYERS = ("layers_total", "layers_npu", "layers_gpu", "layers_cpu")
 _US_PER_MS = 1_000
-_BYTES_PER_MIB = 1_048_576
 
 Entry = tuple[tuple[str | int, ...], dict[str, Any], dict[str, Any]]
 """The steps to an entry of a `perf` file, the entry, and the row it means."""
@@ -133,8 +132,8 @@ def _in_microseconds(figures: dict[str, Any]) -> dict[str, Any]:
     return {
         "precision": pick(figures, "precision"),
         "inference_time_ms": _ms(pick(figures, "inference_time")),
-        "peak_mem_min_mb": scaled(pick(memory, "min"), 1 / _BYTES_PER_MIB),
-        "peak_mem_max_mb": scaled(pick(memory, "max"), 1 / _BYTES_PER_MIB),
+        "peak_mem_min_mb": scaled(pick(memory, "min"), 1 / BYTES_PER_MIB),
+        "peak_mem_max_mb": scaled(pick(memory, "max"), 1 / BYTES_PER_MIB),
         "primary_compute_unit": pick(figures, "primary_compute_unit"),
         "job_status": pick(figures, "job_status"),
         "layers_total": layers.get("total_layers"),
