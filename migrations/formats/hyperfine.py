@@ -10,14 +10,10 @@ from typing import Any
 
 from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.row_access import object_of, rows_of, text_of
-from migrations.normalize.units import MS_PER_S, NS_PER_S, quantity, samples_ns, scaled
+from migrations.normalize.units import NS_PER_S, quantity, samples_ns
 from migrations.sources.documents import Document
 from migrations.tools import microbenchmark
 
-_STATISTICS = {
-    "mean": "latency_mean_ms", "median": "latency_p50_ms", "min": "latency_min_ms", "max": "latency_max_ms",
-    "stddev": "latency_std_ms",
-}  # fmt: skip
 _COLUMNS = ("command", "mean", "stddev", "median", "user", "system")
 
 
@@ -52,11 +48,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             },
         )
         samples = samples_ns(row.get("times"), ns_per_unit=NS_PER_S)
-        figures: dict[str, Any] = {
-            field_name: scaled(row.get(name), MS_PER_S) for name, field_name in _STATISTICS.items()
-        }
-        if samples:
-            figures = {"samples_ns": samples}
+        figures = {"samples_ns": samples} if samples else microbenchmark.latencies(row)
         if not any(figures.values()):
             yield cell.result("failed", {}, reason="the result holds no time")
         elif (codes := row.get("exit_codes")) and isinstance(codes, list) and 0 not in codes:

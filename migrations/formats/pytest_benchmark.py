@@ -7,17 +7,14 @@ from typing import Any
 
 from migrations.normalize.records import Record, RefusedCell, refuse
 from migrations.normalize.row_access import object_of, text_of
-from migrations.normalize.units import MS_PER_S, NS_PER_S, count, samples_ns, scaled
+from migrations.normalize.units import NS_PER_S, count, samples_ns
 from migrations.sources.documents import Document
 from migrations.tools import microbenchmark
 
-_STATISTICS = {
-    "mean": "latency_mean_ms", "median": "latency_p50_ms", "min": "latency_min_ms", "max": "latency_max_ms",
-    "stddev": "latency_std_ms",
-}  # fmt: skip
 _HOST = ("node", "machine", "processor", "system", "release")
 _SOFTWARE = ("python_version", "python_implementation", "python_compiler")
 _ABOUT = ("group", "params", "param", "options", "extra_info")
+_READ = {*microbenchmark.LATENCIES, "data", "rounds"}
 _MANY_SAMPLES_FROM_NS = 1_000
 
 
@@ -55,9 +52,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             original={
                 **{key: test.get(key) for key in _ABOUT},
                 "commit": object_of(value.get("commit_info")).get("id"),
-                "stated": {
-                    key: stats[key] for key in stats if key not in _STATISTICS and key not in ("data", "rounds")
-                },
+                "stated": {key: stats[key] for key in stats if key not in _READ},
             },
         )
         figures = _figures(stats)
@@ -72,4 +67,4 @@ def _figures(stats: dict[str, Any]) -> dict[str, Any]:
     samples = samples_ns(stats.get("data"), ns_per_unit=NS_PER_S)
     if samples and min(samples) >= _MANY_SAMPLES_FROM_NS:
         return {"samples_ns": samples}
-    return {field_name: scaled(stats.get(key), MS_PER_S) for key, field_name in _STATISTICS.items()}
+    return microbenchmark.latencies(stats)

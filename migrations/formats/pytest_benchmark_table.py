@@ -6,14 +6,9 @@ from collections.abc import Iterator
 
 from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, share_of_rows
-from migrations.normalize.units import MS_PER_S, count, scaled
+from migrations.normalize.units import count
 from migrations.sources.documents import Document
 from migrations.tools import microbenchmark
-
-_STATISTICS = {
-    "mean": "latency_mean_ms", "median": "latency_p50_ms", "min": "latency_min_ms", "max": "latency_max_ms",
-    "stddev": "latency_std_ms",
-}  # fmt: skip
 
 
 def detect(document: Document) -> float:
@@ -29,7 +24,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         others = {name: row[name] for name in row if name.startswith("param:") or name in ("group", "ops", "iqr")}
         name = pick(row, "fullname", "name")
         cell = microbenchmark.cell(document.source_path, pointer, name, tool="pytest-benchmark", original=others)
-        figures = {field_name: scaled(row.get(statistic), MS_PER_S) for statistic, field_name in _STATISTICS.items()}
+        figures = microbenchmark.latencies(row)
         if not any(figures.values()):
             yield cell.result("failed", {}, reason="the row holds no time")
         else:

@@ -10,8 +10,14 @@ from typing import Any
 
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import child
+from migrations.normalize.units import MS_PER_S, scaled
 
 HOST_CPU = "the host's processor (cpu)"
+LATENCIES = {
+    "mean": "latency_mean_ms", "median": "latency_p50_ms", "min": "latency_min_ms", "max": "latency_max_ms",
+    "stddev": "latency_std_ms",
+}  # fmt: skip
+"""Figures by the names of statistics in files."""
 
 
 def cell(
@@ -35,6 +41,11 @@ def cell(
         machine=Machine(host=host or {}, device_names={"cpu": cpu} if cpu else {}, software=software or {}),
         original={"tool": tool, **(original or {})},
     )
+
+
+def latencies(statistics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of statistics that a file states in seconds."""
+    return {figure: scaled(statistics.get(name), MS_PER_S) for name, figure in LATENCIES.items()}
 
 
 def member(pointer: str, *steps: str | int) -> str:
