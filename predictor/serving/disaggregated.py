@@ -20,7 +20,6 @@ from pathlib import Path
 
 import lightgbm as lgb
 import numpy as np
-from scipy.optimize import least_squares
 from scipy.special import ndtr
 
 from predictor.calibration.conformal import Calibration
@@ -30,7 +29,7 @@ from predictor.serving.engines import ENGINES
 from predictor.serving.fold_trees import TREES, predict_trees
 from predictor.serving.loads import Deployment, Load
 from predictor.serving.measured_loads import MeasuredLoad
-from predictor.serving.step_times import Coefficients, step_parts
+from predictor.serving.step_times import Coefficients, least_errors, step_parts
 from predictor.serving.work import VENDORS, Array, Work, work_of
 
 SHIPPED = Path(__file__).with_name("disaggregated.json.xz")
@@ -59,10 +58,6 @@ the first arrive all at once.
 """
 _PRIOR_WEIGHT = 0.5
 """Weight of a coefficient's deviation from its prior; a log error of a load of mean weight counts 1."""
-_SOFT_ERROR = 0.15
-"""Log error from which the loss grows linearly (soft L1)."""
-_LEAST_GAIN = 1e-6
-"""Relative decrease of the loss below which the search ends."""
 
 
 @dataclass(frozen=True)
@@ -177,8 +172,7 @@ def _fit_first(parts: Parts, answer_s: Array, first_s: Array, weights: Array) ->
         found = first_parts(parts, answer_s, dict(zip(FIRST_PRIORS, values, strict=True)))
         return np.concatenate([weights * np.log(found.first_s / first_s), _PRIOR_WEIGHT * weight * (values - prior)])
 
-    found = least_squares(errors, prior, loss="soft_l1", f_scale=_SOFT_ERROR, ftol=_LEAST_GAIN).x
-    return dict(zip(FIRST_PRIORS, map(float, found), strict=True))
+    return dict(zip(FIRST_PRIORS, least_errors(errors, prior), strict=True))
 
 
 @dataclass(frozen=True)

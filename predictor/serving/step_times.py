@@ -10,7 +10,7 @@ measured, which trees alone would not; trees correct it afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,5 +164,10 @@ def fit_step_times(work: Work, token_ms: Array, first_ms: Array, weights: Array)
             ]
         )
 
-    found = least_squares(errors, prior, loss="soft_l1", f_scale=_SOFT_ERROR, ftol=_LEAST_GAIN).x
-    return dict(zip(names, map(float, found), strict=True))
+    return dict(zip(names, least_errors(errors, prior), strict=True))
+
+
+def least_errors(errors: Callable[[Array], Array], start: Array) -> list[float]:
+    """Return the coefficients of the least log errors, searched from `start`; large errors count less."""
+    found = least_squares(errors, start, loss="soft_l1", f_scale=_SOFT_ERROR, ftol=_LEAST_GAIN)
+    return [float(value) for value in found.x]
