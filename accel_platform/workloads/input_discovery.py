@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from accel_platform.workloads.inputs import FIRST_PLAIN_TOKEN
 from accel_platform.workloads.synthetic_inputs import (
-    FIRST_PLAIN_TOKEN,
     Inputs,
     look_up,
     make,

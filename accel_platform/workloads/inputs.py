@@ -27,8 +27,8 @@ QUESTION_TOKENS = 64
 """Tokens of a question about an image."""
 DECODER_TOKENS = 16
 """Tokens of a short text, decoded in one forward pass beside the sound or the image that the encoder reads."""
-_FIRST_PLAIN_TOKEN = 10
-"""Lowest id of a plain token: lower ids are padding and other specials in the vocabularies used here."""
+FIRST_PLAIN_TOKEN = 10
+"""Lowest id of a plain token: lower ids are padding and other specials in most vocabularies."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def make_inputs(
 
 def _values(item: InputSpec, generator: np.random.Generator, np: Any) -> npt.NDArray[Any]:
     if item.kind == "tokens":
-        first = _FIRST_PLAIN_TOKEN if item.vocabulary > _FIRST_PLAIN_TOKEN else 0
+        first = FIRST_PLAIN_TOKEN if item.vocabulary > FIRST_PLAIN_TOKEN else 0
         tokens = generator.integers(first, item.vocabulary, item.shape, dtype=np.int64)
         if item.image_tokens:
             tokens[:, 1 : 1 + item.image_tokens] = item.vocabulary

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from accel_platform.workloads.inputs import FIRST_PLAIN_TOKEN
+
 Inputs = dict[str, torch.Tensor]
 Names = frozenset[str]
 """Names of all arguments that the forward pass takes."""
@@ -20,8 +22,6 @@ FRAMES = 64
 SAMPLES = 7680
 """Samples of sound: about half a second at 16 kHz, and a whole number of the frames that codecs cut it into."""
 STEPS = 8
-FIRST_PLAIN_TOKEN = 10
-"""Ids below it are padding and other specials in most vocabularies."""
 _VOCABULARY_UNKNOWN = 256
 """Vocabulary size where a config states none, as for models of bytes or characters."""
 _TOWERS = ("vision_config", "vision_encoder_config", "image_config", "backbone_config", "vision_model_config")

@@ -13,10 +13,9 @@ from migrations.normalize.path_hints import hardware_part, model_part, parts, sp
 from migrations.normalize.record_builder import CellDraft, NamesInFile
 from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, share_of_rows
-from migrations.normalize.units import BYTES_PER_MIB, count, quantity, scaled
+from migrations.normalize.units import BYTES_PER_MIB, MS_PER_US, count, quantity, scaled
 from migrations.sources.documents import Document
 
-_MS_PER_US = 1e-3
 _PERCENTILES = ("p50", "p90", "p95", "p99")
 _PER_GPU = re.compile(r"(?P<uuid>GPU-[\w-]+):(?P<value>[\d.]+)")
 _ENDING = re.compile(r"[-_](?:results?|perf|report|output)$", re.IGNORECASE)
@@ -57,8 +56,8 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
                 },
             },
         )
-        figures = {f"latency_{which}_ms": scaled(pick(row, f"{which} latency"), _MS_PER_US) for which in _PERCENTILES}
-        figures["latency_mean_ms"] = scaled(pick(row, "Avg latency"), _MS_PER_US)
+        figures = {f"latency_{which}_ms": scaled(pick(row, f"{which} latency"), MS_PER_US) for which in _PERCENTILES}
+        figures["latency_mean_ms"] = scaled(pick(row, "Avg latency"), MS_PER_US)
         figures["throughput_items_per_s"] = quantity(pick(row, "Inferences/Second"))
         used = [
             float(found["value"]) / BYTES_PER_MIB for found in _PER_GPU.finditer(row.get("Max GPU Memory Usage", ""))

@@ -10,10 +10,9 @@ from migrations.normalize.canonical_names import NOT_STATED
 from migrations.normalize.path_hints import hardware_part, model_part, spaced
 from migrations.normalize.record_builder import CellDraft, NamesInFile
 from migrations.normalize.records import Record, RefusedCell
-from migrations.normalize.units import count, quantity, scaled
+from migrations.normalize.units import MS_PER_US, count, quantity, scaled
 from migrations.sources.documents import Document
 
-_MS_PER_US = 1e-3
 _LOAD = re.compile(r"Request (?P<kind>concurrency|Rate): (?P<value>[\d.]+)(?: inference requests per seconds)?\s*$")
 _RATE = re.compile(r"\s+Throughput: (?P<value>[\d.]+) infer/sec")
 _AVERAGE = re.compile(r"\s+Avg latency: (?P<value>\d+) usec(?: \(standard deviation (?P<std>\d+) usec\))?")
@@ -52,10 +51,10 @@ def _load(path: str, start: int, lines: list[str], model: str | None, batch: int
         if found := _RATE.match(line):
             figures.setdefault("throughput_items_per_s", quantity(found["value"]))
         elif found := _AVERAGE.match(line):
-            figures["latency_mean_ms"] = scaled(found["value"], _MS_PER_US)
-            figures["latency_std_ms"] = scaled(found["std"], _MS_PER_US)
+            figures["latency_mean_ms"] = scaled(found["value"], MS_PER_US)
+            figures["latency_std_ms"] = scaled(found["std"], MS_PER_US)
         elif found := _PERCENTILE.match(line):
-            figures[f"latency_p{found['which']}_ms"] = scaled(found["value"], _MS_PER_US)
+            figures[f"latency_p{found['which']}_ms"] = scaled(found["value"], MS_PER_US)
         elif found := _COUNT.match(line):
             figures.setdefault("iterations", count(found["value"]))
     place = hardware_part(path)

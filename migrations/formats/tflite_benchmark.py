@@ -13,10 +13,9 @@ from migrations.normalize.canonical_names import NOT_STATED
 from migrations.normalize.path_hints import hardware_part, model_part, spaced
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell
-from migrations.normalize.units import count, scaled
+from migrations.normalize.units import MS_PER_US, count, scaled
 from migrations.sources.documents import Document
 
-_MS_PER_US = 1e-3
 _AVERAGES = re.compile(
     r"Inference timings in us: Init: (?P<init>[\d.e+]+), First inference: (?P<first>[\d.e+]+), "
     r"Warmup \(avg\): (?P<warmup>[\d.e+]+), Inference \(avg\): (?P<inference>[\d.e+]+)"
@@ -54,9 +53,9 @@ def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell
         return cell.result("failed", {}, reason=error or "the run printed no time")
     peak = next((found["overall"] for line in lines if (found := _PEAK.search(line))), None)
     figures = {
-        "latency_mean_ms": scaled(averages["inference"], _MS_PER_US),
-        "first_ms": scaled(averages["first"], _MS_PER_US),
-        "load_ms": scaled(averages["init"], _MS_PER_US),
+        "latency_mean_ms": scaled(averages["inference"], MS_PER_US),
+        "first_ms": scaled(averages["first"], MS_PER_US),
+        "load_ms": scaled(averages["init"], MS_PER_US),
         "memory_peak_mib": scaled(peak, 1.0) or None,
         **_statistics(lines),
     }
@@ -69,11 +68,11 @@ def _statistics(lines: list[str]) -> dict[str, Any]:
     if not counted:
         return {}
     line, last = counted[-1]
-    more = {found["name"]: scaled(found["value"], _MS_PER_US) for found in _MORE.finditer(line)}
+    more = {found["name"]: scaled(found["value"], MS_PER_US) for found in _MORE.finditer(line)}
     return {
         "iterations": count(last["count"]),
-        "latency_min_ms": scaled(last["min"], _MS_PER_US),
-        "latency_max_ms": scaled(last["max"], _MS_PER_US),
+        "latency_min_ms": scaled(last["min"], MS_PER_US),
+        "latency_max_ms": scaled(last["max"], MS_PER_US),
         "latency_std_ms": more.get("std"),
         "latency_p50_ms": more.get("median"),
         "latency_p95_ms": more.get("p95"),

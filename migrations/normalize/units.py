@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 MS_PER_S = 1_000.0
-TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": MS_PER_S, "sec": MS_PER_S}
+MS_PER_US = 1e-3
+TO_MS = {"ns": 1e-6, "us": MS_PER_US, "ms": 1.0, "s": MS_PER_S, "sec": MS_PER_S}
 """Milliseconds of a unit of time, by the words of files."""
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000

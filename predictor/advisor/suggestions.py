@@ -6,9 +6,7 @@ from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.bench.plan.support import runs_loops, supports_mode
 from predictor.advisor.resolved_query import ResolvedQuery
-from predictor.data.traced_models import InputSizes
-
-_OWN_SIZES = InputSizes()
+from predictor.data.traced_models import OWN_SIZES
 
 
 def suggest_measurement(query: ResolvedQuery, hardware: str, *, here: bool) -> str:
@@ -30,7 +28,7 @@ def _alternative_to_measuring(query: ResolvedQuery, hardware: str) -> str | None
         return "accel migrate PATH, with results that hold it (this model is known by name only)"
     if subject.figures is not None:
         return "ask with its transformers config, which can be measured (cost figures cannot)"
-    if query.sizes != _OWN_SIZES:
+    if query.sizes != OWN_SIZES:
         return "ask without image_size, audio_seconds and steps: only a model's own are measured"
     if query.output_tokens not in (None, NEW_TOKENS):
         return f"ask for {NEW_TOKENS} output_tokens, which can be measured here: no other number is"
