@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from accel_platform.analysis.query.filters import Selection, require_known, require_known_unless_found
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
+from accel_platform.warehouse.layers import SAME_OUTPUT
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import ResultsQuery
@@ -34,13 +35,7 @@ _ONE = f"SELECT {_COLUMNS} FROM results AS r WHERE r.result_id = $id"
 # Verifications of the same run only, because another run's says nothing of this result.
 _VERIFICATIONS = f"""
 SELECT {", ".join(f"v.{name}" for name in Verification.model_fields)}
-FROM verifications AS v JOIN results AS r ON r.result_id = $id
-    AND r.run_id IS NOT DISTINCT FROM v.run_id AND r.model_id = v.model_id AND r.hardware = v.hardware
-    AND r.choice IS NOT DISTINCT FROM v.choice AND r.mode = v.mode AND r.processes IS NOT DISTINCT FROM v.processes
-    AND r.device_id IS NOT DISTINCT FROM v.device_id AND r.precision IS NOT DISTINCT FROM v.precision
-    AND r.batch_size IS NOT DISTINCT FROM v.batch_size AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length
-    AND r.weights_sha256 IS NOT DISTINCT FROM v.weights_sha256
-ORDER BY v.event_id
+FROM verifications AS v JOIN results AS r ON {SAME_OUTPUT} WHERE r.result_id = $id ORDER BY v.event_id
 """
 _SUSPICIONS = """
 SELECT s.event_id, s.rule, s.verdict, s.evidence, s.confidence, min(o.overruled_by) AS overruled_by
