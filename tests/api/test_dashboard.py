@@ -156,6 +156,19 @@ def test_the_overview_counts_published_figures_apart_and_failures_by_the_rule(tm
         ]
 
 
+def test_the_page_of_a_result_shows_verifications_of_its_own_device_and_processes(tmp_path: Path) -> None:
+    settings, log = Settings(home=tmp_path), EventLog.open(Settings(home=tmp_path))
+    own, others = result(), ({"device_id": "cpu-other"}, {"processes": 2})
+    log.append([event(p) for p in (own, verification(), *(verification(passed=False, **of) for of in others))])
+    refresh(settings)
+    with TestClient(create_app(settings)) as client:
+        [row] = client.get("/results").json()["results"]
+        verdicts = [one["passed"] for one in client.get(f"/results/{row['result_id']}").json()["verifications"]]
+        shown = page(client, f"/results/{row['result_id']}").partition("Outputs against the reference")[2]
+    assert verdicts == [True]
+    assert shown.count("<tr><td>") == 1
+
+
 def test_a_row_of_the_matrix_names_its_shape_and_a_cell_another(tmp_path: Path) -> None:
     settings, log = Settings(home=tmp_path), EventLog.open(Settings(home=tmp_path))
     for of in ({}, {"hardware": "openvino"}, {"hardware": "jax", "precision": "int8", "batch_size": 4}):

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from accel_platform.analysis.query.filters import require_known_unless_found
 from accel_platform.errors import NotFound
+from accel_platform.warehouse.layers import SAME_OUTPUT
 from accel_platform.warehouse.reader import Reader
 from predictor.schemas.queries import PageQuery, ResultsQuery
 from predictor.service.dashboard.rendering import DashboardSite
@@ -36,11 +37,8 @@ SELECT s.rule, s.verdict, s.evidence, s.confidence, o.overruled_by, o.reason AS 
 FROM suspicions AS s LEFT JOIN suspicion_overrides AS o USING (result_id, rule)
 WHERE s.result_id = ? ORDER BY s.confidence DESC, s.rule
 """
-_VERIFICATIONS = """
-SELECT v.* FROM verifications AS v JOIN results AS r ON r.run_id = v.run_id AND r.model_id = v.model_id
-    AND r.hardware = v.hardware AND r.mode = v.mode AND r.precision = v.precision AND r.batch_size = v.batch_size
-    AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length AND r.choice IS NOT DISTINCT FROM v.choice
-WHERE r.result_id = ? LIMIT 5
+_VERIFICATIONS = f"""
+SELECT v.* FROM verifications AS v JOIN results AS r ON {SAME_OUTPUT} WHERE r.result_id = ? LIMIT 5
 """
 
 
