@@ -38,6 +38,7 @@ from accel_platform.events.types import (
     VerificationRecorded,
 )
 from accel_platform.precisions import canonical_precision, require_precision
+from accel_platform.warehouse.layers import OUTPUT
 from accel_platform.workloads.model_catalog import find_model
 
 MAX_ITEMS = 1_000
@@ -260,18 +261,11 @@ PostedEvents = Annotated[
     Discriminator(_kind),
 ]
 
-_CELL = (
-    "model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length", "processes",
-    "weights_sha256",
-)  # fmt: skip
-
 
 def unsupported_claims(events: Iterable[Posted]) -> list[tuple[int, str]]:
     """Return index and reason of each event without the evidence that it needs."""
     events = list(events)
-    verified = {
-        _cell(event) for event in events if isinstance(event, PostedVerification)
-    }  # by run and everything that makes a cell
+    verified = {_output(event) for event in events if isinstance(event, PostedVerification)}
     errors = []
     for index, event in enumerate(events):
         if not isinstance(event, PostedResult):
@@ -279,10 +273,10 @@ def unsupported_claims(events: Iterable[Posted]) -> list[tuple[int, str]]:
         result = event.payload
         if result.status == "ok" and not (result.samples_ns and result.device_id and result.fingerprint):
             errors.append((index, "a measurement brings samples_ns, device_id and fingerprint; claims go to /results"))
-        elif result.status == "ok" and _cell(event) not in verified:
+        elif result.status == "ok" and _output(event) not in verified:
             errors.append((index, "a measurement brings the VerificationRecorded of its cell and run in one request"))
     return errors
 
 
-def _cell(event: Posted) -> tuple[Any, ...]:
-    return (event.run_id, *(getattr(event.payload, name) for name in _CELL))
+def _output(event: Posted) -> tuple[Any, ...]:
+    return (event.run_id, *(getattr(event.payload, name) for name in OUTPUT if name != "run_id"))
