@@ -122,7 +122,8 @@ def test_a_model_that_was_measured_otherwise_there_says_what_to_ask(tmp_path: Pa
         return [warning for warning in answer.warnings if "in other settings" in warning]
 
     [hint] = hints(batch_size=6)
-    assert hint == "bert-base was measured in other settings on cpu (Some Phone 7): ask for precision int8, batch_size 8."
+    place = "bert-base was measured in other settings on cpu (Some Phone 7)"
+    assert hint == f"{place}: ask for precision int8, batch_size 8."
     assert hints(precision="int8", batch_size=8) == []
     assert hints(precision="float32", mode="generation") == []
 
