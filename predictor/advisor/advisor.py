@@ -89,15 +89,14 @@ class Advisor:
             self._loads = reader.snapshot_id, measured_loads_in(reader)
         return self._loads
 
-    def cached_answer(self, query: RecommendQuery) -> bytes | None:
-        """Return the cached JSON of the answer, None where there is none; never waits."""
-        return None if self._serving is None else self._serving.answers.get(_cache_key(query))
-
     def answer(self, query: RecommendQuery) -> bytes:
         """Return the JSON of `recommend(query)` from the state in service; only `follow` and `state` renew that."""
         serving = self._serving or self._load_newest()
-        content = recommend_json(serving.state, query)
-        serving.answers.put(_cache_key(query), content)
+        key = query.model_dump_json()  # equal for equal queries: every field in its order, with its default
+        content = serving.answers.get(key)
+        if content is None:
+            content = recommend_json(serving.state, query)
+            serving.answers.put(key, content)
         return content
 
     def try_answer(self, query: RecommendQuery) -> bytes | None:
@@ -198,8 +197,3 @@ class _Serving:
             if not self._warm:
                 warm_up(self.state)
                 self._warm = True
-
-
-def _cache_key(query: RecommendQuery) -> str:
-    """Return equal keys for equal queries: every field in its order, with its default."""
-    return query.model_dump_json()

@@ -39,7 +39,7 @@ def router(advisor: Advisor) -> APIRouter:
         if isinstance(query, ServingQuery):
             answer = await run_in_threadpool(advisor.recommend_serving, query)
             return Response(answer.model_dump_json(), media_type="application/json")
-        content = advisor.cached_answer(query) or advisor.try_answer(query)
+        content = advisor.try_answer(query)
         if content is None:
             content = await run_in_threadpool(advisor.answer, query)
         return Response(content, media_type="application/json")
