@@ -100,7 +100,7 @@ def _question(row: MeasuredLoad) -> tuple[str, str, Load]:
 
 
 def _kind(row: MeasuredLoad) -> str:
-    return "batches" if row.load.batch else "loads" if np.isfinite(row.first_ms) else "load_tests"
+    return "batches" if row.load.batch else "loads" if np.isfinite(row.first_with_slot_ms) else "load_tests"
 
 
 def _errors(found: LeftOut, names: npt.NDArray[Any]) -> dict[str, Any]:
@@ -140,23 +140,25 @@ def _regret(rows: Sequence[MeasuredLoad], found: LeftOut, groups: Sequence[str] 
     """
     questions: dict[tuple[object, ...], list[int]] = {}
     for i, row in enumerate(rows):
-        if not row.load.batch and np.isfinite(row.first_ms) and row.deployment.device.usd_per_hour:
+        if not row.load.batch and np.isfinite(row.first_with_slot_ms) and row.deployment.device.usd_per_hour:
             questions.setdefault(_question(row), []).append(i)
     regrets, missed, none = [], 0, 0
     for members in questions.values():
         if len({(rows[i].deployment.device.name, rows[i].deployment.devices) for i in members}) < 2:
             continue
         goal = float(np.median([rows[i].token_ms for i in members]))
-        best = min(_cost(rows[i], rows[i].token_ms, rows[i].first_ms) for i in members if rows[i].token_ms <= goal)
+        best = min(
+            _cost(rows[i], rows[i].token_ms, rows[i].first_with_slot_ms) for i in members if rows[i].token_ms <= goal
+        )
         named = [groups[i] if groups else "all" for i in members]
         unseen = set(named)
         if groups and len(unseen) == 1:
             continue
         for group in unseen:
             expected = {
-                i: (rows[i].token_ms * np.exp(found.token[i]), rows[i].first_ms * np.exp(found.first[i]))
+                i: (rows[i].token_ms * np.exp(found.token[i]), rows[i].first_with_slot_ms * np.exp(found.first[i]))
                 if name == group
-                else (rows[i].token_ms, rows[i].first_ms)
+                else (rows[i].token_ms, rows[i].first_with_slot_ms)
                 for i, name in zip(members, named, strict=True)
             }
             meeting = [i for i in members if expected[i][0] <= goal]

@@ -97,7 +97,7 @@ def fit_shipped(rows: Sequence[MeasuredLoad]) -> ServingPredictor:
     """Return the predictor learned from all rows, with the errors that leaving groups out shows."""
     groups = {name: of for name, of in groups_of(rows).items() if name in _LEFT_OUT}
     left_out = {name: leave_out(rows, of) for name, of in groups.items()}
-    timed = np.isfinite([row.first_ms for row in rows])
+    timed = np.isfinite([row.first_with_slot_ms for row in rows])
     batch = np.array([row.load.batch for row in rows])
 
     def calibration(errors: Callable[[LeftOut], Array], here: Array, names: Sequence[str]) -> Calibration:

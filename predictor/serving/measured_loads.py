@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from predictor.serving.engines import ENGINES, Engine
 from predictor.serving.loads import Deployment, Load
 from predictor.serving.models import find_served_model
 from predictor.serving.quantization import resolve_quantization
+from predictor.serving.slot_waits import slot_waits_ms
 
 _SOURCES = ("aiconfigurator", "llm-inference-bench", "llm-pilot")
 """Packs that the serving predictor learns from. With `inferencex` other GPUs or models came out worse."""
@@ -64,6 +65,14 @@ class MeasuredLoad:
     event_id: str
     from_pack: bool = True
     """True for a row of a shipped knowledge pack, False for one that was measured or imported here."""
+    slot_wait_ms: float = 0.0
+    """Part of `first_ms` that was a wait for a slot of the engine (`slot_waits`)."""
+
+    @property
+    def first_with_slot_ms(self) -> float:
+        """Milliseconds to the first token less the wait for a slot; NaN where that leaves nothing."""
+        left = self.first_ms - self.slot_wait_ms
+        return left if left > 0 else math.nan
 
 
 def load_measured_loads() -> list[MeasuredLoad]:
@@ -101,7 +110,8 @@ def _distinct(rows: Iterable[Mapping[str, Any]]) -> list[MeasuredLoad]:
     )
     # Of several copies of a row the one that names the engine's version is kept.
     known = sorted(filter(None, found), key=lambda row: row.deployment.engine_version is None)
-    return list({_identity(row): row for row in reversed(known)}.values())[::-1]
+    distinct = list({_identity(row): row for row in reversed(known)}.values())[::-1]
+    return [replace(row, slot_wait_ms=wait) for row, wait in zip(distinct, slot_waits_ms(distinct), strict=True)]
 
 
 def measured_load(event_id: str, payload: Mapping[str, Any], *, from_pack: bool = True) -> MeasuredLoad | None:

@@ -206,7 +206,7 @@ def fit(rows: Sequence[MeasuredLoad], weights: Array) -> ServingModel:
 
 def times_of(rows: Sequence[MeasuredLoad]) -> tuple[Array, Array]:
     """Return the measured ms per output token and to the first token; NaN where nobody timed the first."""
-    return np.array([row.token_ms for row in rows]), np.array([row.first_ms for row in rows])
+    return np.array([row.token_ms for row in rows]), np.array([row.first_with_slot_ms for row in rows])
 
 
 def _features(work: Work, token_ms: Array, first_ms: Array) -> Array:

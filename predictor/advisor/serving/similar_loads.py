@@ -39,7 +39,7 @@ class SimilarLoads:
         """Names of the devices on which a load was measured that the answers may follow from, of any model."""
         self._same: dict[tuple[object, ...], list[MeasuredLoad]] = {}
         for row in self._rows:
-            if not row.load.batch and not math.isnan(row.first_ms):
+            if not row.load.batch and not math.isnan(row.first_ms) and not row.slot_wait_ms:
                 self._same.setdefault(_identity(row.deployment, row.load), []).append(row)
 
     def times(self, plan: DeploymentPlan) -> ServingTimes | None:
