@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from accel_platform.workloads.operators import Operator, OperatorKind, OperatorProfile
 from predictor.operators.features import Array
@@ -82,6 +83,11 @@ def operator_tables(operators: Sequence[Operator]) -> list[OperatorTable]:
     return tables
 
 
+def is_depthwise(groups: npt.ArrayLike, n: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Return which convolutions are depthwise: those in several groups with one of `n` output channels each."""
+    return np.asarray((np.asarray(groups) > 1) & (np.asarray(n) <= 1))
+
+
 def kernel_parts(table: OperatorTable, bits: int) -> Iterator[KernelPart]:
     """Yield a table's operators as the kernels that compute them; each kernel kind was measured at this width."""
     if table.kind == "convolution":
@@ -101,9 +107,9 @@ def _convolution_parts(table: OperatorTable) -> Iterator[KernelPart]:
     """Yield depthwise, pointwise (1x1) and other convolutions apart, those of the first operator first."""
     b, pixels, n, k, groups, taps, read, written = table.columns
     # A depthwise convolution is as slow as an element-wise operator, because it computes little per number moved.
-    depthwise = (groups > 1) & (n <= 1)
+    depthwise = is_depthwise(groups, n)
     pointwise = (groups == 1) & (taps == 1)
-    parts: list[tuple[OperatorKind, np.typing.NDArray[np.bool_], list[Array]]] = [
+    parts: list[tuple[OperatorKind, npt.NDArray[np.bool_], list[Array]]] = [
         ("elementwise", depthwise, [read, written, np.zeros_like(read)]),
         ("linear", pointwise, [b * pixels, n, k]),
         ("convolution", ~(depthwise | pointwise), list(table.columns)),

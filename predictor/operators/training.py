@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from accel_platform.workloads.operators import Operator, OperatorProfile
+from predictor.operators.tables import is_depthwise
 
 _ADAM_READS, _ADAM_WRITES = 4, 3
 """Numbers per parameter that Adam reads (weight, gradient, two moments) and writes (weight, two moments)."""
@@ -53,7 +54,7 @@ def _gradients(operator: Operator) -> Iterator[Operator]:
         yield Operator(kind, name, dimensions, 2 * count)
     elif kind == "convolution":
         *_, n, _, groups, _, read, written = dimensions
-        slowdown = _DEPTHWISE_SLOWDOWN if groups > 1 and n <= 1 else 1.0
+        slowdown = _DEPTHWISE_SLOWDOWN if is_depthwise(groups, n) else 1.0
         yield Operator(kind, name, (*dimensions[:-2], slowdown * read, slowdown * written), 2 * count)
     elif kind == "elementwise":
         read, written, slow = dimensions
