@@ -1,4 +1,4 @@
-"""How far published figures of one configuration differ, and how often limits of that width hold.
+"""Scatter of published figures of one configuration, and how often limits of that width hold.
 
 All knowledge packs are imported into an empty home. Of each runtime the factor that holds 90 % of its figures is
 printed, and the share of figures that the factor of all other models, or of all other devices, holds.

@@ -158,7 +158,7 @@ def test_limits_of_different_levels_are_compared_at_one() -> None:
 
 
 def test_a_prediction_faster_than_its_device_at_full_speed_is_refused() -> None:
-    """Of a measurement the precision may be unstated, so that it may be four times faster."""
+    """A measurement may be four times faster, because its precision may be unstated."""
     sample = make_sample(
         model="bert-base", family="bert", cost=ASKED.cost, mode="inference", batch_size=4, size=128, device=H100,
         precision="float32", hardware="cuda", backend="tensorrt",

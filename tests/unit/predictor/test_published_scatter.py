@@ -1,4 +1,4 @@
-"""How far published figures of one configuration differ, by runtime."""
+"""Scatter of published figures of one configuration, by runtime."""
 
 from __future__ import annotations
 
