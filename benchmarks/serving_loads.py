@@ -169,7 +169,7 @@ def _regret(rows: Sequence[MeasuredLoad], found: LeftOut, groups: Sequence[str] 
             if rows[chosen].token_ms > goal:
                 missed += 1
                 continue
-            regrets.append(_cost(rows[chosen], rows[chosen].token_ms, rows[chosen].first_ms) / best - 1)
+            regrets.append(_cost(rows[chosen], rows[chosen].token_ms, rows[chosen].first_with_slot_ms) / best - 1)
     return {
         "questions": len(regrets) + missed + none,
         "goal_missed": missed,
