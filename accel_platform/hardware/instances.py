@@ -1,0 +1,99 @@
+"""Instance types of clouds, and the devices that they have. Add an instance in `instances.csv`.
+
+`device_name`, `naming_caution` and `suggest_instances` are for questions, whose figures are of one device.
+`result_device_name` is for results, which an instance may have got with all of its devices.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+
+from accel_platform.hardware.catalog import DeviceSpec, catalog, catalogued_name, form_factor_caution, without_count
+
+_AZURE = "standard_"
+"""Prefix of the names of Azure's sizes, which people leave out."""
+_ALIKE = 0.8
+"""Least ratio of `difflib` between a name and an instance that is suggested for it."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """Instance type of a cloud."""
+
+    name: str
+    device: DeviceSpec
+    count: int
+    """Number of its devices."""
+    source: str
+
+    @property
+    def result_name(self) -> str:
+        """Name of the device that results with all of its devices are of: `4 x NVIDIA A10G`."""
+        return self.device.name if self.count == 1 else f"{self.count} x {self.device.name}"
+
+
+@cache
+def instances() -> tuple[Instance, ...]:
+    """Return every instance type of `instances.csv`."""
+    text = files(__package__).joinpath("instances.csv").read_text(encoding="utf-8")
+    devices = {spec.name: spec for spec in catalog()}
+    return tuple(
+        Instance(row["name"], devices[row["device"]], int(row["count"]), row["source"])
+        for row in csv.DictReader(text.splitlines())
+    )
+
+
+def find_instance(name: str | None) -> Instance | None:
+    """Return the instance type of that name, in any case, or None. Azure's may lack their `Standard_`."""
+    return None if name is None else _by_key().get(_key(name))
+
+
+def device_name(name: str) -> str:
+    """Return the name of an instance's device: `NVIDIA A10G` for g5.12xlarge; any other name as it is."""
+    instance = find_instance(name)
+    return name if instance is None else instance.device.name
+
+
+def result_device_name(name: str) -> str:
+    """Return the sheet's name of a result's device: `4 x NVIDIA A10G` for g5.12xlarge; a name unknown there as it is.
+
+    A count before an instance's name is that of the devices used: `2 x g5.12xlarge` are two of its four.
+    """
+    single = without_count(name)
+    instance = find_instance(single)
+    if instance is None:
+        return catalogued_name(name)
+    return instance.result_name if single == name else name.removesuffix(single) + instance.device.name
+
+
+@lru_cache(maxsize=1024)
+def naming_caution(name: str) -> str | None:
+    """Return how a name is understood: as an instance's device, or as one of several; None if it is a device's own."""
+    instance = find_instance(name)
+    if instance is None:
+        return form_factor_caution(name)
+    if instance.count == 1:
+        return f"{name} has one {instance.device.name}."
+    return f"{name} has {instance.count} x {instance.device.name}; each figure is of one."
+
+
+def suggest_instances(name: str) -> list[str]:
+    """Return up to three instance types whose names begin with a name, or are spelled like it from the first letter."""
+    key = _key(name)
+    alike = [known for known in _by_key() if known[:1] == key[:1]]
+    begun = [known for known in alike if len(key) > 1 and known.startswith(key)]
+    close = difflib.get_close_matches(key, alike, n=3, cutoff=_ALIKE)
+    return [_by_key()[one].name for one in (begun or close)[:3]]
+
+
+@cache
+def _by_key() -> dict[str, Instance]:
+    return {_key(instance.name): instance for instance in instances()}
+
+
+def _key(name: str) -> str:
+    return name.strip().casefold().removeprefix(_AZURE)

@@ -1,0 +1,66 @@
+"""Instance types of clouds: what they have, and the names that stand for them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from accel_platform.hardware.catalog import catalog, find_spec
+from accel_platform.hardware.instances import (
+    device_name,
+    find_instance,
+    instances,
+    naming_caution,
+    result_device_name,
+    suggest_instances,
+)
+
+
+def test_every_instance_has_devices_of_the_sheet_and_a_source() -> None:
+    names = [instance.name.casefold() for instance in instances()]
+    assert len({*names}) == len(names) >= 140
+    assert {instance.device.name for instance in instances()} <= {spec.name for spec in catalog()}
+    for instance in instances():
+        assert 1 <= instance.count <= 16, instance.name
+        assert find_spec(instance.name) is None, "a device has this name, too"
+        assert re.match(r"(AWS EC2|Google Cloud|Azure); https://github\.com/\S+/blob/[0-9a-f]{40}/\S+", instance.source)
+
+
+def test_an_instance_goes_by_its_whole_name_in_any_case() -> None:
+    for instance in instances():
+        assert find_instance(instance.name.upper()) is instance
+    assert find_instance("NC24ads_A100_v4") is find_instance("Standard_NC24ads_A100_v4") is not None
+    assert [find_instance(name) for name in (None, "", "g5", "g5.3xlarge", "A10G", "Standard_")] == [None] * 6
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "result"),
+    [
+        ("g5.xlarge", "NVIDIA A10G", "NVIDIA A10G"),
+        ("G5.12xlarge", "NVIDIA A10G", "4 x NVIDIA A10G"),
+        ("a2-megagpu-16g", "NVIDIA A100 SXM4 40GB", "16 x NVIDIA A100 SXM4 40GB"),
+        ("Standard_NV72ads_A10_v5", "NVIDIA A10", "2 x NVIDIA A10"),
+        ("2 x g5.12xlarge", "2 x g5.12xlarge", "2 x NVIDIA A10G"),
+        ("4 x Tesla T4", "4 x Tesla T4", "4 x NVIDIA T4"),
+        ("no such device", "no such device", "no such device"),
+    ],
+)
+def test_a_question_is_of_one_device_and_a_result_of_all(name: str, device: str, result: str) -> None:
+    assert (device_name(name), result_device_name(name)) == (device, result)
+
+
+def test_an_instance_says_what_it_has() -> None:
+    assert naming_caution("g5.xlarge") == "g5.xlarge has one NVIDIA A10G."
+    assert naming_caution("g5.12xlarge") == "g5.12xlarge has 4 x NVIDIA A10G; each figure is of one."
+    assert str(naming_caution("H100")).startswith("H100 is taken for the NVIDIA H100 SXM5 80GB")
+    assert naming_caution("NVIDIA T4") is None
+
+
+def test_near_instances_are_suggested_and_no_device_is_taken_for_one() -> None:
+    assert suggest_instances("g5.3xlarge")[0] == "g5.xlarge"
+    assert suggest_instances("p4d") == ["p4d.24xlarge", "p4de.24xlarge"]
+    assert suggest_instances("NC24ads_A100_v5")[0] == "Standard_NC24ads_A100_v4"
+    assert [
+        name for name in ("c5.xlarge", "n1-standard-4", "A100 SXM", "L40", "T4G", "") if suggest_instances(name)
+    ] == []
