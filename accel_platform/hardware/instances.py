@@ -1,6 +1,6 @@
 """Instance types of clouds, and the devices that they have. Add an instance in `instances.csv`.
 
-`device_name`, `naming_caution` and `suggest_instances` are for questions, whose figures are of one device.
+`queried_device_name`, `naming_caution` and `suggest_instances` are for questions, whose figures are of one device.
 `result_device_name` is for results, which an instance may have got with all of its devices.
 """
 
@@ -52,7 +52,7 @@ def find_instance(name: str | None) -> Instance | None:
     return None if name is None else _by_key().get(_key(name))
 
 
-def device_name(name: str) -> str:
+def queried_device_name(name: str) -> str:
     """Return the name of an instance's device: `NVIDIA A10G` for g5.12xlarge; any other name as it is."""
     instance = find_instance(name)
     return name if instance is None else instance.device.name

@@ -14,6 +14,7 @@ from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput, did_you_mean
 from accel_platform.events.types import Hardware
 from accel_platform.hardware.catalog import DeviceSpec, catalog, devices_with_chip, find_spec
+from accel_platform.hardware.instances import queried_device_name, suggest_instances
 from predictor.data.evidence import Evidence, Target
 from predictor.data.number_widths import UNSTATED
 from predictor.data.samples import device_spec_for
@@ -97,8 +98,8 @@ def choose_candidates(
     ----------
     hardware
         Hardware names, `gpu` and `npu` for all of that kind, device names or device ids, in any case, and specs of
-        custom devices. A device of the catalogue goes by any of its names, and by that of its chip. None means every
-        target of the evidence.
+        custom devices. A device of the catalogue goes by any of its names, by that of its chip, and by that of a
+        cloud's instance that has it. None means every target of the evidence.
     add_unmeasured_gpus
         Add GPUs of the evidence that were measured under other runtimes only, as candidates under this platform's
         runtime. The operator predictor may answer for them.
@@ -147,6 +148,7 @@ def _find_unmeasured_gpus(evidence: Evidence) -> list[Candidate]:
 
 def _resolve_name(evidence: Evidence, name: str) -> list[Candidate | AbsentDevice]:
     """Return what a name stands for. Raises InvalidInput if there is no such hardware."""
+    name = queried_device_name(name)
     if name.casefold() in _KINDS:
         every = [_known_candidate(evidence, target) for target in evidence.targets()]
         named = [one for one in every if one.spec.kind == name.casefold()]
@@ -181,7 +183,7 @@ def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | Abs
         _containing(name, all_names)
         or _containing(_MEMORY.sub("", name), all_names)
         or _of_its_number(_MEMORY.sub("", name), all_names)
-        or _spelled_alike(name, all_names),
+        or [*suggest_instances(name), *_spelled_alike(name, all_names)],
         otherwise=f"Hardware names: {', '.join(sorted(set(_HARDWARE_NAMES.values())))}. "
         "`accel devices WORD` finds a device.",
     )

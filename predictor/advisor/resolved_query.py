@@ -9,7 +9,7 @@ from functools import cached_property
 
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events.types import Mode
-from accel_platform.hardware.catalog import form_factor_caution
+from accel_platform.hardware.instances import naming_caution
 from accel_platform.precisions import PRECISIONS, canonical_precision, unknown_precision
 from predictor.advisor.candidates import AbsentDevice, Candidate, choose_candidates
 from predictor.advisor.serving_state import KnownDecoder, KnownModel, ServingState
@@ -155,7 +155,7 @@ def resolve_query(
     warnings = (
         *inputs.warnings,
         _stored_precision(query.model) if query.precision is None else None,
-        *map(form_factor_caution, names),
+        *map(naming_caution, names),
         _served_warning(query.model) if subject.named_only else None,
     )
     return ResolvedQuery(

@@ -213,8 +213,8 @@ class RecommendQuery(Query):
         default=None,
         min_length=1,
         max_length=64,
-        description="Hardware names, `gpu` or `npu`, device names (of hosts or of the spec sheet), device ids or "
-        "custom specs to choose among. Default: all that was measured or that a host has.",
+        description="Hardware names, `gpu` or `npu`, device names (of hosts or of the spec sheet), instance types of "
+        "clouds, device ids or custom specs to choose among. Default: all that was measured or that a host has.",
     )
 
 
@@ -222,7 +222,8 @@ class PredictQuery(Query):
     """Query for the figures of a model on one piece of hardware."""
 
     hardware: HardwareInput = Field(
-        description="A hardware name (cpu, openvino, ...), a device's name or id, or a spec.", examples=["cpu"]
+        description="A hardware name (cpu, openvino, ...), a device's name or id, an instance type, or a spec.",
+        examples=["cpu"],
     )
 
     @property

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from accel_platform.backend_names import canonical_backend
 from accel_platform.errors import InvalidInput, NotFound, did_you_mean
 from accel_platform.events.types import PAYLOADS, CoverageStatus, Mode, Provenance, RunStatus, Status
-from accel_platform.hardware.catalog import catalogued_name, find_spec, form_factor_caution, without_count
+from accel_platform.hardware.catalog import catalogued_name, find_spec, without_count
+from accel_platform.hardware.instances import naming_caution, queried_device_name, result_device_name, suggest_instances
 from accel_platform.precisions import PRECISIONS, canonical_precision
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.architectures import CATEGORIES
@@ -36,7 +37,7 @@ class Selection(BaseModel):
     hardware: tuple[str, ...] = Field(
         default=(),
         max_length=MAX_NAMES,
-        description="Hardware names: cuda, or with a choice openvino:gpu.1; or devices of the spec sheet.",
+        description="Hardware names: cuda, or with a choice openvino:gpu.1; devices of the spec sheet; instance types.",
     )
     device: Name = Field(default=None, max_length=200, description="A device by id or name.")
     backend: Name = Field(default=None, max_length=200, description="A runtime: onnxruntime, pytorch or vllm, say.")
@@ -116,14 +117,14 @@ class Selection(BaseModel):
 
     @property
     def hardware_devices(self) -> dict[str, str]:
-        """Devices named as hardware, with their names in the spec sheet: H100, or 4 x H100."""
-        sheet = {name: catalogued_name(name) for name in self.hardware}
+        """Devices named as hardware, with their names in the spec sheet: H100, 4 x H100, or g5.xlarge for its GPU."""
+        sheet = {name: catalogued_name(queried_device_name(name)) for name in self.hardware}
         return {name: device for name, device in sheet.items() if find_spec(without_count(device))}
 
     @property
     def device_names(self) -> list[str] | None:
         """The device as the query names it, and its name in the spec sheet; None for all devices."""
-        return None if self.device is None else [self.device, catalogued_name(self.device)]
+        return None if self.device is None else [self.device, result_device_name(self.device)]
 
     def recorded_models(self) -> list[str]:
         """Return the recorded ids of the models; a name that is an alias and a family, such as BERT, gives both."""
@@ -164,13 +165,14 @@ def _require_known_places(reader: Reader, selection: Selection) -> None:
     devices = {name for row in places for name in (row["device_id"], row["device_name"]) if name}
     for name, device in selection.hardware_devices.items():
         if device not in devices:
-            caution = form_factor_caution(name)
+            caution = naming_caution(name)
             problem = f"Nothing was measured on or imported of {device!r}, which {name!r} names."
             raise NotFound(problem if caution is None else f"{problem} {caution}")
     known = {row["hardware"] for row in places} | set(RUNTIMES)
     for hardware in selection.hardware_names:
         if hardware not in known and hardware not in selection.hardware_devices:
-            raise NotFound(_unknown("hardware", hardware, known, "SELECT DISTINCT hardware FROM results"))
+            alike = known | {*suggest_instances(hardware)}
+            raise NotFound(_unknown("hardware", hardware, alike, "SELECT DISTINCT hardware FROM results"))
     chosen = {f"{row['hardware']}:{row['choice']}" for row in places if row["choice"]}
     for choice in set(selection.choices) - chosen:
         if choice.partition(":")[0] not in RUNTIMES:

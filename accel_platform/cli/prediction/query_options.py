@@ -117,7 +117,7 @@ class HardwareOptions:
         typer.Option(
             "--hardware",
             metavar=NAMES,
-            help="A hardware name, gpu or npu, or a device of a host or the spec sheet; several may follow.",
+            help="A hardware name, gpu or npu, a device of a host or the spec sheet, or a cloud's instance type.",
         ),
     ] = None
     hardware_spec: Annotated[

@@ -110,8 +110,8 @@ def _side_by_side(
     from accel_platform.analysis.query.filters import measure_command
     from accel_platform.analysis.query.setups import with_distinct_runtimes
     from accel_platform.analysis.summaries.comparison import compare_side_by_side
-    from accel_platform.hardware.catalog import form_factor_caution
     from accel_platform.hardware.device_names import with_distinct_names
+    from accel_platform.hardware.instances import naming_caution
     from accel_platform.warehouse.reader import Reader
 
     found = compare_side_by_side(Reader(settings_for(home, as_of)), filters, "model_id" if by_model else "hardware")
@@ -139,7 +139,7 @@ def _side_by_side(
         keep=("device", "latency_ms", "ratio", "over"),
         whole=("model_id", "shape", "hardware"),
     )
-    for caution in filter(None, map(form_factor_caution, filters.hardware)):
+    for caution in filter(None, map(naming_caution, filters.hardware)):
         note(caution)
     for name, command in found.lacking.items():
         note(f"nothing of {name}: `{command}` measures it")

@@ -393,3 +393,9 @@ def test_devices_of_the_spec_sheet_are_compared_by_any_of_their_names(settings: 
     assert len(compatibility_matrix(reader, Selection(hardware=("H100",)))["models"]) == 1
     with pytest.raises(NotFound, match="Nothing was measured on or imported of 'NVIDIA L4', which 'L4' names"):
         require_known(reader, Selection(hardware=("L4",)))
+    rented = compare_side_by_side(reader, Selection(hardware=("p5.48xlarge", "p5.4xlarge", "p4d.24xlarge")), "hardware")
+    assert rented == found, "an instance is one of its devices"
+    with pytest.raises(NotFound, match=r"which 'g6\.12xlarge' names\. g6\.12xlarge has 4 x NVIDIA L4; each"):
+        require_known(reader, Selection(hardware=("g6.12xlarge",)))
+    with pytest.raises(NotFound, match=r"hardware 'g6\.3xlarge'\. Did you mean g6\.xlarge"):
+        require_known(reader, Selection(hardware=("g6.3xlarge",)))

@@ -8,10 +8,10 @@ import pytest
 
 from accel_platform.hardware.catalog import catalog, find_spec
 from accel_platform.hardware.instances import (
-    device_name,
     find_instance,
     instances,
     naming_caution,
+    queried_device_name,
     result_device_name,
     suggest_instances,
 )
@@ -47,7 +47,7 @@ def test_an_instance_goes_by_its_whole_name_in_any_case() -> None:
     ],
 )
 def test_a_question_is_of_one_device_and_a_result_of_all(name: str, device: str, result: str) -> None:
-    assert (device_name(name), result_device_name(name)) == (device, result)
+    assert (queried_device_name(name), result_device_name(name)) == (device, result)
 
 
 def test_an_instance_says_what_it_has() -> None:

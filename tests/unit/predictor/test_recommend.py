@@ -404,6 +404,22 @@ def test_a_name_that_leaves_the_form_factor_open_is_taken_for_the_commonest_with
     assert "NVIDIA A100 PCIe 40GB" in warning
 
 
+def test_a_clouds_instance_is_its_device_and_says_how_many_it_has(advisor: Advisor) -> None:
+    names = ["P5en.48xlarge", "a3-ultragpu-8g", "H200"]
+    answer = _ask(advisor, "bert-base", hardware=names)
+    alone = _ask(advisor, "bert-base", hardware=["H200"])
+    assert answer.recommendations == alone.recommendations, "one device is one row, whatever it is called"
+    assert [r.device for r in answer.recommendations] == ["NVIDIA H200 SXM"]
+    told = [warning for warning in answer.warnings if " has " in warning]
+    assert told == [f"{name} has 8 x NVIDIA H200 SXM; each figure is of one." for name in names[:2]]
+    one = advisor.predict(PredictQuery(model="bert-base", hardware="p5.4xlarge"))
+    assert one.device == "NVIDIA H100 SXM5 80GB"
+    assert "p5.4xlarge has one NVIDIA H100 SXM5 80GB." in one.warnings
+    for name, near in (("g5.3xlarge", "g5.xlarge, "), ("c5.4xlarg", "AWS c5.4xlarge"), ("p4d", "p4d.24xlarge, ")):
+        with pytest.raises(InvalidInput, match=f"Did you mean {near}"):
+            _ask(advisor, "bert-base", hardware=[name])
+
+
 def test_predict_answers_one_cell_or_says_what_to_measure(advisor: Advisor) -> None:
     answer = advisor.predict(PredictQuery(model="bert-base", hardware="cpu", batch_size=2))
     assert (answer.hardware, answer.provenance, answer.batch_size) == ("cpu", "scaled", 2)
