@@ -35,6 +35,10 @@ class Instance:
         """Name of the device that results with all of its devices are of: `4 x NVIDIA A10G`."""
         return self.device.name if self.count == 1 else f"{self.count} x {self.device.name}"
 
+    def describe(self, called: str) -> str:
+        """Return what it has, under the name that a query has for it: `g5.12xlarge has 4 x NVIDIA A10G`."""
+        return f"{called} has {'one ' if self.count == 1 else ''}{self.result_name}"
+
 
 @cache
 def instances() -> tuple[Instance, ...]:
@@ -76,9 +80,7 @@ def naming_caution(name: str) -> str | None:
     instance = find_instance(name)
     if instance is None:
         return form_factor_caution(name)
-    if instance.count == 1:
-        return f"{name} has one {instance.device.name}."
-    return f"{name} has {instance.count} x {instance.device.name}; each figure is of one."
+    return instance.describe(name) + ("." if instance.count == 1 else "; each figure is of one.")
 
 
 def suggest_instances(name: str) -> list[str]:

@@ -132,7 +132,8 @@ class ServingQuery(_Value):
     )
     hardware: list[Name] | None = Field(
         default=None, min_length=1, max_length=64,
-        description="Devices of the spec sheet. Default: GPUs that are rented out, or linked faster than by PCIe.",
+        description="Devices of the spec sheet, or instance types of clouds, which limit the number of devices. "
+        "Default: GPUs that are rented out, or linked faster than by PCIe.",
     )  # fmt: skip
     goals: ServingGoals = Field(
         default=ServingGoals(), description="Goals and limits that deployments must meet. Default: at most 8 devices."

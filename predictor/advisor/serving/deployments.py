@@ -11,6 +11,7 @@ from functools import partial
 
 from accel_platform.errors import InvalidInput, NotFound, did_you_mean
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec, form_factor_caution
+from accel_platform.hardware.instances import find_instance, suggest_instances
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ENCODER_DECODERS, ModelSpec, known_models, resolve_model
@@ -127,16 +128,42 @@ def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list
     """Return the devices to choose among, and how their names were understood. Raises InvalidInput."""
     if names is None:
         return [spec for spec in catalog() if _is_of_a_server(spec)], []
-    found = []
+    found: dict[DeviceSpec, None] = {}
     for name in names:
-        spec = find_spec(name)
+        instance = find_instance(name)
+        spec = find_spec(name) if instance is None else instance.device
         if spec is None:
             known = [device.name for device in catalog() if device.kind == "gpu"]
-            close = [k for k in known if name.casefold() in k.casefold()][:3] or difflib.get_close_matches(name, known)
+            close = [k for k in known if name.casefold() in k.casefold()][:3]
+            close = close or [*suggest_instances(name), *difflib.get_close_matches(name, known)]
             hint = did_you_mean(close, otherwise=f"Names are such as {known[0]}.")
             raise InvalidInput(f"The spec sheet has no GPU called {name!r}. {hint}")
-        found.append(spec)
-    return found, [*filter(None, map(form_factor_caution, names))]
+        found[spec] = None
+    return [*found], [*filter(None, map(_naming_caution, names))]
+
+
+def _naming_caution(name: str) -> str | None:
+    """Return how a name was understood: as an instance, or as one of several devices; None if it is a device's own."""
+    instance = find_instance(name)
+    if instance is None:
+        return form_factor_caution(name)
+    return (
+        f"{instance.describe(name)}: no deployment on it takes more. Rent is counted by device, at the price of the "
+        "spec sheet."
+    )
+
+
+def _limit_to_instances(query: ServingQuery, device: DeviceSpec) -> ServingQuery:
+    """Return the query with no more devices than the largest instance has by which it names the device.
+
+    One that names the device itself, or no hardware, is returned unchanged.
+    """
+    named = [(name, find_instance(name)) for name in query.hardware or ()]
+    counts = [instance.count for _, instance in named if instance is not None and instance.device == device]
+    if not counts or any(instance is None and find_spec(name) == device for name, instance in named):
+        return query
+    most = min(query.goals.max_devices, max(counts))
+    return query.model_copy(update={"goals": query.goals.model_copy(update={"max_devices": most})})
 
 
 def _is_of_a_server(spec: DeviceSpec) -> bool:
@@ -184,11 +211,12 @@ def plan_aggregated(
             cache_type=query.kv_cache,
             engine_version=query.engine_version,
         )
-        fitting, too_small = _sizes_that_fit(one, query.goals.max_devices, load)
+        limited = _limit_to_instances(query, device)
+        fitting, too_small = _sizes_that_fit(one, limited, load, by_instance=limited is not query)
         excluded += too_small
         for size in fitting:
             for engine in engines:
-                found += _plans_with_copies(replace(size, engine=engine), query, load)
+                found += _plans_with_copies(replace(size, engine=engine), limited, load)
     if query.requests_per_s is not None:
         return found, excluded
     found = [replace(each, load=replace(load, users=load.users / each.copies)) for each in found]
@@ -236,11 +264,15 @@ def _unsupported_reason(
     return None
 
 
-def _sizes_that_fit(one: Deployment, most_devices: int, load: Load) -> tuple[list[Deployment], list[NotServed]]:
+def _sizes_that_fit(
+    one: Deployment, query: ServingQuery, load: Load, *, by_instance: bool
+) -> tuple[list[Deployment], list[NotServed]]:
     """Return the copy on each number of devices that holds it, and why it does not fit on the others.
 
-    Pipelines over several hosts are left out where the model fits into one.
+    Pipelines over several hosts are left out where the model fits into one. `by_instance` is True if an instance limits
+    the query's devices.
     """
+    most_devices = query.goals.max_devices
     fitting: list[Deployment] = []
     too_small: list[NotServed] = []
     for stages, count in _LAYOUTS:
@@ -262,7 +294,8 @@ def _sizes_that_fit(one: Deployment, most_devices: int, load: Load) -> tuple[lis
             f"cache per request do not fit into {rounded(fit.limit_gib - fit.working_gib)} GiB"
         )
         if size.measured_by_requests and count == _PER_HOST and most_devices < 2 * count:
-            reason += f"; max_devices {2 * count} would allow a pipeline over two hosts"
+            instead = f"{one.device.name} in place of the instance, with " if by_instance else ""
+            reason += f"; {instead}max_devices {2 * count} would allow a pipeline over two hosts"
         too_small.append(left_out(cause="does_not_fit", reason=reason))
     return fitting, too_small
 
@@ -282,7 +315,7 @@ def plan_disaggregated(
         for engine, size in itertools.product(_engines_for(decoder, device, weights, query.engine), _SIZES):
             one = Deployment(decoder, device, engine, weights.quantization, size, cache_type=query.kv_cache)
             for split in _parallelism_variants(one):
-                plans += _disaggregated_plans(split, query, load)
+                plans += _disaggregated_plans(split, _limit_to_instances(query, device), load)
     return plans
 
 

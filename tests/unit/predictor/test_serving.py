@@ -819,6 +819,25 @@ def test_a_model_too_large_for_a_host_is_split_over_several(measured: list[Measu
     assert {(o.stages, o.devices) for o in fours.options} == {(4, 32)}
 
 
+def test_an_instance_limits_a_deployment_to_its_devices() -> None:
+    asked = {"users": 4, "engine": "vllm"}
+    alone, rented = ask(hardware=["A10G"], **asked), ask(hardware=["g5.xlarge", "g5.12xlarge"], **asked)
+    assert max(option.devices for option in alone.options) == 8
+    assert [option.devices for option in rented.options] == [o.devices for o in alone.options if o.devices <= 4] != []
+    assert rented.warnings[0].startswith("g5.xlarge has one NVIDIA A10G: no deployment on it takes more.")
+    assert rented.warnings[1].startswith("g5.12xlarge has 4 x NVIDIA A10G: no deployment on it takes more.")
+    both = ask(hardware=["g5.xlarge", "NVIDIA A10G"], **asked)
+    assert both.options == alone.options, "the device itself is not limited"
+    prompts = {"disaggregated": True, "goals": {"max_devices": 4}, **asked}
+    split = [ask(hardware=[name], **prompts).options for name in ("H100", "a3-highgpu-2g")]
+    assert [max(option.devices for option in options) for options in split] == [4, 2]
+    large = ask(model="llama-3.1-405b", hardware=["p5.48xlarge"], goals={"max_devices": 16})
+    assert not large.options
+    assert "NVIDIA H100 SXM5 80GB in place of the instance, with max_devices 16" in large.excluded[-1].reason
+    with pytest.raises(InvalidInput, match=r"Did you mean g5\.xlarge, "):
+        ask(hardware=["g5.3xlarge"])
+
+
 def test_the_command_names_the_hub_and_what_the_device_computes_in(measured: list[MeasuredLoad]) -> None:
     asked = {"engine": "vllm", "goals": {"max_devices": 2}}
     old, new = (ask(measured, hardware=[name], **asked).options[0] for name in ("NVIDIA T4", "H100"))
