@@ -36,7 +36,10 @@ class DeviceKind(enum.StrEnum):
 
 def devices(
     name: Annotated[
-        str | None, typer.Argument(help="A part of the device's or vendor's name, e.g. H100.", show_default="all")
+        str | None,
+        typer.Argument(
+            help="A part of the device's or vendor's name, e.g. H100, or an instance type.", show_default="all"
+        ),
     ] = None,
     kind: Annotated[DeviceKind | None, typer.Option("--kind", help="Only this kind of silicon.")] = None,
     output: Output = None,
@@ -45,29 +48,39 @@ def devices(
 ) -> None:
     """List the devices of the spec sheet: rates, memory, power and price, with the source of each.
 
-    `--hardware` of other commands takes any of their names. Rates are dense.
+    `--hardware` of other commands takes any of their names, and a cloud's instance types. Rates are dense.
     """
     from dataclasses import asdict
 
+    from accel_platform.errors import did_you_mean
     from accel_platform.hardware.catalog import catalog, find_spec
+    from accel_platform.hardware.instances import find_instance, suggest_instances
 
-    exact = find_spec(name)
+    instance = find_instance(name)
+    exact = find_spec(name) if instance is None else instance.device
     found = [
         asdict(spec)
         for spec in catalog()
         if (kind is None or spec.kind == kind) and (name is None or spec is exact or _is_part(name, spec))
     ]
     asked, kind_of_answer = " ".join(filter(None, (name, kind))), choose_format(as_json, format_, output)
+    document: dict[str, Any] = {"devices": found}
+    if instance is not None:
+        document["instance"] = {"name": instance.name, "count": instance.count, "source": instance.source}
+    near = did_you_mean(suggest_instances(name or ""))
+    hint = near or "Describe yours in a file: `accel predict --hardware-spec`."
     write_answer(
         found,
         kind_of_answer,
         output,
         title="Devices",
         short=_short,
-        document={"devices": found},
-        empty=f"The spec sheet has no device like {asked}. Describe yours in a file: `accel predict --hardware-spec`.",
+        document=document,
+        empty=f"The spec sheet has no device like {asked}. {hint}",
     )
     if found and kind_of_answer in PEOPLE:
+        if instance is not None:
+            note(f"{instance.describe(instance.name)}: figures are of one")
         note("--json has other rates, all names, and the sources")
     exit_if_nothing(found)
 

@@ -36,6 +36,15 @@ def test_a_part_of_a_name_chooses(words: tuple[str, ...], name: str) -> None:
     assert len(listed) < len(catalog()) / 4
 
 
+def test_an_instance_is_listed_as_its_device_with_the_number_of_them() -> None:
+    answer = json.loads(_run("G5.12xlarge", "--json").stdout)
+    assert [device["name"] for device in answer["devices"]] == ["NVIDIA A10G"]
+    assert (answer["instance"]["name"], answer["instance"]["count"]) == ("g5.12xlarge", 4)
+    assert "g5.12xlarge has 4 x NVIDIA A10G" in _run("g5.12xlarge").stderr
+    assert "instance" not in json.loads(_run("NVIDIA A10G", "--json").stdout)
+    assert "Did you mean p4d.24xlarge, p4de.24xlarge?" in _run("p4d").stdout
+
+
 def test_lines_fit_and_nothing_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     assert max(map(len, _run().stdout.splitlines())) <= 100
