@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 
-from accel_platform.hardware.catalog import DeviceSpec, catalog, catalogued_name, form_factor_caution, without_count
+from accel_platform.hardware.catalog import (
+    NOISE,
+    DeviceSpec,
+    catalog,
+    catalogued_name,
+    form_factor_caution,
+    names_by_key,
+    without_count,
+)
 
 _AZURE = "standard_"
 """Prefix of the names of Azure's sizes, which people leave out."""
@@ -90,6 +98,20 @@ def suggest_instances(name: str) -> list[str]:
     begun = [known for known in alike if len(key) > 1 and known.startswith(key)]
     close = difflib.get_close_matches(key, alike, n=3, cutoff=_ALIKE)
     return [_by_key()[one].name for one in (begun or close)[:3]]
+
+
+@cache
+def sheet_by_key() -> dict[str, tuple[str, int]]:
+    """Return device and number of devices by all names of devices and instances, as tables look them up.
+
+    Keys are in lower case and without what `NOISE` matches.
+    """
+    rented = {
+        NOISE.sub("", key): (instance.device.name, instance.count)
+        for name, instance in _by_key().items()
+        for key in (name, instance.name.casefold())
+    }
+    return rented | {key: (name, 1) for key, name in names_by_key().items()}
 
 
 @cache

@@ -24,7 +24,8 @@ from accel_platform.errors import NO_ROOM, storage_errno
 from accel_platform.events import EventLog, codec
 from accel_platform.events.log import SegmentSource, unreadable
 from accel_platform.events.types import PAYLOADS, Event, ResultRecorded
-from accel_platform.hardware.catalog import NOISE, names_by_key
+from accel_platform.hardware.catalog import NOISE
+from accel_platform.hardware.instances import sheet_by_key
 from accel_platform.warehouse import layers
 from accel_platform.warehouse.interrupts import interruptible
 from accel_platform.warehouse.layers import DERIVED, PER_EVENT, READ_AS, Layer, Projection, Scope
@@ -83,8 +84,8 @@ _RULES_LOCK = threading.Lock()
 def table_sql(table: str, *, device_sheet: str | None = None, matrix_cells: str | None = None) -> str:
     """Return the SELECT that fills a table, from `sql/TABLE.sql`.
 
-    `device_sheet` is the SELECT of the spec sheet's names and their keys; None writes them out. `matrix_cells` is the
-    FROM clause of the stored cells that the matrix is made of; None computes them.
+    `device_sheet` is the SELECT of the spec sheet's keys, names and numbers of devices; None writes them out.
+    `matrix_cells` is the FROM clause of the stored cells that the matrix is made of; None computes them.
     """
     text = (resources.files(__package__) / "sql" / f"{table}.sql").read_text()
     for part in ("result_fields", "device_observations"):
@@ -94,7 +95,7 @@ def table_sql(table: str, *, device_sheet: str | None = None, matrix_cells: str 
     if "$matrix_cells" in text:
         text = text.replace("$matrix_cells", matrix_cells or table_sql("matrix_cells"))
     text = text.replace("$broken_rules", broken_rules_sql())
-    sheet = device_sheet or f"SELECT * FROM (VALUES {_pairs(names_by_key())}) AS listed (key, name)"
+    sheet = device_sheet or f"SELECT * FROM (VALUES {_written_sheet()}) AS listed (key, name, devices)"
     text = text.replace("$device_sheet", sheet).replace("$device_noise", f"'{NOISE.pattern}'")
     return text.replace("$backend_names", _pairs(SPELLINGS)).replace("$not_compared", f"'{NOT_COMPARED}'")
 
@@ -102,6 +103,14 @@ def table_sql(table: str, *, device_sheet: str | None = None, matrix_cells: str 
 def _pairs(names: Mapping[str, str]) -> str:
     """Return keys and names as SQL's VALUES."""
     return ", ".join(f"('{layers.escape_quotes(key)}', '{layers.escape_quotes(name)}')" for key, name in names.items())
+
+
+def _written_sheet() -> str:
+    """Return the spec sheet's keys, names and numbers of devices as SQL's VALUES."""
+    return ", ".join(
+        f"('{layers.escape_quotes(key)}', '{layers.escape_quotes(name)}', {devices})"
+        for key, (name, devices) in sheet_by_key().items()
+    )
 
 
 @cache
@@ -253,8 +262,9 @@ def _create_table(con: duckdb.DuckDBPyConnection, table: str, types: set[str]) -
 
 @cache
 def _device_sheet() -> pa.Table:
-    names = names_by_key()
-    return pa.table({"key": pa.array(names.keys(), pa.string()), "name": pa.array(names.values(), pa.string())})
+    names, devices = zip(*sheet_by_key().values(), strict=True)
+    keys = pa.array(sheet_by_key(), pa.string())
+    return pa.table({"key": keys, "name": pa.array(names, pa.string()), "devices": pa.array(devices, pa.int32())})
 
 
 @cache
@@ -310,7 +320,8 @@ def _rules_connection() -> duckdb.DuckDBPyConnection:
     con.execute("SET TimeZone = 'UTC'; SET threads = 1; PRAGMA disable_optimizer")
     con.from_arrow(codec.SCHEMA.empty_table()).create("new_events")
     # Without names of the spec sheet, because no rule depends on them, and they double the time.
-    rows = table_sql("result_fields", device_sheet="SELECT NULL::VARCHAR AS key, NULL::VARCHAR AS name")
+    nothing = "SELECT NULL::VARCHAR AS key, NULL::VARCHAR AS name, NULL::INTEGER AS devices"
+    rows = table_sql("result_fields", device_sheet=nothing)
     broken = f"SELECT event_id, broken_rules FROM ({rows}) WHERE broken_rules IS NOT NULL"
     con.execute(f"PREPARE broken AS {broken}")
     return con

@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from accel_platform.backend_names import canonical_backend
 from accel_platform.events.types import Hardware
+from accel_platform.hardware.instances import queried_device_name
 from accel_platform.precisions import canonical_precision
 from accel_platform.workloads.architectures import guess_family
 from accel_platform.workloads.model_catalog import find_model
@@ -156,7 +157,7 @@ def _model_of(names: tuple[str, ...], family: str) -> ModelName | None:
 
 
 def hardware_named(text: Any, runtime: Any = None) -> str | None:
-    """Return the hardware name meant by `cuda:0 (mock)`, `Apple MPS`, `OpenVINO` or `AMD MI300X`; None if none.
+    """Return the hardware name meant by `cuda:0 (mock)`, `OpenVINO`, `AMD MI300X` or `g5.xlarge`; None if none.
 
     Accelerators that the platform does not run have names too (`hailo`, `xpu`, `vulkan`). A runtime of its own on the
     CPU (`runtime="onnxruntime"`) gives its name to the hardware.
@@ -253,7 +254,7 @@ def _in_catalog(name: str) -> ModelName | None:
 
 @lru_cache(maxsize=8192)
 def _word(text: str) -> str | None:
-    lowered = text.casefold()
+    lowered = queried_device_name(text).casefold()
     for word, hardware in _HARDWARE_WORDS:
         if re.search(rf"(?<![a-z]){re.escape(word)}(?![a-z])", lowered):
             return hardware

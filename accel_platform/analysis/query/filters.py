@@ -165,9 +165,10 @@ def _require_known_places(reader: Reader, selection: Selection) -> None:
     devices = {name for row in places for name in (row["device_id"], row["device_name"]) if name}
     for name, device in selection.hardware_devices.items():
         if device not in devices:
-            caution = naming_caution(name)
             problem = f"Nothing was measured on or imported of {device!r}, which {name!r} names."
-            raise NotFound(problem if caution is None else f"{problem} {caution}")
+            whole = result_device_name(name)
+            elsewhere = f"Results of all its devices go by {whole!r}." if whole in devices else None
+            raise NotFound(" ".join(filter(None, (problem, naming_caution(name), elsewhere))))
     known = {row["hardware"] for row in places} | set(RUNTIMES)
     for hardware in selection.hardware_names:
         if hardware not in known and hardware not in selection.hardware_devices:

@@ -36,7 +36,8 @@ figures AS (
 backends AS (SELECT * FROM (VALUES $backend_names) AS listed (key, name)),
 -- One device, one name: what sources call `h100_sxm`, `Nvidia H100 GPU` or `NVIDIA H100 80GB HBM3` goes by its name in the
 -- spec sheet. A device of a host of this log keeps its id; hosts that a file describes (`imported-`) are somebody else's, and
--- one device of theirs is one. `4 x h100_sxm` are four of them, which is another device to compare with.
+-- one device of theirs is one. `4 x h100_sxm` are four of them, which is another device to compare with, and so is a cloud's
+-- instance with four: `g5.12xlarge` is `4 x NVIDIA A10G`, and `2 x g5.12xlarge` are two of these.
 sheet AS ($device_sheet),
 counted AS (
     SELECT *, try_cast(regexp_extract(device_name, '^(\d+) x ', 1) AS INTEGER) AS stated_count,
@@ -46,7 +47,8 @@ counted AS (
     FROM figures
 ),
 named AS (
-    SELECT p.*, coalesce(CAST(p.stated_count AS VARCHAR) || ' x ', '') || sheet.name AS catalogued,
+    SELECT p.*, coalesce(CAST(coalesce(p.stated_count, nullif(sheet.devices, 1)) AS VARCHAR) || ' x ', '') || sheet.name
+        AS catalogued, coalesce(p.stated_count, sheet.devices, 1) AS counted_devices,
         coalesce(backends.name, p.backend) AS backend_name
     FROM counted AS p
     LEFT JOIN sheet ON sheet.key = p.sheet_key
@@ -58,7 +60,7 @@ rows AS (
         p.model_id, p.model_family, p.hardware, p.choice, p.backend_name AS backend,
         CASE WHEN of_others AND catalogued IS NOT NULL THEN 'imported:' || catalogued ELSE p.device_id END AS device_id,
         coalesce(catalogued, p.device_name) AS device_name, p.device_name AS source_device_name,
-        CASE WHEN p.device_name IS NOT NULL THEN coalesce(stated_count, 1) END AS device_count,
+        CASE WHEN p.device_name IS NOT NULL THEN counted_devices END AS device_count,
         p.fingerprint, p.threads,
         p.mode, p.precision, p.batch_size, p.sequence_length,
         try_cast(p.original.image_size AS DOUBLE) AS image_size, -- pixels along an edge, where a file states them; ours are the model's own

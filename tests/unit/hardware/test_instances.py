@@ -6,13 +6,14 @@ import re
 
 import pytest
 
-from accel_platform.hardware.catalog import catalog, find_spec
+from accel_platform.hardware.catalog import NOISE, catalog, find_spec, names_by_key
 from accel_platform.hardware.instances import (
     find_instance,
     instances,
     naming_caution,
     queried_device_name,
     result_device_name,
+    sheet_by_key,
     suggest_instances,
 )
 
@@ -48,6 +49,14 @@ def test_an_instance_goes_by_its_whole_name_in_any_case() -> None:
 )
 def test_a_question_is_of_one_device_and_a_result_of_all(name: str, device: str, result: str) -> None:
     assert (queried_device_name(name), result_device_name(name)) == (device, result)
+
+
+def test_tables_look_instances_up_beside_devices() -> None:
+    sheet, devices = sheet_by_key(), names_by_key()
+    assert {sheet[key] for key in devices} == {(name, 1) for name in devices.values()}
+    assert {NOISE.sub("", instance.name.casefold()) for instance in instances()}.isdisjoint(devices)
+    assert sheet["g512xlarge"] == ("NVIDIA A10G", 4)
+    assert sheet["nc24adsa100v4"] == sheet["standardnc24adsa100v4"] == ("NVIDIA A100 PCIe 80GB", 1)
 
 
 def test_an_instance_says_what_it_has() -> None:

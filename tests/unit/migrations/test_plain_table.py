@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.cli import app
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import RecordQuarantined, ResultRecorded
 from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+from accel_platform.warehouse.reader import Reader
 from migrations.normalize.field_aliases import names_figure
 from migrations.normalize.plain_columns import COLUMNS, FIGURES, parse_map, read_columns, reference_page, template
 
@@ -41,6 +45,16 @@ def test_a_device_column_is_the_device_and_no_runtime_is_invented(tmp_path: Path
     # A hardware column beside it takes nothing from it.
     _, (both,) = imported(tmp_path, "model,hardware,device,latency_ms\nresnet50,openvino,Core Ultra 7 155H,2.5\n")
     assert (both.device_name, both.hardware, both.backend) == ("Core Ultra 7 155H", "openvino", "openvino")
+
+
+def test_an_instance_is_the_hardware_that_it_has(tmp_path: Path) -> None:
+    _, (result,) = imported(tmp_path, "model,device,latency_ms\nresnet50,g5.12xlarge,2.5\n")
+    assert (result.device_name, result.hardware) == ("g5.12xlarge", "cuda")
+    refresh(settings := Settings(home=tmp_path / "home"))
+    [cell] = read_cells(Reader(settings), Selection(device="g5.12xlarge"))
+    assert cell["device_name"] == "4 x NVIDIA A10G"
+    with pytest.raises(NotFound, match="Results of all its devices go by '4 x NVIDIA A10G'"):
+        require_known(Reader(settings), Selection(hardware=("g5.12xlarge",)))
 
 
 def test_size_of_images_and_version_of_the_runtime_are_read(tmp_path: Path) -> None:
