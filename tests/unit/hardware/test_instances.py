@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +29,16 @@ def test_every_instance_has_devices_of_the_sheet_and_a_source() -> None:
         assert 1 <= instance.count <= 16, instance.name
         assert find_spec(instance.name) is None, "a device has this name, too"
         assert re.match(r"(AWS EC2|Google Cloud|Azure); https://github\.com/\S+/blob/[0-9a-f]{40}/\S+", instance.source)
+
+
+def test_the_page_counts_the_instances_and_explains_every_column() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/catalogue.md").read_text()
+    page = " ".join(page[page.index("## Instance types") :].split())
+    header = files("accel_platform.hardware").joinpath("instances.csv").read_text().splitlines()[0]
+    assert [column for column in header.split(",") if f"| `{column}` |" not in page] == []
+    clouds = Counter(instance.source.partition(";")[0] for instance in instances())
+    assert f"{len(instances())} instance types of three clouds: {clouds['AWS EC2']} of AWS, " in page
+    assert f"{clouds['Google Cloud']} of Google Cloud and {clouds['Azure']} of Azure" in page
 
 
 def test_an_instance_goes_by_its_whole_name_in_any_case() -> None:
