@@ -21,7 +21,7 @@ from predictor.calibration.cross_validation import Regime
 from predictor.calibration.predictor import Prediction, Predictor
 from predictor.data.evidence import CellSummary, Evidence, Target
 from predictor.data.fast_path import require_slow_path
-from predictor.data.samples import Sample, find_published_decoder, make_sample
+from predictor.data.samples import Sample, Setup, Workload, find_published_decoder, make_sample
 from predictor.data.traced_models import lookup_decoder
 from predictor.models.explanations import Contribution
 from predictor.operators.predictor import shipped_predictor
@@ -104,21 +104,18 @@ def warm_up(state: ServingState) -> None:
 
 def queried_sample(evidence: Evidence, query: ResolvedQuery, candidate: Candidate) -> Sample | str:
     """Return the predictor's input for a query, or the reason why there is none."""
-    target = candidate.target
-    return make_sample(
+    workload = Workload(
         model=query.model,
         family=query.family,
-        cost=query.cost,
         mode=query.mode,
         batch_size=query.batch_size,
         size=query.size,
         precision=query.precisions[0],
-        device=candidate.spec,
-        hardware=target.hardware,
-        backend=target.backend,
+        cost=query.cost,
         output_tokens=query.output_tokens,
         decoder=_decoder(evidence, query) if query.mode == "generation" else None,
     )
+    return make_sample(workload, Setup(candidate.spec, candidate.target.hardware, candidate.target.backend))
 
 
 def _decoder(evidence: Evidence, query: ResolvedQuery) -> Decoder | None:

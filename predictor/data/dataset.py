@@ -26,6 +26,8 @@ from predictor.data.roofline import waits_for_host
 from predictor.data.samples import (
     MAX_SPEED_LIMIT_RATIO,
     Sample,
+    Setup,
+    Workload,
     device_spec_for,
     find_published_decoder,
     finite_float,
@@ -81,6 +83,8 @@ def load_training_set(reader: Reader) -> TrainingSet:
     skipped: Counter[str] = Counter()
     for row in rows:
         sample = _sample_from_row(row, stated_costs, models, devices)
+        if isinstance(sample, Sample):
+            sample = _with_figures(sample, row)
         if (
             isinstance(sample, Sample)
             and row["provenance"] != "measured"
@@ -100,15 +104,10 @@ def load_training_set(reader: Reader) -> TrainingSet:
         sample = _sample_from_row(row, stated_costs, models, devices)
         if isinstance(sample, Sample) and (cell := sample.configuration()) not in runs:
             kind = row["failure_class"] or "error"
-            newest = row["recorded_at"], "out_of_memory" if kind in _MEMORY_FAILURES else kind, _failed_cell(sample)
+            newest = row["recorded_at"], "out_of_memory" if kind in _MEMORY_FAILURES else kind, sample
             failed[cell] = max(newest, failed.get(cell, newest), key=lambda found: found[:2])
     measured = [_median_sample(samples) for samples in runs.values()]
     return TrainingSet(measured, [(cell, kind) for _, kind, cell in failed.values()], dict(sorted(skipped.items())))
-
-
-def _failed_cell(sample: Sample) -> Sample:
-    """Return the sample without figures and owner, so that all failed runs of a cell are equal."""
-    return replace(sample, own=False, latency_ms=math.nan, memory_peak_mib=math.nan)
 
 
 def _rows(reader: Reader, table: str, condition: str) -> list[dict[str, Any]]:
@@ -158,27 +157,32 @@ def _sample_from_row(
             cost, decoder = _lookup_cost(row, models)
         except InvalidInput:
             return "sequence length beyond what the model reads"
-    return make_sample(
+    workload = Workload(
         model=name,
         family=family,
-        cost=cost,
-        decoder=decoder,
         mode=row["mode"],
         batch_size=row["batch_size"],
         size=finite_float(row["sequence_length"]),
-        output_tokens=row["output_tokens"],
         precision=row["precision"],
+        cost=cost,
+        output_tokens=row["output_tokens"],
+        decoder=decoder,
+    )
+    setup = Setup(
         device=spec if count > 1 and spec is not None else device_spec_for(target, devices),
-        devices=count,
         hardware=row["hardware"],
         backend=row["backend"],
+        devices=count,
         layout=str(settings.get("layout") or ""),
         compiler=str(settings.get("compiler") or ""),
         version=_version_number(environment.get("pytorch")),
-        own=not row["source"].startswith(SOURCE_PREFIX),
-        latency_ms=row["latency_ms"],
-        memory_peak_mib=row["memory_peak_mib"],
     )
+    return make_sample(workload, setup)
+
+
+def _with_figures(sample: Sample, row: dict[str, Any]) -> Sample:
+    own, peak = not row["source"].startswith(SOURCE_PREFIX), row["memory_peak_mib"]
+    return replace(sample, own=own, latency_ms=row["latency_ms"], memory_peak_mib=math.nan if peak is None else peak)
 
 
 def _lookup_cost(row: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost | None, Decoder | None]:

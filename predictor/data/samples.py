@@ -134,89 +134,74 @@ def _with_none(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple([None if isinstance(v, float) and math.isnan(v) else v for v in values])
 
 
-def make_sample(
-    *,
-    model: str,
-    family: str,
-    cost: ItemCost | None,
-    mode: str,
-    batch_size: int,
-    size: float | None,
-    precision: str | None,
-    device: DeviceSpec,
-    hardware: str,
-    backend: str,
-    devices: int = 1,
-    output_tokens: int | None = None,
-    decoder: Decoder | None = None,
-    layout: str = "",
-    compiler: str = "",
-    version: float = math.nan,
-    own: bool = False,
-    latency_ms: float | None = None,
-    memory_peak_mib: float | None = None,
-) -> Sample | str:
-    """Return the sample, or the reason why it cannot be made.
+@dataclass(frozen=True)
+class Workload:
+    """Work to run: batches of a model in one mode, at one size and precision."""
 
-    Parameters
-    ----------
-    model, family, mode, batch_size
-        What was or would be run.
-    cost
-        Cost of one item at this size. None where it is unknown, and in generation.
-    size
-        Input tokens of an item; None for images and other inputs of a fixed size.
-    output_tokens, decoder
-        Tokens that each item generates, and the decoder's shape, without which that of `decoders.csv` is taken. Only
-        generation needs them.
-    precision
-        None where it is not stated.
-    device, devices
-        Spec of one device, and their number. The spec is published (`find_spec`), observed by its host
-        (`device_spec_for`) or the user's own; its figures may be None.
-    hardware, backend, layout, compiler, version
-        How it is run. Texts are empty, and the version is NaN, where they are not stated.
-    own
-        True if the log's users measured or imported it.
-    latency_ms, memory_peak_mib
-        Figures of one batch; None in a query.
-    """
-    precision = precision or UNSTATED
-    device = device.used_by(backend) if devices == 1 else device
-    if mode == "generation":
-        work = _generation_cost(decoder or find_published_decoder(model), size, output_tokens, batch_size, precision)
-    else:
-        work = _forward_cost(cost, batch_size, precision)
+    model: str
+    family: str
+    mode: str
+    batch_size: int
+    size: float | None
+    """Input tokens of an item; None for images and other inputs of a fixed size."""
+    precision: str | None
+    """None where it is not stated."""
+    cost: ItemCost | None = None
+    """Cost of one item at this size. None where it is unknown, and in generation."""
+    output_tokens: int | None = None
+    """Tokens that each item generates. Only generation needs them, and the decoder."""
+    decoder: Decoder | None = None
+    """Shape of the model's decoder; None for that of `decoders.csv`."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Devices and software that run a workload. Texts are empty, and the version is NaN, where they are not stated."""
+
+    device: DeviceSpec
+    """Spec of one device: published (`find_spec`), observed by its host (`device_spec_for`) or the user's own. Its
+    figures may be None."""
+    hardware: str
+    backend: str
+    devices: int = 1
+    layout: str = ""
+    compiler: str = ""
+    version: float = math.nan
+
+
+def make_sample(workload: Workload, setup: Setup) -> Sample | str:
+    """Return the sample of a workload on a setup, without figures, or the reason why it cannot be made."""
+    work = _batch_cost(workload)
     if isinstance(work, str):
         return work
-    pixels = cost.image_size if cost is not None and mode != "generation" else None
-    edge = size or pixels
+    cost = None if workload.mode == "generation" else workload.cost
+    pixels = None if cost is None else cost.image_size
+    edge = workload.size or pixels
+    precision, devices = workload.precision or UNSTATED, setup.devices
+    device = setup.device.used_by(setup.backend) if devices == 1 else setup.device
     return Sample(
-        model=model,
-        family=family,
-        mode=mode,
-        batch_size=batch_size,
+        model=workload.model,
+        family=workload.family,
+        mode=workload.mode,
+        batch_size=workload.batch_size,
         size=math.nan if edge is None else float(edge),
         work=work,
-        hardware=hardware,
+        hardware=setup.hardware,
         kind=device.kind,
         device=device.name,
         devices=devices,
-        peak_flops=_scale_or_nan(peak_ops_per_s(device, _computed_in(precision, mode)), devices),
+        peak_flops=_scale_or_nan(peak_ops_per_s(device, _computed_in(precision, workload.mode)), devices),
         bandwidth=_scale_or_nan(device.bandwidth_gb_s, 1e9 * devices),
         memory_mib=_scale_or_nan(device.memory_gib, 1024 * devices),
         cache_bytes=_scale_or_nan(device.cache_mib, 2**20 * devices),
-        backend=backend,
+        backend=setup.backend,
         precision=precision,
-        layout=layout,
-        compiler=compiler,
-        version=version,
-        counted=LAYER_OUTPUTS if mode == "generation" or (cost and cost.layer_output_bytes) else ALL_OPERATORS,
+        layout=setup.layout,
+        compiler=setup.compiler,
+        version=setup.version,
+        counted=LAYER_OUTPUTS if cost is None or cost.layer_output_bytes else ALL_OPERATORS,
         reads=FIXED_SIZE if edge is None else TOKENS if pixels is None else IMAGES,
         vendor=device.vendor or "",
-        own=own,
-        latency_ms=_scale_or_nan(latency_ms),
-        memory_peak_mib=_scale_or_nan(memory_peak_mib),
     )
 
 
@@ -263,6 +248,15 @@ def finite_float(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return figure if math.isfinite(figure) else None
+
+
+def _batch_cost(workload: Workload) -> WorkloadCost | str:
+    """Return the work of one batch, or the reason why it is unknown."""
+    batch_size, precision = workload.batch_size, workload.precision or UNSTATED
+    if workload.mode != "generation":
+        return _forward_cost(workload.cost, batch_size, precision)
+    decoder = workload.decoder or find_published_decoder(workload.model)
+    return _generation_cost(decoder, workload.size, workload.output_tokens, batch_size, precision)
 
 
 @lru_cache(maxsize=256)
@@ -318,7 +312,7 @@ def _published_decoders() -> tuple[tuple[str, Decoder], ...]:
     )
 
 
-def _scale_or_nan(value: float | None, factor: float = 1.0) -> float:
+def _scale_or_nan(value: float | None, factor: float) -> float:
     return math.nan if value is None else value * factor
 
 

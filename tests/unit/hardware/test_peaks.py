@@ -9,7 +9,7 @@ import pytest
 from accel_platform.analysis.summaries.roofline import ItemWork, roofline_limits
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
 from accel_platform.hardware.peaks import peak_ops_per_s
-from predictor.data.samples import Sample, make_sample
+from predictor.data.samples import Sample, Setup, Workload, make_sample
 from predictor.data.traced_models import ItemCost
 from predictor.operators.device_rates import DeviceRates, device_rates
 
@@ -57,10 +57,8 @@ def test_rooflines_samples_and_operators_take_the_same_peak(precision: str) -> N
         limits = roofline_limits(ItemWork(1e8, 2e10, 4e8), precision, 1, spec)
         assert limits is not None
         assert limits.peak_flops_per_s == expected
-        sample = make_sample(
-            model="m", family="f", cost=cost, mode="inference", batch_size=1, size=128, precision=precision,
-            device=spec, hardware="cuda", backend="pytorch", devices=2,
-        )  # fmt: skip
+        workload = Workload("m", "f", "inference", 1, size=128, precision=precision, cost=cost)
+        sample = make_sample(workload, Setup(spec, "cuda", "pytorch", devices=2))
         assert isinstance(sample, Sample)
         assert sample.peak_flops == pytest.approx(float("nan") if expected is None else 2 * expected, nan_ok=True)
         rates = device_rates(replace(spec, tdp_w=None))
@@ -70,10 +68,10 @@ def test_rooflines_samples_and_operators_take_the_same_peak(precision: str) -> N
 
 def test_a_sample_that_states_no_precision_computes_in_float32_and_a_generation_in_16_bits() -> None:
     cost = ItemCost(1e8, None, 2e10, None, 4e8, None)
-    common = {"model": "llama-2-7b", "family": "llama", "batch_size": 1, "size": 128, "precision": None,
-              "device": _spec("A100 SXM"), "hardware": "cuda", "backend": "pytorch"}  # fmt: skip
-    inference = make_sample(cost=cost, mode="inference", **common)  # type: ignore[arg-type]
-    generation = make_sample(cost=None, mode="generation", output_tokens=16, **common)  # type: ignore[arg-type]
+    workload = Workload("llama-2-7b", "llama", "inference", 1, size=128, precision=None, cost=cost)
+    gpu = Setup(_spec("A100 SXM"), "cuda", "pytorch")
+    inference = make_sample(workload, gpu)
+    generation = make_sample(replace(workload, mode="generation", output_tokens=16), gpu)
     assert isinstance(inference, Sample)
     assert isinstance(generation, Sample)
     assert (inference.peak_flops, generation.peak_flops) == (pytest.approx(19.5e12), pytest.approx(312e12))

@@ -30,7 +30,7 @@ from predictor.advisor.scaling import Abstention, Estimate
 from predictor.calibration.cross_validation import Regime
 from predictor.data.evidence import Evidence
 from predictor.data.model_resolution import ResolvedModel
-from predictor.data.samples import make_sample, speed_limit_ratio
+from predictor.data.samples import Setup, Workload, make_sample, speed_limit_ratio
 from predictor.data.traced_models import InputSizes, ItemCost
 from predictor.schemas.requests import Constraints
 from predictor.schemas.responses import Compatibility, Figures, Interval, Provenance
@@ -130,15 +130,15 @@ def test_the_bound_is_the_longer_side_of_the_roofline() -> None:
 
 def test_a_decoder_that_writes_one_token_at_a_time_is_held_up_by_memory() -> None:
     decoder = Decoder(7e9, 7e9, layers=32, kept_per_token=2 * 32 * 8 * 128)
-    asked = {"model": "llama", "family": "llama", "cost": None, "mode": "generation", "size": 128, "device": H100,
-             "precision": "float16", "hardware": "cuda", "backend": "pytorch", "decoder": decoder}  # fmt: skip
-    one = generation_bound(make_sample(batch_size=1, output_tokens=32, **asked))
-    many = generation_bound(make_sample(batch_size=512, output_tokens=1, **asked))
+    asked = Workload("llama", "llama", "generation", 1, 128, "float16", output_tokens=32, decoder=decoder)
+    gpu = Setup(H100, "cuda", "pytorch")
+    one = generation_bound(make_sample(asked, gpu))
+    many = generation_bound(make_sample(replace(asked, batch_size=512, output_tokens=1), gpu))
     assert one is not None
     assert many is not None
     # 14 GB, 32 times, at 3,350 GB/s.
     assert (one.by, many.by, one.memory_ms) == ("memory", "compute", pytest.approx(134, rel=0.02))
-    assert generation_bound(make_sample(batch_size=1, output_tokens=None, **asked)) is None
+    assert generation_bound(make_sample(replace(asked, output_tokens=None), gpu)) is None
 
 
 def test_limits_of_different_levels_are_compared_at_one() -> None:
@@ -159,10 +159,8 @@ def test_limits_of_different_levels_are_compared_at_one() -> None:
 
 def test_a_prediction_faster_than_its_device_at_full_speed_is_refused() -> None:
     """A measurement may be four times faster, because its precision may be unstated."""
-    sample = make_sample(
-        model="bert-base", family="bert", cost=ASKED.cost, mode="inference", batch_size=4, size=128, device=H100,
-        precision="float32", hardware="cuda", backend="tensorrt",
-    )  # fmt: skip
+    workload = Workload("bert-base", "bert", "inference", 4, size=128, precision="float32", cost=ASKED.cost)
+    sample = make_sample(workload, Setup(H100, "cuda", "tensorrt"))
     full_speed_ms = speed_limit_ratio(sample, 1.0)
     cell = (ASKED, choose_candidates(NO_EVIDENCE, [H100.name])[0][0])
 

@@ -12,7 +12,7 @@ from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.operators import Operator, OperatorProfile
 from predictor.data import operator_mix as mixes
 from predictor.data.operator_mix import OperatorMix, operator_mix, published_mix, write_mixes
-from predictor.data.samples import Sample, make_sample
+from predictor.data.samples import Sample, Setup, Workload, make_sample
 from predictor.data.traced_models import ItemCost
 
 
@@ -75,10 +75,8 @@ def test_what_fits_into_the_cache_of_a_gpu_moves_faster() -> None:
     cost = ItemCost(86.6e6, None, 35e9, None, 60e6, 224.0)
 
     def moving_ms(batch_size: int, device: DeviceSpec) -> float:
-        sample = make_sample(
-            model="timm/vit_base_patch16_224", family="vit", cost=cost, mode="inference", batch_size=batch_size,
-            size=None, precision="float16", device=device, hardware="cuda", backend="pytorch",
-        )  # fmt: skip
+        workload = Workload("timm/vit_base_patch16_224", "vit", "inference", batch_size, None, "float16", cost)
+        sample = make_sample(workload, Setup(device, "cuda", "pytorch"))
         assert isinstance(sample, Sample)
         return sample.roofline[1] / batch_size
 

@@ -27,6 +27,8 @@ from predictor.data.samples import (
     MAX_SPEED_LIMIT_RATIO,
     TOKENS,
     Sample,
+    Setup,
+    Workload,
     device_spec_for,
     make_sample,
     speed_limit_ratio,
@@ -46,7 +48,10 @@ def _try_sample(**more: Any) -> Sample | str:
         "model": "bert-base", "family": "bert", "cost": COST, "mode": "inference", "batch_size": 4, "size": 128,
         "precision": "float32", "device": L4, "hardware": "cuda", "backend": "pytorch",
     }  # fmt: skip
-    return make_sample(**(fields | more))
+    setup = ("device", "devices", "hardware", "backend")
+    given = fields | more
+    work = {name: value for name, value in given.items() if name not in setup}
+    return make_sample(Workload(**work), Setup(**{name: given[name] for name in setup if name in given}))
 
 
 def _sample(**more: Any) -> Sample:

@@ -15,7 +15,7 @@ from accel_platform.errors import Busy
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.workloads.model_catalog import known_models, resolve_model
 from predictor.data import traced_models
-from predictor.data.samples import make_sample
+from predictor.data.samples import Setup, Workload, make_sample
 from predictor.data.traced_models import (
     OWN_SIZES,
     InputSizes,
@@ -204,9 +204,9 @@ def test_an_image_drawn_in_steps_reads_the_weights_in_each_and_holds_one_of_them
     samples = []
     for cost in (once, thrice):
         sample = make_sample(
-            model="m", family="f", cost=cost, mode="inference", batch_size=1, size=None, precision="float32",
-            device=device, hardware="cuda", backend="pytorch",
-        )  # fmt: skip
+            Workload("m", "f", "inference", 1, size=None, precision="float32", cost=cost),
+            Setup(device, "cuda", "pytorch"),
+        )
         assert not isinstance(sample, str)
         samples.append(sample.work)
     one, three = samples

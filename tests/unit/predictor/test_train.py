@@ -28,7 +28,7 @@ from faults import without_rights
 from predictor.calibration.cross_validation import HoldoutPredictions, Regime
 from predictor.data.dataset import load_training_set
 from predictor.data.evidence import Target, observed_devices
-from predictor.data.samples import Sample, device_spec_for, make_sample
+from predictor.data.samples import Sample, Setup, Workload, device_spec_for, make_sample
 from predictor.data.traced_models import ItemCost
 from predictor.models.residual_trees import ResidualTrees
 from predictor.training import artifact, comparison
@@ -57,18 +57,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Trainin
 def query_sample(settings: Settings, model: Model, hardware: str, batch_size: int) -> Sample:
     """Return a query for a model on the test host."""
     target = Target(hardware, BACKENDS[hardware], CPU_ID, CPU)
-    sample = make_sample(
+    workload = Workload(
         model=model.model_id,
         family=model.family,
-        cost=ItemCost(model.parameters, 12, model.gflops * 1e9, model.gflops * 1e7, model.gflops * 4e6),
         mode="inference",
         batch_size=batch_size,
         size=model.sequence_length,
         precision="float32",
-        device=device_spec_for(target, {d.target: d for d in observed_devices(Reader(settings))}),
-        hardware=hardware,
-        backend=BACKENDS[hardware],
+        cost=ItemCost(model.parameters, 12, model.gflops * 1e9, model.gflops * 1e7, model.gflops * 4e6),
     )
+    device = device_spec_for(target, {d.target: d for d in observed_devices(Reader(settings))})
+    sample = make_sample(workload, Setup(device, hardware, BACKENDS[hardware]))
     assert isinstance(sample, Sample)
     return sample
 
