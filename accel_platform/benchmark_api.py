@@ -20,7 +20,7 @@ from accel_platform.bench.plan.presets import Effort
 from accel_platform.bench.plan.resume import find_interrupted_run
 from accel_platform.bench.plan.run_options import RunOptions, add_commit_label, stale_cutoff
 from accel_platform.bench.plan.support import unsupported_reason
-from accel_platform.bench.run.recorder import RunSummary
+from accel_platform.bench.run.recorder import RunContext, RunSummary
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
@@ -168,18 +168,18 @@ def execute(
     config, settings = planned.config, planned.settings
     create_folders(config.report_dir, config.csv)
     log = log or EventLog.open(settings)
-    summary = measure_cells(
-        planned.wanted,
+    context = RunContext(
         settings,
         log,
-        effort=planned.effort,
-        on_progress=on_progress,
-        inventory=planned.inventory,
-        requested_config=config.model_dump(mode="json", exclude_defaults=True),
-        options=planned.options,
-        resumes=planned.resumes,
+        planned.inventory,
+        planned.effort,
+        planned.options,
+        report=on_progress or (lambda _: None),
         labels=planned.labels,
+        resumes=planned.resumes,
+        requested_config=config.model_dump(mode="json", exclude_defaults=True),
     )
+    summary = measure_cells(planned.wanted, context)
     if summary.run_id is None:
         return summary
     folder = config.report_dir

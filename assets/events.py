@@ -23,6 +23,7 @@ from accel_platform.bench.plan.plan import (
 )
 from accel_platform.bench.plan.presets import effort_preset
 from accel_platform.bench.plan.time_estimate import RemainingTime, estimate_times
+from accel_platform.bench.run.recorder import RunContext
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.durations import format_duration
 from accel_platform.events import EventLog, Snapshot
@@ -131,15 +132,8 @@ def measurements(
 
     if lacking:
         show(())
-    summary = measure_cells(
-        lacking,
-        accel.settings,
-        log,
-        effort=effort,
-        on_progress=context.log.info,
-        on_stored=publish,
-        inventory=inventory,
-    )
+    run = RunContext(accel.settings, log, inventory, effort, report=context.log.info)
+    summary = measure_cells(lacking, run, on_stored=publish)
     pipeline_progress.update(accel.settings, cells_done=None, cells=None, remaining_s=None)
     for hardware, reason in summary.unavailable.items():
         context.log.warning(f"{hardware} is unavailable: {reason}")

@@ -26,6 +26,7 @@ from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.bench.prepare.preparation import prepare_models
 from accel_platform.bench.run.campaign import export_campaign
+from accel_platform.bench.run.recorder import RunContext
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
@@ -160,7 +161,9 @@ def run(
     """
     settings = Settings(home=home)
     log = EventLog.open(settings)
+    options = RunOptions(fix=False, at_once=_AT_ONCE)
     inventory = detect({group[0].hardware for group in groups})
+    context = RunContext(settings, log, inventory, _EFFORT, options, report, labels=LABEL)
     tried = _tried(log)
     missing = [cells for group in groups if (cells := tuple(cell for cell in group if _name(cell) not in tried))]
     finished, group_s = len(groups) - len(missing), _GROUP_S
@@ -170,17 +173,7 @@ def run(
         now, missing = missing[:count], missing[count:]
         began = time.monotonic()
         prepare(home, now, report)
-        measure_cells(
-            [cell for group in now for cell in group],
-            settings,
-            log,
-            effort=_EFFORT,
-            options=RunOptions(fix=False, at_once=_AT_ONCE),
-            on_progress=report,
-            inventory=inventory,
-            labels=LABEL,
-            on_stored=ahead.begin,
-        )
+        measure_cells([cell for group in now for cell in group], context, on_stored=ahead.begin)
         ahead.end()
         export(home, path)
         finished += count

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import psutil
 from accel_platform.backends.detect import Inventory
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.bench.plan.presets import EFFORTS
-from accel_platform.bench.run.runner import RunSummary, measure_cells
+from accel_platform.bench.run.recorder import RunContext, RunSummary
+from accel_platform.bench.run.runner import measure_cells
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.workloads.model_catalog import resolve_model
@@ -35,8 +37,8 @@ class World:
         self.lines: list[str] = []
 
     def run(self, cells: tuple[Cell, ...], **options: Any) -> RunSummary:
-        options = {"effort": QUICK, "inventory": self.inventory, "on_progress": self.lines.append, **options}
-        return measure_cells(cells, self.settings, self.log, **options)
+        context = RunContext(self.settings, self.log, self.inventory, QUICK, report=self.lines.append)
+        return measure_cells(cells, replace(context, **options))
 
     def events(self, type_: str) -> list[Any]:
         return [event.payload for event in self.log.read(types={type_})]

@@ -20,7 +20,7 @@ from accel_platform.bench.measure import worker
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.bench.plan.presets import EFFORTS
 from accel_platform.bench.prepare.artifacts import Artifacts
-from accel_platform.bench.run.recorder import CellFailure, Recorder, RunSummary
+from accel_platform.bench.run.recorder import CellFailure, Recorder, RunContext, RunSummary
 from accel_platform.bench.run.worker_pool import MeasuredCell
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, HostObserved, ResultRecorded
@@ -49,8 +49,8 @@ class Bench:
             for name, module in MODULES.items()
         ]
         inventory = Inventory("host", host, tuple(devices))
-        options: dict[str, Any] = {"threads": 1, "sampling": SAMPLING, "work": "all", "report": lambda _: None}
-        self.recorder = Recorder(self.log, inventory, self.summary, "run", **options)
+        effort = replace(EFFORTS["quick"], sampling=SAMPLING)
+        self.recorder = Recorder(RunContext(settings, self.log, inventory, effort, threads=1), "run", self.summary)
 
     def measure(self, hardware: str, backend: type | None = None, change: Callable[[Any], None] | None = None) -> Any:
         """What becomes of a cell that this backend measures; `change` is made to what the child says."""

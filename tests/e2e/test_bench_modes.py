@@ -13,9 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
+from accel_platform.backends.detect import detect
 from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.bench.plan.plan import plan_cells
 from accel_platform.bench.plan.presets import EFFORTS
+from accel_platform.bench.run.recorder import RunContext
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.cli.measurement.bench import app
 from accel_platform.events import EventLog
@@ -36,7 +38,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gpt, bert = resolve_model("gpt2-tiny"), resolve_model("bert-tiny")
     cells = plan_cells([gpt], ["cpu"], [2], [12], modes=("generation", "training"))
     cells += plan_cells([bert], ["cpu"], [2], [12], modes=("generation",))
-    summary = measure_cells(cells, settings, EventLog.open(settings), effort=EFFORTS["quick"])
+    context = RunContext(settings, EventLog.open(settings), detect({"cpu"}), EFFORTS["quick"])
+    summary = measure_cells(cells, context)
     assert (summary.ok, summary.failed) == (2, 1), summary.results
     publish.refresh(settings)
     return settings.home

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ from accel_platform.analysis.stats.medians import median_ns
 from accel_platform.backends.detect import Inventory
 from accel_platform.bench.measure import authenticity
 from accel_platform.bench.measure.failures import FailureReason
-from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell, cell_key, host_fingerprints, previous_medians
-from accel_platform.bench.plan.run_options import RunScope
+from accel_platform.bench.plan.presets import Effort
+from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.bench.prepare.worker import reference_of
 from accel_platform.bench.run import event_builders
 from accel_platform.bench.run.event_buffer import EventBuffer
@@ -22,9 +22,32 @@ from accel_platform.bench.run.fallbacks import FallbackName
 from accel_platform.bench.run.worker_pool import FailedMeasurement, MeasuredCell
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, Payload, ResultRecorded, VerificationRecorded
+from accel_platform.hardware.cpu import usable_cores
+from accel_platform.settings import Settings
 from accel_platform.table_io.values import count_of, rounded
 
 SOURCE = "accel bench"
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Installation and host that a run measures for, and its options."""
+
+    settings: Settings
+    log: EventLog
+    inventory: Inventory
+    effort: Effort
+    options: RunOptions = field(default_factory=RunOptions)
+    report: Progress = lambda _: None
+    """Called with a line on each cell, and on each step that takes long."""
+    threads: int = field(default_factory=usable_cores)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The run's labels; recorded."""
+    resumes: str | None = None
+    """Id of the interrupted run whose remaining cells are measured; recorded."""
+    requested_config: Mapping[str, Any] | None = None
+    """The configuration that the cells come from; recorded."""
 
 
 @dataclass
@@ -67,25 +90,12 @@ class CellFailure:
 class Recorder:
     """The events and summary of one run. Events between two calls of `flush` share a segment."""
 
-    def __init__(
-        self,
-        log: EventLog,
-        inventory: Inventory,
-        summary: RunSummary,
-        run_id: str,
-        *,
-        threads: int,
-        sampling: Sampling,
-        work: RunScope,
-        report: Callable[[str], None],
-        commit: str | None = None,
-    ) -> None:
-        self._inventory, self._summary = inventory, summary
-        self._buffer = EventBuffer(log, prefix=SEGMENT_PREFIX, source=SOURCE, host_id=inventory.host_id, run_id=run_id)
-        self._run_id = run_id
-        self._threads, self._sampling, self._work, self._report = threads, sampling, work, report
-        self._earlier = previous_medians(log, commit)
-        self._fingerprints = host_fingerprints(inventory)
+    def __init__(self, context: RunContext, run_id: str, summary: RunSummary) -> None:
+        self._context, self._run_id, self._summary = context, run_id, summary
+        log, host_id = context.log, context.inventory.host_id
+        self._buffer = EventBuffer(log, prefix=SEGMENT_PREFIX, source=SOURCE, host_id=host_id, run_id=run_id)
+        self._earlier = previous_medians(log, context.labels.get("commit"))
+        self._fingerprints = host_fingerprints(context.inventory)
         self._lock = threading.RLock()
         self.finished: set[Cell] = set()
         """Cells that were recorded, well or badly."""
@@ -94,7 +104,7 @@ class Recorder:
         self._buffer.record(*payloads)
 
     def observe_hardware(self) -> None:
-        self._buffer.add(self._inventory.events(run_id=self._run_id))
+        self._buffer.add(self._context.inventory.events(run_id=self._run_id))
 
     def flush(self) -> None:
         self._buffer.flush()
@@ -110,14 +120,14 @@ class Recorder:
             answer = outcome.answer
             payloads: list[ResultRecorded | VerificationRecorded] = []
             cause = event_builders.rejection_reason(answer)
-            if self._work != "verify":
+            if self._context.options.work != "verify":
                 result = event_builders.measured_result(
                     cell,
                     device,
                     answer,
                     outcome.loaded,
-                    threads=self._threads,
-                    sampling=self._sampling,
+                    threads=self._context.threads,
+                    sampling=self._context.effort.sampling,
                     earlier_ns=self._earlier.get(cell_key(cell, self._fingerprints[cell.hardware]), ()),
                 )
                 if result.status == "ok" and (cause := self._find_duplicate(result, reference_of(cell.model))):
@@ -140,7 +150,7 @@ class Recorder:
                 return CellFailure(cell, cause, tuple(payloads))
             self._store(cell, payloads)
             suffix = f", by {_display_name(fallback.name)}" if fallback else ""
-            self._report(f"{cell.label}: {_progress_line(payloads[0])}{suffix}")
+            self._context.report(f"{cell.label}: {_progress_line(payloads[0])}{suffix}")
             self._summary.ok += 1
             return None
 
@@ -158,11 +168,11 @@ class Recorder:
             payloads.append(payload.model_copy(update=changes))
         with self._lock:
             self._store(failure.cell, payloads)
-            self._report(f"{failure.cell.label}: {failure.cause.status}, {reason}")
+            self._context.report(f"{failure.cell.label}: {failure.cause.status}, {reason}")
             self._summary.failed += 1
 
     def device(self, cell: Cell) -> DeviceObserved:
-        device = self._inventory.device(cell.hardware)
+        device = self._context.inventory.device(cell.hardware)
         assert device is not None, "measure_cells leaves out cells without a device"
         return device
 
@@ -174,9 +184,9 @@ class Recorder:
 
     def _no_result(self, cell: Cell, cause: FailureReason) -> ResultRecorded | VerificationRecorded:
         device = self.device(cell)
-        if self._work == "verify":
+        if self._context.options.work == "verify":
             return event_builders.failed_verification(cell, device, cause.reason, reference=reference_of(cell.model))
-        return event_builders.failed_result(cell, device, cause, threads=self._threads)
+        return event_builders.failed_result(cell, device, cause, threads=self._context.threads)
 
     def _find_duplicate(self, result: ResultRecorded, reference: str) -> FailureReason | None:
         """Return a failure where another hardware's result of this run has the same samples. That result is retracted
@@ -197,7 +207,7 @@ class Recorder:
         self._summary.ok -= 1
         self._summary.failed += 1
         self.record(event_builders.retraction(other, cause.reason, reference=reference))
-        self._report(f"{other.model_id} · {other.hardware}: {cause.status}, {cause.reason}")
+        self._context.report(f"{other.model_id} · {other.hardware}: {cause.status}, {cause.reason}")
 
 
 def _as_failed(result: ResultRecorded, cause: FailureReason) -> ResultRecorded:

@@ -10,7 +10,8 @@ from accel_platform.backends.detect import detect
 from accel_platform.bench.plan.plan import CellKey, cell_key, host_fingerprints
 from accel_platform.bench.plan.resume import cells_from_plan, effort_from_plan
 from accel_platform.bench.plan.run_options import RunOptions
-from accel_platform.bench.run.runner import Progress, measure_cells
+from accel_platform.bench.run.recorder import Progress, RunContext
+from accel_platform.bench.run.runner import measure_cells
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 
@@ -36,17 +37,9 @@ def remeasure_cells(
     keys = {cell_key(cell, here.get(cell.hardware, "")): cell for cell in cells}
     chosen = [cell for key, cell in keys.items() if key in wanted]
     effort, options = effort_from_plan(plans[-1]), replace(RunOptions(**plans[-1]["how"]), work="all", operators=False)
-    log, runs = EventLog.open(settings), []
+    context = RunContext(settings, EventLog.open(settings), inventory, effort, options, on_progress, labels=labels)
+    runs = []
     for _ in range(times if chosen else 0):
-        summary = measure_cells(
-            chosen,
-            settings,
-            log,
-            effort=effort,
-            options=options,
-            on_progress=on_progress,
-            inventory=inventory,
-            labels=labels,
-        )
+        summary = measure_cells(chosen, context)
         runs += [summary.run_id] if summary.run_id else []
     return runs

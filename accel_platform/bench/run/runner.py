@@ -11,71 +11,39 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from uuid_utils.compat import uuid7
 
-from accel_platform.backends.detect import Inventory, detect
 from accel_platform.bench.measure.contention import Contention, disturbance_by_others
 from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.plan import device_scheduling, resume, run_locks
 from accel_platform.bench.plan.plan import Cell, artifact_kind, group_by_process
-from accel_platform.bench.plan.presets import EFFORTS, Effort
 from accel_platform.bench.plan.run_locks import hold_run_lock, lock_devices
-from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.bench.plan.support import head_for, unsupported_reason
 from accel_platform.bench.prepare.artifacts import Artifacts, Exporter
 from accel_platform.bench.prepare.description import read_description
 from accel_platform.bench.prepare.preparation import PreparationFailures, prepare_models
 from accel_platform.bench.run.fallbacks import Fallback, FallbackName, fallbacks_for
-from accel_platform.bench.run.recorder import AppliedFallback, CellFailure, Recorder, RunSummary
+from accel_platform.bench.run.recorder import AppliedFallback, CellFailure, Recorder, RunContext, RunSummary
 from accel_platform.bench.run.worker_pool import FailedMeasurement, MeasuredCell, OperatorProfile, WorkerPool
-from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
-from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.energy import energy_counter
-from accel_platform.settings import Settings
-
-DEFAULT_OPTIONS = RunOptions()
-
-Progress = Callable[[str], None]
 
 
 def measure_cells(
-    cells: Sequence[Cell],
-    settings: Settings,
-    log: EventLog,
-    *,
-    effort: Effort = EFFORTS["standard"],
-    options: RunOptions = DEFAULT_OPTIONS,
-    on_progress: Progress | None = None,
-    on_stored: Callable[[Collection[Cell]], None] | None = None,
-    inventory: Inventory | None = None,
-    resumes: str | None = None,
-    requested_config: Mapping[str, Any] | None = None,
-    labels: Mapping[str, str] | None = None,
+    cells: Sequence[Cell], context: RunContext, on_stored: Callable[[Collection[Cell]], None] = lambda _: None
 ) -> RunSummary:
     """Measure the cells and append their events, one segment per worker; failures end a cell, never the run.
 
     Cells whose hardware is not here are left out and named in the summary. Without a cell to measure no run is started.
     While another benchmark of this installation uses one of the devices, this one waits.
 
-    On KeyboardInterrupt workers are killed, finished cells are kept, and the run is recorded as cancelled. The
+    `on_stored` is called with all finished cells each time a worker's results are in the log, before the next worker
+    starts. On KeyboardInterrupt workers are killed, finished cells are kept, and the run is recorded as cancelled. The
     exception is raised again.
-
-    Parameters
-    ----------
-    on_stored
-        Called with all finished cells each time a worker's results are in the log, before the next worker starts.
-    resumes
-        Id of the interrupted run whose remaining cells these are; recorded.
-    requested_config
-        The configuration that the cells come from; recorded.
-    labels
-        The run's labels; recorded.
     """
-    inventory = inventory or detect({cell.hardware for cell in cells})
-    summary = RunSummary()
+    inventory, summary = context.inventory, RunSummary()
     possible = []
     for cell in cells:
         device = inventory.device(cell.hardware)
@@ -85,26 +53,14 @@ def measure_cells(
             summary.skipped += 1
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
-        report = on_progress or (lambda _: None)
-        run = _BenchmarkRun(
-            possible,
-            settings,
-            log,
-            effort,
-            options,
-            report,
-            inventory,
-            summary,
-            labels=labels or {},
-            on_stored=on_stored,
-        )
+        run = _BenchmarkRun(possible, context, summary, on_stored)
         devices = {
             device_id
             for cell in possible
             if (device_id := device_scheduling.physical_device_id(cell.hardware, inventory)) is not None
         }
-        with lock_devices(settings, devices, report), hold_run_lock(settings, run.run_id):
-            run.run(resumes, requested_config)
+        with lock_devices(context.settings, devices, context.report), hold_run_lock(context.settings, run.run_id):
+            run.run()
     return summary
 
 
@@ -124,41 +80,23 @@ class _BenchmarkRun:
     def __init__(
         self,
         cells: Sequence[Cell],
-        settings: Settings,
-        log: EventLog,
-        effort: Effort,
-        options: RunOptions,
-        report: Progress,
-        inventory: Inventory,
+        context: RunContext,
         summary: RunSummary,
-        *,
-        labels: Mapping[str, str],
-        on_stored: Callable[[Collection[Cell]], None] | None,
+        on_stored: Callable[[Collection[Cell]], None],
     ) -> None:
-        self.cells, self.settings, self.effort, self.options = cells, settings, effort, options
-        self.report, self.inventory, self.summary, self.labels = report, inventory, summary, labels
-        self.on_stored = on_stored or (lambda _: None)
-        self.threads = usable_cores()
+        self.cells, self.context, self.summary, self.on_stored = cells, context, summary, on_stored
+        self.settings, self.effort, self.options = context.settings, context.effort, context.options
+        self.report, self.inventory, self.threads = context.report, context.inventory, context.threads
         self.run_id = summary.run_id = str(uuid7())
-        self.workers = WorkerPool(self.threads, effort.timeout_s)
-        self.recorder = Recorder(
-            log,
-            inventory,
-            summary,
-            self.run_id,
-            threads=self.threads,
-            sampling=effort.sampling,
-            work=options.work,
-            report=report,
-            commit=labels.get("commit"),
-        )
+        self.workers = WorkerPool(self.threads, self.effort.timeout_s)
+        self.recorder = Recorder(context, self.run_id, summary)
         self.planned_cells = set(cells)
         self.preparation_failures: PreparationFailures = {}
         self.stayed_disturbed = False
         """True if other processes disturbed the newest cell to its end. The next worker then tries each cell once: on a
         machine that stays busy, repetitions only make a run longer."""
 
-    def run(self, resumes: str | None, requested_config: Mapping[str, Any] | None) -> None:
+    def run(self) -> None:
         started = time.monotonic()
         status: Literal["succeeded", "failed", "cancelled"] = "failed"
         reason = None
@@ -167,11 +105,11 @@ class _BenchmarkRun:
             self.effort,
             self.options,
             threads=self.threads,
-            resumes=resumes,
-            requested_config=requested_config,
+            resumes=self.context.resumes,
+            requested_config=self.context.requested_config,
         )
-        software = self.inventory.host.software
-        self.recorder.record(RunStarted(kind="benchmark", plan=plan, software=software, labels=dict(self.labels)))
+        software, labels = self.inventory.host.software, dict(self.context.labels)
+        self.recorder.record(RunStarted(kind="benchmark", plan=plan, software=software, labels=labels))
         self.recorder.observe_hardware()
         try:
             cells = self.reject_unsupported()
