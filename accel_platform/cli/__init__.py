@@ -108,9 +108,9 @@ def _load(name: str) -> Any:
     entry = _COMMANDS[name]
     module, _, attribute = entry.place.partition(":")
     loaded = getattr(import_module(f"accel_platform.cli.{module}"), attribute)
-    parent = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    from accel_platform.cli.options import CommandGroup, ManyValues
+    from accel_platform.cli.options import CommandApp, CommandGroup, ManyValues
 
+    parent = CommandApp(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     if isinstance(loaded, typer.Typer):
         parent.add_typer(loaded, name=name, cls=CommandGroup)
     elif entry.many_values:

@@ -7,10 +7,10 @@ import inspect
 import itertools
 import sys
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -92,6 +92,60 @@ Output = Annotated[
         show_default=False,
     ),
 ]
+
+
+def wants_json(as_json: bool, format_: FormatOption) -> bool:
+    """Return True if either option asks for JSON."""
+    return as_json or format_ is FormatOption.json
+
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """Installation that a command works on, and whether it prints a table or JSON."""
+
+    home: Home = None
+    as_json: Json = False
+    format_: OutputFormat = FormatOption.table
+
+    @property
+    def wants_json(self) -> bool:
+        """True if either option asks for JSON."""
+        return wants_json(self.as_json, self.format_)
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Installation that a table is of, and the file and format that it is written to.
+
+    Raises InvalidInput for two formats, or a binary one without a file.
+    """
+
+    output: Output = None
+    format_: FileFormat = None
+    home: Home = None
+    as_json: Json = False
+
+    def __post_init__(self) -> None:
+        from accel_platform.errors import InvalidInput
+        from accel_platform.table_io.kinds import BINARY
+
+        if self.as_json and self.format_ not in (None, AnyFormat.json):
+            raise InvalidInput(f"--json and --format {self.format_} are two formats: choose one.")
+        if self.kind in BINARY and self.output is None:
+            raise InvalidInput(f"--format {self.kind} is no text: name the file to write with --output.")
+
+    @property
+    def kind(self) -> AnyFormat:
+        """Requested format."""
+        from accel_platform.table_io.kinds import kind_of
+
+        if self.as_json:
+            return AnyFormat.json
+        if self.format_ is not None:
+            return self.format_
+        return AnyFormat.table if self.output is None else AnyFormat(kind_of(self.output))
+
+
 AsOf = Annotated[
     str | None,
     typer.Option(
@@ -138,6 +192,7 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
+_Command = TypeVar("_Command", bound=Callable[..., None])
 SEVERAL = "A,B,…"
 """Metavar of a text option that takes several values in every way that `ManyValues` knows."""
 
@@ -175,6 +230,22 @@ class CommandGroup(TyperGroup):
             )
 
 
+class CommandApp(typer.Typer):
+    """Commands, a parameter of which may be a dataclass: a group of options, which it receives as one object.
+
+    The fields of such a class are declared as a command's own options are: annotated, with a default.
+    """
+
+    def command(self, *args: Any, **settings: Any) -> Callable[[_Command], _Command]:
+        register = super().command(*args, **settings)
+
+        def decorate(command: _Command) -> _Command:
+            register(_with_option_groups(command))
+            return command
+
+        return decorate
+
+
 def with_filters(*excluded: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the filter options to a command, except the excluded ones. It receives them as **filters."""
 
@@ -191,9 +262,10 @@ def with_filters(*excluded: str) -> Callable[[Callable[..., None]], Callable[...
             command(*args, **kwargs)
 
         # Help lists the command's own options first, then filters, then output options.
-        about = [p for p in own if p.name not in _OUTPUT_OPTIONS]
+        last = [p for p in own if p.name in _OUTPUT_OPTIONS or p.annotation is TableOptions]
+        about = [p for p in own if p not in last]
         wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [p.replace(kind=p.KEYWORD_ONLY) for p in (*about, *added, *(p for p in own if p.name in _OUTPUT_OPTIONS))]
+            [p.replace(kind=p.KEYWORD_ONLY) for p in (*about, *added, *last)]
         )
         return wrapper
 
@@ -203,11 +275,8 @@ def with_filters(*excluded: str) -> Callable[[Callable[..., None]], Callable[...
 _OUTPUT_OPTIONS = ("as_of", "output", "format_", "as_json", "home")
 
 
-def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of each parameter that is a dataclass, which it receives as one object.
-
-    The fields of such a class are declared as a command's own options are: annotated, with a default.
-    """
+def _with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the options of its groups in their place."""
     groups: dict[str, Any] = {}
     options: list[inspect.Parameter] = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():

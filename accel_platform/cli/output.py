@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from accel_platform.cli.options import PEOPLE, AnyFormat, FormatOption
+from accel_platform.cli.options import PEOPLE, AnyFormat, TableOptions
 from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
@@ -45,30 +45,9 @@ def settings_for(home: Path | None, as_of: str | None = None) -> Settings:
     return tables_as_of(Settings(), as_of, progress=note)
 
 
-def wants_json(json_flag: bool, format_: FormatOption) -> bool:
-    return json_flag or format_ is FormatOption.json
-
-
-def choose_format(json_flag: bool, format_: AnyFormat | None, output: Path | None) -> AnyFormat:
-    """Return the requested format. Raises InvalidInput for two formats, or a binary one without a file."""
-    from accel_platform.errors import InvalidInput
-    from accel_platform.table_io.kinds import BINARY, kind_of
-
-    if json_flag and format_ not in (None, AnyFormat.json):
-        raise InvalidInput(f"--json and --format {format_} are two formats: choose one.")
-    if json_flag or format_ is not None:
-        kind = AnyFormat.json if json_flag or format_ is None else format_
-    else:
-        kind = AnyFormat.table if output is None else AnyFormat(kind_of(output))
-    if kind in BINARY and output is None:
-        raise InvalidInput(f"--format {kind} is no text: name the file to write with --output.")
-    return kind
-
-
 def write_answer(
     rows: Source,
-    kind: AnyFormat,
-    output: Path | None,
+    table: TableOptions,
     *,
     title: str | None = None,
     short: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
@@ -77,11 +56,12 @@ def write_answer(
     keep: Collection[str] = (),
     whole: Collection[str] = (),
 ) -> None:
-    """Write rows to stdout or a file. `short` reduces each row for formats that people read.
+    """Write rows as the options say, to stdout or a file. `short` reduces each row for formats that people read.
 
     `document` replaces the rows in JSON. `empty` is printed if there are no rows. `keep` and `whole` are columns of
     `table_io.width.fit_table`.
     """
+    kind, output = table.kind, table.output
     if short is not None and kind in PEOPLE and isinstance(rows, Sequence):
         rows = [short(row) for row in rows]
     as_document = kind is AnyFormat.json and document is not None

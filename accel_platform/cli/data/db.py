@@ -12,29 +12,19 @@ import typer
 from accel_platform.cli.data import snapshot
 from accel_platform.cli.options import (
     AsOf,
+    CommandApp,
     CommandGroup,
+    CommonOptions,
     FileFormat,
-    FormatOption,
     Home,
-    Json,
     ManyValues,
-    Output,
-    OutputFormat,
+    TableOptions,
     build_selection,
     output_file,
     split_words,
     with_filters,
 )
-from accel_platform.cli.output import (
-    choose_format,
-    note,
-    print_json,
-    print_table,
-    say,
-    settings_for,
-    wants_json,
-    write_answer,
-)
+from accel_platform.cli.output import note, print_json, print_table, say, settings_for, write_answer
 from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
@@ -43,7 +33,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["duckdb", "spark"]
 
-app = typer.Typer(help="The warehouse: tables projected from the event log.", no_args_is_help=True)
+app = CommandApp(help="The warehouse: tables projected from the event log.", no_args_is_help=True)
 app.add_typer(snapshot.app, name="snapshot", cls=CommandGroup)
 
 
@@ -59,9 +49,8 @@ def rebuild(
     spark: Annotated[
         str | None, typer.Option(metavar="URL", help="Address of Spark Connect, e.g. sc://host:15002, or ACCEL_SPARK.")
     ] = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Rebuild every table from the whole event log, audit them and put them into service."""
     import os
@@ -71,7 +60,7 @@ def rebuild(
     from accel_platform.events import EventLog, integrity
     from accel_platform.warehouse.publish import refresh
 
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     if spark is not None and (engine or settings.engine) != "spark":
         raise InvalidInput("--spark goes with --engine spark.")
     chosen = {"engine": engine, "spark": spark}
@@ -83,7 +72,7 @@ def rebuild(
         integrity.forget_segments(log, names, by=os.environ.get("USER"))
         note(f"Given up: {integrity.summarize(sorted(names))}")
     done = refresh(settings, full=True, progress=note)
-    if wants_json(as_json, format_):
+    if common.wants_json:
         checks = [asdict(check) for check in done.checks]
         print_json({"snapshot_id": done.snapshot_id, "mode": done.mode, "rows": done.rows, "checks": checks,
                     "seconds": done.seconds})  # fmt: skip
@@ -93,9 +82,7 @@ def rebuild(
 
 
 @app.command()
-def stats(
-    as_of: AsOf = None, home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table
-) -> None:
+def stats(as_of: AsOf = None, *, common: CommonOptions) -> None:
     """Show segments and events of the log, rows per table, and results by provenance and status."""
     from accel_platform.events import EventLog
     from accel_platform.settings import SnapshotSettings
@@ -103,7 +90,7 @@ def stats(
     from accel_platform.warehouse.publish import holds
     from accel_platform.warehouse.reader import Reader
 
-    settings = settings_for(home, as_of)
+    settings = settings_for(common.home, as_of)
     log = EventLog.open(settings)
     snapshot = log.load_snapshot(settings.snapshot_id) if isinstance(settings, SnapshotSettings) else log.snapshot()
     projection = current(settings)
@@ -121,7 +108,7 @@ def stats(
         )
         rows = projection.count_rows()
     up_to_date = projection is not None and holds(projection, log, snapshot)
-    if wants_json(as_json, format_):
+    if common.wants_json:
         tables = (
             {"snapshot_id": projection.snapshot_id, "up_to_date": up_to_date, "rows": rows, "results": results}
             if (projection)
@@ -145,9 +132,8 @@ def stats(
 def tables(
     table: Annotated[str | None, typer.Argument(help="Show the columns of this table.")] = None,
     as_of: AsOf = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """List the tables with their meaning and rows, or the columns of one. Begin with `usable_results`."""
     from dataclasses import asdict
@@ -156,7 +142,7 @@ def tables(
     from accel_platform.warehouse.dictionary import table_columns, table_meanings
     from accel_platform.warehouse.reader import Reader
 
-    reader, meanings = Reader(settings_for(home, as_of)), table_meanings()
+    reader, meanings = Reader(settings_for(common.home, as_of)), table_meanings()
     if table is not None and table not in meanings:
         near = ", ".join(difflib.get_close_matches(table, meanings, n=2)) or ", ".join(meanings)
         raise NotFound(f"No table is called {table!r}. Try {near}.")
@@ -167,14 +153,14 @@ def tables(
         counts = " UNION ALL ".join(f"SELECT '{name}' AS name, count(*) AS rows FROM {name}" for name in meanings)
         found = {row["name"]: row["rows"] for row in reader.rows(counts)}
         rows = [{"table": name, "rows": found[name], "what": what} for name, what in meanings.items()]
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(rows)
     else:
         print_table(rows)
 
 
 @app.command()
-def compact(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
+def compact(common: CommonOptions) -> None:
     """Pack small segments of the log and remove duplicate copies. Dagster does this every night."""
     from dataclasses import asdict
 
@@ -182,10 +168,10 @@ def compact(home: Home = None, as_json: Json = False, format_: OutputFormat = Fo
     from accel_platform.events.compaction import compact as run
     from accel_platform.warehouse.disk_use import remove_leftovers
 
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     done = run(EventLog.open(settings))
     left_overs = remove_leftovers(settings)
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(asdict(done) | {"left_overs": [str(path) for path in left_overs]})
     else:
         note(
@@ -199,14 +185,14 @@ def compact(home: Home = None, as_json: Json = False, format_: OutputFormat = Fo
 
 
 @app.command()
-def du(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
+def du(common: CommonOptions) -> None:
     """Show the disk use of each part of the installation."""
     from dataclasses import asdict
 
     from accel_platform.warehouse.disk_use import measure_disk_use
 
-    used = measure_disk_use(settings_for(home))
-    if wants_json(as_json, format_):
+    used = measure_disk_use(settings_for(common.home))
+    if common.wants_json:
         print_json([asdict(use) for use in used])
         return
     rows = [
@@ -220,16 +206,14 @@ def du(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatO
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT; `accel db tables` lists the tables.")],
     as_of: AsOf = None,
-    output: Output = None,
-    format_: FileFormat = None,
-    home: Home = None,
-    as_json: Json = False,
+    *,
+    table: TableOptions,
 ) -> None:
     """Run one SELECT. As JSON the answer is a list of row objects."""
     from accel_platform.warehouse.reader import Reader
 
-    kind, reader = choose_format(as_json, format_, output), Reader(settings_for(home, as_of))
-    write_answer(reader.rows(sql) if kind in ("table", "json") else reader.arrow(sql), kind, output)
+    kind, reader = table.kind, Reader(settings_for(table.home, as_of))
+    write_answer(reader.rows(sql) if kind in ("table", "json") else reader.arrow(sql), table)
 
 
 @app.command(cls=ManyValues)
@@ -248,7 +232,7 @@ def export(
     from accel_platform.warehouse.export import export_table
     from accel_platform.warehouse.reader import Reader
 
-    kind, settings, chosen = choose_format(False, format_, output), settings_for(home, as_of), build_selection(filters)
+    kind, settings, chosen = TableOptions(output, format_).kind, settings_for(home, as_of), build_selection(filters)
     require_known(Reader(settings), chosen)
     condition, values = chosen.where()
     rows = export_table(settings, table, output, kind.value, condition=condition, values=values)
@@ -267,9 +251,8 @@ def validate(
         str | None,
         typer.Option("--from", metavar="BACKUP", help="With --fix: a back-up to take lost events from."),
     ] = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Check all data rules, the tables against the log, and all references. Exits 1 if anything is wrong.
 
@@ -281,15 +264,15 @@ def validate(
     from accel_platform.warehouse.validate import validate as run
 
     if from_ is None:
-        found = run(settings_for(home), _catalog_describer(), fix=fix)
+        found = run(settings_for(common.home), _catalog_describer(), fix=fix)
     elif not fix:
         raise InvalidInput("--from says where to bring lost events back from: it goes with --fix.")
     else:
         from accel_platform.backup import open_copy
 
         with open_copy(from_) as copy:
-            found = run(settings_for(home), _catalog_describer(), fix=True, copy=copy)
-    if wants_json(as_json, format_):
+            found = run(settings_for(common.home), _catalog_describer(), fix=True, copy=copy)
+    if common.wants_json:
         print_json(asdict(found))
     else:
         _print_validation(found)
@@ -362,9 +345,8 @@ def backup(
     keep: Annotated[
         int | None, typer.Option("--keep", metavar="N", help="Keep the newest N back-ups there. Default: all.")
     ] = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Copy the event log and the predictors while work goes on. API keys are not copied.
 
@@ -373,8 +355,8 @@ def backup(
     """
     from accel_platform.backup import back_up
 
-    done = back_up(settings_for(home), target, keep=keep, progress=note)
-    _print_backups([vars(done)], for_machines=wants_json(as_json, format_))
+    done = back_up(settings_for(common.home), target, keep=keep, progress=note)
+    _print_backups([vars(done)], for_machines=common.wants_json)
 
 
 @app.command()
@@ -384,9 +366,8 @@ def restore(
         str | None, typer.Option(metavar="NAME", help="Prefix of a back-up's name. Default: the newest.")
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check the back-ups without restoring.")] = False,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Check a back-up, restore it into an installation without events, and build the tables. Nothing is overwritten.
 
@@ -397,7 +378,7 @@ def restore(
     from accel_platform.warehouse.publish import refresh
     from predictor.training.promotion import share_promoted
 
-    for_machines = wants_json(as_json, format_)
+    for_machines = common.wants_json
     if verify:
         found = backup.verify(source, generation=generation, progress=note)
         _print_backups([vars(one) for one in found], for_machines=for_machines)
@@ -408,7 +389,7 @@ def restore(
                 "still has is copied anew."
             )
         return
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     done = backup.restore(settings, source, generation=generation, progress=note)
     refresh(settings, progress=note)
     if shared := share_promoted(settings, EventLog.open(settings), note):

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import AnyFormat, AsOf, FileFormat, FormatOption, Home, Json, Output, OutputFormat
+from accel_platform.cli.options import AnyFormat, AsOf, CommandApp, CommonOptions, TableOptions
 from accel_platform.cli.output import (
-    choose_format,
     follow_log,
     line_width,
     note,
@@ -18,13 +17,12 @@ from accel_platform.cli.output import (
     print_table,
     say,
     settings_for,
-    wants_json,
     write_answer,
 )
 from accel_platform.table_io.values import count_of
 
 _REASON = ("such as", "most often")
-app = typer.Typer(help="Audit imported results, and clean up the imported files.", no_args_is_help=True)
+app = CommandApp(help="Audit imported results, and clean up the imported files.", no_args_is_help=True)
 
 
 @app.callback()
@@ -36,24 +34,22 @@ def history() -> None:
 def audit(
     reasons: Annotated[int, typer.Option(min=1, help="Reasons per verdict, most frequent first.")] = 3,
     as_of: AsOf = None,
-    output: Output = None,
-    format_: FileFormat = None,
-    home: Home = None,
-    as_json: Json = False,
+    *,
+    table: TableOptions,
 ) -> None:
     """Show the verdicts on imported results per rule: count, confidence, reasons and overrides."""
     from accel_platform.analysis.summaries.suspicions import count_by_provenance, count_by_rule
     from accel_platform.warehouse.reader import Reader
 
-    reader = Reader(settings_for(home, as_of))
+    reader = Reader(settings_for(table.home, as_of))
     provenance, verdicts = count_by_provenance(reader), count_by_rule(reader, reasons=reasons)
     document = {"provenance": provenance, "verdicts": verdicts, "snapshot_id": reader.snapshot_id}
-    kind, empty = choose_format(as_json, format_, output), "No imported result is doubted."
-    if kind is AnyFormat.table and output is None:
+    empty = "No imported result is doubted."
+    if table.kind is AnyFormat.table and table.output is None:
         _print_verdicts([_with_top_reason(verdict) for verdict in verdicts], empty)
     else:
         title = "Verdicts on imported results"
-        write_answer(verdicts, kind, output, short=_with_top_reason, document=document, title=title, empty=empty)
+        write_answer(verdicts, table, short=_with_top_reason, document=document, title=title, empty=empty)
     counts = ", ".join(f"{count} {name}" for name, count in provenance.items())
     counts = counts or "none; figures of knowledge packs are not audited"
     note(f"Imported results by what counts as their provenance now: {counts}.")
@@ -85,9 +81,8 @@ def overrule(
     rule: Annotated[str, typer.Argument(help="The rule to overrule.")],
     reason: Annotated[str, typer.Option(help="The reason; stored permanently.")],
     by: Annotated[str, typer.Option(help="Your name.")],
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Overrule one rule for one result. The suspicion stays on record and no longer counts."""
     from uuid import UUID
@@ -97,7 +92,7 @@ def overrule(
     from accel_platform.events.types import SuspicionOverruled
     from accel_platform.warehouse.reader import Reader
 
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     try:
         wanted = UUID(result_id)
     except ValueError as error:
@@ -112,7 +107,7 @@ def overrule(
     payload = SuspicionOverruled(result_id=wanted, rule=rule, by=by.strip(), reason=reason.strip())
     event = Event.of(payload, source="history")
     EventLog.open(settings).append([event], key=f"overruled-{event.event_id}")
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json({"event_id": str(event.event_id), **payload.model_dump(mode="json")})
     else:
         typer.echo(f"{rule} no longer counts against {result_id}.")
@@ -124,9 +119,8 @@ def clean(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files or directories that were imported.")],
     older_than: Annotated[str, typer.Option(help="Skip files modified more recently than this: 30d, 12h, 8w.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Verify everything, delete nothing.")] = False,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Delete imported files if all their events read back equal from the log. List the others with the reason."""
     from accel_platform.durations import parse_age
@@ -134,14 +128,14 @@ def clean(
     from accel_platform.events import EventLog
     from migrations.cleanup.cleanup import clean as run
 
-    age, settings = parse_age(older_than), settings_for(home)
+    age, settings = parse_age(older_than), settings_for(common.home)
     log = EventLog.open(settings)
     try:
         report = run(paths, log, older_than=age, exclude=settings.own_paths, dry_run=dry_run)
     except KeyboardInterrupt:
         note("Stopped. What was deleted is accounted for in the log; the same command goes on from there.")
         raise
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(report.as_dict())
     else:
         print_table(

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
-from accel_platform.cli.output import note, print_json, print_table, settings_for, wants_json
+from accel_platform.cli.options import CommandApp, CommonOptions, FormatOption, Json, OutputFormat, wants_json
+from accel_platform.cli.output import note, print_json, print_table, settings_for
 from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from accel_platform.knowledge.packs import PackState
     from accel_platform.settings import Settings
 
-app = typer.Typer(help="Packs of public figures: list, add, remove, build.", no_args_is_help=True)
+app = CommandApp(help="Packs of public figures: list, add, remove, build.", no_args_is_help=True)
 PackName = Annotated[str, typer.Argument(help="The pack, as `accel knowledge list` names it.")]
 
 
@@ -45,32 +45,27 @@ def knowledge() -> None:
 
 
 @app.command(name="list")
-def list_(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
+def list_(common: CommonOptions) -> None:
     """List the packs with rows, devices and license, and why one is not used."""
     from accel_platform.events import EventLog
     from accel_platform.knowledge.packs import pack_states
 
-    states = pack_states(EventLog.open(settings_for(home)))
-    if wants_json(as_json, format_):
+    states = pack_states(EventLog.open(settings_for(common.home)))
+    if common.wants_json:
         print_json([_document(state) for state in states])
         return
     print_table([_row(state) for state in states], empty="There are no packs.")
 
 
 @app.command()
-def show(
-    name: PackName,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
-) -> None:
+def show(name: PackName, common: CommonOptions) -> None:
     """Show a pack's card: source, license, what was left out, and how it was converted."""
     from accel_platform.events import EventLog
     from accel_platform.knowledge.cards import card_text
     from accel_platform.knowledge.packs import pack_states, state_of
 
-    state = state_of(pack_states(EventLog.open(settings_for(home))), name)
-    if wants_json(as_json, format_):
+    state = state_of(pack_states(EventLog.open(settings_for(common.home))), name)
+    if common.wants_json:
         print_json(_document(state) | {"card": state.card.as_dict() if state.card else None})
         return
     if state.card is not None:
@@ -84,9 +79,8 @@ def add(
         str | None, typer.Argument(metavar="PACK", help="The folder of a pack, or the name of a shipped one.")
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All shipped packs.")] = False,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Use a pack: one of somebody else, after a check of all it holds, or a shipped one; or all shipped ones."""
     from accel_platform.errors import InvalidInput
@@ -95,7 +89,7 @@ def add(
 
     if (pack is None) is not all_:
         raise InvalidInput("Name a pack, or all shipped ones by --all: `accel knowledge list` shows them.")
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     log = EventLog.open(settings)
     if pack is None:
         removed = removed_packs(log)
@@ -109,7 +103,7 @@ def add(
     added = [add_pack(log, folder) for folder in folders]
     _bring_up_to_date(settings)
     rows = [{"name": one.card.name, "rows": one.card.rows, "used": True} for one in added]
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(rows if all_ else rows[0])
     else:
         for row in rows:
@@ -120,18 +114,17 @@ def add(
 def remove(
     name: PackName,
     by: Annotated[str | None, typer.Option(help="Your name; stored permanently.")] = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Take a pack out of use. Its events stay in the log, and `accel knowledge add` uses it again."""
     from accel_platform.events import EventLog
     from accel_platform.knowledge.packs import FITTED_FROM, remove_pack
 
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     remove_pack(EventLog.open(settings), name, by=by)
     _bring_up_to_date(settings)
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json({"name": name, "used": False})
     else:
         typer.echo(f"{name} is not used any more: its figures are in no table and in no training.")

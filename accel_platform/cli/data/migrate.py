@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
+from accel_platform.cli.options import CommonOptions
 from accel_platform.cli.output import (
     exit_if_nothing,
     follow_log,
@@ -20,7 +20,6 @@ from accel_platform.cli.output import (
     print_table,
     say,
     settings_for,
-    wants_json,
 )
 from accel_platform.table_io.values import count_of, display_text
 
@@ -60,9 +59,7 @@ def migrate(
         bool,
         typer.Option("--retry-quarantine", help="Read quarantined files again: all, or those under PATH."),
     ] = False,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    common: CommonOptions,
 ) -> None:
     """Import old benchmark files, and report the outcome of each: imported, duplicate, no results or quarantined."""
     from accel_platform.errors import InvalidInput
@@ -79,7 +76,7 @@ def migrate(
         raise InvalidInput(
             "--device and --engine go with PATH alone: a table names devices by a column (--map gpu=device)."
         )
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     log = EventLog.open(settings)
     progress = _Progress()
     if retry_quarantine:
@@ -103,7 +100,7 @@ def migrate(
         raise InvalidInput("Name files or directories to import, or --retry-quarantine.")
     if not dry_run:
         follow_log(settings)
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(report.as_dict())
         exit_if_nothing(report.documents)
         return

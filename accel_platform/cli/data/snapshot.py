@@ -7,54 +7,45 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.analysis.regressions.thresholds import MIN_MEDIAN_CHANGE_PERCENT
-from accel_platform.cli.options import FileFormat, FormatOption, Home, Json, Output, OutputFormat, min_change
-from accel_platform.cli.output import (
-    choose_format,
-    note,
-    print_json,
-    print_table,
-    settings_for,
-    wants_json,
-    write_answer,
-)
+from accel_platform.cli.options import CommandApp, CommonOptions, TableOptions, min_change
+from accel_platform.cli.output import note, print_json, print_table, settings_for, write_answer
 from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from accel_platform.analysis.regressions.snapshot_comparison import TableChanges
 
-app = typer.Typer(help="Named snapshots of the log, for `--as-of`.", no_args_is_help=True)
+app = CommandApp(help="Named snapshots of the log, for `--as-of`.", no_args_is_help=True)
 
 
 @app.command()
 def create(
     name: Annotated[str | None, typer.Option("--name", help="A permanent name.", show_default="none")] = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Create a snapshot of the log as it is now."""
     from accel_platform.events import EventLog
     from accel_platform.events.snapshots import take_snapshot
 
-    payload = take_snapshot(EventLog.open(settings_for(home)), name)
-    if wants_json(as_json, format_):
+    payload = take_snapshot(EventLog.open(settings_for(common.home)), name)
+    if common.wants_json:
         print_json(payload)
     else:
         print_table([payload.model_dump()])
 
 
 @app.command(name="list")
-def list_snapshots(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
+def list_snapshots(table: TableOptions) -> None:
     """List the snapshots, oldest first."""
     from accel_platform.events import EventLog
     from accel_platform.events.snapshots import read_snapshot_events
 
     rows = [
         {**event.payload.model_dump(), "taken_at": event.recorded_at}
-        for event in read_snapshot_events(EventLog.open(settings_for(home)))
+        for event in read_snapshot_events(EventLog.open(settings_for(table.home)))
     ]
     nothing = "None was taken: `accel db snapshot create --name NAME` takes one."
-    write_answer(rows, choose_format(as_json, format_, output), output, title="Snapshots", empty=nothing)
+    write_answer(rows, table, title="Snapshots", empty=nothing)
 
 
 @app.command()
@@ -63,9 +54,7 @@ def diff(
     before: Annotated[str, typer.Argument(metavar="A", help="A snapshot's name or id, or a date.")],
     after: Annotated[str | None, typer.Argument(metavar="B", help="The same.", show_default="the current log")] = None,
     min_change_percent: Annotated[float, min_change("change of a median")] = MIN_MEDIAN_CHANGE_PERCENT,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    common: CommonOptions,
 ) -> None:
     """Show the differences between two snapshots: results, medians and matrix cells."""
     from dataclasses import asdict
@@ -74,10 +63,10 @@ def diff(
     from accel_platform.warehouse.publish import bring_up_to_date
     from accel_platform.warehouse.reader import Reader
 
-    old, new = settings_for(home, before), settings_for(home, after)
+    old, new = settings_for(common.home, before), settings_for(common.home, after)
     bring_up_to_date(new, progress=note)
     found = compare_tables(Reader(old), Reader(new), min_change_percent=min_change_percent)
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(asdict(found))
     else:
         _print(found)

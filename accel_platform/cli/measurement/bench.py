@@ -21,27 +21,20 @@ from accel_platform.cli.measurement.plan_options import (
 )
 from accel_platform.cli.options import (
     SEVERAL,
+    CommandApp,
+    CommonOptions,
     FileFormat,
     FormatOption,
-    Home,
     Json,
     ManyValues,
     Output,
     OutputFormat,
+    TableOptions,
     output_file,
     split_words,
-    with_option_groups,
-)
-from accel_platform.cli.output import (
-    choose_format,
-    follow_log,
-    note,
-    print_json,
-    print_table,
-    settings_for,
     wants_json,
-    write_answer,
 )
+from accel_platform.cli.output import follow_log, note, print_json, print_table, settings_for, write_answer
 from accel_platform.table_io.values import count_of
 
 
@@ -52,7 +45,7 @@ class ExportForm(enum.StrEnum):
     llm_d = "llm-d"
 
 
-app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
+app = CommandApp(no_args_is_help=True, help="Measure models on this host's hardware.")
 app.command("suite")(requests.suite)
 app.command("coverage", cls=ManyValues)(coverage)
 app.command("request", cls=ManyValues)(requests.request)
@@ -69,7 +62,6 @@ def bench() -> None:
 
 
 @app.command(cls=ManyValues)
-@with_option_groups
 def run(
     *,
     models: OwnModelOptions,
@@ -112,9 +104,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan with its estimated time, and stop.")
     ] = False,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    common: CommonOptions,
 ) -> None:
     """Measure each model on each hardware at each batch size, each in its own process, and record every result."""
     from accel_platform.bench.plan.config import BenchmarkConfig
@@ -142,13 +132,13 @@ def run(
         "labels": parse_labels(label or ()),
     }
     config = validate_model(BenchmarkConfig, options, where="accel bench run")
-    planned = (resume_benchmark if resume else plan_benchmark)(config, home=settings_for(home).home)
+    planned = (resume_benchmark if resume else plan_benchmark)(config, home=settings_for(common.home).home)
     for remark in planned.remarks:
         note(remark)
     if dry_run:
-        print_plan(planned, wants_json(as_json, format_))
+        print_plan(planned, common.wants_json)
     else:
-        measure_and_print(planned, wants_json(as_json, format_), again="`accel bench run --resume`", repeat=repeat)
+        measure_and_print(planned, common.wants_json, again="`accel bench run --resume`", repeat=repeat)
 
 
 def _path(path: Path | None) -> str | None:
@@ -182,7 +172,7 @@ def list_models(
         for spec in specs
     ]
     write_answer(
-        rows, choose_format(as_json, format_, output), output, title="Models known by name", short=_display_model
+        rows, TableOptions(output, format_, as_json=as_json), title="Models known by name", short=_display_model
     )
 
 
@@ -218,9 +208,8 @@ def export(
     result: Annotated[
         str | None, typer.Option("--result", metavar="EVENT", help="The load to write with --as llm-d.")
     ] = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Write this installation's measurements with raw samples to a file that another installation can import."""
     from accel_platform.bench.run.campaign import export_campaign
@@ -228,12 +217,12 @@ def export(
     from accel_platform.events import EventLog
 
     if form is ExportForm.llm_d:
-        load.export_report(settings_for(home), path, result, as_json=wants_json(as_json, format_))
+        load.export_report(settings_for(common.home), path, result, as_json=common.wants_json)
         return
     if result is not None:
         raise InvalidInput("--result goes with --as llm-d; --runs chooses what is written as events.")
-    written = export_campaign(EventLog.open(settings_for(home)), path, runs=split_words(runs or ""))
-    if wants_json(as_json, format_):
+    written = export_campaign(EventLog.open(settings_for(common.home)), path, runs=split_words(runs or ""))
+    if common.wants_json:
         print_json(vars(written) | {"path": str(path)})
     else:
         note(
@@ -245,18 +234,17 @@ def export(
 @app.command(name="import")
 def import_(
     paths: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files written by `accel bench export`.")],
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Import measurements of another installation. They keep their host, ids and samples."""
     from accel_platform.events import EventLog
 
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     log = EventLog.open(settings)
     imported = [(path, log.adopt(path)) for path in paths]
     follow_log(settings)
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json([{"path": str(path), "events": one.events, "new": one.new} for path, one in imported])
     else:
         for path, one in imported:

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import (
-    PEOPLE,
-    SEVERAL,
-    AnyFormat,
-    FileFormat,
-    Home,
-    Json,
-    Output,
-    output_file,
-    split_words,
-)
-from accel_platform.cli.output import choose_format, note, settings_for, write_answer
+from accel_platform.cli.options import PEOPLE, SEVERAL, TableOptions, output_file, split_words
+from accel_platform.cli.output import note, settings_for, write_answer
 
 if TYPE_CHECKING:
     from accel_platform.events.types import ArchitectureChecked
@@ -38,10 +28,7 @@ def coverage(
     write: Annotated[
         Path | None, typer.Option(callback=output_file, help="Also write the checks on record as Markdown here.")
     ] = None,
-    output: Output = None,
-    format_: FileFormat = None,
-    home: Home = None,
-    as_json: Json = False,
+    table: TableOptions,
 ) -> None:
     """Run every transformers architecture once, small and with random weights, and record if it works.
 
@@ -50,9 +37,8 @@ def coverage(
     from accel_platform.bench.coverage.runner import check_architectures, latest_checks
     from accel_platform.events import EventLog
 
-    kind, settings = choose_format(as_json, format_, output), settings_for(home)
     selected, names = _select_types(types, category), split_words(hardware)
-    log = EventLog.open(settings)
+    log = EventLog.open(settings_for(table.home))
     if report:
         latest = latest_checks(log, names)
     else:
@@ -72,25 +58,24 @@ def coverage(
         from accel_platform.table_io.files import save_bytes
 
         save_bytes(write, render_markdown(checks, total=len(selected)).encode())
-    _print(checks, failures, (kind, output))
+    _print(checks, failures, table)
 
 
-def _print(checks: list[ArchitectureChecked], failures: bool, to: tuple[AnyFormat, Path | None]) -> None:
+def _print(checks: list[ArchitectureChecked], failures: bool, table: TableOptions) -> None:
     from accel_platform.bench.coverage.report import summarize_by_category
 
     failed = [check for check in checks if check.status != "ok"]
     categories: list[dict[str, Any]] = summarize_by_category(checks)
     records = [check.model_dump(mode="json") for check in (failed if failures else checks)]
     document = {"categories": categories, "checks": records}
-    kind, output = to
     if failures:
         columns = ("model_type", "category", "hardware", "failure_class", "reason")
-        rows = [{column: row[column] for column in columns} for row in records] if kind in PEOPLE else records
-        write_answer(rows, kind, output, title="What failed", document=document, empty="Nothing failed.")
+        rows = [{column: row[column] for column in columns} for row in records] if table.kind in PEOPLE else records
+        write_answer(rows, table, title="What failed", document=document, empty="Nothing failed.")
         return
     nothing = "Nothing is on record for the installed versions."
     write_answer(
-        categories if kind in PEOPLE else records, kind, output, title="Coverage", document=document, empty=nothing
+        categories if table.kind in PEOPLE else records, table, title="Coverage", document=document, empty=nothing
     )
     for (name, what), count in Counter((c.hardware, c.failure_class) for c in failed).most_common():
         note(f"{name}: {count} {what}")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import PEOPLE, FileFormat, Json, Output
-from accel_platform.cli.output import choose_format, exit_if_nothing, note, write_answer
+from accel_platform.cli.options import PEOPLE, FileFormat, Json, Output, TableOptions
+from accel_platform.cli.output import exit_if_nothing, note, write_answer
 
 if TYPE_CHECKING:
     from accel_platform.hardware.catalog import DeviceSpec
@@ -63,7 +63,7 @@ def devices(
         for spec in catalog()
         if (kind is None or spec.kind == kind) and (name is None or spec is exact or _is_part(name, spec))
     ]
-    asked, kind_of_answer = " ".join(filter(None, (name, kind))), choose_format(as_json, format_, output)
+    asked, table = " ".join(filter(None, (name, kind))), TableOptions(output, format_, as_json=as_json)
     document: dict[str, Any] = {"devices": found}
     if instance is not None:
         document["instance"] = {"name": instance.name, "count": instance.count, "source": instance.source}
@@ -71,14 +71,13 @@ def devices(
     hint = near or "Describe yours in a file: `accel predict --hardware-spec`."
     write_answer(
         found,
-        kind_of_answer,
-        output,
+        table,
         title="Devices",
         short=_short,
         document=document,
         empty=f"The spec sheet has no device like {asked}. {hint}",
     )
-    if found and kind_of_answer in PEOPLE:
+    if found and table.kind in PEOPLE:
         if instance is not None:
             note(f"{instance.describe(instance.name)}: figures are of one")
         note("--json has other rates, all names, and the sources")

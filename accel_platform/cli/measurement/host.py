@@ -10,29 +10,10 @@ from typing import Annotated
 
 import typer
 
-from accel_platform.cli.options import (
-    PEOPLE,
-    SEVERAL,
-    FileFormat,
-    FormatOption,
-    Home,
-    Json,
-    ManyValues,
-    Output,
-    OutputFormat,
-)
-from accel_platform.cli.output import (
-    choose_format,
-    follow_log,
-    note,
-    print_json,
-    print_table,
-    settings_for,
-    wants_json,
-    write_answer,
-)
+from accel_platform.cli.options import PEOPLE, SEVERAL, CommandApp, CommonOptions, Home, ManyValues, TableOptions
+from accel_platform.cli.output import follow_log, note, print_json, print_table, settings_for, write_answer
 
-app = typer.Typer(no_args_is_help=True, help="The hosts that measure requested benchmarks.")
+app = CommandApp(no_args_is_help=True, help="The hosts that measure requested benchmarks.")
 
 Workspace = Annotated[
     Path | None,
@@ -108,62 +89,54 @@ def add(
     name: Annotated[str, typer.Argument(help="Its name in Dagster.")],
     address: Annotated[str, typer.Argument(help="HOST:PORT of its `accel host serve`.")],
     workspace: Workspace = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Add a host to the workspace. Dagster reads it at its next start."""
     from assets.workspace import add as add_host
     from assets.workspace import answers, own_workspace, workspace_file
 
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     added = add_host(workspace or workspace_file(settings), name, address, target=workspace or own_workspace(settings))
     if not answers(added):
         note(f"Nothing answers at {address} yet: start `accel host serve --port {added.port}` there.")
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(vars(added))
     else:
         print_table([vars(added)])
 
 
 @app.command(name="list")
-def list_hosts(
-    workspace: Workspace = None,
-    output: Output = None,
-    format_: FileFormat = None,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+def list_hosts(workspace: Workspace = None, *, table: TableOptions) -> None:
     """List the hosts of the workspace, and if each is reachable."""
     from assets.workspace import answers, hosts_in, workspace_file
 
-    path = workspace or workspace_file(settings_for(home))
+    path = workspace or workspace_file(settings_for(table.home))
     rows = [{**vars(one), "answers": answers(one)} for one in hosts_in(path)]
     nothing = "No host is listed beside this machine itself."
-    write_answer(rows, choose_format(as_json, format_, output), output, title="Hosts", empty=nothing)
+    write_answer(rows, table, title="Hosts", empty=nothing)
 
 
 @app.command()
 def remove(
     name: Annotated[str, typer.Argument(help="A name from `accel host list`.")],
     workspace: Workspace = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Remove a host from the workspace. Its results stay."""
     from assets.workspace import own_workspace, workspace_file
     from assets.workspace import remove as remove_host
 
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     removed = remove_host(workspace or workspace_file(settings), name, target=workspace or own_workspace(settings))
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(vars(removed))
     else:
         print_table([vars(removed)])
 
 
-def detect(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
+def detect(table: TableOptions) -> None:
     """Detect this host's hardware: each kind with its device, or the reason it is unavailable.
 
     The result is recorded where something is recorded already.
@@ -173,10 +146,10 @@ def detect(output: Output = None, format_: FileFormat = None, home: Home = None,
     from accel_platform.events import EventLog
     from accel_platform.hardware.cpu import usable_cores
 
-    inventory, settings = look(), settings_for(home)
+    inventory, settings = look(), settings_for(table.home)
     log = EventLog.open(settings)
     appended = log.append(inventory.events()) if log.snapshot().segments else None
-    kind, threads = choose_format(as_json, format_, output), usable_cores()
+    threads = usable_cores()
     devices = [
         {
             **device.model_dump(mode="json"),
@@ -196,7 +169,7 @@ def detect(output: Output = None, format_: FileFormat = None, home: Home = None,
         for name, device in zip(inventory.names, inventory.devices, strict=True)
     ]
     document = {"host_id": inventory.host_id, "host": host, "devices": devices}
-    write_answer(short if kind in PEOPLE else devices, kind, output, title="Hardware of this host", document=document)
+    write_answer(short if table.kind in PEOPLE else devices, table, title="Hardware of this host", document=document)
     note(
         f"Recorded as {appended.segment}."
         if appended

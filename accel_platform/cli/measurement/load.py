@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, split_words, with_option_groups
-from accel_platform.cli.output import follow_log, note, print_json, print_table, settings_for, wants_json
+from accel_platform.cli.options import SEVERAL, CommonOptions, split_words
+from accel_platform.cli.output import follow_log, note, print_json, print_table, settings_for
 from accel_platform.errors import INTERRUPTED
 from accel_platform.table_io.values import count_of
 
@@ -82,7 +82,6 @@ class ServerOptions:
         return [option for option, value in (("--device", self.device), ("--engine", self.engine)) if value is None]
 
 
-@with_option_groups
 def serve(
     url: Annotated[str, typer.Argument(help="Address of the server: http://127.0.0.1:8000.")],
     *,
@@ -102,16 +101,14 @@ def serve(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the reports.", show_default="loads, in the home")
     ] = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    common: CommonOptions,
 ) -> None:
     """Load a running server with requests, and record times to first and further tokens."""
     from accel_platform.events import EventLog
     from migrations.pipeline.importer import migrate
 
     shapes = load.shapes(seed)
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     # Both before the load, so that nothing measured is lost for want of a place.
     log, folder = EventLog.open(settings), _make_folder(output or settings.home / "loads")
     reports: list[tuple[Path, dict[str, Any]]] = []
@@ -125,7 +122,7 @@ def serve(
             migrate([path for path, _ in reports], log)
             follow_log(settings)
     contents = [content for _, content in reports]
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json([{"file": str(path), **content} for path, content in reports])
     else:
         _print_reports(contents)

@@ -10,27 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli.measurement.plan_options import CellOptions, Effort, Labels, MissingHere, ModelSet
-from accel_platform.cli.options import (
-    SEVERAL,
-    FileFormat,
-    FormatOption,
-    Home,
-    Json,
-    Output,
-    OutputFormat,
-    split_words,
-    with_option_groups,
-)
-from accel_platform.cli.output import (
-    choose_format,
-    follow_log,
-    note,
-    print_json,
-    print_table,
-    settings_for,
-    wants_json,
-    write_answer,
-)
+from accel_platform.cli.options import SEVERAL, CommonOptions, TableOptions, split_words
+from accel_platform.cli.output import follow_log, note, print_json, print_table, settings_for, write_answer
 from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
@@ -54,7 +35,6 @@ class QueueOptions:
     ] = None
 
 
-@with_option_groups
 def request(
     *,
     models: Annotated[str | None, typer.Option(metavar=SEVERAL, help="Models: keys, aliases or hub ids.")] = None,
@@ -73,9 +53,7 @@ def request(
     missing: Annotated[bool, typer.Option("--missing", help="Only cells without a result of the host.")] = False,
     label: Labels = None,
     queue: QueueOptions,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    common: CommonOptions,
 ) -> None:
     """Request a benchmark from any host with the hardware. For a suite file: `accel bench suite --request`."""
     from accel_platform.bench.plan.config import BenchmarkConfig
@@ -95,21 +73,21 @@ def request(
         "labels": parse_labels(label or ()),
     }
     config = validate_model(BenchmarkConfig, options, where="accel bench request")
-    submit(config, home, queue, by="cli", for_machines=wants_json(as_json, format_))
+    submit(config, common, queue, by="cli")
 
 
-def submit(config: Any, home: Path | None, queue: QueueOptions, *, by: Any, for_machines: bool) -> None:
+def submit(config: Any, common: CommonOptions, queue: QueueOptions, *, by: Any) -> None:
     """Append a configuration's requests to the log, and print them."""
     from accel_platform.bench.requests.lifecycle import request_benchmark
     from accel_platform.events import EventLog
     from accel_platform.hardware.host import host_name
 
-    log, host = EventLog.open(settings_for(home)), queue.host
+    log, host = EventLog.open(settings_for(common.home)), queue.host
     limit_s = parse_seconds(queue.max_runtime)
     ids = request_benchmark(config, log, by=by, priority=queue.priority, max_runtime_s=limit_s, host=host)
     found = _read_requests(log)
     rows = [_request_row(found[request_id]) for request_id in ids]
-    if for_machines:
+    if common.wants_json:
         print_json(rows)
     else:
         print_table([_display_row(row) for row in rows])
@@ -125,10 +103,7 @@ def requests(
     state: Annotated[
         str | None, typer.Option(metavar=SEVERAL, help="Only these states: open, running, done, failed, cancelled.")
     ] = None,
-    output: Output = None,
-    format_: FileFormat = None,
-    home: Home = None,
-    as_json: Json = False,
+    table: TableOptions,
 ) -> None:
     """List the requested benchmarks, newest first, with their state."""
     from typing import get_args
@@ -137,15 +112,12 @@ def requests(
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 
-    kind = choose_format(as_json, format_, output)
     wanted = split_words(state) if state is not None else [*get_args(State)]
     if unknown := [word for word in wanted if word not in get_args(State)]:
         raise InvalidInput(f"A request is {', '.join(get_args(State))}, never {unknown[0]!r}.")
-    found = reversed(_read_requests(EventLog.open(settings_for(home))).all())
+    found = reversed(_read_requests(EventLog.open(settings_for(table.home))).all())
     rows = [_request_row(one) for one in found if one.state in wanted]
-    write_answer(
-        rows, kind, output, title="Requested benchmarks", short=_display_row, empty="No benchmark was requested."
-    )
+    write_answer(rows, table, title="Requested benchmarks", short=_display_row, empty="No benchmark was requested.")
 
 
 def take(
@@ -154,9 +126,7 @@ def take(
         str | None, typer.Option(metavar=SEVERAL, help="Only these hardware names.", show_default="all that are here")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for further requests until Ctrl-C.")] = False,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    common: CommonOptions,
 ) -> None:
     """Measure the requests that this host can, one after another and without Dagster.
 
@@ -166,7 +136,7 @@ def take(
     from accel_platform.events import EventLog
     from accel_platform.requested_benchmarks import take_requests
 
-    settings, for_machines = settings_for(home), wants_json(as_json, format_)
+    settings, for_machines = settings_for(common.home), common.wants_json
     names = _hardware_here(split_words(hardware) if hardware is not None else None)
     rows: list[dict[str, Any]] = []
     try:
@@ -209,21 +179,20 @@ def _hardware_here(wanted: list[str] | None) -> list[str]:
 
 def cancel(
     request_id: Annotated[str, typer.Argument(metavar="ID", help="The request's id, or its beginning or end.")],
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Cancel a request. Its running measurement stops within seconds; recorded results stay."""
     from accel_platform.bench.requests.lifecycle import close
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 
-    log = EventLog.open(settings_for(home))
+    log = EventLog.open(settings_for(common.home))
     found = _read_requests(log).find(request_id)
     if found.closed is not None or not close(log, found, "cancelled", "taken back by `accel bench cancel`"):
         raise InvalidInput(f"The request {found.id} has ended already: {_read_requests(log)[found.id].state}.")
     row = _request_row(_read_requests(log)[found.id])
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(row)
     else:
         print_table([_display_row(row)])
@@ -294,7 +263,6 @@ def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
 DEFAULT_SUITE = Path("suite.json")
 
 
-@with_option_groups
 def suite(
     *,
     path: Annotated[
@@ -320,9 +288,7 @@ def suite(
         bool, typer.Option("--request", help="Request it from the hosts with its hardware instead of measuring here.")
     ] = False,
     queue: QueueOptions,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    common: CommonOptions,
 ) -> None:
     """Run the benchmark of a suite file, and write its reports, charts and tables."""
     from accel_platform.bench.plan.config import read_config, write_example
@@ -333,7 +299,7 @@ def suite(
 
     if path is not None and config is not None and path != config:
         raise InvalidInput(f"There are two suite files, {path} and {config}: name one.")
-    file, for_machines = path or config or DEFAULT_SUITE, wants_json(as_json, format_)
+    file, for_machines = path or config or DEFAULT_SUITE, common.wants_json
     if create_config:
         write_example(file)
         if for_machines:
@@ -346,11 +312,11 @@ def suite(
     changes["labels"] = {**benchmark.labels, **parse_labels(label or ())}
     benchmark = benchmark.model_copy(update=changes)
     if request:
-        submit(benchmark, home, queue, by="suite", for_machines=for_machines)
+        submit(benchmark, common, queue, by="suite")
         return
     if queue != QueueOptions():
         raise InvalidInput("--priority, --max-runtime and --host apply to requests: add --request.")
-    planned = plan_benchmark(benchmark, home=settings_for(home).home)
+    planned = plan_benchmark(benchmark, home=settings_for(common.home).home)
     if check:
         _print_suite_plan(planned, for_machines)
         return

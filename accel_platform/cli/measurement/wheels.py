@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from accel_platform.cli.options import SEVERAL, FormatOption, Json, OutputFormat
-from accel_platform.cli.output import note, print_json, print_table, wants_json
+from accel_platform.cli.options import SEVERAL, FormatOption, Json, OutputFormat, wants_json
+from accel_platform.cli.output import note, print_json, print_table
 from accel_platform.table_io.values import count_of
 
 

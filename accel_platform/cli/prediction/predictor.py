@@ -8,25 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import (
-    AnyFormat,
-    FileFormat,
-    FormatOption,
-    Home,
-    Json,
-    Output,
-    OutputFormat,
-    output_file,
-)
-from accel_platform.cli.output import (
-    choose_format,
-    note,
-    print_json,
-    print_table,
-    settings_for,
-    wants_json,
-    write_answer,
-)
+from accel_platform.cli.options import CommandApp, CommonOptions, TableOptions, output_file
+from accel_platform.cli.output import note, print_json, print_table, settings_for, write_answer
 from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
@@ -35,15 +18,15 @@ if TYPE_CHECKING:
     from predictor.training.evaluate import EvaluationResult
 
 
-def train(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
+def train(common: CommonOptions) -> None:
     """Train the predictor on measured and imported results, and put it into service."""
     from accel_platform.events import EventLog
     from predictor.training.train import metric_rows
     from predictor.training.train import train as run
 
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     report = run(settings, EventLog.open(settings), progress=note)
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(vars(report))
         return
     print_table(metric_rows(report.metrics), empty="Too few figures to hold some out: its errors are not known.")
@@ -51,40 +34,31 @@ def train(home: Home = None, as_json: Json = False, format_: OutputFormat = Form
         note(f"{count_of(count, 'figure')} not learned from: {reason}")
 
 
-app = typer.Typer(help="The stored predictors: list, show, roll back.", no_args_is_help=True)
+app = CommandApp(help="The stored predictors: list, show, roll back.", no_args_is_help=True)
 Id = Annotated[str | None, typer.Argument(help="An id or its beginning; default: the one in service.")]
 
 
 @app.command("list")
-def list_(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
+def list_(table: TableOptions) -> None:
     """List the stored predictors, newest first, and mark the one in service."""
     from accel_platform.events import EventLog
     from predictor.training.promotion import list_predictors
 
-    settings = settings_for(home)
+    settings = settings_for(table.home)
     rows = list_predictors(settings, EventLog.open(settings))
     nothing, document = "No predictor was trained yet (`accel train`).", {"predictors": rows}
-    write_answer(
-        rows, choose_format(as_json, format_, output), output, title="Predictors", document=document, empty=nothing
-    )
+    write_answer(rows, table, title="Predictors", document=document, empty=nothing)
 
 
 @app.command()
-def show(
-    predictor_id: Id = None,
-    output: Output = None,
-    format_: FileFormat = None,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+def show(predictor_id: Id = None, *, table: TableOptions) -> None:
     """Show a predictor's training data and its errors on held-out results."""
     from predictor.training.promotion import find_manifest
     from predictor.training.train import metric_rows
 
-    manifest = find_manifest(settings_for(home), predictor_id)
+    manifest = find_manifest(settings_for(table.home), predictor_id)
     document = manifest.model_dump(mode="json")
-    kind = choose_format(as_json, format_, output)
-    write_answer(metric_rows(manifest.metrics), kind, output, title="Errors on held-out results", document=document)
+    write_answer(metric_rows(manifest.metrics), table, title="Errors on held-out results", document=document)
     note(
         f"{count_of(manifest.rows, 'figure')} of {count_of(len(manifest.families), 'family')} "
         f"at snapshot {manifest.snapshot_id[:12]}"
@@ -96,17 +70,16 @@ def rollback(
     predictor_id: Annotated[
         str | None, typer.Argument(help="An id or its beginning; default: the one that served before.")
     ] = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Put an earlier predictor back into service. A running service switches at once."""
     from accel_platform.events import EventLog
     from predictor.training.promotion import roll_back
 
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     done = roll_back(settings, EventLog.open(settings), predictor_id)
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json({"predictor_id": done.predictor_id, "replaced": done.replaced})
         return
     note(f"{done.predictor_id} serves; {done.replaced or 'nothing'} did")
@@ -122,10 +95,8 @@ def evaluate(
     report: Annotated[
         Path | None, typer.Option("--report", callback=output_file, help="Write an HTML page with charts.")
     ] = None,
-    output: Output = None,
-    format_: FileFormat = None,
-    home: Home = None,
-    as_json: Json = False,
+    *,
+    table: TableOptions,
 ) -> None:
     """Evaluate predictions of held-out results, families and hardware against measurements and baselines.
 
@@ -135,20 +106,19 @@ def evaluate(
 
     if (train is None) != (test is None) or (train is not None and dataset is not None):
         raise InvalidInput("Give --dataset alone, or --train and --test together.")
-    kind = choose_format(as_json, format_, output)
     results: list[tuple[str, EvaluationResult]] = []
     if train is not None and test is not None:
         results = _evaluate_split(_import_samples(train), _import_samples(test))
     else:
         results = _cross_validate(
-            _import_samples(dataset) if dataset is not None else _load_samples(settings_for(home))
+            _import_samples(dataset) if dataset is not None else _load_samples(settings_for(table.home))
         )
     if report is not None:
         from predictor.training.evaluation_report import write_report
 
         write_report(report, results)
         note(f"wrote {report}")
-    _print_evaluation(results, kind, output)
+    _print_evaluation(results, table)
 
 
 def _evaluate_split(train: list[Sample], test: list[Sample]) -> list[tuple[str, EvaluationResult]]:
@@ -199,10 +169,10 @@ def _load_samples(settings: Settings) -> list[Sample]:
     return book.measured
 
 
-def _print_evaluation(results: list[tuple[str, EvaluationResult]], kind: AnyFormat, output: Path | None) -> None:
+def _print_evaluation(results: list[tuple[str, EvaluationResult]], table: TableOptions) -> None:
     from predictor.training.evaluate import evaluation_metrics
     from predictor.training.evaluation_report import result_rows
 
     metrics: list[dict[str, Any]] = [{"dataset": name, **evaluation_metrics(result)} for name, result in results]
     rows = [row for found in metrics for row in result_rows(found["dataset"], found)]
-    write_answer(rows, kind, output, title="How far predictions err", document={"splits": metrics})
+    write_answer(rows, table, title="How far predictions err", document={"splits": metrics})

@@ -12,17 +12,15 @@ import typer
 from accel_platform.cli.data.knowledge import adopt_shipped
 from accel_platform.cli.options import (
     SEVERAL,
-    FormatOption,
+    CommonOptions,
     Home,
     Json,
     Mode,
-    OutputFormat,
     output_file,
     parse_batch_sizes,
     split_words,
-    with_option_groups,
 )
-from accel_platform.cli.output import exit_if_nothing, note, print_json, settings_for, wants_json
+from accel_platform.cli.output import exit_if_nothing, note, print_json, settings_for
 from accel_platform.cli.prediction.query_options import (
     BatchSize,
     HardwareOptions,
@@ -69,7 +67,6 @@ SELECT pack FROM knowledge_packs GROUP BY pack HAVING arg_max(used, (recorded_at
 _ADD_PACKS = "The published figures that come with the platform are not in this log: `accel knowledge add --all`."
 
 
-@with_option_groups
 def recommend(
     *,
     model: ModelOptions,
@@ -85,9 +82,7 @@ def recommend(
     hardware: HardwareOptions,
     verbose: Annotated[bool, typer.Option("--verbose", help="List all hardware that was left out.")] = False,
     wide: Annotated[bool, typer.Option("--wide", help="Print all columns, with the limits of each figure.")] = False,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    common: CommonOptions,
 ) -> None:
     """Rank hardware for a model: measured figures first, then scaled and predicted ones with intervals."""
     from accel_platform.cli.prediction.recommend_output import print_answer
@@ -105,9 +100,9 @@ def recommend(
         where=where.value,
         hardware=hardware.chosen() or None,
     )
-    advisor = _advisor(home)
+    advisor = _advisor(common.home)
     answer = advisor.recommend(query)
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(answer)
     else:
         # First where nothing was found, because it is the likeliest remedy then; else the answer goes first.
@@ -122,7 +117,6 @@ def recommend(
     exit_if_nothing(answer.recommendations)
 
 
-@with_option_groups
 def predict(
     *,
     model: ModelOptions,

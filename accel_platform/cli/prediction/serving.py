@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from accel_platform.cli.data.knowledge import adopt_shipped
-from accel_platform.cli.options import NAMES, Config, FormatOption, Home, Json, OutputFormat, with_option_groups
-from accel_platform.cli.output import exit_if_nothing, print_json, settings_for, wants_json
+from accel_platform.cli.options import NAMES, CommonOptions, Config
+from accel_platform.cli.output import exit_if_nothing, print_json, settings_for
 from accel_platform.cli.prediction.query_options import given_fields, split_device_names
 
 
@@ -90,7 +90,6 @@ class GoalOptions:
     max_devices: Annotated[int, typer.Option("--max-devices", help="Devices of all copies, 32 at most.")] = 8
 
 
-@with_option_groups
 def serving(
     model: Annotated[str | None, typer.Argument(help="A model's name or hub id.", show_default=False)] = None,
     *,
@@ -124,9 +123,7 @@ def serving(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="All deployments, memory, evidence, and all that was left out.")
     ] = False,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    common: CommonOptions,
 ) -> None:
     """Rank devices to serve a language model under a load: memory, times with limits, and cost."""
     from accel_platform.cli.prediction.serving_output import print_answer
@@ -152,10 +149,10 @@ def serving(
         "goals": given_fields(asdict(goals)),
     }
     query = validate_query(ServingQuery, given_fields(fields), name=_option)
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     adopt_shipped(settings, only_into_empty_log=True)
     answer = Advisor(settings).recommend_serving(query)
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(answer)
     else:
         print_answer(answer, objective, goals.percentile, verbose=verbose)

@@ -6,7 +6,6 @@ import enum
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,19 +14,14 @@ from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.cli.options import (
     NAMES,
     PEOPLE,
-    AnyFormat,
     AsOf,
-    FileFormat,
-    Home,
-    Json,
-    Output,
+    TableOptions,
     build_selection,
     min_change,
     split_values,
     with_filters,
 )
 from accel_platform.cli.output import (
-    choose_format,
     drop_empty_columns,
     exit_if_nothing,
     line_width,
@@ -71,10 +65,7 @@ def compare(
     ] = None,
     min_change_percent: Annotated[float, min_change("change", at_least=1)] = MIN_CHANGE_PERCENT,
     as_of: AsOf = None,
-    output: Output = None,
-    format_: FileFormat = None,
-    home: Home = None,
-    as_json: Json = False,
+    table: TableOptions,
     **filters: Any,
 ) -> None:
     """Compare equal shapes: --model M --hardware A B C, --models M N --hardware A, or --before S [--after T].
@@ -86,25 +77,22 @@ def compare(
     """
     from accel_platform.errors import InvalidInput
 
-    kind = choose_format(as_json, format_, output)
     if after is not None and before is None:
         raise InvalidInput("--after needs --before, the snapshot to compare with.")
     if before is not None:
         if as_of is not None or models:
             raise InvalidInput("--before and --after go with --model and the other filters, not --models or --as-of.")
-        _changes(home, (before, after), build_selection(filters, model=model), min_change_percent, (kind, output))
+        _changes((before, after), build_selection(filters, model=model), min_change_percent, table)
         return
     names, hardware = split_values(models), split_values(filters["hardware"])
     if bool(model) == bool(names) or (names and len(hardware) > 1):
         raise InvalidInput(
             "Name --model M with several --hardware, or --models M N with one --hardware, or --before S."
         )
-    _side_by_side(home, as_of, build_selection(filters, model=models or model), bool(names), (kind, output))
+    _side_by_side(as_of, build_selection(filters, model=models or model), bool(names), table)
 
 
-def _side_by_side(
-    home: Path | None, as_of: str | None, filters: Selection, by_model: bool, to: tuple[AnyFormat, Path | None]
-) -> None:
+def _side_by_side(as_of: str | None, filters: Selection, by_model: bool, table: TableOptions) -> None:
     from dataclasses import asdict
 
     from accel_platform.analysis.query.filters import measure_command
@@ -114,12 +102,12 @@ def _side_by_side(
     from accel_platform.hardware.instances import naming_caution
     from accel_platform.warehouse.reader import Reader
 
-    found = compare_side_by_side(Reader(settings_for(home, as_of)), filters, "model_id" if by_model else "hardware")
-    kind, output = to
+    reader = Reader(settings_for(table.home, as_of))
+    found = compare_side_by_side(reader, filters, "model_id" if by_model else "hardware")
     named = with_distinct_runtimes(with_distinct_names(found.rows))
     over = _baselines(found, named)
     shown = zip(named, over, strict=True)
-    rows = drop_empty_columns([_display_row(*one) for one in shown]) if kind in PEOPLE else found.rows
+    rows = drop_empty_columns([_display_row(*one) for one in shown]) if table.kind in PEOPLE else found.rows
     hint = _missing_shape_reason(found) or f"To measure: `{measure_command(filters)}`."
     sides = "models" if by_model else "hardware"
     one_side = len(getattr(filters, "model" if by_model else "hardware")) == 1
@@ -131,8 +119,7 @@ def _side_by_side(
     )
     write_answer(
         rows,
-        kind,
-        output,
+        table,
         title=_title(found),
         document=asdict(found),
         empty=nothing,
@@ -189,28 +176,21 @@ def _baselines(found: Comparison, rows: Sequence[Mapping[str, Any]]) -> list[str
     return over if telling else [None] * len(rows)
 
 
-def _changes(
-    home: Path | None,
-    snapshots: tuple[str, str | None],
-    filters: Selection,
-    least: float,
-    to: tuple[AnyFormat, Path | None],
-) -> None:
+def _changes(snapshots: tuple[str, str | None], filters: Selection, least: float, table: TableOptions) -> None:
     from dataclasses import asdict
 
     from accel_platform.analysis.regressions.snapshot_comparison import compare_cells
     from accel_platform.warehouse.publish import bring_up_to_date
     from accel_platform.warehouse.reader import Reader
 
-    old, new = (settings_for(home, ref) for ref in snapshots)
+    old, new = (settings_for(table.home, ref) for ref in snapshots)
     bring_up_to_date(new, progress=note)
     found = compare_cells(Reader(old), Reader(new), filters, min_change_percent=least)
-    kind, output = to
+    kind = table.kind
     usual = _usual_reason(found.rows)
     write_answer(
         drop_empty_columns(_display_changes(found.rows, usual)) if kind in PEOPLE else found.rows,
-        kind,
-        output,
+        table,
         title=f"Between {found.before[:12]} and {found.after[:12]}",
         document=asdict(found),
         empty="No cell was measured again in between.",
@@ -322,10 +302,7 @@ def trend(
     metric: Annotated[Metric, typer.Option("--metric", help="The figure to follow.")] = Metric.latency_ms,
     min_change_percent: Annotated[float, min_change("shift")] = MIN_CHANGE_PERCENT,
     as_of: AsOf = None,
-    output: Output = None,
-    format_: FileFormat = None,
-    home: Home = None,
-    as_json: Json = False,
+    table: TableOptions,
     **filters: Any,
 ) -> None:
     """Follow a figure of --model over time, with a series per cell, device and fingerprint.
@@ -338,10 +315,10 @@ def trend(
     from accel_platform.hardware.device_names import with_distinct_names
     from accel_platform.warehouse.reader import Reader
 
-    kind, chosen = choose_format(as_json, format_, output), build_selection(filters)
+    chosen = build_selection(filters)
     if not chosen.model:
         raise InvalidInput("Name a model: `accel trend --model bert-base --hardware cpu`.")
-    found = trends(Reader(settings_for(home, as_of)), chosen, metric.value, min_change_percent=min_change_percent)
+    found = trends(Reader(settings_for(table.home, as_of)), chosen, metric.value, min_change_percent=min_change_percent)
     nothing = f"No result with {metric.value} is there. To measure: `{measure_command(chosen)}`."
     document = [one.document() for one in found]
     named = [series["device_name"] for series in with_distinct_names([one.series for one in found])]
@@ -349,9 +326,8 @@ def trend(
         nothing = f"No result with {metric.value} has a time."
     dated = [_series_row(one, device) for one, device in zip(found, named, strict=True) if one.points]
     write_answer(
-        dated if kind in PEOPLE else _point_rows(found),
-        kind,
-        output,
+        dated if table.kind in PEOPLE else _point_rows(found),
+        table,
         title=f"{metric.value} over time",
         document=document,
         empty=nothing,
@@ -359,7 +335,7 @@ def trend(
         whole=("cell", "over time"),
     )
     shifts = [row for one, device in zip(found, named, strict=True) for row in _shift_rows(one, device)]
-    if kind == "table" and output is None and shifts:
+    if table.kind == "table" and table.output is None and shifts:
         typer.echo()
         print_table(shifts)
     if undated := sum(one.undated for one in found):

@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import (
-    AnyFormat,
-    AsOf,
-    FileFormat,
-    Home,
-    Json,
-    Mode,
-    Output,
-    build_selection,
-    with_filters,
-)
-from accel_platform.cli.output import (
-    choose_format,
-    drop_empty_columns,
-    exit_if_nothing,
-    line_width,
-    note,
-    settings_for,
-    write_answer,
-)
+from accel_platform.cli.options import AnyFormat, AsOf, Mode, TableOptions, build_selection, with_filters
+from accel_platform.cli.output import drop_empty_columns, exit_if_nothing, line_width, note, settings_for, write_answer
 from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
@@ -49,10 +32,7 @@ def matrix(
         typer.Option("--documented", help="JSON in the documented format of older tools; `accel migrate` reads it."),
     ] = False,
     as_of: AsOf = None,
-    output: Output = None,
-    format_: FileFormat = None,
-    home: Home = None,
-    as_json: Json = False,
+    table: TableOptions,
     **filters: Any,
 ) -> None:
     """Show the compatibility matrix: high, medium, low or works from verified evidence, else n/a, failed or untested.
@@ -71,34 +51,34 @@ def matrix(
         raise InvalidInput("--family, --history and --documented are three answers: choose one.")
     if by_device and (history or documented):
         raise InvalidInput("--by-device goes with the grid: --history names devices, and --documented knows none.")
-    kind, chosen = choose_format(as_json or documented, format_, output), build_selection(filters)
-    reader = Reader(settings_for(home, as_of))
+    table = replace(table, as_json=table.as_json or documented)
+    kind, chosen = table.kind, build_selection(filters)
+    reader = Reader(settings_for(table.home, as_of))
     require_known(reader, chosen)
     if history:
-        _history(reader, chosen, mode.value, (kind, output))
+        _history(reader, chosen, mode.value, table)
         return
     found = compatibility_matrix(reader, chosen, mode=mode.value, by_device=by_device)
     command = measure_command(chosen.model_copy(update={"mode": mode.value if mode != "inference" else None}))
     nothing = f"No evidence yet: `{command}` or `accel migrate PATH`, then `accel db rebuild`."
     if documented:
         document: Any = printed.documented(reader, found)
-        write_answer([], kind, output, document=document)
+        write_answer([], table, document=document)
         return
     families = group_by_family(reader, found) if family else None
     title = f"Compatibility, {mode.value}"
     if kind is AnyFormat.html:
         page = printed.html_page(found, families, title=title, rule=RATING_RULE)
-        _write_text("\n".join(page), output)
+        _write_text("\n".join(page), table.output)
     else:
         document = {**found, "rule": RATING_RULE} | ({"families": families} if families is not None else {})
         rows = _rows(found, families, kind)
-        if kind is AnyFormat.table and output is None and not _fits_terminal(rows):
+        if kind is AnyFormat.table and table.output is None and not _fits_terminal(rows):
             rows = _tested_rows(found, families)
             note("One row per tested cell, as the grid is wider than the terminal; the others are untested.")
         write_answer(
             rows,
-            kind,
-            output,
+            table,
             title=title,
             document=document,
             empty=nothing,
@@ -185,7 +165,7 @@ def _shape_columns(cell: RatedCell) -> dict[str, Any]:
     }
 
 
-def _history(reader: Reader, filters: Selection, mode: str, to: tuple[AnyFormat, Path | None]) -> None:
+def _history(reader: Reader, filters: Selection, mode: str, table: TableOptions) -> None:
     from dataclasses import asdict
 
     from accel_platform.analysis.summaries.matrix_history import matrix_history
@@ -193,11 +173,8 @@ def _history(reader: Reader, filters: Selection, mode: str, to: tuple[AnyFormat,
 
     if set(filters.model_dump(exclude_defaults=True)) - {"model", "hardware"}:
         raise InvalidInput("--history goes with --model, --hardware and --mode: it replays all evidence.")
-    kind, output = to
     changes = [asdict(change) for change in matrix_history(reader, filters, mode=mode)]
-    write_answer(
-        changes, kind, output, title="How the matrix changed", short=_display_change, empty="No cell ever changed."
-    )
+    write_answer(changes, table, title="How the matrix changed", short=_display_change, empty="No cell ever changed.")
     note("Each day's matrix is built from the log at the end of the day (UTC).")
 
 

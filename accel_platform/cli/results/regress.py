@@ -12,26 +12,19 @@ import typer
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, MIN_SERIES_CHANGE_PERCENT
 from accel_platform.cli.options import (
     AsOf,
-    FileFormat,
+    CommandApp,
+    CommonOptions,
     FormatOption,
-    Home,
     Json,
     ManyValues,
-    Output,
     OutputFormat,
+    TableOptions,
     build_selection,
     min_change,
+    wants_json,
     with_filters,
 )
-from accel_platform.cli.output import (
-    choose_format,
-    note,
-    print_json,
-    print_table,
-    settings_for,
-    wants_json,
-    write_answer,
-)
+from accel_platform.cli.output import note, print_json, print_table, settings_for, write_answer
 from accel_platform.cli.results import regress_check
 from accel_platform.cli.results.regress_check import open_tables, record_regressions, reject_as_of
 from accel_platform.table_io.values import count_of
@@ -43,7 +36,7 @@ if TYPE_CHECKING:
 
     Decision = TypeVar("Decision", ShiftAccepted, ShiftRejected)
 
-app = typer.Typer(help="Find performance changes in series of results.", no_args_is_help=True)
+app = CommandApp(help="Find performance changes in series of results.", no_args_is_help=True)
 app.command("check")(regress_check.check)
 
 _FIGURES = ("measure", "before_ms", "after_ms", "before_mib", "after_mib", "change_percent")
@@ -113,10 +106,7 @@ def history(
     min_change_percent: Annotated[float, min_change("shift", memory=True)] = MIN_CHANGE_PERCENT,
     record: Annotated[bool, typer.Option("--record", help="Record the shifts, for `accel regress list`.")] = False,
     as_of: AsOf = None,
-    output: Output = None,
-    format_: FileFormat = None,
-    home: Home = None,
-    as_json: Json = False,
+    table: TableOptions,
 ) -> None:
     """List the shifts of all measured series, as an online detector finds them."""
     from accel_platform.analysis.query.measured import read_measured_series
@@ -125,7 +115,7 @@ def history(
     from accel_platform.reports.regressions import distinct_cells, short_shift
 
     reject_as_of(as_of, record=record)
-    settings = settings_for(home, as_of)
+    settings = settings_for(table.home, as_of)
     reader = open_tables(settings)
     found = find_shifts(
         read_measured_series(reader, model=model, hardware=hardware),
@@ -161,9 +151,8 @@ def history(
         names = ("regression_id", "state", "model_id", "cell")
         return {**{name: row[name] for name in names}, **short_shift(row), "commit": row["commit"]}
 
-    kind = choose_format(as_json, format_, output)
     title, empty = "Shifts of measured series", "No series moved."
-    write_answer(shifts, kind, output, title=title, document=document, short=short, empty=empty)
+    write_answer(shifts, table, title=title, document=document, short=short, empty=empty)
     note(f"{len(found):,} series of {count_of(sum(one.results for one in found), 'result')}.")
 
 
@@ -173,10 +162,7 @@ def list_regressions(
     *,
     state: Annotated[RegressionState | None, typer.Option(help="Only this state.", show_default="all")] = None,
     as_of: AsOf = None,
-    output: Output = None,
-    format_: FileFormat = None,
-    home: Home = None,
-    as_json: Json = False,
+    table: TableOptions,
     **filters: Any,
 ) -> None:
     """List recorded regressions and improvements, newest first, with their state."""
@@ -184,7 +170,7 @@ def list_regressions(
     from accel_platform.analysis.regressions.triage import recorded_shifts
     from accel_platform.reports.regressions import short_shift, with_cells
 
-    reader, chosen = open_tables(settings_for(home, as_of)), build_selection(filters)
+    reader, chosen = open_tables(settings_for(table.home, as_of)), build_selection(filters)
     rows = recorded_shifts(reader, chosen, state=state and state.value)
     require_known_unless_found(rows, reader, chosen)
     cells = {row["regression_id"]: row["cell"] for row in with_cells(rows)}
@@ -202,45 +188,28 @@ def list_regressions(
             "by": row["accepted_by"] or row["rejected_by"],
         }
 
-    kind = choose_format(as_json, format_, output)
     within = " under these filters" if chosen.model_dump(exclude_defaults=True) else ""
     empty = f"None is {state.value if state is not None else 'recorded'}{within}."
-    write_answer(rows, kind, output, title="Regressions and improvements", short=short, empty=empty)
+    write_answer(rows, table, title="Regressions and improvements", short=short, empty=empty)
 
 
 @app.command()
-def accept(
-    *,
-    regression_ids: RegressionIds,
-    reason: Reason,
-    by: By = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
-) -> None:
+def accept(*, regression_ids: RegressionIds, reason: Reason, by: By = None, common: CommonOptions) -> None:
     """Accept recorded shifts: their levels become the new baselines of their series. The history stays.
 
     The last decision counts.
     """
     from accel_platform.analysis.regressions.triage import build_acceptance
 
-    settings, name = settings_for(home), _name(by)
+    settings, name = settings_for(common.home), _name(by)
     reader = open_tables(settings)
     decided = _each_once(build_acceptance(reader, one, by=name, reason=reason) for one in regression_ids)
     effects = [f"{_describe(reader, one)}: the new level is the baseline from now on." for one in decided]
-    _append_decisions(settings, reader, decided, effects, as_json=wants_json(as_json, format_))
+    _append_decisions(settings, reader, decided, effects, as_json=common.wants_json)
 
 
 @app.command()
-def reject(
-    *,
-    regression_ids: RegressionIds,
-    reason: Reason,
-    by: By = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
-) -> None:
+def reject(*, regression_ids: RegressionIds, reason: Reason, by: By = None, common: CommonOptions) -> None:
     """Reject recorded shifts as noise or a machine in a wrong state.
 
     Their results no longer count in their series, and the baselines stay. The same level measured again is a new shift.
@@ -248,7 +217,7 @@ def reject(
     """
     from accel_platform.analysis.regressions.triage import build_rejection
 
-    settings, name = settings_for(home), _name(by)
+    settings, name = settings_for(common.home), _name(by)
     reader = open_tables(settings)
     decided = _each_once(build_rejection(reader, one, by=name, reason=reason) for one in regression_ids)
     effects = [
@@ -256,7 +225,7 @@ def reject(
         "the baseline is as it was."
         for one in decided
     ]
-    _append_decisions(settings, reader, decided, effects, as_json=wants_json(as_json, format_))
+    _append_decisions(settings, reader, decided, effects, as_json=common.wants_json)
 
 
 def _describe(reader: Reader, decided: ShiftAccepted | ShiftRejected) -> str:

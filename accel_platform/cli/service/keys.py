@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import FileFormat, FormatOption, Home, Json, Output, OutputFormat
-from accel_platform.cli.output import choose_format, note, print_json, settings_for, wants_json, write_answer
+from accel_platform.cli.options import CommandApp, CommonOptions, TableOptions
+from accel_platform.cli.output import note, print_json, settings_for, write_answer
 
 if TYPE_CHECKING:
     from accel_platform.api_keys import ApiKey
 
-app = typer.Typer(help="API keys of the service. Once one exists, every request needs one.", no_args_is_help=True)
+app = CommandApp(help="API keys of the service. Once one exists, every request needs one.", no_args_is_help=True)
 
 
 class ScopeOption(enum.StrEnum):
@@ -34,15 +34,14 @@ def create(
     days: Annotated[
         int | None, typer.Option(min=1, max=3650, help="Days until it expires.", show_default="never")
     ] = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Create a key. It is printed only once; the service stores its hash."""
     from accel_platform import api_keys
 
-    key, secret = api_keys.KeyStore(settings_for(home)).create(name, api_keys.Scope(scope.value), days=days)
-    if wants_json(as_json, format_):
+    key, secret = api_keys.KeyStore(settings_for(common.home)).create(name, api_keys.Scope(scope.value), days=days)
+    if common.wants_json:
         print_json({**_key_row(key), "key": secret})
         return
     typer.echo(secret)
@@ -52,27 +51,22 @@ def create(
 
 
 @app.command(name="list")
-def list_keys(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
+def list_keys(table: TableOptions) -> None:
     """List all keys, including expired and revoked ones."""
     from accel_platform.api_keys import KeyStore
 
-    rows = [_key_row(key) for key in KeyStore(settings_for(home)).all()]
+    rows = [_key_row(key) for key in KeyStore(settings_for(table.home)).all()]
     nothing = "No key was made yet: `accel keys create NAME` makes one."
-    write_answer(rows, choose_format(as_json, format_, output), output, title="Keys", empty=nothing)
+    write_answer(rows, table, title="Keys", empty=nothing)
 
 
 @app.command()
-def revoke(
-    key: Annotated[str, typer.Argument(help="A key's id or name.")],
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
-) -> None:
+def revoke(key: Annotated[str, typer.Argument(help="A key's id or name.")], common: CommonOptions) -> None:
     """Revoke a key. A running service rejects it at once."""
     from accel_platform.api_keys import KeyStore
 
-    ended = KeyStore(settings_for(home)).revoke(key)
-    if wants_json(as_json, format_):
+    ended = KeyStore(settings_for(common.home)).revoke(key)
+    if common.wants_json:
         print_json(_key_row(ended))
     else:
         note(f"Key {ended.key_id} ({ended.name}) works no more.")

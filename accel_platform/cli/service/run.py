@@ -19,8 +19,8 @@ import typer
 
 from accel_platform.cli.data.knowledge import adopt_shipped
 from accel_platform.cli.measurement.plan_options import Effort
-from accel_platform.cli.options import SEVERAL, FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
-from accel_platform.cli.output import note, print_json, settings_for, wants_json
+from accel_platform.cli.options import SEVERAL, CommonOptions, parse_batch_sizes, split_words
+from accel_platform.cli.output import note, print_json, settings_for
 from accel_platform.cli.service.serve import announce
 from accel_platform.errors import INTERRUPTED, AccelError, Conflict, storage_unavailable
 from accel_platform.signals import adopt_orphans, end_at_once, interrupt_with_parent, kill_descendants
@@ -66,9 +66,7 @@ def run(
     port: Port = 8000,
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Start the service.")] = True,
     wait: Annotated[bool, typer.Option("--wait", help="Measure first, and serve when everything is done.")] = False,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    common: CommonOptions,
 ) -> None:
     """Serve from shipped and earlier results at once, and run the full pipeline beside the service.
 
@@ -79,7 +77,7 @@ def run(
     from accel_platform.bench.plan.presets import effort_preset
     from predictor.service.server import listen
 
-    settings, for_machines = settings_for(home), wants_json(as_json, format_)
+    settings, for_machines = settings_for(common.home), common.wants_json
     choice: dict[str, Any] = {
         "models": split_words(models) if models else [],
         "hardware": split_words(hardware) if hardware else [],
@@ -178,9 +176,8 @@ def _report_end(name: str, process: subprocess.Popen[bytes]) -> None:
 def ui(
     ui_port: Annotated[int, typer.Option(min=1, max=65_535, help="Port of Dagster's pages, on loopback.")] = 3000,
     port: Port = 8000,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Run Dagster's pages and the service together until Ctrl-C."""
     from accel_platform.bench.plan.config import NIGHTLY, read_config
@@ -189,7 +186,7 @@ def ui(
     from assets.workspace import workspace_file
     from predictor.service.server import listen
 
-    settings, for_machines = settings_for(home), wants_json(as_json, format_)
+    settings, for_machines = settings_for(common.home), common.wants_json
     nightly = read_config(settings.suite) if settings.suite else None
     for wanted in (ui_port, port):
         listen(HOST, wanted).close()

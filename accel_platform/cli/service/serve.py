@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
-from accel_platform.cli.output import note, print_json, settings_for, wants_json
+from accel_platform.cli.options import CommonOptions
+from accel_platform.cli.output import note, print_json, settings_for
 
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
@@ -31,9 +31,8 @@ def serve(
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="text logs problems; json also logs each request.")
     ] = LogFormat.text,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    *,
+    common: CommonOptions,
 ) -> None:
     """Serve predictions, results and the dashboard over HTTP until Ctrl-C. An empty log gets the knowledge packs."""
     from accel_platform.cli.data.knowledge import adopt_shipped
@@ -41,7 +40,7 @@ def serve(
     from migrations.suspicion.rules import mark_suspicious
     from predictor.service.server import serve as run
 
-    settings, for_machines = settings_for(home), wants_json(as_json, format_)
+    settings, for_machines = settings_for(common.home), common.wants_json
     try:
         adopt_shipped(settings, only_into_empty_log=True)
     except AccelError as error:

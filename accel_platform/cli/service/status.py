@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
-from accel_platform.cli.output import print_json, print_table, say, settings_for, wants_json
+from accel_platform.cli.options import CommonOptions
+from accel_platform.cli.output import print_json, print_table, say, settings_for
 from accel_platform.table_io.values import count_of
 
 _RESULTS = """
@@ -26,7 +26,7 @@ _REBUILD = "`accel db rebuild`: another version of the platform made the tables.
 _OPEN = "SELECT count(*) AS open FROM regressions WHERE state = 'open'"
 
 
-def status(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
+def status(common: CommonOptions) -> None:
     """Show what is here, how fresh it is, and what to do next."""
     from accel_platform.events import EventLog
     from accel_platform.knowledge.cards import SOURCE_PREFIX
@@ -37,7 +37,7 @@ def status(home: Home = None, as_json: Json = False, format_: OutputFormat = For
     from predictor.calibration.cross_validation import MIN_SAMPLES
     from predictor.training.promotion import list_predictors
 
-    settings = settings_for(home)
+    settings = settings_for(common.home)
     log = EventLog.open(settings)
     snapshot, projection = log.snapshot(), current(settings)
     tables: dict[str, Any] = {"up_to_date": projection is not None and holds(projection, log, snapshot)}
@@ -58,7 +58,7 @@ def status(home: Home = None, as_json: Json = False, format_: OutputFormat = For
         "predictor": serving and {"predictor_id": serving["predictor"], "trained_at": serving["trained_at"]},
         "next": _REBUILD if outdated else _next_step(tables, bool(snapshot.segments), serving is not None),
     }
-    if wants_json(as_json, format_):
+    if common.wants_json:
         print_json(answer)
         return
     print_table([{"what": name, "state": text} for name, text in _lines(answer)])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.testing import CliRunner
 
-from accel_platform.cli.options import with_option_groups
+from accel_platform.cli.options import CommandApp
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,9 @@ class Box:
 
 def test_a_command_receives_a_group_as_one_object() -> None:
     seen: list[Any] = []
-    small = typer.Typer()
+    small = CommandApp()
 
     @small.command()
-    @with_option_groups
     def pack(
         name: Annotated[str, typer.Argument()],
         *,

@@ -38,6 +38,13 @@ def test_a_file_in_no_directory_is_refused_before_the_work(command: str, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_two_formats_are_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel_platform.backends.detect.detect", lambda: pytest.fail("detected first"))
+    with pytest.raises(InvalidInput, match="--json and --format csv are two formats"):
+        app(["detect", "--json", "--format", "csv", "--home", str(tmp_path / "home")], standalone_mode=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_pipe_is_written_to_and_a_link_stays(tmp_path: Path) -> None:
     pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
     os.mkfifo(pipe)

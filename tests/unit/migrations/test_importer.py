@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from uuid_utils.compat import uuid7
 
 from accel_platform.cli.data.migrate import migrate as command
+from accel_platform.cli.options import CommandApp
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog, codec
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded
@@ -483,7 +484,7 @@ class TestArchive:
 class TestCommand:
     @pytest.fixture
     def app(self) -> typer.Typer:
-        app = typer.Typer()
+        app = CommandApp()
         app.command()(command)
         return app
 

@@ -222,11 +222,10 @@ class TestRetry:
         assert log.snapshot() == before
 
     def test_the_command(self, tmp_path: Path) -> None:
-        import typer
-
         from accel_platform.cli.data.migrate import migrate as command
+        from accel_platform.cli.options import CommandApp
 
-        app = typer.Typer()
+        app = CommandApp()
         app.command()(command)
         (tmp_path / "cut.json").write_text('{"init": "Success", "cpu": ')
         home = ["--home", str(tmp_path / "home")]
