@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import NAMES, Config, Mode, split_words
+from accel_platform.cli.options import NAMES, SEVERAL, Config, Mode, parse_batch_sizes, split_words
 
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Items per batch.")]
 Precision = Annotated[str | None, typer.Option("--precision", help="Default: float32.")]
@@ -84,6 +84,81 @@ class ModelOptions:
                 "modality": self.modality,
             }
         )
+
+
+@dataclass(frozen=True)
+class BatchSizeOptions:
+    """Batch sizes to predict for: one or several."""
+
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="Items per batch.", show_default="1")
+    ] = None
+    batch_sizes: Annotated[
+        str | None, typer.Option("--batch-sizes", metavar=SEVERAL, help="Several batch sizes; a row for each.")
+    ] = None
+
+    def chosen(self) -> list[int]:
+        """Return the batch sizes, 1 without either option. Raises InvalidInput where both are given."""
+        from accel_platform.errors import InvalidInput
+
+        if self.batch_sizes is None:
+            return [self.batch_size or 1]
+        if self.batch_size is not None:
+            raise InvalidInput("Give --batch-size with one, or --batch-sizes with several: 1,4.")
+        return parse_batch_sizes(self.batch_sizes)
+
+
+@dataclass(frozen=True)
+class PrecisionOptions:
+    """Precisions to predict for: one or several."""
+
+    precision: Precision = None
+    precisions: Annotated[
+        str | None, typer.Option("--precisions", metavar=SEVERAL, help="Several precisions; a row for each.")
+    ] = None
+
+    def chosen(self) -> list[str | None]:
+        """Return the precisions. Raises InvalidInput where both options are given, or several name none."""
+        from accel_platform.errors import InvalidInput
+
+        if self.precisions is None:
+            return [self.precision]
+        names: list[str | None] = [*split_words(self.precisions)]
+        if self.precision is not None or not names:
+            raise InvalidInput("Give --precision with one, or --precisions with several: float32,float16.")
+        return names
+
+
+@dataclass(frozen=True)
+class MatrixOptions:
+    """Matrix of predictions, and its models."""
+
+    generate_matrix: Annotated[
+        bool, typer.Option("--generate-matrix", help="Predict a matrix of models by hardware.")
+    ] = False
+    models: Annotated[str | None, typer.Option("--models", metavar=SEVERAL, help="Models of the matrix.")] = None
+    set_: Annotated[
+        str | None,
+        typer.Option("--set", help="A named set of models for the matrix.", show_default="all that were measured"),
+    ] = None
+
+    @property
+    def names_models(self) -> bool:
+        """True if either option names models."""
+        return self.models is not None or self.set_ is not None
+
+    def chosen(self, model: ModelOptions) -> list[Any] | None:
+        """Return the models; None for every measured model. Raises InvalidInput for several ways, or none."""
+        from accel_platform.errors import InvalidInput
+        from accel_platform.workloads.model_catalog import model_set
+
+        words = None if self.models is None else split_words(self.models)
+        if words == [] or (words is not None and self.set_ is not None):
+            raise InvalidInput("Give --models with names, bert-base,vit-base, or --set with one of a set.")
+        several = words if self.set_ is None else [spec.model_id for spec in model_set(self.set_)]
+        if model.is_given and several is not None:
+            raise InvalidInput("The models of a matrix are one MODEL, --models or --set: leave out the others.")
+        return [model.chosen()] if model.is_given else several
 
 
 @dataclass(frozen=True)

@@ -5,29 +5,23 @@ from __future__ import annotations
 import enum
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from accel_platform.cli.data.knowledge import adopt_shipped
-from accel_platform.cli.options import (
-    SEVERAL,
-    CommonOptions,
-    Home,
-    Json,
-    Mode,
-    output_file,
-    parse_batch_sizes,
-    split_words,
-)
+from accel_platform.cli.options import CommonOptions, Home, Json, Mode, output_file
 from accel_platform.cli.output import exit_if_nothing, note, print_json, settings_for
 from accel_platform.cli.prediction.query_options import (
     BatchSize,
+    BatchSizeOptions,
     HardwareOptions,
     LimitOptions,
+    MatrixOptions,
     ModelOptions,
     ModeOption,
     Precision,
+    PrecisionOptions,
     SizeOptions,
     build_query,
     given_fields,
@@ -121,26 +115,11 @@ def predict(
     *,
     model: ModelOptions,
     hardware: HardwareOptions,
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", min=1, help="Items per batch.", show_default="1")
-    ] = None,
-    batch_sizes: Annotated[
-        str | None, typer.Option("--batch-sizes", metavar=SEVERAL, help="Several batch sizes; a row for each.")
-    ] = None,
+    batch_size: BatchSizeOptions,
     item_size: SizeOptions,
-    precision: Precision = None,
-    precisions: Annotated[
-        str | None, typer.Option("--precisions", metavar=SEVERAL, help="Several precisions; a row for each.")
-    ] = None,
+    precision: PrecisionOptions,
     mode: ModeOption = Mode.inference,
-    generate_matrix: Annotated[
-        bool, typer.Option("--generate-matrix", help="Predict a matrix of models by hardware.")
-    ] = False,
-    models: Annotated[str | None, typer.Option("--models", metavar=SEVERAL, help="Models of the matrix.")] = None,
-    set_: Annotated[
-        str | None,
-        typer.Option("--set", help="A named set of models for the matrix.", show_default="all that were measured"),
-    ] = None,
+    matrix: MatrixOptions,
     chart: Annotated[
         Path | None,
         typer.Option(
@@ -168,22 +147,22 @@ def predict(
     format_ = TableKind.json if as_json else format_
     devices = hardware.chosen()
     same = {**asdict(item_size), "mode": mode.value}
-    numbers = _precisions(precisions, precision)
-    if generate_matrix:
-        names = _matrix_models(model, models, set_)
-        sizes = _batch_sizes(batch_sizes, batch_size)
+    numbers = precision.chosen()
+    if matrix.generate_matrix:
+        names = matrix.chosen(model)
+        sizes = batch_size.chosen()
         if len(sizes) > 1 or len(numbers) > 1:
             raise InvalidInput("A matrix is of one batch size and one precision: --batch-size, --precision.")
         rows = recommend_output.predict_matrix(_advisor(home), names, devices, sizes, numbers, same)
         recommend_output.print_matrix(rows, format_.value, output)
         exit_if_nothing([row for row in rows if row["problem"] is None])
         return
-    if format_ in (TableKind.csv, TableKind.html) or output is not None or models is not None or set_ is not None:
+    if format_ in (TableKind.csv, TableKind.html) or output is not None or matrix.names_models:
         raise InvalidInput("--models, --set, --output and --format csv or html belong to --generate-matrix.")
     if not devices:
         raise InvalidInput("--hardware is missing: name one or more, or ask `accel recommend`.")
     chosen = model.chosen()
-    sizes = _batch_sizes(batch_sizes, batch_size)
+    sizes = batch_size.chosen()
     if len(numbers) > 1 and chart is not None:
         raise InvalidInput("A chart is of one precision: --precision.")
     advisor = _advisor(home)
@@ -211,40 +190,3 @@ def _advisor(home: Path | None) -> Advisor:
     settings = settings_for(home)
     adopt_shipped(settings, only_into_empty_log=True)
     return Advisor(settings)
-
-
-def _matrix_models(model: ModelOptions, names: str | None, set_: str | None) -> list[Any] | None:
-    """Return the models of the matrix; None for every measured model. Raises InvalidInput for several ways, or none."""
-    from accel_platform.errors import InvalidInput
-    from accel_platform.workloads.model_catalog import model_set
-
-    words = None if names is None else split_words(names)
-    if words == [] or (words is not None and set_ is not None):
-        raise InvalidInput("Give --models with names, bert-base,vit-base, or --set with one of a set.")
-    several = words if set_ is None else [spec.model_id for spec in model_set(set_)]
-    if model.is_given and several is not None:
-        raise InvalidInput("The models of a matrix are one MODEL, --models or --set: leave out the others.")
-    return [model.chosen()] if model.is_given else several
-
-
-def _precisions(several: str | None, one: str | None) -> list[str | None]:
-    """Return the precisions of both options. Raises InvalidInput where both are given, or several name none."""
-    from accel_platform.errors import InvalidInput
-
-    if several is None:
-        return [one]
-    names: list[str | None] = [*split_words(several)]
-    if one is not None or not names:
-        raise InvalidInput("Give --precision with one, or --precisions with several: float32,float16.")
-    return names
-
-
-def _batch_sizes(several: str | None, one: int | None) -> list[int]:
-    """Return the batch sizes of both options, 1 without either. Raises InvalidInput where both are given."""
-    from accel_platform.errors import InvalidInput
-
-    if several is None:
-        return [one or 1]
-    if one is not None:
-        raise InvalidInput("Give --batch-size with one, or --batch-sizes with several: 1,4.")
-    return parse_batch_sizes(several)
