@@ -47,7 +47,7 @@ from predictor.service.background.past_tables import PastTables
 from predictor.service.background.request_lookup import RequestLookup
 from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor.service.dashboard import routes as pages
-from predictor.service.dashboard.errors import problem_page
+from predictor.service.dashboard.rendering import problem_page
 from predictor.service.http import problems
 from predictor.service.http.openapi import describe_fields, simplify_nullable
 from predictor.service.http.query_strings import reject_unknown_parameters

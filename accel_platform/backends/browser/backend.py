@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,9 +15,13 @@ from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupp
 from accel_platform.backends.browser import package
 from accel_platform.backends.browser.adapter import is_software, name_of
 from accel_platform.backends.browser.launch import find_browser, open_tab
-from accel_platform.backends.browser.placement import placement_of
 from accel_platform.backends.browser.session import MEMORY_METHOD
 from accel_platform.backends.op_precision import integer_share
+
+_PROVIDERS = {"wasm": "CPUExecutionProvider", "webgpu": "WebGpuExecutionProvider", "webnn": "WebNNExecutionProvider"}
+"""Runtime's name of the execution provider for each hardware name."""
+_PROVIDER = re.compile(r"placed on \[(\w+)\]\. Number of nodes: (\d+)")
+_NODE = re.compile(r"VerifyEachNodeIsAssignedToAnEp\]\s+(\w+) \(")
 
 
 class BrowserBackend:
@@ -90,7 +97,7 @@ class BrowserBackend:
         return None
 
     def placement(self) -> Placement | None:
-        return placement_of(self._tab.call("place"), self._device)
+        return count_placements(self._tab.call("place"), self._device)
 
     def precision_share(self) -> float | None:
         """Return the share by the graph, because the runtime reports no executed graph; it computes integers as
@@ -124,6 +131,18 @@ class BrowserBackend:
 
     def close(self) -> None:
         self._tab.close()
+
+
+def count_placements(lines: Iterable[str], hardware: str) -> Placement | None:
+    """Count the nodes of onnxruntime-web's log by provider, and those of others by operator; None without any."""
+    accelerated, others, provider = 0, Counter[str](), None
+    for line in lines:
+        if found := _PROVIDER.search(line):
+            provider = found[1]
+            accelerated += int(found[2]) if provider == _PROVIDERS[hardware] else 0
+        elif provider not in (None, _PROVIDERS[hardware]) and (found := _NODE.search(line)):
+            others[found[1]] += 1
+    return Placement(accelerated, dict(others)) if provider else None
 
 
 def _adapter_name(adapter: dict[str, Any]) -> str:

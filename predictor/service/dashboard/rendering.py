@@ -1,4 +1,4 @@
-"""Page rendering: templates, ETags, and a cache per snapshot."""
+"""Page rendering: templates, ETags, a cache per snapshot, and problems as pages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
+from predictor.schemas.queries import Problem
 from predictor.service.dashboard import formatting, sparklines, urls
 from predictor.service.http.conditional import cache_headers, conditional_response
 
@@ -104,6 +106,18 @@ def render(template: str, request: Request, **content: Any) -> str:
         "newest_at": None,
     }
     return _environment().get_template(template).render(**{**about, **content})
+
+
+def problem_page(request: Request, problem: Problem) -> HTMLResponse | None:
+    """Return the problem as a page of the dashboard; None for a request to another route.
+
+    An empty installation gets a page with first steps and status 200, because nothing failed.
+    """
+    if request.url.path != ROOT and not request.url.path.startswith(f"{ROOT}/"):
+        return None
+    empty = problem.type.endswith("warehouse-empty")
+    text = render("empty_home.html" if empty else "error.html", request, problem=problem)
+    return HTMLResponse(text, status_code=200 if empty else problem.status, headers={"cache-control": "no-store"})
 
 
 def _key_of(request: Request) -> str | None:

@@ -12,8 +12,8 @@ import pytest
 
 from accel_platform.backends.browser import package
 from accel_platform.backends.browser.adapter import is_software, name_of
+from accel_platform.backends.browser.backend import count_placements
 from accel_platform.backends.browser.launch import find_browser
-from accel_platform.backends.browser.placement import placement_of
 from accel_platform.backends.browser.server import Loopback
 from accel_platform.backends.browser.session import Browser
 from accel_platform.backends.registry import BROWSERS
@@ -148,7 +148,7 @@ DIVIDED = [
 
 
 def test_a_divided_graph_is_counted() -> None:
-    placed = placement_of(DIVIDED, "webgpu")
+    placed = count_placements(DIVIDED, "webgpu")
     assert placed is not None
     assert placed.accelerated == 2
     assert placed.elsewhere == {"Shape": 2, "Concat": 1}
@@ -157,10 +157,10 @@ def test_a_divided_graph_is_counted() -> None:
 
 def test_a_whole_graph_is_counted_and_silence_is_unknown() -> None:
     whole = [HEAD + " All nodes placed on [CPUExecutionProvider]. Number of nodes: 87"]
-    placed = placement_of(whole, "wasm")
+    placed = count_placements(whole, "wasm")
     assert placed is not None
     assert (placed.accelerated, placed.elsewhere, placed.accelerated_share) == (87, {}, 1.0)
-    missed = placement_of([*whole, HEAD + "  MatMul (a)"], "webgpu")
+    missed = count_placements([*whole, HEAD + "  MatMul (a)"], "webgpu")
     assert missed is not None
     assert missed.accelerated == 0
-    assert placement_of([], "wasm") is None
+    assert count_placements([], "wasm") is None
