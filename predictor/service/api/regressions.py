@@ -17,6 +17,7 @@ from accel_platform.analysis.regressions.triage import (
 )
 from accel_platform.errors import NotFound
 from accel_platform.events import Event
+from accel_platform.events.audited import AuditedLog
 from accel_platform.events.types import ShiftAccepted, ShiftRejected
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
@@ -137,12 +138,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
         _row(tables, regression_id)
         payload = make(tables, regression_id, by=by, reason=decision.reason)
         event = Event.of(payload, source=SOURCE, causation_id=request_id(request.url.path, decision))
-        if key is None:
-            stored = StoredEvents(append_decision(tables, log, event, prefix=SEGMENT_PREFIX), (event,), replayed=False)
-        else:
-            if not is_stored(log, key):
-                decision_key(tables, log, payload)
-            stored = store_once(log, [event], key=key)
+        stored = _append_once(tables, log, payload, event, key)
         request_update()
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"
@@ -150,6 +146,17 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
         return StoredResponse(event_ids=[stored.events[0].event_id], segment=stored.segment)
 
     return routes
+
+
+def _append_once(
+    tables: Reader, log: AuditedLog, payload: ShiftAccepted | ShiftRejected, event: Event, key: str | None
+) -> StoredEvents:
+    """Append a decision once per idempotency key. Raises Conflict if the last decision says the same."""
+    if key is None:
+        return StoredEvents(append_decision(tables, log, event, prefix=SEGMENT_PREFIX), (event,), replayed=False)
+    if not is_stored(log, key):
+        decision_key(tables, log, payload)
+    return store_once(log, [event], key=key)
 
 
 def _row(tables: Reader, regression_id: str) -> dict[str, Any]:
