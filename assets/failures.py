@@ -25,7 +25,7 @@ class ShortFailure(dg.Failure):
 
     @property
     def description(self) -> str | None:
-        """Return the message, and drop the frames, because Dagster reads it before it stores those it came through."""
+        """Message. Reading it drops the frames, because Dagster reads it before it stores those it came through."""
         if self.__traceback__ is not None:
             self.__traceback__.tb_next = None
         return self._text

@@ -44,7 +44,7 @@ class Placement:
 
     @property
     def accelerated_share(self) -> float | None:
-        """Return the share of all operators on the requested device; None for a graph without operators."""
+        """Share of all operators on the requested device; None for a graph without operators."""
         total = self.accelerated + sum(self.elsewhere.values())
         return self.accelerated / total if total else None
 

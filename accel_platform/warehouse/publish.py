@@ -1,4 +1,4 @@
-"""Write, audit, publish: a projection is built beside the one in service, checked, and only then pointed to.
+"""Publication of tables: a projection is built beside the one in service, audited, and only then pointed to.
 
 The file `CURRENT` names the projection in service. A published projection never changes, so readers need no lock.
 """

@@ -222,7 +222,7 @@ def silicon_in(text: str) -> str | None:
 
 
 def slug_of(text: str) -> str:
-    """Lower case, everything but letters and digits of any script and dots turned to single dashes."""
+    """Return a text in lower case, with dashes for all but dots and the letters and digits of any script."""
     return re.sub(r"(?:[^\w.]|_)+", "-", text.casefold()).strip("-.")
 
 

@@ -1,4 +1,4 @@
-"""From what a reader found in one cell to one result: names normalised, originals kept. Formats are in `formats/`."""
+"""Builder of results from what readers found in one cell: names normalized, originals kept."""
 
 from __future__ import annotations
 

@@ -88,8 +88,10 @@ def count(value: Any, *, at_least: int = 0) -> int | None:
 
 
 def samples_ns(values: Any, *, ns_per_unit: int) -> tuple[int, ...]:
-    """Sample times in integer nanoseconds. Empty where the list is missing, or one entry is no time: a sample list with
-    holes has no honest statistics."""
+    """Return sample times in integer nanoseconds; none where the list is missing or one entry is no time.
+
+    The statistics of a list with holes would not be honest.
+    """
     if not isinstance(values, Sequence) or isinstance(values, str):
         return ()
     if {float, int}.issuperset(map(type, values)):

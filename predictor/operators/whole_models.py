@@ -1,4 +1,4 @@
-"""From the sum of a model's operator times to its latency: corrections fitted to models that were measured whole.
+"""Corrections from the sum of a model's operator times to its latency, fitted to models that were measured whole.
 
 Operators take other times inside a model than alone, for caches are warm and kernels overlap. Two factors per device
 correct that: one for compute operators (matrix products, convolutions, attention) and one for operators that only move

@@ -264,12 +264,12 @@ class Neighbors:
 
     @cached_property
     def _scales(self) -> Array:
-        """Return root mean squares of the residuals, which the kernel's standard deviations are relative to."""
+        """Root mean squares of the residuals, which the kernel's standard deviations are relative to."""
         return np.asarray(np.sqrt(np.average(self.residuals**2, axis=0, weights=self.weights)))
 
     @cached_property
     def _newest(self) -> dict[tuple[str, ...], str]:
-        """Return the newest engine version by model, device and engine, for each quantization and for any."""
+        """Newest engine version by model, device and engine, for each quantization and for any."""
         ordered = sorted(self.points.names.tolist(), key=lambda row: version_key(row[_VERSION]))
         in_any = {tuple(row[:_VERSION]): row[_VERSION] for row in ordered}
         return in_any | {(*row[:_VERSION], row[_VERSION + 1]): row[_VERSION] for row in ordered}
