@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrations.normalize.records import Record, RefusedCell
+from migrations.normalize.row_access import first_positive
 from migrations.normalize.units import quantity
 from migrations.sources.documents import Document
 from migrations.tools import mlperf
@@ -55,8 +56,8 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
     scenario = mlperf.scenario_of(found.get("effective_scenario") or found.get("requested_scenario"))
     figures = {
         "batch_size": mlperf.batch_of(scenario, found.get("effective_samples_per_query")),
-        "throughput_items_per_s": mlperf.rate_of(found, _RATES),
-        "throughput_tokens_per_s": mlperf.rate_of(found, _TOKENS),
+        "throughput_items_per_s": first_positive(found, *_RATES),
+        "throughput_tokens_per_s": first_positive(found, *_TOKENS),
         **mlperf.latencies(found, scenario, _NAMES),
     }
     about = {

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from migrations.normalize.records import Record, RefusedCell
+from migrations.normalize.row_access import first_positive
 from migrations.normalize.units import quantity
 from migrations.sources.documents import Document
 from migrations.tools import mlperf
@@ -35,8 +36,8 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         scenario = mlperf.scenario_of(found.get("Scenario"))
         figures = {
             "batch_size": mlperf.batch_of(scenario, found.get("samples_per_query")),
-            "throughput_items_per_s": mlperf.rate_of(found, _RATES),
-            "throughput_tokens_per_s": mlperf.rate_of(found, _TOKENS),
+            "throughput_items_per_s": first_positive(found, *_RATES),
+            "throughput_tokens_per_s": first_positive(found, *_TOKENS),
             **mlperf.latencies(found, scenario, mlperf.LATENCIES),
         }
         about = {

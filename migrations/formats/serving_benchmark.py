@@ -20,7 +20,7 @@ from migrations.normalize.canonical_names import NOT_STATED, UNKNOWN_ENGINE, har
 from migrations.normalize.path_hints import device_in, given_names, hardware_part, model_part, spaced
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell, child, refuse
-from migrations.normalize.row_access import object_of, pick, rows_of, share_of_rows, strays_of, text_of
+from migrations.normalize.row_access import first_positive, object_of, pick, rows_of, share_of_rows, strays_of, text_of
 from migrations.normalize.units import MS_PER_S, count, number, quantity, scaled
 from migrations.sources.documents import Document
 
@@ -119,9 +119,12 @@ def _printed(lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _figures(row: Mapping[str, Any], completed: int | None) -> dict[str, Any]:
-    first, each = _positive(row, "median_ttft_ms", "mean_ttft_ms"), _positive(row, "median_tpot_ms", "mean_tpot_ms")
+    first, each = (
+        first_positive(row, "median_ttft_ms", "mean_ttft_ms"),
+        first_positive(row, "median_tpot_ms", "mean_tpot_ms"),
+    )
     made, rate = _length(row, "output", completed), quantity(row.get("output_throughput")) or None
-    if made == 1 and each is None and _positive(row, "mean_itl_ms"):
+    if made == 1 and each is None and first_positive(row, "mean_itl_ms"):
         made = rate = None  # more than one piece came, so nobody counted the tokens
     elif made != 1 and each is None and "median_tpot_ms" in row:
         first = None  # the whole answer came at once
@@ -135,15 +138,10 @@ def _figures(row: Mapping[str, Any], completed: int | None) -> dict[str, Any]:
         "output_tokens": made,
     }
     for statistic, field_name in _WHOLE.items():
-        time = _positive(row, f"{statistic}_e2el_ms", f"{statistic}_e2e_latency_ms", f"{statistic}_latency_ms")
+        time = first_positive(row, f"{statistic}_e2el_ms", f"{statistic}_e2e_latency_ms", f"{statistic}_latency_ms")
         if time is not None:
             figures[f"latency_{field_name}_ms"] = time
     return figures
-
-
-def _positive(row: Mapping[str, Any], *names: str) -> float | None:
-    """Return the first of these figures that is above 0."""
-    return next((figure for name in names if (figure := quantity(row.get(name)))), None)
 
 
 def _length(row: Mapping[str, Any], side: str, completed: int | None) -> int | None:
@@ -161,7 +159,7 @@ def _length(row: Mapping[str, Any], side: str, completed: int | None) -> int | N
 
 def _makes_no_token(row: Mapping[str, Any]) -> bool:
     """Return whether the requests were of a model that makes none: embeddings, rankings, scores."""
-    if _positive(row, "output_throughput", "total_output_tokens", "median_ttft_ms", "mean_ttft_ms"):
+    if first_positive(row, "output_throughput", "total_output_tokens", "median_ttft_ms", "mean_ttft_ms"):
         return False
     written = "total_output_tokens" in row or "output_throughput" in row
     return quantity(row.get("total_output_tokens")) == 0 if written else "total_token_throughput" in row

@@ -13,7 +13,7 @@ from typing import Any
 from migrations.normalize.canonical_names import hardware_named
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell, child, refuse
-from migrations.normalize.row_access import object_of, pick, text_of
+from migrations.normalize.row_access import first_positive, object_of, pick, text_of
 from migrations.normalize.units import MIB_PER_GB, count, number, quantity, scaled
 from migrations.sources.documents import Document
 
@@ -59,8 +59,8 @@ def _record(document: Document, metrics: Mapping[str, tuple[str, Any]]) -> Recor
     hardware = hardware_named(about.get("device"))
     values = {name: value for name, (_, value) in metrics.items()}
     figures: dict[str, Any] = {
-        "latency_mean_ms": next((q for name in _LATENCIES if (q := quantity(values.get(name)))), None),
-        "throughput_items_per_s": next((q for name in _RATES if (q := quantity(values.get(name)))), None),
+        "latency_mean_ms": first_positive(values, *_LATENCIES),
+        "throughput_items_per_s": first_positive(values, *_RATES),
         "first_ms": quantity(values.get("ttfb")),
         **{field_name: scaled(values.get(name), MIB_PER_GB) or None for name, field_name in _FIELDS.items()},
     }

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.normalize.records import child
+from migrations.normalize.units import quantity
 from migrations.sources.documents import Document
 
 NO_VALUE = {"", "n/a", "na", "nan", "none", "null", "-"}
@@ -42,6 +43,11 @@ def pick(row: Mapping[str, Any], *names: str) -> Any:
         if value is not None and not (isinstance(value, str) and value.strip().casefold() in NO_VALUE):
             return value
     return None
+
+
+def first_positive(row: Mapping[str, Any], *names: str) -> float | None:
+    """Return the first of these figures that is above 0; None without one."""
+    return next((figure for name in names if (figure := quantity(row.get(name)))), None)
 
 
 def text_of(value: Any) -> str | None:

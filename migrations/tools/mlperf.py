@@ -13,7 +13,7 @@ from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import device_in, hardware_part, parts, spaced
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.row_access import text_of
-from migrations.normalize.units import NS_PER_MS, count, quantity, scaled
+from migrations.normalize.units import NS_PER_MS, count, scaled
 
 _MODELS = re.compile(
     r"(?<![a-z0-9])((?:resnet-?\d*|ssd-[\w]+|retinanet|mobilenet|bert(?:-99(?:\.9)?)?|3d-unet(?:-99(?:\.9)?)?|rnnt|gnmt|"
@@ -66,11 +66,6 @@ def latencies(found: Mapping[str, Any], scenario: str | None, name: Mapping[str,
         for percentile, field_name in _PERCENTILES.items()
     }
     return {f"latency_{field_name}_ms": value for field_name, value in {**whole, **parts_}.items()}
-
-
-def rate_of(found: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
-    """Return the first of these rates in the log."""
-    return next((rate for name in names if (rate := quantity(found.get(name)))), None)
 
 
 def summary_lines(lines: Sequence[str]) -> dict[str, str]:
