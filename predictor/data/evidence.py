@@ -329,7 +329,7 @@ ORDER BY c.measured, c.newest, c.fingerprint
 
 _PUBLISHED = f"""{_USABLE},
 cells AS (
-    SELECT {_CELL}, list(ln(latency_ms)) AS logs
+    SELECT {_CELL}, list(ln(latency_ms) ORDER BY latency_ms) AS logs
     FROM usable WHERE provenance <> 'measured' GROUP BY {_CELL} HAVING count(*) > 1
 ),
 figures AS (SELECT {_CELL}, logs, unnest(logs) AS log FROM cells)
