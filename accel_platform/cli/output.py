@@ -53,21 +53,23 @@ def write_answer(
     short: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     document: Any = None,
     empty: str = "No rows.",
+    missing: str | None = None,
     keep: Collection[str] = (),
     whole: Collection[str] = (),
 ) -> None:
     """Write rows as the options say, to stdout or a file. `short` reduces each row for formats that people read.
 
-    `document` replaces the rows in JSON. `empty` is printed if there are no rows. `keep` and `whole` are columns of
-    `table_io.width.fit_table`.
+    `document` replaces the rows in JSON. `empty`, `missing`, `keep` and `whole` are those of `print_table`.
     """
     kind, output = table.kind, table.output
     if short is not None and kind in PEOPLE and isinstance(rows, Sequence):
         rows = [short(row) for row in rows]
     as_document = kind is AnyFormat.json and document is not None
     if output is None and kind is AnyFormat.table and isinstance(rows, Sequence):
-        print_table(rows, empty=empty, keep=keep, whole=whole)
+        print_table(rows, empty=empty, missing=missing, keep=keep, whole=whole)
         return
+    if missing is not None and isinstance(rows, Sequence) and not rows:
+        print_error(missing)
     # Only now, because Arrow takes longer to import than most tables to print.
     from accel_platform.table_io import files
     from accel_platform.table_io.values import json_text
@@ -82,7 +84,8 @@ def write_answer(
     elif kind is AnyFormat.json:
         print_json(document if as_document else rows if isinstance(rows, Sequence) else rows.to_pylist())
     elif kind is AnyFormat.markdown and isinstance(rows, Sequence) and not rows:
-        typer.echo(empty)
+        if missing is None:
+            typer.echo(empty)
     else:
         text = io.BytesIO()
         files.write(rows, text, name, title=title)
@@ -112,15 +115,21 @@ def print_table(
     rows: Sequence[Mapping[str, Any]],
     *,
     empty: str = "No rows.",
+    missing: str | None = None,
     wide: bool = False,
     keep: Collection[str] = (),
     whole: Collection[str] = (),
 ) -> None:
     """Print rows as an aligned table, or `empty` if there are none.
 
+    `missing` replaces `empty` where no rows are an error, as for `exit_if_nothing`; it goes to stderr.
+
     On a terminal, and wherever COLUMNS says a width, the table is made to fit unless `wide`, and what that took is said
     on stderr. `keep` and `whole` are columns of `table_io.width.fit_table`.
     """
+    if not rows and missing is not None:
+        print_error(missing)
+        return
     from accel_platform.table_io.text import table_of, terminal
     from accel_platform.table_io.width import fit_table, wrap_text
 

@@ -105,7 +105,7 @@ def migrate(
         exit_if_nothing(report.documents)
         return
     documents = [document for outer in report.documents for document in outer.all()]
-    print_table([_row(document) for document in documents], empty="No files found.")
+    print_table([_row(document) for document in documents], missing="No files found.")
     _print_reasons(documents)
     say(_summary(report))
     if report.records and not dry_run and has_tables():

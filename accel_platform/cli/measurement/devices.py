@@ -75,7 +75,7 @@ def devices(
         title="Devices",
         short=_short,
         document=document,
-        empty=f"The spec sheet has no device like {asked}. {hint}",
+        missing=f"The spec sheet has no device like {asked}. {hint}",
     )
     if found and table.kind in PEOPLE:
         if instance is not None:

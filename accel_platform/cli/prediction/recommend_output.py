@@ -45,7 +45,7 @@ def print_answer(answer: Answer, objective: Objective, *, named: bool, verbose: 
         for away in (False, True)
     )
     if own or not others:
-        print_table(own, empty=empty_reason(answer.excluded), wide=wide)
+        print_table(own, missing=empty_reason(answer.excluded), wide=wide)
     if others:
         typer.echo("\nElsewhere, known from others only:" if own else "Elsewhere, known from others only:")
         shown = others if verbose else others[:_MAX_ELSEWHERE]
@@ -213,7 +213,7 @@ def print_cells(rows: list[dict[str, Any]], *, for_machines: bool) -> None:
     from accel_platform.hardware.device_names import with_distinct_names
 
     known = with_distinct_names([row for row in rows if row["problem"] is None], name="device")
-    print_table([{name: row[name] for name in _SHOWN} for row in known], empty="Nothing supports any of these.")
+    print_table([{name: row[name] for name in _SHOWN} for row in known], missing="Nothing supports any of these.")
     for row in rows:
         if row["problem"] is not None:
             cell = ", ".join(filter(None, (f"batch {row['batch_size']}", row["precision"])))

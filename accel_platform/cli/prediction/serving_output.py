@@ -33,10 +33,10 @@ _RANKED_BY = {
 def print_answer(answer: ServingAnswer, objective: str, percentile: int | None, *, verbose: bool) -> None:
     """Print the deployments, about the first ones more, and what was left out; all of it if `verbose`."""
     shown = answer.options if verbose else answer.options[:_SHOWN]
-    empty = f"No deployment serves it so, with {answer.input_tokens:,} tokens in and {answer.output_tokens:,} out."
+    missing = f"No deployment serves it so, with {answer.input_tokens:,} tokens in and {answer.output_tokens:,} out."
     rows = [_row(option, objective, percentile) for option in shown]
     # Limits that are cut say nothing, so a column at the end goes rather.
-    print_table(rows, empty=empty, whole=[name for name in rows[0] if "token_" in name] if rows else ())
+    print_table(rows, missing=missing, whole=[name for name in rows[0] if "token_" in name] if rows else ())
     if len(shown) < len(answer.options):
         note(f"{len(answer.options) - len(shown)} more deployments (--verbose shows them)")
     if answer.options:

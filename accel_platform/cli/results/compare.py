@@ -122,7 +122,7 @@ def _side_by_side(as_of: str | None, filters: Selection, by_model: bool, table: 
         table,
         title=_title(found),
         document=asdict(found),
-        empty=nothing,
+        missing=nothing,
         keep=("device", "latency_ms", "ratio", "over"),
         whole=("model_id", "shape", "hardware"),
     )
@@ -193,7 +193,7 @@ def _changes(snapshots: tuple[str, str | None], filters: Selection, least: float
         table,
         title=f"Between {found.before[:12]} and {found.after[:12]}",
         document=asdict(found),
-        empty="No cell was measured again in between.",
+        missing="No cell was measured again in between.",
         keep=("model_id", "device", "verdict", "change"),
         whole=("cell",),
     )
@@ -319,18 +319,16 @@ def trend(
     if not chosen.model:
         raise InvalidInput("Name a model: `accel trend --model bert-base --hardware cpu`.")
     found = trends(Reader(settings_for(table.home, as_of)), chosen, metric.value, min_change_percent=min_change_percent)
-    nothing = f"No result with {metric.value} is there. To measure: `{measure_command(chosen)}`."
     document = [one.document() for one in found]
     named = [series["device_name"] for series in with_distinct_names([one.series for one in found])]
-    if any(one.undated for one in found):
-        nothing = f"No result with {metric.value} has a time."
     dated = [_series_row(one, device) for one, device in zip(found, named, strict=True) if one.points]
     write_answer(
         dated if table.kind in PEOPLE else _point_rows(found),
         table,
         title=f"{metric.value} over time",
         document=document,
-        empty=nothing,
+        empty=f"No result with {metric.value} has a time.",
+        missing=None if found else f"No result with {metric.value} is there. To measure: `{measure_command(chosen)}`.",
         keep=("device", "newest", "median", "shifts"),
         whole=("cell", "over time"),
     )

@@ -81,7 +81,7 @@ def matrix(
             table,
             title=title,
             document=document,
-            empty=nothing,
+            missing=nothing,
             keep=("verdict", "latency_ms", "batch", "input", "precision", "processes"),
             whole=("model", "family", "hardware", "shape"),
         )

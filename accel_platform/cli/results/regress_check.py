@@ -168,7 +168,7 @@ def _print(checked: Check, format_: CheckFormat, *, recorded: bool) -> None:
             }
             for text, decision in regressions.named_decisions(checked)
         ]
-        print_table(rows, empty="No cell was measured on either side.")
+        print_table(rows, missing="No cell was measured on either side.")
         note(f"{regressions.title(checked)}.")
         if (step := regressions.next_step(checked.decisions, recorded=recorded)) is not None:
             note(step)

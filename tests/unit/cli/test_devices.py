@@ -42,7 +42,7 @@ def test_an_instance_is_listed_as_its_device_with_the_number_of_them() -> None:
     assert (answer["instance"]["name"], answer["instance"]["count"]) == ("g5.12xlarge", 4)
     assert "g5.12xlarge has 4 x NVIDIA A10G" in _run("g5.12xlarge").stderr
     assert "instance" not in json.loads(_run("NVIDIA A10G", "--json").stdout)
-    assert "Did you mean p4d.24xlarge, p4de.24xlarge?" in _run("p4d").stdout
+    assert "Did you mean p4d.24xlarge, p4de.24xlarge?" in _run("p4d").stderr
 
 
 def test_lines_fit_and_nothing_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,4 +52,5 @@ def test_lines_fit_and_nothing_found_is_said(monkeypatch: pytest.MonkeyPatch) ->
     assert _run("h100", "--json").stderr == _run("h100", "--format", "csv").stderr == ""
     nothing = _run("no such device")
     assert nothing.exit_code == 1
-    assert "--hardware-spec" in nothing.stdout
+    assert nothing.stdout == ""
+    assert "--hardware-spec" in nothing.stderr

@@ -130,7 +130,7 @@ def test_a_matrix_has_its_models_from_one_option(home: str, words: tuple[str, ..
 def test_no_figure_at_all_ends_with_1(home: str, words: tuple[str, ...]) -> None:
     answer = _run(home, "predict", *words, "--hardware", "rocm", "qnn")
     assert answer.exit_code == 1
-    assert "Nothing supports any of these." in answer.stdout
+    assert "Nothing supports any of these." in answer.stderr
     assert "left out: bert-base on rocm" in answer.stderr
 
 
