@@ -19,6 +19,7 @@ from predictor.advisor.resolved_query import DEFAULT_PRECISION, ResolvedQuery
 from predictor.advisor.scaling import (
     Abstention,
     Estimate,
+    keep_above_narrower,
     keep_between_measured,
     measured_estimate,
     scaled_estimate,
@@ -70,6 +71,7 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
                 estimate, by_operators, state.evidence, cells[i]
             )
         found[i] = _keep_to_measurements(state.evidence, cells[i], found[i], by_operators)
+    found = [_keep_above_narrower(state.evidence, cell, estimate) for cell, estimate in zip(cells, found, strict=True)]
     checked = [
         _check_plausible(state.evidence, cell, _warn_of_scarce_memory(cell, estimate))
         for cell, estimate in zip(cells, found, strict=True)
@@ -130,6 +132,20 @@ def _keep_to_measurements(
     for key in query.cells(candidate.target):
         kept = keep_between_measured(evidence, key, kept)
     return predicted if kept is predicted else _with_wait(kept, by_operators)
+
+
+def _keep_above_narrower(
+    evidence: Evidence, cell: Cell, estimate: Estimate | Abstention | None
+) -> Estimate | Abstention | None:
+    """Return a scaled or predicted figure no shorter than a narrower precision was measured there."""
+    query, candidate = cell
+    if not isinstance(estimate, Estimate) or estimate.provenance == "measured":
+        return estimate
+    if query.subject.model_id not in evidence.by_model or candidate.target not in evidence.by_target:
+        return estimate
+    for key in query.cells(candidate.target):
+        estimate = keep_above_narrower(evidence, key, estimate)
+    return estimate
 
 
 def _choose_prediction(

@@ -17,7 +17,15 @@ from accel_platform.analysis.query.filters import Selection
 from accel_platform.events.types import Payload
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.advisor.scaling import combine_intervals, measured_estimate, pooled_ratio, scaled_estimate, warm_up
+from predictor.advisor.scaling import (
+    Estimate,
+    combine_intervals,
+    keep_above_narrower,
+    measured_estimate,
+    pooled_ratio,
+    scaled_estimate,
+    warm_up,
+)
 from predictor.data.dataset import load_training_set
 from predictor.data.evidence import CellKey, Evidence, Target, load_evidence
 from predictor.data.fast_path import SlowPathRequired, fast_path_only
@@ -239,6 +247,55 @@ def test_a_scaled_figure_is_no_shorter_than_a_smaller_batch_and_no_longer_than_a
         assert f"{word} than was measured at batch size {measured_batch}" in found.basis
         bound = evidence.summaries[_cell("vit-base", "openvino", batch_size=measured_batch, length=None)]
         assert set(bound.event_ids) <= set(found.event_ids)
+
+
+@pytest.mark.parametrize(
+    ("device", "slower", "expected"),
+    [
+        ("NVIDIA T4", 0, 3.0),
+        ("NVIDIA V100 SXM2 16GB", 0, 1.0),  # it has no units for int8
+        ("NVIDIA T4", 6, 1.0),  # the runtime emulates int8 in some operators
+    ],
+)
+def test_no_wider_precision_is_faster_than_a_measured_narrower_one(
+    tmp_path: Path, device: str, slower: int, expected: float
+) -> None:
+    place: dict[str, Any] = {"device": device, "device_id": device, "provenance": "imported", "backend": "tensorrt"}
+    both = [
+        result(model, "cuda", size, precision=precision, scale=scale, **place)
+        for number, model in enumerate(MODELS)
+        for size in (1, 2)
+        for precision, scale in (("float16", 2.0), ("int8", 3.0 if number < slower else 1.0))
+        if model is not BERT
+    ]
+    alone = result(BERT, "cuda", 1, precision="int8", **(place | {"latency_mean_ms": 3.0}))
+    evidence = _evidence(tmp_path, [described(BERT), *both, alone])
+    target = Target("cuda", "tensorrt", device, device)
+    predicted = Estimate("predicted", Interval(p50=1.0, low=0.5, high=2.0, level=0.9), None, (), "learned")
+    kept = keep_above_narrower(evidence, CellKey("bert-base", target, "inference", "float16", 1, 128), predicted)
+    assert kept.latency_ms.p50 == expected
+    assert ("no less than was measured in int8" in kept.basis) == (expected > 1)
+    narrower = CellKey("bert-base", target, "inference", "int4", 1, 128)
+    assert keep_above_narrower(evidence, narrower, predicted) is predicted
+
+
+def test_a_figure_scaled_to_another_batch_is_no_shorter_than_a_narrower_precision_took(tmp_path: Path) -> None:
+    place: dict[str, Any] = {"device": "NVIDIA T4", "device_id": "t4", "provenance": "imported", "backend": "tensorrt"}
+    both = [
+        result(model, "cuda", size, precision=precision, scale=scale, **place)
+        for model in MODELS
+        for size in (1, 2)
+        for precision, scale in (("float16", 1.0), ("int8", 0.6))
+        if model is not BERT
+    ]
+    own = [
+        result(BERT, "cuda", 2, precision="float16", scale=0.4, **place),
+        result(BERT, "cuda", 1, precision="int8", **(place | {"latency_mean_ms": 3.0})),
+    ]
+    advisor = Advisor(world(tmp_path, [described(BERT), *both, *own]))
+    answer = advisor.predict(PredictQuery(model="bert-base", hardware="t4", precision="float16", sequence_length=128))
+    assert answer.provenance == "scaled"
+    assert answer.latency_ms.p50 == 3.0
 
 
 def test_a_larger_batch_that_was_faster_bounds_nothing_and_is_named(tmp_path: Path) -> None:
