@@ -189,6 +189,7 @@ def reference_page() -> Iterator[str]:
     yield "Other names of figures are read by their words, statistic, latency or throughput, and unit: `p95_latency_s`."
     yield ""
     yield "- Latencies are of a whole batch. A latency without a unit is in milliseconds."
+    yield "- Where `;` stands between columns, a comma in a number is decimal: `12,5` is 12.5, and `1.234,5` is 1234.5."
     yield "- A column that is not read is kept with each result (`original`) and named in the import's answer."
     yield "  `accel migrate results.csv --map card=device,t=latency_ms` says what your names mean. SQL finds the rest:"
     yield (

@@ -1,4 +1,8 @@
-"""Tables in text, as tools write them: three delimiters, ragged rows, trailing commas, lines of other text around."""
+"""Tables in text, as tools write them: three delimiters, ragged rows, trailing commas, lines of other text around.
+
+European spreadsheets write `;` between columns and `12,5` for 12.5. A comma inside a number is therefore decimal where
+`;` delimits; where a comma delimits or a tab, it may stand between thousands and is left as it is.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,12 @@ from typing import Any
 from migrations.sources.json_text import Note
 
 DELIMITERS = ",\t;"
-_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
+_NUMBER = re.compile(r"-?\d+([.,]\d+)?([eE][-+]?\d+)?")
+_DECIMAL_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][-+]?\d+)?(\s*[A-Za-zµ%/]+)?")
+"""A number with a decimal comma, perhaps with a unit behind it: `12,5`, `1.234,5` or `12,5 ms`."""
+_DECIMAL_POINT = re.compile(r"[-+]?\d+\.\d+([eE][-+]?\d+)?(\s*[A-Za-zµ%/]+)?")
+_THOUSANDS_OR_DECIMALS = re.compile(r"\d{1,3}(\.\d{3})?")
+"""A number such as `1.234`, which among decimal commas may be a thousand, or a smaller one such as `987`."""
 _RAGGED_SHARE = 0.8
 _COLUMN_NAME = re.compile(r"\s*\"?(?=[^\"]*[A-Za-z])\w[\w .()/%:\[\]@&+-]{0,79}\"?\s*")
 """A column name is a word, neither a number nor a sentence."""
@@ -88,10 +97,15 @@ def _without_empty_end(columns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def build_table(header: Header, lines: Sequence[list[str]], *, first: int = 1) -> CsvTable:
-    """Return the lines as rows by column name; `first` is the file's number of the first. Raises InvalidTable."""
+    """Return the lines as rows by column name; `first` is the file's number of the first. Raises InvalidTable.
+
+    Numbers with a decimal comma get a decimal point where `;` delimits.
+    """
     columns = header.columns
     if len(set(columns)) < len(columns):
         raise InvalidTable("a table with two columns of one name: name them apart, or import the tool's JSON instead")
+    if header.delimiter == ";":
+        _write_decimal_points(columns, [line for line in lines if len(line) == len(columns)])
     notes = tuple(
         Note(
             "ragged_row",
@@ -102,6 +116,32 @@ def build_table(header: Header, lines: Sequence[list[str]], *, first: int = 1) -
         if len(line) != len(columns)
     )
     return CsvTable(columns, [dict(zip(columns, line)) for line in lines if len(line) == len(columns)], notes)  # noqa: B905  # equal
+
+
+def _write_decimal_points(columns: Sequence[str], lines: Sequence[list[str]]) -> None:
+    """Replace decimal commas in columns where every comma is one. Raises InvalidTable for numbers of two meanings."""
+    with_commas = {
+        number: commas
+        for number in range(len(columns))
+        if (commas := [line[number].strip() for line in lines if "," in line[number]])
+        and all(map(_DECIMAL_COMMA.fullmatch, commas))
+    }
+    if not with_commas:
+        return
+    example = next(iter(with_commas.values()))[0]
+    for number, name in enumerate(columns):
+        cells = [text for line in lines if (text := line[number].strip())]
+        points = [text for text in cells if "," not in text and _DECIMAL_POINT.fullmatch(text)]
+        is_open = number in with_commas or all(map(_THOUSANDS_OR_DECIMALS.fullmatch, cells))
+        if points and is_open:
+            raise InvalidTable(
+                f"a table with a decimal comma in {example!r}, in which {points[0]!r} of column {name!r} may be a "
+                "decimal or thousands: write all decimals alike, and thousands without a mark"
+            )
+    for line in lines:
+        for number in with_commas:
+            if "," in line[number]:
+                line[number] = line[number].strip().replace(".", "").replace(",", ".")
 
 
 def find_embedded_table(text: str, delimiters: str) -> tuple[str, str] | None:

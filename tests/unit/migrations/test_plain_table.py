@@ -57,6 +57,42 @@ def test_an_instance_is_the_hardware_that_it_has(tmp_path: Path) -> None:
         require_known(Reader(settings), Selection(hardware=("g5.12xlarge",)))
 
 
+def test_a_spreadsheet_with_decimal_commas_is_read_as_one_with_points(tmp_path: Path) -> None:
+    head = "model;device;runtime;precision;batch size;framework_version;latency;throughput"
+    commas = (
+        f"{head}\nresnet-50;NVIDIA L4;pytorch;float16;8;2.7;12,5 ms;640,25\nvit;NVIDIA L4;pytorch;;1;2.7;1.020,5;0,98\n"
+    )
+    points = (
+        f"{head}\nresnet-50;NVIDIA L4;pytorch;float16;8;2.7;12.5 ms;640.25\nvit;NVIDIA L4;pytorch;;1;2.7;1020.5;0.98\n"
+    )
+    _, read = imported(tmp_path / "commas", commas)
+    _, expected = imported(tmp_path / "points", points)
+    assert [result.latency_mean_ms for result in read] == [12.5, 1020.5]
+    assert [result.throughput_items_per_s for result in read] == [640.25, 0.98]
+    assert [result.original for result in read] == [result.original for result in expected]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("12,5;1.234", "'1.234' of column 'throughput' may be a decimal or thousands"),
+        ("12,5;80,5\nresnet-50;NVIDIA L4;12.5;80,5", "'12.5' of column 'latency_ms' may be a decimal or thousands"),
+    ],
+)
+def test_numbers_of_two_meanings_are_refused(tmp_path: Path, row: str, reason: str) -> None:
+    report, results = imported(tmp_path, f"model;device;latency_ms;throughput\nresnet-50;NVIDIA L4;{row}\n")
+    assert report["outcome"] == "quarantined"
+    assert reason in report["reason"]
+    assert not results
+
+
+@pytest.mark.parametrize("cell", ['"12,5"', '"1,25"'])
+def test_a_comma_between_columns_leaves_commas_in_numbers_unread(tmp_path: Path, cell: str) -> None:
+    report, results = imported(tmp_path, f"model,device,latency_ms\nresnet-50,NVIDIA L4,{cell}\n")
+    assert "write it as 12.5" in report["reason"]
+    assert not results
+
+
 def test_size_of_images_and_version_of_the_runtime_are_read(tmp_path: Path) -> None:
     table = "model,device,runtime,framework_version,img_size,latency_ms\nvit,NVIDIA L4,PyTorch,2.4,384,9\n"
     _, (result,) = imported(tmp_path, table)
@@ -187,7 +223,7 @@ def test_a_row_that_names_no_hardware_or_mode_is_kept_with_what_to_do(tmp_path: 
 
 def test_a_row_without_a_readable_figure_is_kept_and_is_no_failure_of_the_hardware(tmp_path: Path) -> None:
     table = (
-        "model;device;latency_ms;status;error\nresnet50;T4;12,5;;\nresnet50;A100;;;\nresnet50;L4;0;;\n"
+        "model;device;latency_ms;status;error\nresnet50;T4;fast;;\nresnet50;A100;;;\nresnet50;L4;0;;\n"
         "resnet50;V100;;failed;\nresnet50;P4;;;out of memory\n"
     )
     report, failures = imported(tmp_path, table)
@@ -197,7 +233,7 @@ def test_a_row_without_a_readable_figure_is_kept_and_is_no_failure_of_the_hardwa
     refused = [e.payload for e in log.read(types={"RecordQuarantined"}) if isinstance(e.payload, RecordQuarantined)]
     assert [r.rule for r in refused] == ["figure_missing"] * 3
     assert [r.reason.partition(": write it")[0] for r in refused] == [
-        "no figure above zero: latency_ms '12,5'",
+        "no figure above zero: latency_ms 'fast'",
         "no figure: a run that failed needs status=failed, or an error",
         "no figure above zero: latency_ms '0'",
     ]
