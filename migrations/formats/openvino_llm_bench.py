@@ -14,6 +14,7 @@ from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
 from migrations.normalize.units import MIB_PER_MB, MS_PER_S, count, quantity, scaled
 from migrations.sources.documents import Document
+from migrations.tools import benchmark_app
 
 _NEEDED = ("iteration", "model", "device", "generation_time(s)", "latency(ms)")
 _UNITS = {"generation_time(s)": "s", "latency(ms)": "ms per token", "1st_latency(ms)": "ms", "max_rss_mem(MB)": "MB"}
@@ -50,19 +51,23 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
 def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
     framework, device = text_of(pick(row, "framework")), text_of(pick(row, "device"))
     runs_openvino = framework in (None, "ov", "openvino")
-    hardware = {"CPU": "openvino", "GPU": "xpu", "NPU": "npu"}.get((device or "").upper(), device)
+    hardware, silicon = benchmark_app.place_of(device, source_path) if runs_openvino else (device, None)
     return CellDraft(
         source_path,
         pointer,
         NamesInFile(
             (row.get("model"),),
-            (hardware if runs_openvino else device) or NOT_STATED,
+            hardware or NOT_STATED,
             precision=pick(row, "precision"),
             runtime="openvino" if runs_openvino else framework,
         ),
-        machine=Machine(settings={"num_beams": pick(row, "num_beams"), "device": device}),
+        machine=Machine(
+            device_names={"openvino": silicon} if silicon else {},
+            settings={"num_beams": pick(row, "num_beams"), "device": device},
+        ),
         original={
             "hardware": device or NOT_STATED,
+            **({"said_by_path": {"hardware": silicon}} if silicon else {}),
             "iteration": pick(row, "iteration"),
             "prompt": pick(row, "prompt_idx"),
             "stated": {

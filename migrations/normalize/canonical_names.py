@@ -66,13 +66,15 @@ _HARDWARE_WORDS: tuple[tuple[str, str], ...] = (
 _SILICON: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(rf"(?<![a-z0-9])(?:{names})(?![a-z0-9])"), hardware)
     for names, hardware in (
-        (r"xeon|epyc|ryzen|threadripper|graviton\d?|cortex-\w+|i[3579][ _-]\d{4,5}[a-z]*|intel\(r\) core.*", "cpu"),
+        (r"core(?:\(tm\))?[ -](?:ultra|i\d).*[ -](?:igpu|npu)", "openvino"),
+        (r"xeon|epyc|ryzen|threadripper|graviton\d?|cortex-\w+|i[3579][ _-]\d{4,5}[a-z]*\d?|intel\(r\) core.*", "cpu"),
+        (r"core[ -]ultra[ -]x?\d[ -]\d{3}[a-z]*", "cpu"),
         (r"tesla|quadro|geforce|jetson|titan|dgx\w*|(?:rtx|gtx)[ _-]?(?:a?\d{3,4})(?:ti|s)?", "cuda"),
         (r"(?:g?[hb][12358]00|gh200|h20|[av]100|a[1-6]0g?|a[26]000|l40?s?|t4|p100|p40?|k80)(?:x\d+)?", "cuda"),
         (r"gb[23]00|b[23]00|h[1-8]00", "cuda"),
         (r"mi\d{2,3}[xa]?(?:x\d+)?|radeon|instinct|gfx\d+\w*", "rocm"),
         (r"gaudi ?\d?|habana", "hpu"),
-        (r"pvc|ponte vecchio|(?:intel )?max \d{4}|arc [ab]\d{3}", "xpu"),
+        (r"pvc|ponte vecchio|(?:intel )?max \d{4}|arc [ab]\d{3}m?", "xpu"),
         (r"apple m\d.*|m[1-5] (?:pro|max|ultra)", "mps"),
         (r"adreno\w*|mali\w*", "opencl"),
         (r"hexagon|htp|snapdragon.*", "qnn"),
@@ -160,7 +162,7 @@ def hardware_named(text: Any, runtime: Any = None) -> str | None:
     """Return the hardware name meant by `cuda:0 (mock)`, `OpenVINO`, `AMD MI300X` or `g5.xlarge`; None if none.
 
     Accelerators that the platform does not run have names too (`hailo`, `xpu`, `vulkan`). A runtime of its own on the
-    CPU (`runtime="onnxruntime"`) gives its name to the hardware.
+    CPU (`runtime="onnxruntime"`) gives its name to the hardware, and so does OpenVINO on Intel's GPUs.
     """
     if not isinstance(text, str):
         return None
@@ -168,7 +170,7 @@ def hardware_named(text: Any, runtime: Any = None) -> str | None:
     by_runtime = _word(runtime) if isinstance(runtime, str) else None
     if found == "cpu" and by_runtime in _ON_HOST_CPU:
         return by_runtime
-    return found
+    return "openvino" if (found, by_runtime) == ("xpu", "openvino") else found
 
 
 def backend_named(hardware: str, runtime: Any) -> str:

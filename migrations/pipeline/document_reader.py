@@ -109,8 +109,8 @@ class DocumentBuilder:
     _without: Counter[str] = field(default_factory=Counter)
     _unknown_precisions: Counter[str] = field(default_factory=Counter)
     _notes: Counter[str] = field(default_factory=Counter)
-    _placeless: int = 0
-    """Results of models that name no hardware."""
+    _placeless: Counter[str] = field(default_factory=Counter)
+    """Results of models that name no hardware, by backend."""
     _engineless: int = 0
     """Loads on served models that name no engine."""
     _recorded_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -130,7 +130,8 @@ class DocumentBuilder:
             self._store(result, record.occurred_at, record.host_id)
             self.failures += result.status != "ok"
             self.suspects += result.provenance != "imported"
-            self._placeless += result.hardware == UNKNOWN_HARDWARE and result.model_family != MICROBENCHMARK
+            if result.hardware == UNKNOWN_HARDWARE and result.model_family != MICROBENCHMARK:
+                self._placeless[result.backend] += 1
             self._engineless += result.backend == UNKNOWN_ENGINE and _is_load(result)
             if result.precision is not None and not names_precision(result.precision):
                 self._unknown_precisions[repr(result.precision)] += 1
@@ -244,13 +245,15 @@ class DocumentBuilder:
         """Return which names its results lack, and the command that gives them, with those that were given."""
         lacking = []
         if self._placeless:
-            some = "1 result names" if self._placeless == 1 else f"{self._placeless} results name"
+            number = self._placeless.total()
+            some = "1 result names" if number == 1 else f"{number} results name"
             lacking.append(f"{some} {NO_HARDWARE}")
         if self._engineless:
             some = "1 load names" if self._engineless == 1 else f"{self._engineless} loads name"
             lacking.append(f"{some} {NO_ENGINE}")
         given = given_names()
-        device = "NVIDIA L40S" if self._placeless else given.device
+        example = "Core Ultra 7 155H" if self._placeless.keys() == {"openvino"} else "NVIDIA L40S"
+        device = example if self._placeless else given.device
         engine = "vllm" if self._engineless else given.engine
         options = {"--device": f"'{device}'" if device else None, "--engine": engine}
         command = " ".join(f"{option} {name}" for option, name in options.items() if name)

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from migrations.normalize.canonical_names import NOT_STATED
-from migrations.normalize.path_hints import model_part
+from accel_platform.hardware.catalog import find_spec
+from migrations.normalize.canonical_names import NOT_STATED, silicon_in
+from migrations.normalize.path_hints import given_names, model_part, parts
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, text_of
@@ -58,6 +59,7 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any]) -> Record |
     figures["iterations"] = count(pick(found, *_ITERATIONS))
     model = text_of(pick(found, *_MODEL))
     device = text_of(pick(found, *_DEVICE))
+    hardware, silicon = place_of(device, source_path)
     streams = text_of(pick(found, "number of streams", "nstreams"))
     short = _model(found)
     model_hint = None if short else model_part(source_path)
@@ -66,11 +68,12 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any]) -> Record |
         pointer,
         NamesInFile(
             (short or model_hint,),
-            _hardware(device),
+            hardware,
             precision=_precision(found),
             runtime="openvino",
         ),
         machine=Machine(
+            device_names={hardware: silicon} if silicon else {},
             software={"openvino": version} if (version := text_of(pick(found, "build", "openvino version"))) else {},
             threads=count(pick(found, "number of threads", "nthreads", "inference num threads"), at_least=1),
             settings={
@@ -83,7 +86,7 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any]) -> Record |
         ),
         original={
             "model": model or model_hint,
-            "said_by_path": {"model": model_hint},
+            "said_by_path": {"model": model_hint, **({"hardware": silicon} if silicon else {})},
             "hardware": device or NOT_STATED,
             "concurrency": count(pick(found, *_REQUESTS), at_least=1),
             "duration_ms": quantity(pick(found, "total execution time", "execution time", "duration")),
@@ -113,9 +116,23 @@ def _precision(found: Mapping[str, Any]) -> str | None:
     return None if stated is None or stated.casefold() in ("unspecified", "undefined", "mixed") else stated
 
 
-def _hardware(device: str | None) -> str:
-    """Return the hardware name: `openvino` for the processor, Intel's for the GPU plugin."""
+def place_of(device: str | None, source_path: str) -> tuple[str, str | None]:
+    """Return the hardware name of one of OpenVINO's devices, and the name of the silicon where it is known.
+
+    A GPU or NPU is that of the processor that a person or the path names, or a card by its own name. One of unknown
+    make has no hardware, because figures of two makes are not of one device.
+    """
     if device is None:
-        return NOT_STATED
-    kind = device.upper().partition(".")[0].partition(":")[0]
-    return {"CPU": "openvino", "GPU": "xpu", "NPU": "npu", "AUTO": "openvino", "NVIDIA": "cuda"}.get(kind, device)
+        return NOT_STATED, None
+    kind, _, number = device.upper().partition(":")[0].partition(".")
+    if kind not in ("GPU", "NPU"):
+        return {"CPU": "openvino", "AUTO": "openvino", "NVIDIA": "cuda"}.get(kind, device), None
+    named = given_names().device or next(filter(None, map(silicon_in, parts(source_path))), None)
+    if named is not None:
+        part = f"{named} {'iGPU' if kind == 'GPU' else 'NPU'}"
+        # The GPU of a processor is the first of several.
+        for name in (named, part) if number in ("", "0") else (named,):
+            spec = find_spec(name)
+            if spec is not None and (spec.vendor, spec.kind) == ("Intel", kind.lower()):
+                return "openvino", name
+    return NOT_STATED, None

@@ -338,7 +338,30 @@ class TestRuntimes:
         assert (report.hardware, report.backend, report.precision) == ("openvino", "openvino", "float16")
         assert (report.batch_size, report.latency_p50_ms, report.compile_ms) == (4, 20, 300.5)
         (text,) = results(document("openvino_console")).values()
-        assert (text.hardware, text.latency_mean_ms, text.throughput_items_per_s) == ("xpu", 10.1, 99.5)
+        assert (text.hardware, text.latency_mean_ms, text.throughput_items_per_s) == ("unknown", 10.1, 99.5)
+
+    @pytest.mark.parametrize(
+        ("path", "device", "place"),
+        [
+            ("/core-ultra-7-155h/report.csv", "GPU", ("openvino", "core-ultra-7-155h iGPU")),
+            ("/Core Ultra 7 155H/report.csv", "NPU", ("openvino", "Core Ultra 7 155H NPU")),
+            ("/Core Ultra 7 155H/report.csv", "GPU.1", ("unknown", None)),
+            ("/Xeon 8480+/report.csv", "GPU", ("unknown", None)),
+            ("/report.csv", "NPU", ("unknown", None)),
+            ("/report.csv", "CPU", ("openvino", None)),
+        ],
+    )
+    def test_gpus_and_npus_under_openvino_are_those_of_the_processor(
+        self, path: str, device: str, place: tuple[str, str | None]
+    ) -> None:
+        report = "\n".join(document("openvino_console").value).replace("GPU.0", device)
+        (result,) = results(parse(Content.of(report.encode(), path))).values()
+        assert (result.hardware, result.device_name) == place
+        rows = "iteration,model,device,generation_time(s),latency(ms),batch_size\n"
+        table = Content.of(f"{rows}1,llama-2-7b,{device},6.4,100,1\n".encode(), path)
+        (row,) = results(parse(table)).values()
+        assert (row.hardware, row.device_name, row.backend) == (*place, "openvino")
+        assert row.original.get("said_by_path", {}).get("hardware") == place[1]
 
     def test_newer_benchmark_app_prints_microseconds_and_the_precision_of_execution(self) -> None:
         text = """[Step 8/11] Querying optimal runtime parameters
@@ -354,7 +377,7 @@ class TestRuntimes:
 """
         (result,) = results(parse(Content.of(text.encode(), "/runs/log.txt"))).values()
         assert (result.latency_p50_ms, result.latency_max_ms) == (pytest.approx(0.04136), pytest.approx(5.18944))
-        assert (result.precision, result.hardware) == ("bfloat16", "xpu")
+        assert (result.precision, result.hardware) == ("bfloat16", "unknown")
 
     def test_a_graph_without_a_name_is_called_by_its_file(self) -> None:
         report: dict[str, Any] = {
