@@ -18,8 +18,10 @@ NOISE = re.compile(
 )
 """Parts of a name that tell no devices apart. `Apple` is none of them: Apple's M4 is not the Tesla M4."""
 
-_MEMORY = re.compile(r"\b(\d+) ?gi?b?\b")
+_MEMORY = re.compile(r"\b(\d+) ?gi?b?\b", re.IGNORECASE)
 """A size of memory as people write it: 80G, 80 GB or 80GiB. The 10 of an A10G is none."""
+_UNITS_OF_MEMORY = ("G", "GB", "GiB")
+"""Units behind a size of memory. A name with one is listed with each, because SQL looks names up by `NOISE` alone."""
 
 _PARTS_OF_PROCESSORS = ("iGPU", "NPU")
 
@@ -197,21 +199,24 @@ def names_by_key() -> dict[str, str]:
 
 @cache
 def _by_key() -> dict[str, DeviceSpec]:
-    listed = {_key(name): spec for spec in catalog() for name in (spec.name, *spec.aliases)}
+    listed = {key: spec for spec in catalog() for name in (spec.name, *spec.aliases) for key in _keys(name)}
     return {
-        _key(f"{name} {_gigabytes(spec)}"): spec for spec in catalog() for name in (spec.name, *spec.aliases)
+        key: spec
+        for spec in catalog()
+        for name in (spec.name, *spec.aliases)
+        for key in _keys(f"{name} {_gigabytes(spec)}")
     } | listed
 
 
 @cache
 def _by_open_key() -> dict[str, DeviceSpec]:
-    listed = {_key(name): spec for spec in catalog() for name in spec.open_names}
-    sized = {}
+    listed = {key: spec for spec in catalog() for name in spec.open_names for key in _keys(name)}
+    sized: dict[str, DeviceSpec] = {}
     for spec in catalog():
         for name in spec.open_names:
             for other in catalog():
                 if _without_memory(other.name) == _without_memory(spec.name):
-                    sized[_key(f"{name} {_gigabytes(other)}")] = other
+                    sized |= dict.fromkeys(_keys(f"{name} {_gigabytes(other)}"), other)
     return sized | listed
 
 
@@ -224,9 +229,14 @@ def _without_memory(name: str) -> str:
     return re.sub(r" \d+GB$", "", name)
 
 
+def _keys(name: str) -> tuple[str, ...]:
+    """Return the keys of a name, one for each unit in which people write its memory."""
+    return tuple(dict.fromkeys(_key(_MEMORY.sub(rf"\1{unit}", name)) for unit in _UNITS_OF_MEMORY))
+
+
 @lru_cache(maxsize=4_096)
 def _key(name: str) -> str:
-    return NOISE.sub("", _MEMORY.sub(r"\1gb", name.lower()))
+    return NOISE.sub("", name.lower())
 
 
 def _spec(row: dict[str, str]) -> DeviceSpec:

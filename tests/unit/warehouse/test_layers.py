@@ -38,6 +38,7 @@ from accel_platform.events.types import (
     Suspicion,
     SuspicionOverruled,
 )
+from accel_platform.hardware.catalog import find_spec
 from accel_platform.settings import Settings
 from accel_platform.warehouse import build_layer, layers, publish, rules
 from accel_platform.warehouse.layers import (
@@ -676,6 +677,16 @@ def test_one_device_of_several_sources_has_one_name_and_a_count(settings: Settin
     assert [cells["cuda"]["device"] for cells in matrix["models"].values()] == [H100]
     found = Reader(settings).rows("SELECT device_name, device_count, results_ok FROM compat_matrix")
     assert {(H100, 1, 3), (f"4 x {H100}", 4, 1)} <= {tuple(row.values()) for row in found}
+
+
+@pytest.mark.parametrize("name", ["H100 PCIe 80G", "H100 PCIe 80GB", "nvidia h100 pcie 80 GiB"])
+def test_imports_know_a_device_with_its_memory_as_questions_do(settings: Settings, log: EventLog, name: str) -> None:
+    log.append([event(result(device_name=name, device_id="imported-1", provenance="imported"), host_id="imported-1")])
+    _stage_and_publish(settings)
+    [row] = Reader(settings).rows("SELECT device_name FROM results")
+    spec = find_spec(name)
+    assert spec is not None
+    assert row["device_name"] == spec.name == "NVIDIA H100 PCIe 80GB"
 
 
 def test_a_detected_device_has_the_name_that_its_results_have(settings: Settings, log: EventLog) -> None:
