@@ -13,11 +13,12 @@ that their median is what the predictor says.
 
 from __future__ import annotations
 
-import heapq
+import itertools
 import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -183,12 +184,14 @@ def simulate(pace: Pace, traffic: Traffic) -> RequestTimes:
 def _run(pace: Pace, traffic: Traffic) -> tuple[list[float], list[float], list[float]]:
     """Return the seconds from the start at which each request came, got its first token and got its last.
 
-    Each turn of the loop is one event: an arrival, a first token or a last one. All state is in local names, because
-    an answer simulates millions of events, and attributes and methods of an engine take half as long again.
+    Each turn of the loop is one event: an arrival, a first token or a last one. All state is in local names, and no
+    function is called for a comparison, because an answer simulates millions of events: both took twice as long.
     """
     tokens, outputs = (traffic.input_tokens + traffic.output_tokens).tolist(), traffic.output_tokens.tolist()
     lengths = (traffic.input_tokens / float(traffic.input_tokens.mean())).tolist()
-    count, apart, steps_s, most = len(tokens), pace.prompts_apart, [math.inf, *pace.step_s], len(pace.step_s)
+    count, apart = len(tokens), pace.prompts_apart
+    room_tokens, stall_s, prompt_s = pace.room_tokens, pace.stall_s, pace.prompt_s
+    steps_s = [math.inf, *pace.step_s, *itertools.repeat(pace.step_s[-1], count - len(pace.step_s))]
     came_s, first_s, last_s = [0.0] * count, [0.0] * count, [0.0] * count
     # Requests are known by their index in the traffic. These are heaps of pairs of a time and a request:
     # of prompts the time is that of the first token, of running requests the number of the step of the last one.
@@ -200,39 +203,42 @@ def _run(pace: Pace, traffic: Traffic) -> tuple[list[float], list[float], list[f
         from_s = now_s if apart or now_s > stalled_until_s else stalled_until_s
         end_s = math.inf
         if running:
-            step_s = steps_s[min(len(running), most)]
-            end_s = from_s + max(running[0][0] - steps, 0.0) * step_s
+            step_s = steps_s[len(running)]
+            left = running[0][0] - steps
+            end_s = from_s + left * step_s if left > 0 else from_s
         then_s = arrivals[0][0] if arrivals else math.inf
-        now_s = min(then_s, prompts[0][0] if prompts else math.inf, end_s)
+        first_end_s = prompts[0][0] if prompts else math.inf
+        now_s = then_s if then_s < end_s else end_s  # noqa: FURB136  # min() takes three times as long
+        now_s = first_end_s if first_end_s < now_s else now_s  # noqa: FURB136
         if running and now_s > from_s:
             steps += (now_s - from_s) / step_s
         if now_s == then_s < end_s:
-            _, i = heapq.heappop(arrivals)
+            i = heappop(arrivals)[1]
             came_s[i] = now_s
             waiting.append(i)
         else:
             if now_s == end_s:
-                _, i = heapq.heappop(running)
+                i = heappop(running)[1]
             else:
-                _, i = heapq.heappop(prompts)
+                i = heappop(prompts)[1]
                 first_s[i] = now_s
                 if outputs[i] > 1:
-                    heapq.heappush(running, (steps + outputs[i] - 1, i))
+                    heappush(running, (steps + outputs[i] - 1, i))
                     continue
             last_s[i] = now_s
             held_tokens -= tokens[i]
             done += 1
             if next_request < count:
                 # Closed loop: the user whose request ended sends the next one at once.
-                heapq.heappush(arrivals, (now_s, next_request))
+                heappush(arrivals, (now_s, next_request))
                 next_request += 1
         # Prompts of waiting requests start in their order, as far as the cache has room.
-        while waiting and (not held_tokens or held_tokens + tokens[waiting[0]] <= pace.room_tokens):
+        while waiting and (not held_tokens or held_tokens + tokens[waiting[0]] <= room_tokens):
             i = waiting.popleft()
             held_tokens += tokens[i]
             start_s = max(now_s, stalled_until_s)
-            stalled_until_s = start_s + pace.stall_s * lengths[i]
-            heapq.heappush(prompts, (start_s + pace.prompt_s * lengths[i], i))
+            stalled_until_s = start_s + stall_s * lengths[i]
+            heappush(prompts, (start_s + prompt_s * lengths[i], i))
     return came_s, first_s, last_s
 
 

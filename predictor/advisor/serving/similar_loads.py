@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,6 +38,7 @@ class SimilarLoads:
             if row.deployment.measured_by_requests or row.load.batch or math.isnan(row.first_ms)
         }
         """Names of the devices on which a load was measured that the answers may follow from, of any model."""
+        self._cache_bytes = [row.deployment.cache_bytes for row in self._rows]
         self._same: dict[tuple[object, ...], list[MeasuredLoad]] = {}
         for row in self._rows:
             if not row.load.batch and not math.isnan(row.first_ms) and not row.slot_wait_ms:
@@ -71,8 +73,14 @@ class SimilarLoads:
         deployment, load = plan.deployment, plan.load
         if deployment.prompts is not None:
             return []
-        found = sorted(self._rows, key=lambda row: (_distance(row, deployment, load), row.event_id))
-        return [_nearby(row) for row in found[:_NEAREST]]
+        cache_bytes = deployment.cache_bytes
+        distances = (
+            _distance(row, deployment, load, row_bytes != cache_bytes)
+            for row, row_bytes in zip(self._rows, self._cache_bytes, strict=True)
+        )
+        ranked = zip(distances, (row.event_id for row in self._rows), self._rows, strict=True)
+        found = heapq.nsmallest(_NEAREST, ranked, key=lambda each: each[:2])
+        return [_nearby(row) for *_, row in found]
 
 
 def _identity(deployment: Deployment, load: Load) -> tuple[object, ...]:
@@ -92,26 +100,25 @@ def _identity(deployment: Deployment, load: Load) -> tuple[object, ...]:
     )
 
 
-def _distance(row: MeasuredLoad, deployment: Deployment, load: Load) -> float:
+def _distance(row: MeasuredLoad, deployment: Deployment, load: Load, other_cache: bool) -> float:
     """Return how much a measured load differs from a queried one.
 
     It is the sum of absolute logs of the ratios of users, tokens and devices. Another device adds 2, another engine 1.
     """
-    ratios = (
-        (row.load.users, load.users),
-        (row.load.input_tokens, load.input_tokens),
-        (row.load.output_tokens, load.output_tokens),
-        (row.deployment.devices, deployment.devices),
-    )
+    # Devices are mostly the same objects, whose figures need no comparison then.
+    theirs, had = row.deployment, row.load
     return (
-        sum(abs(math.log(a / b)) for a, b in ratios)
-        + (row.deployment.engine != deployment.engine)
-        + (deployment.engine_version is not None and row.deployment.engine_version != deployment.engine_version)
-        + 2 * (row.deployment.device != deployment.device)
-        + 2 * (row.load.batch != load.batch or math.isnan(row.first_ms))
-        + (row.deployment.attention_copies != deployment.attention_copies)
-        + (row.deployment.cache_bytes != deployment.cache_bytes)
-        + abs(row.load.cached_share - load.cached_share)
+        abs(math.log(had.users / load.users))
+        + abs(math.log(had.input_tokens / load.input_tokens))
+        + abs(math.log(had.output_tokens / load.output_tokens))
+        + abs(math.log(theirs.devices / deployment.devices))
+        + (theirs.engine != deployment.engine)
+        + (deployment.engine_version is not None and theirs.engine_version != deployment.engine_version)
+        + 2 * (theirs.device is not deployment.device and theirs.device != deployment.device)
+        + 2 * (had.batch != load.batch or math.isnan(row.first_ms))
+        + (theirs.attention_copies != deployment.attention_copies)
+        + other_cache
+        + abs(had.cached_share - load.cached_share)
     )
 
 
