@@ -198,6 +198,10 @@ class MeasuredNearby(_Value):
     output_tokens: int
     batch: bool = Field(description="All requests came at once and none followed.")
     first_token_ms: float | None = Field(description="Null where nobody timed it.")
+    slot_wait_ms: float | None = Field(
+        description="Part of first_token_ms for which a request waited, because the engine took fewer requests at once "
+        "than there were users; null where none did."
+    )
     output_token_ms: float = Field(description="Of a batch: the whole of it per output token of a request.")
 
 

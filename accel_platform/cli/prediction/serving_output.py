@@ -100,7 +100,12 @@ def _print_commands(option: ServingOption) -> None:
 def _nearby(near: MeasuredNearby) -> str:
     engine = " ".join(filter(None, (near.engine, near.engine_version)))
     load = f"a batch of {near.users}" if near.batch else count_of(near.users, "user")
-    first = "" if near.first_token_ms is None else f"{rounded(near.first_token_ms, 4)} ms to the first token, "
+    wait = (
+        ""
+        if near.slot_wait_ms is None
+        else f" ({rounded(near.slot_wait_ms)} ms of it a wait: its engine took fewer requests than users)"
+    )
+    first = "" if near.first_token_ms is None else f"{rounded(near.first_token_ms, 4)} ms to the first token{wait}, "
     return (
         f"{near.devices} x {near.device}, {engine}, {load}, {near.input_tokens}+{near.output_tokens} tokens: "
         f"{first}{rounded(near.output_token_ms)} ms per token (event {near.event_id})"

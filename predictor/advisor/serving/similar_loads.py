@@ -137,5 +137,6 @@ def _nearby(row: MeasuredLoad) -> MeasuredNearby:
         output_tokens=round(load.output_tokens),
         batch=load.batch,
         first_token_ms=None if math.isnan(row.first_ms) else row.first_ms,
+        slot_wait_ms=None if math.isnan(row.first_ms) else row.slot_wait_ms or None,
         output_token_ms=row.token_ms,
     )

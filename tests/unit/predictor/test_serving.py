@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel_platform.cli.prediction.serving_output import _nearby
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.build import config_of
@@ -532,6 +533,20 @@ def test_a_measured_load_answers_for_itself(measured: list[MeasuredLoad]) -> Non
     assert same.nearest[0].first_token_ms == pytest.approx(same.first_token_ms.p50, rel=0.5)
     others = [o for o in answer.options if o.provenance == "predicted"]
     assert all(o.output_token_ms.low and o.output_token_ms.high and o.output_token_ms.level == 0.8 for o in others)
+
+
+def test_a_nearby_load_says_how_long_its_first_token_waited_for_a_slot(measured: list[MeasuredLoad]) -> None:
+    row = next(r for r in measured if r.slot_wait_ms and r.first_ms > 0)
+    load, served = row.load, row.deployment
+    answer = ask(
+        measured, model=row.model, quantization=served.quantization, users=int(load.users), engine=served.engine,
+        input_tokens=int(load.input_tokens), output_tokens=int(load.output_tokens), hardware=[served.device.name],
+        engine_version=served.engine_version,
+    )  # fmt: skip
+    near = next(n for option in answer.options for n in option.nearest if n.event_id == row.event_id)
+    assert (near.first_token_ms, near.slot_wait_ms) == (row.first_ms, row.slot_wait_ms)
+    assert "ms of it a wait: its engine took fewer requests than users" in _nearby(near)
+    assert "a wait" not in _nearby(near.model_copy(update={"slot_wait_ms": None}))
 
 
 def test_a_measured_load_answers_for_models_of_its_shape_with_another_context(measured: list[MeasuredLoad]) -> None:
