@@ -69,10 +69,14 @@ class ServingGoals(_Value):
 
     @model_validator(mode="after")
     def _percentile_of_times(self) -> ServingGoals:
-        if self.of_time and self.percentile is None:
-            raise ValueError("a goal of time needs a percentile: 50 for the typical request, or 90, 95, 99")
-        if self.percentile is not None and not self.of_time:
-            raise ValueError(f"a percentile needs a goal of time: {', '.join(TIME_GOALS)}")
+        given = [f"{name} {value:g}" for name in TIME_GOALS if (value := getattr(self, name)) is not None]
+        if given and self.percentile is None:
+            verb = "needs" if len(given) == 1 else "need"
+            raise ValueError(
+                f"{' and '.join(given)} {verb} a percentile: give 50 for the typical request, or 90, 95 or 99"
+            )
+        if self.percentile is not None and not given:
+            raise ValueError(f"percentile {self.percentile} needs a goal of time: give {' or '.join(TIME_GOALS)}")
         return self
 
 

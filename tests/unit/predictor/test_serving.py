@@ -1067,9 +1067,11 @@ def test_what_cannot_be_answered_says_why() -> None:
         ask(hardware=["4090"])
     with pytest.raises(InvalidInput, match="not both"):
         ask(users=2, requests_per_s=1.0)
-    with pytest.raises(InvalidInput, match="needs a percentile"):
-        ask(goals={"max_first_token_ms": 100.0})
-    with pytest.raises(InvalidInput, match="needs a goal of time"):
+    with pytest.raises(
+        InvalidInput, match=r"max_first_token_ms 100 and max_output_token_ms 50 need a percentile: give 50"
+    ):
+        ask(goals={"max_first_token_ms": 100.0, "max_output_token_ms": 50.0})
+    with pytest.raises(InvalidInput, match="percentile 99 needs a goal of time: give max_first_token_ms or"):
         ask(goals={"percentile": 99})
     with pytest.raises(InvalidInput, match="goodput counts"):
         ask(objective="goodput")
