@@ -281,7 +281,7 @@ def warm_up(evidence: Evidence) -> None:
     """Index the cells of every target and in several precisions, which first questions would wait for."""
     for target in evidence.by_target:
         _cells_by_value(evidence, target)
-    _gains(evidence)
+    evidence.memoize("narrower bounds", lambda: _narrower_bounds(evidence))
 
 
 def _scale(interval: Interval, ratio: Ratio) -> Interval:
@@ -364,21 +364,31 @@ def keep_above_narrower(evidence: Evidence, cell: CellKey, estimate: Estimate) -
     This holds where the device computes faster in the narrower one, and the runtime makes use of that, as cells that
     were measured in both show.
     """
-    wide = PRECISIONS.get(cell.precision or "")
-    if wide is None:
-        return estimate
-    for narrow in PRECISIONS.values():
-        bound = evidence.summaries.get(replace(cell, precision=narrow.name))
-        if bound is None or bound.latency_ms.p50 <= estimate.latency_ms.p50:
-            continue
-        spec = device_spec_for(cell.target, evidence.by_device)
-        pairs, no_longer = _gains(evidence).get(
-            (spec.kind, cell.target.backend, cell.mode, wide.weight_bytes, narrow.weight_bytes), (0, 0)
-        )
-        if _is_faster(spec, narrow, wide) and pairs >= _LEAST_PAIRS and no_longer >= _LEAST_SHARE * pairs:
-            seen = f"{no_longer} of {count_of(pairs, 'cell')} with {cell.target.backend} took no longer in it"
-            estimate = _move_to(bound, estimate, f"no less than was measured in {narrow.name}: {seen}")
+    bounds = evidence.memoize("narrower bounds", lambda: _narrower_bounds(evidence))
+    for narrow, seen in bounds.get((cell.target, cell.mode, cell.precision), ()):
+        bound = evidence.summaries.get(replace(cell, precision=narrow))
+        if bound is not None and bound.latency_ms.p50 > estimate.latency_ms.p50:
+            estimate = _move_to(bound, estimate, f"no less than was measured in {narrow}: {seen}")
     return estimate
+
+
+def _narrower_bounds(evidence: Evidence) -> dict[Hashable, list[tuple[str, str]]]:
+    """Return the measured precisions that bound wider ones, and what tells so, by target, mode and wider precision."""
+    require_slow_path()
+    gains = _gains_by_narrower(evidence)
+    found: dict[Hashable, list[tuple[str, str]]] = defaultdict(list)
+    for target, summaries in evidence.by_target.items():
+        spec = device_spec_for(target, evidence.by_device)
+        measured = {(each.cell.mode, each.cell.precision) for each in summaries if each.cell.precision in PRECISIONS}
+        for (mode, precision), wide in itertools.product(sorted(measured), PRECISIONS.values()):
+            narrow = PRECISIONS[precision]
+            pairs, no_longer = gains.get(
+                (spec.kind, target.backend, mode, wide.weight_bytes, narrow.weight_bytes), (0, 0)
+            )
+            if pairs >= _LEAST_PAIRS and no_longer >= _LEAST_SHARE * pairs and _is_faster(spec, narrow, wide):
+                seen = f"{no_longer} of {count_of(pairs, 'cell')} with {target.backend} took no longer in it"
+                found[target, mode, wide.name].append((precision, seen))
+    return dict(found)
 
 
 def _is_faster(spec: DeviceSpec, narrow: Precision, wide: Precision) -> bool:
@@ -387,17 +397,12 @@ def _is_faster(spec: DeviceSpec, narrow: Precision, wide: Precision) -> bool:
     return narrow.weight_bytes < wide.weight_bytes and fast is not None and slow is not None and fast > slow
 
 
-def _gains(evidence: Evidence) -> dict[Hashable, tuple[int, int]]:
-    return evidence.memoize("gains by narrower", lambda: _gains_by_narrower(evidence))
-
-
 def _gains_by_narrower(evidence: Evidence) -> dict[Hashable, tuple[int, int]]:
     """Return the cells that were measured in two precisions, and how many of them took no longer in the narrower one.
 
     They are counted by kind of silicon, backend, mode and the two widths in bytes, on devices that compute faster in
     the narrower one.
     """
-    require_slow_path()
     found: dict[Hashable, list[bool]] = defaultdict(list)
     for target, summaries in evidence.by_target.items():
         spec = device_spec_for(target, evidence.by_device)
