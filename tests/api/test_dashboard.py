@@ -439,6 +439,7 @@ def test_a_serving_answer_shows_memory_trade_offs_and_how_to_start(client: TestC
         ("model=llama-3.1-8b&max_first_token_ms=100", 422, "needs a percentile"),
         ("model=llama-3.1-8b&prefix_cached_share=1.5", 422, "prefix_cached_share"),
         ("model=llama-3.1-8b&input_tokens=2000000", 422, "input_tokens"),
+        ("model=llama-3.1-8b&max_devices=0", 422, "Devices at most: Input should be greater than or equal to 1"),
     ],
 )
 def test_a_load_that_cannot_be_answered_says_why_in_the_form(
@@ -456,7 +457,7 @@ def test_a_load_that_cannot_be_answered_says_why_in_the_form(
         ("model=bert-base&batch_size=0", 422, "batch_size"),
         ("model=bert-base&hardware=cudaa", 422, "cudaa"),
         ("model=bert-base&precision=a%20b", 422, "precision"),
-        ("model=bert-base&max_watts=-1", 422, "max_watts"),
+        ("model=bert-base&max_watts=-1", 422, "Power at most, W: Input should be greater than 0, got -1"),
     ],
 )
 def test_a_question_that_cannot_be_answered_says_why_in_the_form(
@@ -466,6 +467,41 @@ def test_a_question_that_cannot_be_answered_says_why_in_the_form(
     assert says in text
     assert 'role="alert"' in text
     assert '<form method="get"' in text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/models?hardware=toaster&q=bert", 404),
+        ("/models/bert-base?precision=float32&hardware=toaster", 404),
+        ("/hardware?q=A100&kind=tpu", 422),
+        ("/matrix?q=bert&device=nothing", 404),
+        ("/compare?model=bert-bse&batch_size=4", 404),
+        ("/compare?model=bert-base&batch_size=99999999999", 422),
+        ("/compare/changes?model=bert-base&before=2026-11-01&batch_size=many", 422),
+        ("/regressions?model=bert-bse&hardware=cpu", 404),
+        ("/recommend?model=bert-base&batch_size=many", 422),
+        ("/recommend?model=bert-base&max_watts=1e40", 422),
+        ("/serving?model=llama-3.1-8b&max_devices=1.5", 422),
+        ("/serving?model=llama-3.1-8b&requests_per_s=0&percentile=99", 422),
+        ("/results?model=bert-base&device=nothing", 404),
+        ("/runs?commit=abc&status=odd", 404),
+        ("/requests?hardware=cpu&state=odd", 422),
+        ("/events?type=RunStarted&run_id=nothing", 404),
+    ],
+)
+def test_a_form_that_cannot_be_used_says_why_and_keeps_what_was_written(
+    client: TestClient, path: str, status: int
+) -> None:
+    text = page(client, path, status)
+    bare, _, query = path.partition("?")
+    form = re.findall(rf'<form[^>]* action="/dashboard{bare}[#"].*?</form>', text, re.DOTALL)[-1]
+    for name, value in (pair.split("=") for pair in query.split("&")):
+        written = rf'name="{name}"[^>]* value="{value}"|name="{name}">(?:(?!</select>).)*value="{value}" selected'
+        assert re.search(written, form, re.DOTALL), name
+    assert text.count('role="alert"') == 1
+    assert text.index('role="alert"') < text.index(form)
+    assert "<tbody>" not in text[text.index(form) :], "no answer to another question"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from predictor.service.app import create_app
-from predictor.service.http.query_strings import FormQuery
+from predictor.service.http.query_strings import QueryString
 from predictor.service.middleware.security_headers import DENY_ALL, SANDBOX, page_policy
 from predictor_world import MODELS, measured_grid
 
@@ -240,7 +240,7 @@ def _filters(app: FastAPI) -> dict[str, dict[str, list[str]]]:
     for route in iter_route_contexts(app.routes):
         if route.path and route.path.startswith("/dashboard") and "GET" in (route.methods or ()):
             for dependency in route.dependant.dependencies:
-                if isinstance(dependency.call, FormQuery):
+                if isinstance(dependency.call, QueryString):
                     fields = dependency.call.kind.model_json_schema()["properties"]
                     found[route.path] = {name: _few(schema) for name, schema in fields.items()}
     return {path: filters for path, filters in found.items() if filters}

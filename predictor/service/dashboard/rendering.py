@@ -13,13 +13,17 @@ from typing import Any, TypeVar
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pydantic import BaseModel
 
+from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import Problem
 from predictor.service.dashboard import formatting, sparklines, urls
 from predictor.service.http.conditional import cache_headers, conditional_response
+from predictor.service.http.problems import status_of
+from predictor.service.http.query_strings import FilledForm
 
 HERE = Path(__file__).parent
 ROOT = urls.ROOT
@@ -27,6 +31,7 @@ HTML = "text/html; charset=utf-8"
 _MAX_SNAPSHOTS = 2
 _NEWEST = "SELECT max(recorded_at) AS newest_at FROM events"
 T = TypeVar("T")
+Q = TypeVar("Q", bound=BaseModel)
 Content = dict[str, Any]
 
 
@@ -75,6 +80,24 @@ class DashboardSite:
             if self.reader.projection_id == projection_id:
                 return response
 
+    def form_page(
+        self, request: Request, template: str, form: FilledForm[Q], make: Callable[[Q], Content], *, also: str = ""
+    ) -> Response:
+        """Return the page of a filled form.
+
+        Where the form cannot be used, its page says so beside it: with the values as they were written, and with the
+        content of an empty form, of which the template shows the choices only.
+        """
+
+        def content() -> Content:
+            try:
+                return make(form.validated())
+            except (InvalidInput, NotFound) as error:
+                about = {"query": form.as_written(), "problem": str(error), "status_code": status_of(error)}
+                return make(form.kind()) | about
+
+        return self.page(request, template, content, also=also)
+
     def _respond(
         self, request: Request, template: str, make: Callable[[], Content], snapshot_id: str, headers: dict[str, str]
     ) -> Response:
@@ -104,6 +127,7 @@ def render(template: str, request: Request, **content: Any) -> str:
         "signed_in": _key_of(request) is not None,
         "snapshot_id": None,
         "newest_at": None,
+        "problem": None,
     }
     return _environment().get_template(template).render(**{**about, **content})
 

@@ -11,7 +11,6 @@ from pydantic import Field
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.regressions.snapshot_comparison import Verdict
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
-from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.snapshots import read_snapshot_events
 from accel_platform.events.types import SnapshotTaken
@@ -19,8 +18,7 @@ from predictor.service.background.past_tables import PastTables
 from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.pages.results import filter_choices
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.http.problems import status_of
-from predictor.service.http.query_strings import FormQuery
+from predictor.service.http.query_strings import FilledForm, PageForm
 
 _MOST_ROWS = 200
 _ORDER: tuple[Verdict, ...] = ("fails now", "slower", "works now", "faster", "undecided", "same")
@@ -41,9 +39,9 @@ def router(site: DashboardSite, past: PastTables) -> APIRouter:
 
     @routes.get("")
     def changed(
-        request: Request, query: Annotated[ChangesPageParams, Depends(FormQuery(ChangesPageParams))]
+        request: Request, form: Annotated[FilledForm[ChangesPageParams], Depends(PageForm(ChangesPageParams))]
     ) -> Response:
-        return site.page(request, "changes.html", lambda: _content(site, past, query))
+        return site.form_page(request, "changes.html", form, lambda query: _content(site, past, query))
 
     return routes
 
@@ -58,14 +56,10 @@ def _content(site: DashboardSite, past: PastTables, query: ChangesPageParams) ->
         "verdicts": _ORDER,
         "choices": {**filter_choices(site), "model": [row["model_id"] for row in known_models(site)]},
         "changed": None,
-        "problem": None,
     }
     if query.before is None or not query.model:
         return content
-    try:
-        found = past.compare(query.before, query.after, query.filters(), query.min_change_percent)
-    except (InvalidInput, NotFound) as error:
-        return {**content, "problem": str(error), "status_code": status_of(error)}
+    found = past.compare(query.before, query.after, query.filters(), query.min_change_percent)
     rows = [row for row in found.rows if query.verdict in (None, row["verdict"])]
     rows.sort(key=lambda row: (_ORDER.index(row["verdict"]), -abs(row["change_percent"] or 0)))
     counts = Counter(row["verdict"] for row in found.rows)

@@ -16,7 +16,7 @@ from accel_platform.hardware.device_names import with_distinct_names
 from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.pages.results import filter_choices
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.http.query_strings import FormQuery
+from predictor.service.http.query_strings import FilledForm, PageForm
 
 Metric = Literal["latency_ms", "throughput_items_per_s", "memory_peak_mib", "energy_j_per_item"]
 METRICS: dict[Metric, tuple[str, bool]] = {
@@ -43,9 +43,9 @@ def router(site: DashboardSite) -> APIRouter:
 
     @routes.get("")
     def compare(
-        request: Request, query: Annotated[ComparePageParams, Depends(FormQuery(ComparePageParams))]
+        request: Request, form: Annotated[FilledForm[ComparePageParams], Depends(PageForm(ComparePageParams))]
     ) -> Response:
-        return site.page(request, "compare.html", lambda: _content(site, query))
+        return site.form_page(request, "compare.html", form, lambda query: _content(site, query))
 
     return routes
 

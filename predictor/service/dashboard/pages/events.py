@@ -13,7 +13,7 @@ from accel_platform.errors import NotFound
 from predictor.schemas.queries import EventsQuery
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.http.paging import NEWEST_EVENTS, PagedTable
-from predictor.service.http.query_strings import FormQuery
+from predictor.service.http.query_strings import FilledForm, PageForm
 
 _TYPES = """
 SELECT type, count(*) AS events, max(recorded_at) AS newest_at FROM events GROUP BY type ORDER BY events DESC, type
@@ -34,8 +34,10 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/events")
 
     @routes.get("")
-    def events(request: Request, query: Annotated[EventsPageParams, Depends(FormQuery(EventsPageParams))]) -> Response:
-        return site.page(request, "events.html", lambda: _list(site, query))
+    def events(
+        request: Request, form: Annotated[FilledForm[EventsPageParams], Depends(PageForm(EventsPageParams))]
+    ) -> Response:
+        return site.form_page(request, "events.html", form, lambda query: _list(site, query))
 
     @routes.get("/{event_id}")
     def event(request: Request, event_id: UUID) -> Response:

@@ -12,7 +12,7 @@ from accel_platform.errors import NotFound
 from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec
 from accel_platform.hardware.device_names import distinct_name, shared_names, with_distinct_names
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.http.query_strings import FormQuery
+from predictor.service.http.query_strings import FilledForm, FormQuery, PageForm
 
 _SEEN = """
 SELECT d.*, h.hostname, h.os, h.cpu_model FROM devices AS d LEFT JOIN hosts AS h USING (host_id)
@@ -51,8 +51,8 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/hardware")
 
     @routes.get("")
-    def hardware(request: Request, query: Annotated[SheetQuery, Depends(FormQuery(SheetQuery))]) -> Response:
-        return site.page(request, "hardware.html", lambda: _list(site, query))
+    def hardware(request: Request, form: Annotated[FilledForm[SheetQuery], Depends(PageForm(SheetQuery))]) -> Response:
+        return site.form_page(request, "hardware.html", form, lambda query: _list(site, query))
 
     @routes.get("/{name}")
     def device(request: Request, name: str, query: Annotated[DeviceQuery, Depends(FormQuery(DeviceQuery))]) -> Response:

@@ -17,7 +17,7 @@ from accel_platform.analysis.summaries.matrix import Matrix, compatibility_matri
 from accel_platform.analysis.summaries.matrix_history import MAX_DAYS, matrix_history
 from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.http.query_strings import FormQuery
+from predictor.service.http.query_strings import FilledForm, FormQuery, PageForm
 
 _SHOWN = 100
 _MODES = "SELECT DISTINCT mode FROM compat_matrix ORDER BY mode"
@@ -57,8 +57,10 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/matrix")
 
     @routes.get("")
-    def matrix(request: Request, query: Annotated[MatrixPageParams, Depends(FormQuery(MatrixPageParams))]) -> Response:
-        return site.page(request, "matrix.html", lambda: _heat(site, query))
+    def matrix(
+        request: Request, form: Annotated[FilledForm[MatrixPageParams], Depends(PageForm(MatrixPageParams))]
+    ) -> Response:
+        return site.form_page(request, "matrix.html", form, lambda query: _heat(site, query))
 
     @routes.get("/cell")
     def cell(request: Request, query: Annotated[CellQuery, Depends(FormQuery(CellQuery))]) -> Response:

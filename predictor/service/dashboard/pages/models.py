@@ -25,7 +25,7 @@ from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.pages.results import newest_results
 from predictor.service.dashboard.rendering import DashboardSite, distinct_values
 from predictor.service.dashboard.urls import sort_rows
-from predictor.service.http.query_strings import FormQuery
+from predictor.service.http.query_strings import FilledForm, PageForm
 
 _SHOWN = 100
 _MOST_CELLS = 100
@@ -94,12 +94,16 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/models")
 
     @routes.get("")
-    def models(request: Request, query: Annotated[ModelsPageParams, Depends(FormQuery(ModelsPageParams))]) -> Response:
-        return site.page(request, "models.html", lambda: _list(site, query))
+    def models(
+        request: Request, form: Annotated[FilledForm[ModelsPageParams], Depends(PageForm(ModelsPageParams))]
+    ) -> Response:
+        return site.form_page(request, "models.html", form, lambda query: _list(site, query))
 
     @routes.get("/{name:path}")
-    def model(request: Request, name: str, query: Annotated[CellsQuery, Depends(FormQuery(CellsQuery))]) -> Response:
-        return site.page(request, "model.html", lambda: _one(site, name, query))
+    def model(
+        request: Request, name: str, form: Annotated[FilledForm[CellsQuery], Depends(PageForm(CellsQuery))]
+    ) -> Response:
+        return site.form_page(request, "model.html", form, lambda query: _one(site, name, query))
 
     return routes
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.device_names import distinct_name
 from predictor.advisor import batch_tables
 from predictor.advisor.answers import empty_reason, excluded_by_reason
@@ -17,11 +16,16 @@ from predictor.schemas.requests import Constraints, Objective, RecommendQuery, v
 from predictor.schemas.responses import Figures, Interval, Recommendation
 from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.http.problems import status_of
-from predictor.service.http.query_strings import FormQuery
+from predictor.service.http.query_strings import FilledForm, PageForm
 
 _MOST_ROWS = 30
-_LIMITS = tuple(Constraints.model_fields)
+_LIMITS = {
+    "max_latency_ms": "Latency at most, ms",
+    "max_memory_mib": "Memory at most, MiB",
+    "max_usd_per_hour": "Price at most, USD/h",
+    "max_watts": "Power at most, W",
+}
+assert _LIMITS.keys() == Constraints.model_fields.keys()
 _FIGURES: dict[Objective, tuple[str, str]] = {
     "latency": ("latency of a batch", "ms"),
     "throughput": ("throughput", "items/s"),
@@ -53,10 +57,12 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/recommend")
 
     @routes.get("")
-    def recommend(request: Request, form: Annotated[RecommendForm, Depends(FormQuery(RecommendForm))]) -> Response:
+    def recommend(
+        request: Request, form: Annotated[FilledForm[RecommendForm], Depends(PageForm(RecommendForm))]
+    ) -> Response:
         predictor = site.advisor.state().predictor
         also = predictor.predictor_id if predictor else ""
-        return site.page(request, "recommend.html", lambda: _content(site, form), also=also)
+        return site.form_page(request, "recommend.html", form, lambda query: _content(site, query), also=also)
 
     return routes
 
@@ -64,21 +70,17 @@ def router(site: DashboardSite) -> APIRouter:
 def _content(site: DashboardSite, form: RecommendForm) -> dict[str, Any]:
     evidence = site.advisor.state().evidence
     content: dict[str, Any] = {
-        "form": form,
+        "query": form,
         "models": [row["model_id"] for row in known_models(site)],
         "known_hardware": batch_tables.known_hardware(evidence),
         "objectives": get_args(Objective),
         "limits": _LIMITS,
         "most": _MOST_ROWS,
         "answer": None,
-        "problem": None,
     }
     if form.model is None:
         return content
-    try:
-        answer = site.advisor.recommend(_build_query(form))
-    except (InvalidInput, NotFound) as error:
-        return {**content, "problem": str(error), "status_code": status_of(error)}
+    answer = site.advisor.recommend(_build_query(form))
     label, unit = _FIGURES[form.objective]
     ranked = answer.recommendations
     shown = [
@@ -106,7 +108,12 @@ def _build_query(form: RecommendForm) -> RecommendQuery:
     limits = {name: getattr(form, name) for name in _LIMITS if getattr(form, name) is not None}
     if form.hardware:
         given["hardware"] = list(form.hardware)
-    return validate_query(RecommendQuery, {**given, "constraints": limits})
+    return validate_query(RecommendQuery, {**given, "constraints": limits}, name=_label)
+
+
+def _label(path: str) -> str:
+    """Return the label of a query's field, as the form shows it."""
+    return _LIMITS.get(path.removeprefix("constraints."), path)
 
 
 def _figure(of: Recommendation, objective: Objective) -> Interval | None:

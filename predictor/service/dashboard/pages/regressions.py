@@ -28,7 +28,7 @@ from predictor.schemas.queries import selection_of
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import link
 from predictor.service.http.problems import status_of
-from predictor.service.http.query_strings import FormQuery, read_pairs
+from predictor.service.http.query_strings import FilledForm, PageForm, read_pairs
 from predictor.service.middleware.identity import audited_log_for, decision_author, get_key_name
 
 _SHOWN = 100
@@ -72,9 +72,9 @@ def router(site: DashboardSite, settings: Settings) -> APIRouter:
 
     @routes.get("")
     def regressions(
-        request: Request, query: Annotated[RegressionsPageParams, Depends(FormQuery(RegressionsPageParams))]
+        request: Request, form: Annotated[FilledForm[RegressionsPageParams], Depends(PageForm(RegressionsPageParams))]
     ) -> Response:
-        return site.page(request, "regressions.html", lambda: _list(site, query))
+        return site.form_page(request, "regressions.html", form, lambda query: _list(site, query))
 
     @routes.get("/{regression_id}")
     def regression(request: Request, regression_id: str) -> Response:

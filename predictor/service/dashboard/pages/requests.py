@@ -23,7 +23,7 @@ from predictor.service.background.request_lookup import RequestLookup
 from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import link
-from predictor.service.http.query_strings import FormQuery, read_pairs
+from predictor.service.http.query_strings import FilledForm, PageForm, read_pairs
 from predictor.service.middleware.identity import audited_log_for
 
 _SHOWN = 100
@@ -80,15 +80,17 @@ def router(
 ) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/requests")
 
-    def listed(request: Request, query: RequestsPageParams, **more: Any) -> Response:
+    def listed(request: Request, form: FilledForm[RequestsPageParams], **more: Any) -> Response:
         found = lookup.all()
-        return site.page(request, "requests.html", lambda: _list(site, found, query) | more, also=_digest(found))
+        return site.form_page(
+            request, "requests.html", form, lambda query: _list(site, found, query) | more, also=_digest(found)
+        )
 
     @routes.get("")
     def requests(
-        request: Request, query: Annotated[RequestsPageParams, Depends(FormQuery(RequestsPageParams))]
+        request: Request, form: Annotated[FilledForm[RequestsPageParams], Depends(PageForm(RequestsPageParams))]
     ) -> Response:
-        return listed(request, query)
+        return listed(request, form)
 
     @routes.get("/{request_id}")
     def one(request: Request, request_id: UUID) -> Response:
@@ -109,7 +111,7 @@ def router(
             )
         except (InvalidInput, NotFound) as error:
             given = {name: [v for n, v in pairs if n == name] for name, _ in pairs}
-            return listed(request, RequestsPageParams(), given=given, problem=str(error), status_code=422)
+            return listed(request, FilledForm(RequestsPageParams, ()), given=given, problem=str(error), status_code=422)
         audited_log_for(request, settings).append(events, key=f"{REQUEST_PREFIX}{events[0].event_id}")
         request_update()
         return RedirectResponse(link("requests", *([events[0].event_id] if len(events) == 1 else [])), status_code=303)

@@ -20,7 +20,7 @@ from accel_platform.warehouse.reader import Reader
 from predictor.schemas.queries import PageQuery, ResultsQuery
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.http.paging import NEWEST_RESULTS, PagedTable
-from predictor.service.http.query_strings import FormQuery
+from predictor.service.http.query_strings import FilledForm, PageForm
 
 _BINS = 40
 _COLUMNS = """r.result_id, r.run_id, r.model_id, r.hardware, r.device_id, r.device_name, r.mode, r.precision,
@@ -53,9 +53,9 @@ def router(site: DashboardSite) -> APIRouter:
 
     @routes.get("")
     def results(
-        request: Request, query: Annotated[ResultsPageParams, Depends(FormQuery(ResultsPageParams))]
+        request: Request, form: Annotated[FilledForm[ResultsPageParams], Depends(PageForm(ResultsPageParams))]
     ) -> Response:
-        return site.page(request, "results.html", lambda: _list(site, query))
+        return site.form_page(request, "results.html", form, lambda query: _list(site, query))
 
     @routes.get("/{result_id}")
     def result(request: Request, result_id: UUID) -> Response:

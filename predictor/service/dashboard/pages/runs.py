@@ -12,7 +12,7 @@ from accel_platform.analysis.query.filters import require_recorded_if_empty
 from accel_platform.errors import NotFound
 from predictor.service.dashboard.pages.results import newest_results
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.http.query_strings import FormQuery
+from predictor.service.http.query_strings import FilledForm, PageForm
 
 _SHOWN = 50
 _MOST_RESULTS = 200
@@ -41,8 +41,10 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/runs")
 
     @routes.get("")
-    def runs(request: Request, query: Annotated[RunsPageParams, Depends(FormQuery(RunsPageParams))]) -> Response:
-        return site.page(request, "runs.html", lambda: _list(site, query))
+    def runs(
+        request: Request, form: Annotated[FilledForm[RunsPageParams], Depends(PageForm(RunsPageParams))]
+    ) -> Response:
+        return site.form_page(request, "runs.html", form, lambda query: _list(site, query))
 
     @routes.get("/{run_id:path}")
     def run(request: Request, run_id: str) -> Response:

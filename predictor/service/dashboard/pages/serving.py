@@ -7,7 +7,6 @@ from typing import Annotated, Any, get_args
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.errors import InvalidInput, NotFound
 from predictor.schemas.requests import validate_query
 from predictor.schemas.serving import (
     CacheType,
@@ -19,8 +18,7 @@ from predictor.schemas.serving import (
     ServingQuery,
 )
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.http.problems import status_of
-from predictor.service.http.query_strings import FormQuery
+from predictor.service.http.query_strings import FilledForm, PageForm
 from predictor.serving.models import served_models
 from predictor.serving.quantization import QUANTIZATIONS
 
@@ -73,15 +71,15 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/serving")
 
     @routes.get("")
-    def serving(request: Request, form: Annotated[ServingForm, Depends(FormQuery(ServingForm))]) -> Response:
-        return site.page(request, "serving.html", lambda: _content(site, form))
+    def serving(request: Request, form: Annotated[FilledForm[ServingForm], Depends(PageForm(ServingForm))]) -> Response:
+        return site.form_page(request, "serving.html", form, lambda query: _content(site, query))
 
     return routes
 
 
 def _content(site: DashboardSite, form: ServingForm) -> dict[str, Any]:
     content: dict[str, Any] = {
-        "form": form,
+        "query": form,
         "models": served_models(),
         "quantizations": list(QUANTIZATIONS),
         "engines": get_args(EngineName),
@@ -91,14 +89,10 @@ def _content(site: DashboardSite, form: ServingForm) -> dict[str, Any]:
         "goals": _GOALS,
         "most": _MOST_ROWS,
         "answer": None,
-        "problem": None,
     }
     if form.model is None:
         return content
-    try:
-        answer = site.advisor.recommend_serving(_build_query(form))
-    except (InvalidInput, NotFound) as error:
-        return {**content, "problem": str(error), "status_code": status_of(error)}
+    answer = site.advisor.recommend_serving(_build_query(form))
     return {**content, "answer": answer, "excluded": _by_cause(answer.excluded)}
 
 
@@ -112,6 +106,7 @@ def _build_query(form: ServingForm) -> ServingQuery:
     return validate_query(
         ServingQuery,
         {**given, "mode": "serving", "hardware": list(form.hardware) or None, "goals": goals},
+        name=lambda path: _GOALS.get(path.removeprefix("goals."), path),
     )
 
 
