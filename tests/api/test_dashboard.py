@@ -241,6 +241,25 @@ def test_pages_take_the_filter_names_of_commands_and_routes(client: TestClient, 
     assert "No shift matches" in page(client, "/regressions?mode=training")
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/results?model=bert-base&model=vit&hardware=cpu&device=cpu-test-8-core&sequence_length=128",
+        "/models/bert-base?hardware=cpu&hardware=openvino&sequence_length=128&status=ok&sort=-latency_ms",
+        "/compare?model=bert-base&device=cpu-test-8-core&sequence_length=128&since=2020-01-01&metric=memory_peak_mib",
+        f"/compare/changes?model=bert-base&before={BEFORE}&sequence_length=128&until=2100-01-01&verdict=slower",
+    ],
+)
+def test_a_form_has_every_filter_of_its_page(client: TestClient, path: str) -> None:
+    bare, _, query = path.partition("?")
+    text = page(client, path)
+    form = re.findall(rf'<form[^>]* action="/dashboard{bare}".*?</form>', text, re.DOTALL)[-1]
+    lists = re.findall(r'<select name="(\w+)">((?:(?!</select>).)*)</select>', form, re.DOTALL)
+    chosen = {(name, *re.findall(r'value="([^"]*)" selected', options)) for name, options in lists}
+    written = set(re.findall(r'<input[^>]* name="(\w+)"[^>]* value="([^"]+)"', form)) | chosen
+    assert {tuple(pair.split("=")) for pair in query.split("&")} <= written
+
+
 def test_results_and_events_are_paged_to_their_end(client: TestClient, settings: Settings) -> None:
     for noun, table in (("results", "results"), ("events", "events")):
         path, seen = f"/{noun}", 0
