@@ -247,6 +247,19 @@ def test_a_question_is_asked_and_answered(visitor: Visitor) -> None:
     assert visitor.wrong == []
 
 
+def test_a_form_can_be_used_again_while_its_answer_is_awaited(visitor: Visitor) -> None:
+    visitor.visit("/serving")
+    visitor.page.route("**/serving?*", lambda route: route.fulfill(status=204))  # as Escape: the page stays
+    visitor.page.get_by_label("Model").fill("llama-3.1-8b")
+    with visitor.page.expect_request("**/serving?*") as sent:
+        visitor.page.get_by_label("Model").press("Enter")
+    assert sent.value.url.endswith("/serving?model=llama-3.1-8b&kv_cache=auto&disaggregated=false&objective=cost")
+    visitor.page.get_by_label("Users at once").fill("16")
+    visitor.page.unroute("**/serving?*")
+    visitor.page.get_by_role("button", name="Answer").click()
+    visitor.page.wait_for_url("**/serving?model=llama-3.1-8b&kv_cache=auto&users=16&**")
+
+
 def test_an_error_is_a_page(visitor: Visitor) -> None:
     assert visitor.visit("/models/nobody").status == 404
     assert "nobody" in visitor.page.get_by_role("alert").inner_text()

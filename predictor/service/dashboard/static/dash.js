@@ -42,13 +42,12 @@ for (const box of document.querySelectorAll(".scroll")) {
 
 // Empty fields are left out of the URL, because they filter nothing.
 for (const form of document.querySelectorAll("form[method=get]")) {
-  form.addEventListener("submit", () => {
-    for (const field of form.elements) if (field.name && !field.value) field.disabled = true;
+  form.addEventListener("formdata", ({ formData }) => {
+    const filled = [...formData].filter(([, value]) => value);
+    for (const name of [...formData.keys()]) formData.delete(name);
+    for (const [name, value] of filled) formData.append(name, value);
   });
 }
-addEventListener("pageshow", () => {
-  for (const field of document.querySelectorAll("form[method=get] :disabled")) field.disabled = false;
-});
 
 for (const block of document.querySelectorAll(".command")) {
   if (!navigator.clipboard) break;
