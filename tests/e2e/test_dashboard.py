@@ -335,6 +335,21 @@ def test_the_keyboard_reaches_the_content_first(visitor: Visitor) -> None:
     assert visitor.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+def test_the_focus_is_never_under_the_names_of_the_matrix(visitor: Visitor) -> None:
+    visitor.page.set_viewport_size(NARROW)
+    visitor.visit("/matrix")
+    cells = visitor.page.locator("table.heat td a")
+    cells.first.focus()
+    left = []
+    for _ in range(cells.count()):
+        if visitor.page.evaluate("document.activeElement.closest('td') !== null"):
+            left.append(visitor.page.evaluate("document.activeElement.getBoundingClientRect().left"))
+        visitor.page.keyboard.press("Tab")
+    names = visitor.page.evaluate("document.querySelector('table.heat tbody th').getBoundingClientRect().right")
+    assert len(left) > 20
+    assert min(left) >= names
+
+
 @pytest.fixture(scope="module")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The source of axe-core, as its registry published it."""
