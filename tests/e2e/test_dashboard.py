@@ -371,9 +371,9 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser: Any, url: str, axe: str, settings: Settings, scheme: str) -> None:
+def test_axe_finds_nothing(browser: Any, url: str, axe: str, settings: Settings, scheme: str) -> None:
     visitor = Visitor(browser, url, color_scheme=scheme)
-    more = [*_details(settings), "/history?rule=round_time", "/nope"]
+    more = [*_details(settings), "/history?rule=round_time", "/nope", "/results?model=bert-bse"]
     # Of the colors alone the scheme decides: a page of each kind of part tells.
     chosen, only = (*PATHS, *more), ""
     if scheme == "dark":
@@ -397,7 +397,6 @@ def test_axe_finds_nothing_serious(browser: Any, url: str, axe: str, settings: S
         found += [
             (path, violation["id"], violation["nodes"][0]["html"][:200], violation["nodes"][0]["failureSummary"][:300])
             for violation in report["violations"]
-            if violation["impact"] in ("serious", "critical")
         ]
     visitor.context.close()
     assert found == []
