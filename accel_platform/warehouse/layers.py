@@ -187,8 +187,10 @@ class Projection:
         """
         con = duckdb.connect(":memory:")
         try:
+            # Global, because a cursor is a session of its own, which otherwise takes the time zone of the host.
+            con.execute("SET GLOBAL TimeZone = 'UTC'")
             # Spawned processes count as interactive, where DuckDB draws its progress between what is printed.
-            con.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+            con.execute("SET enable_progress_bar = false")
             names = attach(con, self.directory, self.layers)
             define_public_tables(con, names)
         except duckdb.Error as error:

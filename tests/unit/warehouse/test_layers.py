@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -163,6 +166,23 @@ def test_a_refresh_gives_the_tables_that_its_steps_give(settings: Settings, log:
     assert (grown.mode, len(grown.projection.layers)) == ("incremental", 2)
     assert next(check.rows for check in grown.checks if check.rule == "model_named") == 1
     assert _differences(_tables(grown.projection), _tables(_stage_and_publish(settings, full=True))) == {}
+
+
+def test_times_are_in_utc_whatever_the_time_zone_of_the_host(settings: Settings, log: EventLog) -> None:
+    log.append([event(result(), occurred_at=datetime(2026, 11, 20, 23, 30, tzinfo=UTC))])
+    publish.refresh(settings)
+    sql = "SELECT strftime(occurred_at, '%Y-%m-%d %H:%M') AS text, occurred_at::DATE AS day, occurred_at FROM results"
+    read = (
+        "import sys; from pathlib import Path; from accel_platform.settings import Settings;"
+        "from accel_platform.warehouse.reader import Reader;"
+        "reader = Reader(Settings(home=Path(sys.argv[1])));"
+        "[row] = reader.rows(sys.argv[2]); print(row['text'], row['day'], row['occurred_at'].isoformat());"
+        "print(reader.arrow(sys.argv[2]).schema.field('occurred_at').type)"
+    )
+    command = [sys.executable, "-c", read, str(settings.home), sql]
+    env = {**os.environ, "TZ": "Asia/Kolkata"}
+    found = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert found == ["2026-11-20 23:30 2026-11-20 2026-11-20T23:30:00+00:00", "timestamp[us, tz=UTC]"]
 
 
 def test_old_events_are_lifted_on_their_way(settings: Settings) -> None:
