@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from accel_platform.backend_names import canonical_backend
 from accel_platform.errors import InvalidInput, NotFound, did_you_mean
@@ -25,6 +25,7 @@ Name = str | None
 MAX_NAMES = 50
 """Models or hardware names of one query."""
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_MOMENT: TypeAdapter[date | datetime | None] = TypeAdapter(date | datetime | None)
 
 
 class Selection(BaseModel):
@@ -299,11 +300,26 @@ def canonical_model_id(name: str) -> str:
 
 
 def require_date(value: object) -> object:
-    """Return the value unchanged. Raises ValueError for a number, because seconds since 1970 are hardly meant."""
-    text = isinstance(value, str) and not _DAY.fullmatch(value) and re.fullmatch(r"[-+\d.e_ ]*", value.casefold())
-    if text or isinstance(value, int | float):
-        raise ValueError("write a date such as 2026-11-20, or a time such as 2026-11-20T08:30:00Z")
+    """Return a date or a time unchanged, as text, too.
+
+    Raises ValueError for other text, and for a number, because seconds since 1970 are hardly meant.
+    """
+    number = isinstance(value, int | float) or (
+        isinstance(value, str) and not _DAY.fullmatch(value) and re.fullmatch(r"[-+\d.e_ ]*", value.casefold())
+    )
+    if number or not _is_moment(value):
+        raise ValueError(
+            f"write a date such as 2026-11-20, or a time such as 2026-11-20T08:30:00Z, not {str(value)[:40]!r}"
+        )
     return value
+
+
+def _is_moment(value: object) -> bool:
+    try:
+        _MOMENT.validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def _instant(value: date | datetime) -> datetime:
