@@ -153,6 +153,10 @@ def test_invalid_input_names_the_field(client: TestClient, body: dict[str, Any],
         ("GET", "/results?limit=99999", None, 'limit: Input should be less than or equal to 1000, got "99999"'),
         ("GET", "/results?since=soon", None, "since: write a date such as 2026-11-20, or a time such as 2026-11-20T08"),
         ("GET", "/events?until=2026-13-40", None, "until: write a date such as 2026-11-20, "),
+        ("GET", "/results?mode=training&mode=inference", None, "mode: takes one value, and 2 were given"),
+        ("GET", "/matrix?model=bert&model=vit", None, "model: takes one value, and 2 were given"),
+        ("GET", "/progress?for_s=1&for_s=2", None, "for_s: takes one value, and 2 were given"),
+        ("GET", "/dashboard/models?family=bert&family=vit", None, "family: takes one value, and 2 were given"),
         ("GET", "/results/abc", None, "path.result_id: "),
         ("POST", "/query", {"sql": "SELECT 1", "query": 1}, "query: unknown; known: max_rows, parameters, sql"),
         ("POST", "/recommend", {"model": "bert-base", "batchsize": 4}, "did you mean batch_size?"),
@@ -174,7 +178,7 @@ def test_a_problem_names_the_value_and_what_an_unknown_name_may_mean(
     answer = client.request(method, path, json=body)
     assert answer.status_code == 422
     assert says in html.unescape(
-        answer.json()["detail"] if path.startswith(("/q", "/re", "/ev")) else answer.text
+        answer.json()["detail"] if path.startswith(("/q", "/re", "/ev", "/m")) else answer.text
     )
 
 

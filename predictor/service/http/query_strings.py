@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, get_origin
 
@@ -11,6 +12,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
+from accel_platform.errors import InvalidInput
 from predictor.schemas.messages import unknown_name_message
 from predictor.schemas.requests import validate_query
 
@@ -54,52 +56,76 @@ class FilledForm(Generic[Q]):
 
     def as_written(self) -> Q:
         """Return the form with its values as text, right or wrong, to show it again. Unknown names are left out."""
-        return self.kind.model_construct(**_values_by_name(self.kind, self.pairs))
+        return self.kind.model_construct(**_values_by_name(self.kind, _filled(self.pairs)))
 
 
 def read_pairs(kind: type[Q], pairs: Iterable[tuple[str, str]]) -> Q:
     """Validate the names and values of a form as `kind`. Raises InvalidInput."""
-    return validate_query(kind, _values_by_name(kind, pairs))
+    filled = _filled(pairs)
+    if repeated := _repeated(filled, kind.model_fields.keys() - _names_of_several(kind)):
+        raise InvalidInput("; ".join(f"{name}: {message}" for name, message in repeated.items()))
+    return validate_query(kind, _values_by_name(kind, filled))
 
 
-def _values_by_name(kind: type[BaseModel], pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Return the values that are not empty by name: all of a tuple field, else the last."""
+def _filled(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, value.strip()) for name, value in pairs if value.strip()]
+
+
+def _names_of_several(kind: type[BaseModel]) -> set[str]:
+    """Return the names of the fields that take several values."""
+    return {name for name, field in kind.model_fields.items() if get_origin(field.annotation) is tuple}
+
+
+def _values_by_name(kind: type[BaseModel], filled: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return the values by name: all of a field that takes several, else the last."""
     given: dict[str, list[str]] = {}
-    for name, value in pairs:
-        if value.strip():
-            given.setdefault(name, []).append(value.strip())
-    several = {name for name, field in kind.model_fields.items() if get_origin(field.annotation) is tuple}
+    for name, value in filled:
+        given.setdefault(name, []).append(value)
+    several = _names_of_several(kind)
     return {name: tuple(values) if name in several else values[-1] for name, values in given.items()}
 
 
-async def reject_unknown_parameters(request: Request) -> None:
-    """Refuse parameters that the route does not declare. A dependency of the whole app, so that no route forgets it.
+def _repeated(pairs: Iterable[tuple[str, str]], single: Set[str]) -> dict[str, str]:
+    """Return what is wrong with each name of `single` that has several values, because only one would count."""
+    counts = Counter(name for name, _ in pairs if name in single)
+    return {name: f"takes one value, and {count} were given" for name, count in counts.items() if count > 1}
 
-    Models with `extra="forbid"` are left to pydantic, because it reports wrong values beside unknown names.
+
+async def reject_unknown_parameters(request: Request) -> None:
+    """Refuse parameters that the route does not declare, and several values of one that takes one.
+
+    A dependency of the whole app, so that no route forgets it. Unknown names are left to models with `extra="forbid"`,
+    because pydantic reports wrong values beside them. Forms of pages are left to `read_pairs`.
     """
     if not request.scope["query_string"]:
         return
     known: set[str] = set()
+    several: set[str] = set()
+    strict = False
     for declared in _declared(request.scope["route"].dependant):
         if isinstance(declared, str):
             known.add(declared)
-        elif declared.model_config.get("extra") == "forbid":
+        elif isinstance(declared, QueryString):
             return
         else:
+            strict = strict or declared.model_config.get("extra") == "forbid"
             known |= declared.model_fields.keys()
-    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
-    if unknown:
+            several |= _names_of_several(declared)
+    unknown = [] if strict else [name for name in dict.fromkeys(request.query_params) if name not in known]
+    faults = {name: unknown_name_message(name, known) for name in unknown}
+    faults |= _repeated(request.query_params.multi_items(), known - several)
+    if faults:
         raise RequestValidationError(
-            [{"type": "unknown", "loc": ("query", name), "msg": unknown_name_message(name, known)} for name in unknown]
+            [{"type": "parameter", "loc": ("query", name), "msg": message} for name, message in faults.items()]
         )
 
 
-def _declared(dependant: Dependant) -> Iterator[str | type[BaseModel]]:
-    """Yield the query parameters of a route: names, and models of several."""
+def _declared(dependant: Dependant) -> Iterator[str | type[BaseModel] | QueryString[Any]]:
+    """Yield the query parameters of a route: names, models of several, and those of forms."""
     for field in dependant.query_params:
         kind = field.field_info.annotation
         yield kind if isinstance(kind, type) and issubclass(kind, BaseModel) else field.alias
     for inner in dependant.dependencies:
         if isinstance(inner.call, QueryString):
-            yield inner.call.kind
+            yield inner.call
         yield from _declared(inner)
