@@ -81,7 +81,7 @@ def find_snapshot(log: EventLog, ref: str) -> Snapshot:
         )
     then = log.recorded_until(moment)
     if not then.segments:
-        raise NotFound(f"Nothing was recorded by {moment:%Y-%m-%d %H:%M} UTC.")
+        raise NotFound(f"Nothing was recorded by {moment:%Y-%m-%d %H:%M} UTC: name a later date, or a snapshot.")
     return then
 
 

@@ -554,6 +554,7 @@ def test_errors_are_pages_that_lead_on(client: TestClient, path: str, status: in
 def test_changes_between_two_snapshots_have_a_page(client: TestClient) -> None:
     assert "accel db snapshot create" in page(client, "/compare/changes")
     assert "no snapshot&#39;s name" in page(client, "/compare/changes?model=bert-base&before=nothing", 404)
+    assert "name a later date" in page(client, "/compare/changes?model=bert-base&before=2020-01-01", 404)
     text = page(client, f"/compare/changes?model=bert-base&before={BEFORE}")
     assert re.search(r">slower<.*?\+4\d\.\d.*?>measured<", text, re.DOTALL)
     assert f'<option value="{BEFORE}">' in text

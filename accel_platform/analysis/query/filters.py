@@ -174,11 +174,11 @@ def _require_known_places(reader: Reader, selection: Selection) -> None:
     for hardware in selection.hardware_names:
         if hardware not in known and hardware not in selection.hardware_devices:
             alike = known | {*suggest_instances(hardware)}
-            raise NotFound(_unknown("hardware", hardware, alike, "SELECT DISTINCT hardware FROM results"))
+            raise NotFound(_unknown("hardware name", hardware, alike, "SELECT DISTINCT hardware FROM results"))
     chosen = {f"{row['hardware']}:{row['choice']}" for row in places if row["choice"]}
     for choice in set(selection.choices) - chosen:
         if choice.partition(":")[0] not in RUNTIMES:
-            raise NotFound(_unknown("hardware", choice, chosen, "SELECT DISTINCT hardware, choice FROM results"))
+            raise NotFound(_unknown("hardware name", choice, chosen, "SELECT DISTINCT hardware, choice FROM results"))
         runtime_for(choice)
     if selection.device is not None and devices.isdisjoint(selection.device_names or ()):
         sql = "SELECT DISTINCT device_id, device_name FROM results"
