@@ -396,6 +396,11 @@ def test_hosts_of_one_name_and_models_of_one_beginning_are_told_apart(tmp_path: 
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         text = page(client, "/hardware")
         assert all(f">vm ({host})</h2>" in text for host in ("host-a", "host-b"))
+        seen = re.findall(
+            r'<section aria-labelledby="([^"]*)"><header><h2 id="([^"]*)">As ',
+            page(client, "/hardware/cpu?device=cpu-test-8-core"),
+        )
+        assert seen == [(f"seen-{number}", f"seen-{number}") for number in (1, 2, 3)]
         matrix = page(client, "/matrix").replace("<wbr>", "")
         assert all(f">{model}</a>" in matrix for model in models)
 
