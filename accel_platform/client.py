@@ -204,10 +204,7 @@ class Client:
 
     def chart(self, name: str, kind: Literal["json", "svg", "png", "html"] = "svg", **filters: Any) -> bytes:
         """`GET /charts/{name}.{kind}`: a chart of what the filters leave."""
-        response = self._http.get(f"/charts/{_quote_segment(name)}.{kind}", params=_query_params(filters))
-        if response.status_code != 200:
-            raise _rejection(response)
-        return response.content
+        return self._response("GET", f"/charts/{_quote_segment(name)}.{kind}", params=filters).content
 
     def regressions(self, **filters: Any) -> Iterator[JsonObject]:
         """`GET /regressions`."""
@@ -308,6 +305,19 @@ class Client:
         headers: Mapping[str, str] | None = None,
         again: bool = True,
     ) -> JsonObject:
+        answer: JsonObject = self._response(method, path, params=params, body=body, headers=headers, again=again).json()
+        return answer
+
+    def _response(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        again: bool = True,
+    ) -> httpx.Response:
         content = None if body is None else json.dumps(body, default=str).encode()
         sent = {**({"Content-Type": "application/json"} if content is not None else {}), **(headers or {})}
         for number in range(1, self._tries + 1):
@@ -323,8 +333,7 @@ class Client:
             else:
                 soon = method == "GET" and response.status_code == 202  # the tables are about to have it
                 if response.status_code < 400 and not soon:
-                    answer: JsonObject = response.json()
-                    return answer
+                    return response
                 if last and soon:
                     raise NotYet(f"{path} is stored; the tables follow within seconds: ask again, or await `progress`.")
                 if last or not (soon or response.status_code in _RETRYABLE_STATUSES):

@@ -151,5 +151,7 @@ def test_what_never_answers_is_said_to_be_unreachable(monkeypatch: pytest.Monkey
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("nobody there", request=request)
 
-    with Client(transport=httpx.MockTransport(refuse)) as client, pytest.raises(Unreachable, match="nobody there"):
-        client.health()
+    with Client(transport=httpx.MockTransport(refuse)) as client:
+        for ask in (client.health, lambda: client.chart("latency")):
+            with pytest.raises(Unreachable, match="nobody there"):
+                ask()
