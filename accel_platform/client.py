@@ -287,7 +287,7 @@ class Client:
         return self._json("POST", path, body=body, headers={"Idempotency-Key": key or str(uuid4())})
 
     def _rows(self, path: str, name: str, filters: Mapping[str, Any]) -> Iterator[JsonObject]:
-        cursor = None
+        cursor = filters.get("cursor")
         while True:
             page = self._json("GET", path, params={**filters, "cursor": cursor})
             yield from page[name]

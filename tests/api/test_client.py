@@ -101,6 +101,15 @@ def test_each_method_reaches_its_operation(client: Client, tmp_path: Path) -> No
     assert [told.kind for told in client.progress(for_s=1)] == ["snapshot"]
 
 
+def test_rows_begin_at_a_cursor(client: Client) -> None:
+    everything = list(client.results())
+    page = client._json("GET", "/results", params={"limit": 2})
+    assert list(client.results(cursor=page["next_cursor"], limit=3)) == everything[2:]
+    assert len(everything) > 5
+    with pytest.raises(RequestRefused, match="begin again without a cursor"):
+        list(client.results(cursor="x"))
+
+
 def test_writes_of_the_client(client: Client) -> None:
     first, again = (client.add_results([CLAIM], key="mine") for _ in range(2))
     assert first == again
