@@ -420,6 +420,12 @@ def test_a_recommendation_is_explained(client: TestClient) -> None:
     assert re.search(r"No hardware keeps to the limits; \d+ (has|have) a figure beyond them", none)
 
 
+def test_devices_are_counted_in_whole_numbers(client: TestClient) -> None:
+    form = page(client, "/serving")
+    assert '<input type="number" min="1" name="max_devices"' in form
+    assert '<input type="number" step="any" min="0" name="max_watts"' in form
+
+
 def test_a_serving_form_offers_the_engines_and_answers_for_each(client: TestClient) -> None:
     [choices] = re.findall(r'<select name="engine">(.*?)</select>', page(client, "/serving"), re.DOTALL)
     engines = re.findall(r'<option value="([^"]+)"', choices)
