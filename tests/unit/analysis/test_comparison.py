@@ -397,5 +397,5 @@ def test_devices_of_the_spec_sheet_are_compared_by_any_of_their_names(settings: 
     assert rented == found, "an instance is one of its devices"
     with pytest.raises(NotFound, match=r"which 'g6\.12xlarge' names\. g6\.12xlarge has 4 x NVIDIA L4; each"):
         require_known(reader, Selection(hardware=("g6.12xlarge",)))
-    with pytest.raises(NotFound, match=r"hardware 'g6\.3xlarge'\. Did you mean g6\.xlarge"):
+    with pytest.raises(NotFound, match=r"hardware name 'g6\.3xlarge'\. Did you mean g6\.xlarge"):
         require_known(reader, Selection(hardware=("g6.3xlarge",)))
