@@ -373,11 +373,17 @@ def keep_above_narrower(evidence: Evidence, cell: CellKey, estimate: Estimate) -
 
 
 def _narrower_bounds(evidence: Evidence) -> dict[Hashable, list[tuple[str, str]]]:
-    """Return the measured precisions that bound wider ones, and what tells so, by target, mode and wider precision."""
+    """Return the measured precisions that bound wider ones, and what tells so, by target, mode and wider precision.
+
+    PyTorch issues operators one by one. What others measured with it took their host's time, in any precision, and
+    bounds nothing for other hosts.
+    """
     require_slow_path()
     gains = _gains_by_narrower(evidence)
     found: dict[Hashable, list[tuple[str, str]]] = defaultdict(list)
     for target, summaries in evidence.by_target.items():
+        if target.backend.startswith("pytorch") and evidence.where(target) == "elsewhere":
+            continue
         spec = device_spec_for(target, evidence.by_device)
         measured = {(each.cell.mode, each.cell.precision) for each in summaries if each.cell.precision in PRECISIONS}
         for (mode, precision), wide in itertools.product(sorted(measured), PRECISIONS.values()):
