@@ -312,10 +312,11 @@ def plan_disaggregated(
     for device in devices:
         if not (device.link_gb_s and device.bandwidth_gb_s and device.peak_fp16_tensor_tflops):
             continue
+        limited = _limit_to_instances(query, device)
         for engine, size in itertools.product(_engines_for(decoder, device, weights, query.engine), _SIZES):
             one = Deployment(decoder, device, engine, weights.quantization, size, cache_type=query.kv_cache)
             for split in _parallelism_variants(one):
-                plans += _disaggregated_plans(split, _limit_to_instances(query, device), load)
+                plans += _disaggregated_plans(split, limited, load)
     return plans
 
 
