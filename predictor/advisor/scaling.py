@@ -281,7 +281,7 @@ def warm_up(evidence: Evidence) -> None:
     """Index the cells of every target and in several precisions, which first questions would wait for."""
     for target in evidence.by_target:
         _cells_by_value(evidence, target)
-    evidence.memoize("narrower bounds", lambda: _narrower_bounds(evidence))
+    _narrower_bounds(evidence)
 
 
 def _scale(interval: Interval, ratio: Ratio) -> Interval:
@@ -364,8 +364,7 @@ def keep_above_narrower(evidence: Evidence, cell: CellKey, estimate: Estimate) -
     This holds where the device computes faster in the narrower one, and the runtime makes use of that, as cells that
     were measured in both show.
     """
-    bounds = evidence.memoize("narrower bounds", lambda: _narrower_bounds(evidence))
-    for narrow, seen in bounds.get((cell.target, cell.mode, cell.precision), ()):
+    for narrow, seen in _narrower_bounds(evidence).get((cell.target, cell.mode, cell.precision), ()):
         bound = evidence.summaries.get(replace(cell, precision=narrow))
         if bound is not None and bound.latency_ms.p50 > estimate.latency_ms.p50:
             estimate = _move_to(bound, estimate, f"no less than was measured in {narrow}: {seen}")
@@ -373,6 +372,10 @@ def keep_above_narrower(evidence: Evidence, cell: CellKey, estimate: Estimate) -
 
 
 def _narrower_bounds(evidence: Evidence) -> dict[Hashable, list[tuple[str, str]]]:
+    return evidence.memoize("narrower bounds", lambda: _find_narrower_bounds(evidence))
+
+
+def _find_narrower_bounds(evidence: Evidence) -> dict[Hashable, list[tuple[str, str]]]:
     """Return the measured precisions that bound wider ones, and what tells so, by target, mode and wider precision.
 
     PyTorch issues operators one by one. What others measured with it took their host's time, in any precision, and
