@@ -1,7 +1,7 @@
 """How often a check of a commit alerts for nothing, and how often it finds a real step: one look, and confirmed.
 
 Processes are drawn, not measured: medians that differ between processes, wander from one to the next and sometimes
-jump, around samples that spread within each. The machine that they imitate is that of RESULTS.md, `fidelity`. Their
+jump, around samples that spread within each. They imitate the machine of "Fidelity" in `results/measuring.md`. Their
 memory differs between processes, too, and is sometimes higher, and some fail. With `--home`, real processes are dealt
 to the sides: those of every series there that has 12 of them, all measured of one thing.
 """

@@ -14,7 +14,7 @@ _DEPTHWISE_SLOWDOWN = 4.0
 """Time of each gradient of a depthwise convolution over that of an operator that moves its numbers.
 
 Chosen among 1 to 6: the mean log error of nine models' steps on an RTX 3090 (pack `timm`) is nearest 0. Steps of other
-GPUs bear it out, see `benchmarks/RESULTS.md`.
+GPUs bear it out, see `benchmarks/results/latency.md`.
 """
 
 
