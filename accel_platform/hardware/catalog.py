@@ -6,12 +6,16 @@ What a host really has is found by `detect.py`; nothing here looks at this machi
 from __future__ import annotations
 
 import csv
+import difflib
 import re
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import takewhile
 from typing import Any
+
+from accel_platform.errors import InvalidInput, did_you_mean
+from accel_platform.hardware.rents import PRICE_LIST, Rent, device_rent, instances, own_rents
 
 NOISE = re.compile(
     r"nvidia|geforce|tesla|amd|instinct|radeon|intel|\bcore\b|\bxeon\b|qualcomm|google|\(tm\)|\(r\)|[^a-z0-9]"
@@ -67,7 +71,7 @@ class DeviceSpec:
     peak_tf32_tensor_tflops: float | None = None
     """Dense TF32 rate: of NVIDIA's tensor cores since Ampere, half of the FP16 rate."""
     usd_per_hour: float | None = None
-    """Public on-demand price of one such device with the host it comes with, as `usd_source` listed it."""
+    """Least on-demand price of one such device with the host that it comes with, as `usd_source` lists it."""
     usd_source: str | None = None
     usd_date: str | None = None
     """Day of the price, ISO 8601. Prices change, so an answer that uses one states the day."""
@@ -117,9 +121,18 @@ class DeviceSpec:
 
 @cache
 def catalog() -> tuple[DeviceSpec, ...]:
-    """Return every device of `catalog.csv`."""
+    """Return every device of `catalog.csv`. Raises InvalidInput for an own price list that names none of them."""
     text = files(__package__).joinpath("catalog.csv").read_text(encoding="utf-8")
-    return tuple(_spec(row) for row in csv.DictReader(text.splitlines()))
+    specs = tuple(_spec(row) for row in csv.DictReader(text.splitlines()))
+    rented = {spec.name.casefold(): spec.name for spec in specs} | {
+        one.name.casefold(): one.name for one in instances()
+    }
+    for name in own_rents().keys() - rented.keys():
+        close = [rented[near] for near in difflib.get_close_matches(name, rented, n=3)]
+        containing = [known for key, known in rented.items() if name in key][:3]
+        hint = did_you_mean(containing or close, otherwise="`accel devices` lists their names.")
+        raise InvalidInput(f"The price list ({PRICE_LIST}) names no device or instance: {name!r}. {hint}")
+    return specs
 
 
 def find_spec(name: str | None) -> DeviceSpec | None:
@@ -240,6 +253,9 @@ def _key(name: str) -> str:
 
 
 def _spec(row: dict[str, str]) -> DeviceSpec:
+    rent = device_rent(row["name"])
+    if rent is None and row["usd_per_hour"]:
+        rent = Rent(float(row["usd_per_hour"]), row["usd_source"], row["usd_date"])
     return DeviceSpec(
         name=row["name"],
         vendor=row["vendor"],
@@ -260,9 +276,9 @@ def _spec(row: dict[str, str]) -> DeviceSpec:
         compute_units=int(row["compute_units"]) if row["compute_units"] else None,
         peak_fp32_matrix_tflops=_number(row["peak_fp32_matrix_tflops"]),
         peak_tf32_tensor_tflops=_number(row["peak_tf32_tensor_tflops"]),
-        usd_per_hour=_number(row["usd_per_hour"]),
-        usd_source=row["usd_source"] or None,
-        usd_date=row["usd_date"] or None,
+        usd_per_hour=None if rent is None else rent.usd_per_hour,
+        usd_source=None if rent is None else rent.source,
+        usd_date=None if rent is None else rent.date,
         architecture=row["architecture"] or None,
         link_gb_s=_number(row["link_gb_s"]),
         dies=int(row["dies"] or 1),

@@ -1,4 +1,4 @@
-"""Instance types of clouds, and the devices that they have. Add an instance in `instances.csv`.
+"""Instance types of clouds as names of hardware: what a question and a result mean by them.
 
 `queried_device_name`, `naming_caution` and `suggest_instances` are for questions, whose figures are of one device.
 `result_device_name` is for results, which an instance may have got with all of its devices.
@@ -6,57 +6,22 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
-from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
 
 from accel_platform.hardware.catalog import (
     NOISE,
-    DeviceSpec,
-    catalog,
     catalogued_name,
     form_factor_caution,
     names_by_key,
     without_count,
 )
+from accel_platform.hardware.rents import Instance, instances
 
 _AZURE = "standard_"
 """Prefix of the names of Azure's sizes, which people leave out."""
 _ALIKE = 0.8
 """Least ratio of `difflib` between a name and an instance that is suggested for it."""
-
-
-@dataclass(frozen=True)
-class Instance:
-    """Instance type of a cloud."""
-
-    name: str
-    device: DeviceSpec
-    count: int
-    """Number of its devices."""
-    source: str
-
-    @property
-    def result_name(self) -> str:
-        """Name of the device that results with all of its devices are of: `4 x NVIDIA A10G`."""
-        return self.device.name if self.count == 1 else f"{self.count} x {self.device.name}"
-
-    def describe(self, called: str) -> str:
-        """Return what it has, under the name that a query has for it: `g5.12xlarge has 4 x NVIDIA A10G`."""
-        return f"{called} has {'one ' if self.count == 1 else ''}{self.result_name}"
-
-
-@cache
-def instances() -> tuple[Instance, ...]:
-    """Return every instance type of `instances.csv`."""
-    text = files(__package__).joinpath("instances.csv").read_text(encoding="utf-8")
-    devices = {spec.name: spec for spec in catalog()}
-    return tuple(
-        Instance(row["name"], devices[row["device"]], int(row["count"]), row["source"])
-        for row in csv.DictReader(text.splitlines())
-    )
 
 
 def find_instance(name: str | None) -> Instance | None:
@@ -67,7 +32,7 @@ def find_instance(name: str | None) -> Instance | None:
 def queried_device_name(name: str) -> str:
     """Return the name of an instance's device: `NVIDIA A10G` for g5.12xlarge; any other name as it is."""
     instance = find_instance(name)
-    return name if instance is None else instance.device.name
+    return name if instance is None else instance.device
 
 
 def result_device_name(name: str) -> str:
@@ -79,7 +44,7 @@ def result_device_name(name: str) -> str:
     instance = find_instance(single)
     if instance is None:
         return catalogued_name(name)
-    return instance.result_name if single == name else name.removesuffix(single) + instance.device.name
+    return instance.result_name if single == name else name.removesuffix(single) + instance.device
 
 
 @lru_cache(maxsize=1024)
@@ -107,7 +72,7 @@ def sheet_by_key() -> dict[str, tuple[str, int]]:
     Keys are in lower case and without what `NOISE` matches.
     """
     rented = {
-        NOISE.sub("", key): (instance.device.name, instance.count)
+        NOISE.sub("", key): (instance.device, instance.count)
         for name, instance in _by_key().items()
         for key in (name, instance.name.casefold())
     }

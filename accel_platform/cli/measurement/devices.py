@@ -57,7 +57,7 @@ def devices(
     from accel_platform.hardware.instances import find_instance, suggest_instances
 
     instance = find_instance(name)
-    exact = find_spec(name) if instance is None else instance.device
+    exact = find_spec(name if instance is None else instance.device)
     found = [
         asdict(spec)
         for spec in catalog()
@@ -66,7 +66,7 @@ def devices(
     asked, table = " ".join(filter(None, (name, kind))), TableOptions(output, format_, as_json=as_json)
     document: dict[str, Any] = {"devices": found}
     if instance is not None:
-        document["instance"] = {"name": instance.name, "count": instance.count, "source": instance.source}
+        document["instance"] = asdict(instance)
     near = did_you_mean(suggest_instances(name or ""))
     hint = near or "Describe yours in a file: `accel predict --hardware-spec`."
     write_answer(
@@ -79,7 +79,8 @@ def devices(
     )
     if found and table.kind in PEOPLE:
         if instance is not None:
-            note(f"{instance.describe(instance.name)}: figures are of one")
+            price = "its price is not known" if instance.rent is None else f"all of it for {instance.rent.describe()}"
+            note(f"{instance.describe(instance.name)}, {price}; figures are of one device")
         note("--json has other rates, all names, and the sources")
     exit_if_nothing(found)
 

@@ -31,7 +31,7 @@ _RANKED_BY = {
 
 
 def print_answer(answer: ServingAnswer, objective: str, percentile: int | None, *, verbose: bool) -> None:
-    """Print the deployments, about the first ones more, and what was left out; all of it if `verbose`."""
+    """Print the deployments, about the first one more, and what was left out; all of it if `verbose`."""
     shown = answer.options if verbose else answer.options[:_SHOWN]
     missing = f"No deployment serves it so, with {answer.input_tokens:,} tokens in and {answer.output_tokens:,} out."
     rows = [_row(option, objective, percentile) for option in shown]
@@ -69,7 +69,7 @@ def _print_legend(shown: Sequence[ServingOption], objective: str) -> None:
 
 
 def _print_first(answer: ServingAnswer, shown: Sequence[ServingOption]) -> None:
-    """Print load, memory, commands and evidence of the first deployment, and the day of the prices."""
+    """Print load, memory, commands, evidence and rent of the first deployment."""
     first, disaggregated = answer.options[0], _first_disaggregated(shown)
     for line in _load(first, answer):
         note(line)
@@ -79,8 +79,9 @@ def _print_first(answer: ServingAnswer, shown: Sequence[ServingOption]) -> None:
         _print_commands(disaggregated)
     if first.nearest:
         note(f"nearest measured: {_nearby(first.nearest[0])}")
-    if (price := next((o for o in shown if o.price_date), None)) is not None:
-        note(f"prices: on demand, as of {price.price_date} for the {price.device}")
+    if first.usd_per_hour is not None and first.price_source is not None:
+        whose = first.price_source.partition("; ")[0]
+        note(f"rent of the first: {rounded(first.usd_per_hour, 4)} USD/h ({whose}, {first.price_date})")
 
 
 def _first_disaggregated(shown: Sequence[ServingOption]) -> ServingOption | None:

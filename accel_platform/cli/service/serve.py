@@ -37,10 +37,12 @@ def serve(
     """Serve predictions, results and the dashboard over HTTP until Ctrl-C. An empty log gets the knowledge packs."""
     from accel_platform.cli.data.knowledge import adopt_shipped
     from accel_platform.errors import AccelError
+    from accel_platform.hardware.catalog import catalog
     from migrations.suspicion.rules import mark_suspicious
     from predictor.service.server import serve as run
 
     settings, for_machines = settings_for(common.home), common.wants_json
+    catalog()  # A price list that cannot be read stops the service here, because requests cannot mend it.
     try:
         adopt_shipped(settings, only_into_empty_log=True)
     except AccelError as error:

@@ -7,11 +7,12 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 
 from accel_platform.errors import InvalidInput, NotFound, did_you_mean
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec, form_factor_caution
 from accel_platform.hardware.instances import find_instance, suggest_instances
+from accel_platform.hardware.rents import Instance, Rent, device_rent, least_rent
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ENCODER_DECODERS, ModelSpec, known_models, resolve_model
@@ -54,6 +55,8 @@ class DeploymentPlan:
     fit: MemoryFit
     arriving_per_s: float | None = None
     """Arrival rate at each copy (open loop); None for a closed loop of users."""
+    instances: tuple[Instance, ...] = ()
+    """Instances of a cloud to run on, one of which is rented whole; empty for any, of which a share is rented."""
 
     @property
     def prompt_workers(self) -> int:
@@ -67,6 +70,20 @@ class DeploymentPlan:
         prompts = self.deployment.prompts
         for_prompts = 0 if prompts is None else prompts.devices * self.prompt_workers
         return self.deployment.devices * self.copies + for_prompts
+
+    @cached_property
+    def rent(self) -> Rent | None:
+        """Rent of all devices, with as many of them in one instance as a copy or worker takes; None without a price."""
+        if self.instances:
+            return least_rent(self.instances, self.devices)
+        device, prompts = self.deployment.device, self.deployment.prompts
+        together = max(self.deployment.devices // self.deployment.stages, 0 if prompts is None else prompts.devices)
+        share = device_rent(device.name, together)
+        if share is not None:
+            return replace(share, usd_per_hour=share.usd_per_hour * self.devices)
+        if device.usd_per_hour is None:
+            return None
+        return Rent(device.usd_per_hour * self.devices, device.usd_source or "", device.usd_date or "")
 
     @property
     def most_running(self) -> int:
@@ -131,7 +148,7 @@ def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list
     found: dict[DeviceSpec, None] = {}
     for name in names:
         instance = find_instance(name)
-        spec = find_spec(name) if instance is None else instance.device
+        spec = find_spec(name if instance is None else instance.device)
         if spec is None:
             known = [device.name for device in catalog() if device.kind == "gpu"]
             close = [k for k in known if name.casefold() in k.casefold()][:3]
@@ -147,22 +164,23 @@ def _naming_caution(name: str) -> str | None:
     instance = find_instance(name)
     if instance is None:
         return form_factor_caution(name)
-    return (
-        f"{instance.describe(name)}: no deployment on it takes more. Rent is counted by device, at the price of the "
-        "spec sheet."
-    )
+    rent = "its price is not known" if instance.rent is None else f"each pays all of its {instance.rent.describe()}"
+    return f"{instance.describe(name)}: no deployment on it takes more, and {rent}."
 
 
-def _limit_to_instances(query: ServingQuery, device: DeviceSpec) -> ServingQuery:
-    """Return the query with no more devices than the largest instance has by which it names the device.
-
-    One that names the device itself, or no hardware, is returned unchanged.
-    """
+def _named_instances(query: ServingQuery, device: DeviceSpec) -> tuple[Instance, ...]:
+    """Return the instances by which alone the query names a device; none if it names the device, or no hardware."""
     named = [(name, find_instance(name)) for name in query.hardware or ()]
-    counts = [instance.count for _, instance in named if instance is not None and instance.device == device]
-    if not counts or any(instance is None and find_spec(name) == device for name, instance in named):
+    if any(instance is None and find_spec(name) == device for name, instance in named):
+        return ()
+    return tuple(instance for _, instance in named if instance is not None and instance.device == device.name)
+
+
+def _limit_to_instances(query: ServingQuery, instances: Sequence[Instance]) -> ServingQuery:
+    """Return the query with no more devices than the largest of the instances has; unchanged if there is none."""
+    if not instances:
         return query
-    most = min(query.goals.max_devices, max(counts))
+    most = min(query.goals.max_devices, max(instance.count for instance in instances))
     return query.model_copy(update={"goals": query.goals.model_copy(update={"max_devices": most})})
 
 
@@ -211,12 +229,14 @@ def plan_aggregated(
             cache_type=query.kv_cache,
             engine_version=query.engine_version,
         )
-        limited = _limit_to_instances(query, device)
-        fitting, too_small = _sizes_that_fit(one, limited, load, by_instance=limited is not query)
+        instances = _named_instances(query, device)
+        limited = _limit_to_instances(query, instances)
+        fitting, too_small = _sizes_that_fit(one, limited, load, by_instance=bool(instances))
         excluded += too_small
         for size in fitting:
             for engine in engines:
-                found += _plans_with_copies(replace(size, engine=engine), limited, load)
+                plans = _plans_with_copies(replace(size, engine=engine), limited, load)
+                found += [replace(plan, instances=instances) for plan in plans]
     if query.requests_per_s is not None:
         return found, excluded
     found = [replace(each, load=replace(load, users=load.users / each.copies)) for each in found]
@@ -312,11 +332,12 @@ def plan_disaggregated(
     for device in devices:
         if not (device.link_gb_s and device.bandwidth_gb_s and device.peak_fp16_tensor_tflops):
             continue
-        limited = _limit_to_instances(query, device)
+        instances = _named_instances(query, device)
+        limited = _limit_to_instances(query, instances)
         for engine, size in itertools.product(_engines_for(decoder, device, weights, query.engine), _SIZES):
             one = Deployment(decoder, device, engine, weights.quantization, size, cache_type=query.kv_cache)
             for split in _parallelism_variants(one):
-                plans += _disaggregated_plans(split, limited, load)
+                plans += [replace(plan, instances=instances) for plan in _disaggregated_plans(split, limited, load)]
     return plans
 
 

@@ -55,8 +55,7 @@ class ServingCandidate:
     @property
     def usd_per_hour(self) -> float | None:
         """Rent of all devices."""
-        rent = self.plan.deployment.device.usd_per_hour
-        return None if rent is None else rent * self.plan.devices
+        return None if self.plan.rent is None else self.plan.rent.usd_per_hour
 
     @property
     def watts(self) -> float | None:
@@ -122,8 +121,8 @@ def make_option(
             None if rent is None else divide(rent / 3600 * 1e6, scale(rate, load.input_tokens))
         ),
         j_per_output_token=None if watts is None else divide(watts, tokens),
-        price_source=spec.usd_source,
-        price_date=spec.usd_date,
+        price_source=plan.rent and plan.rent.source,
+        price_date=plan.rent and plan.rent.date,
         best_trade_off=False,
         provenance="measured" if candidate.measured else "predicted",
         nearest=loads.nearest(plan),

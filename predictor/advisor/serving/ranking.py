@@ -357,10 +357,12 @@ def _candidate_key(candidate: ServingCandidate, objective: ServingObjective) -> 
     end = candidate.end_to_end_ms.high or candidate.end_to_end_ms.p50
     if objective == "latency":
         return end, end
-    # On the same devices the highest rate has the least cost and energy per token. In an open loop the rate is the same
-    # for all, so the fastest comes first.
-    rate = candidate.requests_per_s
-    return -(rate.low or rate.p50), end
+    rate = candidate.requests_per_s.low or candidate.requests_per_s.p50
+    if objective == "cost" and candidate.usd_per_hour is not None:
+        return candidate.usd_per_hour / rate, end
+    # On the same devices the highest rate takes the least energy per token. In an open loop the rate is the same for
+    # all, so the fastest comes first.
+    return -rate, end
 
 
 def _rank_key(chosen: ServingOption, objective: ServingObjective) -> tuple[float, ...]:

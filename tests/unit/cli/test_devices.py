@@ -40,7 +40,8 @@ def test_an_instance_is_listed_as_its_device_with_the_number_of_them() -> None:
     answer = json.loads(_run("G5.12xlarge", "--json").stdout)
     assert [device["name"] for device in answer["devices"]] == ["NVIDIA A10G"]
     assert (answer["instance"]["name"], answer["instance"]["count"]) == ("g5.12xlarge", 4)
-    assert "g5.12xlarge has 4 x NVIDIA A10G" in _run("g5.12xlarge").stderr
+    assert answer["instance"]["rent"]["usd_per_hour"] == 5.672
+    assert "g5.12xlarge has 4 x NVIDIA A10G, all of it for 5.672 USD/h (2026-07-20)" in _run("g5.12xlarge").stderr
     assert "instance" not in json.loads(_run("NVIDIA A10G", "--json").stdout)
     assert "Did you mean p4d.24xlarge, p4de.24xlarge?" in _run("p4d").stderr
 

@@ -12,19 +12,19 @@ import pytest
 from accel_platform.hardware.catalog import NOISE, catalog, find_spec, names_by_key
 from accel_platform.hardware.instances import (
     find_instance,
-    instances,
     naming_caution,
     queried_device_name,
     result_device_name,
     sheet_by_key,
     suggest_instances,
 )
+from accel_platform.hardware.rents import instances
 
 
 def test_every_instance_has_devices_of_the_sheet_and_a_source() -> None:
     names = [instance.name.casefold() for instance in instances()]
     assert len({*names}) == len(names) >= 140
-    assert {instance.device.name for instance in instances()} <= {spec.name for spec in catalog()}
+    assert {instance.device for instance in instances()} <= {spec.name for spec in catalog()}
     for instance in instances():
         assert 1 <= instance.count <= 16, instance.name
         assert find_spec(instance.name) is None, "a device has this name, too"

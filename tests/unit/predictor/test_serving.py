@@ -838,9 +838,11 @@ def test_an_instance_limits_a_deployment_to_its_devices() -> None:
     asked = {"users": 4, "engine": "vllm"}
     alone, rented = ask(hardware=["A10G"], **asked), ask(hardware=["g5.xlarge", "g5.12xlarge"], **asked)
     assert max(option.devices for option in alone.options) == 8
-    assert [option.devices for option in rented.options] == [o.devices for o in alone.options if o.devices <= 4] != []
-    assert rented.warnings[0].startswith("g5.xlarge has one NVIDIA A10G: no deployment on it takes more.")
-    assert rented.warnings[1].startswith("g5.12xlarge has 4 x NVIDIA A10G: no deployment on it takes more.")
+    assert (
+        {option.devices for option in rented.options} == {o.devices for o in alone.options if o.devices <= 4} != set()
+    )
+    assert rented.warnings[0].startswith("g5.xlarge has one NVIDIA A10G: no deployment on it takes more, ")
+    assert rented.warnings[1].startswith("g5.12xlarge has 4 x NVIDIA A10G: no deployment on it takes more, ")
     both = ask(hardware=["g5.xlarge", "NVIDIA A10G"], **asked)
     assert both.options == alone.options, "the device itself is not limited"
     prompts = {"disaggregated": True, "goals": {"max_devices": 4}, **asked}
@@ -851,6 +853,33 @@ def test_an_instance_limits_a_deployment_to_its_devices() -> None:
     assert "NVIDIA H100 SXM5 80GB in place of the instance, with max_devices 16" in large.excluded[-1].reason
     with pytest.raises(InvalidInput, match=r"Did you mean g5\.xlarge, "):
         ask(hardware=["g5.3xlarge"])
+
+
+def test_rent_is_of_instances_that_have_the_devices_together() -> None:
+    asked: dict[str, object] = {"users": 4, "engine": "vllm"}
+    rents = {
+        (o.devices_per_copy, o.devices): (o.usd_per_hour, (o.price_source or "").partition("; ")[0])
+        for o in ask(hardware=["NVIDIA T4"], objective="throughput", **asked).options
+    }
+    four = "AWS EC2 on-demand us-east-1 g4dn.12xlarge, one of 4 devices"
+    assert rents[2, 2] == (pytest.approx(3.912 / 2), four)
+    assert rents[4, 4] == (pytest.approx(3.912), four)
+    assert rents[8, 8] == (pytest.approx(7.824), "AWS EC2 on-demand us-east-1 g4dn.metal, one of 8 devices")
+
+    whole = ask(hardware=["g5.xlarge", "g5.12xlarge"], **asked).options
+    assert {o.devices: o.usd_per_hour for o in whole} == {1: 1.006, 2: 5.672, 3: 5.672, 4: 5.672}
+    assert [o.devices for o in whole][:2] == [1, 4], "the instance is paid for whole, so all of its devices cost least"
+    unpriced = ask(hardware=["a4x-maxgpu-4g-metal"], **asked)
+    assert {o.usd_per_hour for o in unpriced.options} == {None}
+    assert "and its price is not known." in unpriced.warnings[0]
+
+
+def test_of_one_number_of_devices_the_split_that_costs_least_is_chosen() -> None:
+    """Two T4 in one instance cost almost twice what two instances with one each cost, so copies side by side win."""
+    small = {"model": "qwen3-0.6b", "users": 2, "hardware": ["NVIDIA T4"], "goals": {"max_devices": 2}}
+    cheap, fast = (ask(objective=name, **small).options for name in ("cost", "latency"))
+    assert {(o.copies, o.usd_per_hour) for o in cheap if o.devices == 2} == {(2, 1.052)}
+    assert {o.copies for o in fast if o.devices == 2} == {1}
 
 
 def test_the_command_names_the_hub_and_what_the_device_computes_in(measured: list[MeasuredLoad]) -> None:
