@@ -15,6 +15,7 @@ from accel_platform.table_io.values import rounded
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.model_estimates import Cell, predict_all, queried_sample
 from predictor.advisor.operator_estimates import operator_estimate, predict_by_operators
+from predictor.advisor.processor_estimates import predict_by_rates, processor_estimate
 from predictor.advisor.resolved_query import DEFAULT_PRECISION, ResolvedQuery
 from predictor.advisor.scaling import (
     Abstention,
@@ -31,8 +32,11 @@ from predictor.data.model_resolution import ResolvedModel, resolve_operators
 from predictor.data.samples import MAX_SPEED_LIMIT_RATIO, speed_limit_ratio
 from predictor.data.traced_models import InputSizes
 from predictor.operators.predictor import OperatorPrediction
+from predictor.processors.predictor import ProcessorPrediction
 from predictor.schemas.responses import INTERVAL_LEVEL, Compatibility
 
+RatesPrediction = OperatorPrediction | ProcessorPrediction
+"""Prediction from a device's published rates: of a GPU by its operators, of a processor by its roofline."""
 _WHOLE_TENSORS = ("gpu", "cpu")
 """Kinds of silicon whose runtimes hold each operator's whole output; NPU compilers stream through several operators."""
 _SINCE_AMPERE = ("bfloat16", "tf32")
@@ -57,18 +61,24 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
     _warn_of_slow_hosts(cells, found)
     unsettled = [i for i, estimate in enumerate(found) if estimate is None]
     open_cells = [cells[i] for i in unsettled]
-    predictions = zip(unsettled, predict_all(state, open_cells), predict_by_operators(open_cells), strict=True)
-    for i, estimate, by_operators in predictions:
+    predictions = zip(
+        unsettled,
+        predict_all(state, open_cells),
+        predict_by_operators(open_cells),
+        predict_by_rates(state.evidence, open_cells),
+        strict=True,
+    )
+    for i, estimate, by_operators, by_rates in predictions:
         query, candidate = cells[i]
         if lacks_units(query, candidate):
             reason = f"{candidate.spec.name} has no {query.precision}: its runtime would only emulate it"
             found[i] = Abstention("no_runtime", reason)
         elif isinstance(estimate, Estimate):
             learned = _check_precision(state.evidence, query, candidate, estimate)
-            found[i] = _choose_prediction(learned, by_operators, state.evidence, cells[i])
+            found[i] = _choose_prediction(learned, by_rates or by_operators, state.evidence, cells[i])
         else:
-            found[i] = _unsupported_runtime(state.evidence, query, candidate) or _fall_back_to_operators(
-                estimate, by_operators, state.evidence, cells[i]
+            found[i] = _unsupported_runtime(state.evidence, query, candidate) or _fall_back_to_rates(
+                estimate, by_rates or by_operators, state.evidence, cells[i]
             )
         found[i] = _keep_to_measurements(state.evidence, cells[i], found[i], by_operators)
     found = [_keep_above_narrower(state.evidence, cell, estimate) for cell, estimate in zip(cells, found, strict=True)]
@@ -149,26 +159,41 @@ def _keep_above_narrower(
 
 
 def _choose_prediction(
-    learned: Estimate | Abstention, by_operators: OperatorPrediction | Abstention, evidence: Evidence, cell: Cell
+    learned: Estimate | Abstention, by_rates: RatesPrediction | Abstention, evidence: Evidence, cell: Cell
 ) -> Estimate | Abstention:
-    """Return the learned estimate or that of the operator predictor, whichever is better supported.
+    """Return the learned estimate or that of the device's published rates, whichever is better supported.
 
-    The learned one is chosen if all of these hold:
+    On a GPU the learned one is chosen if all of these hold:
 
     * the target was measured in this precision, by `_LEAST_MEASURED` cells with the same kind of input (tokens or not);
     * its interval is no wider, at a level that is no lower;
     * the operator predictor finds no waiting for the host, of which the learned one knows nothing.
     """
-    if isinstance(learned, Abstention) or isinstance(by_operators, Abstention):
+    if isinstance(learned, Abstention) or isinstance(by_rates, Abstention):
         return learned
+    if isinstance(by_rates, ProcessorPrediction):
+        return _choose_on_processor(learned, by_rates, evidence, cell)
     query, candidate = cell
     measured_like_this = (query.precision, query.sequence_length is None) in _measured_kinds(evidence, candidate.target)
-    ours, theirs = learned.latency_ms, by_operators.latency_ms
+    ours, theirs = learned.latency_ms, by_rates.latency_ms
     no_lower_level = (ours.level or 0.0) >= (theirs.level or 0.0)
     no_wider = ours.high_over_low <= theirs.high_over_low
-    if measured_like_this and no_lower_level and no_wider and not by_operators.host_bound:
+    if measured_like_this and no_lower_level and no_wider and not by_rates.host_bound:
         return learned
-    estimate = operator_estimate(evidence, *cell, by_operators)
+    estimate = operator_estimate(evidence, *cell, by_rates)
+    return replace(estimate, memory_peak_mib=learned.memory_peak_mib, sample=learned.sample)
+
+
+def _choose_on_processor(learned: Estimate, by_rates: ProcessorPrediction, evidence: Evidence, cell: Cell) -> Estimate:
+    """Return the learned estimate, or that of the processor's published rates if it is narrower at no lower level.
+
+    On the users' own processors the learned one is kept, because what they measured there tells more than rates.
+    """
+    ours, theirs = learned.latency_ms, by_rates.latency_ms
+    no_narrower = theirs.high_over_low >= ours.high_over_low or (theirs.level or 0.0) < (ours.level or 0.0)
+    if no_narrower or evidence.where(cell[1].target) != "elsewhere":
+        return learned
+    estimate = processor_estimate(evidence, cell, by_rates)
     return replace(estimate, memory_peak_mib=learned.memory_peak_mib, sample=learned.sample)
 
 
@@ -182,15 +207,17 @@ def _measured_kinds(evidence: Evidence, target: Target) -> set[tuple[str | None,
     return evidence.memoize(("measured kinds", target), count)
 
 
-def _fall_back_to_operators(
-    abstention: Abstention, by_operators: OperatorPrediction | Abstention, evidence: Evidence, cell: Cell
+def _fall_back_to_rates(
+    abstention: Abstention, by_rates: RatesPrediction | Abstention, evidence: Evidence, cell: Cell
 ) -> Estimate | Abstention:
-    """Return the operator predictor's estimate where the learned predictor has none, else both reasons."""
+    """Return the estimate of the device's published rates where the learned predictor has none, else both reasons."""
     if abstention.cause != "unsupported":
         return abstention
-    if isinstance(by_operators, Abstention):
-        return replace(abstention, reason=f"{abstention.reason}; {by_operators.reason}")
-    return operator_estimate(evidence, *cell, by_operators)
+    if isinstance(by_rates, Abstention):
+        return replace(abstention, reason=f"{abstention.reason}; {by_rates.reason}")
+    if isinstance(by_rates, ProcessorPrediction):
+        return processor_estimate(evidence, cell, by_rates)
+    return operator_estimate(evidence, *cell, by_rates)
 
 
 def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Abstention) -> Estimate | Abstention:

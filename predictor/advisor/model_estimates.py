@@ -24,7 +24,8 @@ from predictor.data.fast_path import require_slow_path
 from predictor.data.samples import Sample, Setup, Workload, find_published_decoder, make_sample
 from predictor.data.traced_models import lookup_decoder
 from predictor.models.explanations import Contribution
-from predictor.operators.predictor import shipped_predictor
+from predictor.operators.predictor import shipped_predictor as shipped_operator_predictor
+from predictor.processors.predictor import shipped_predictor as shipped_processor_predictor
 from predictor.schemas.responses import ExclusionCause, Neighbour
 
 MAX_RISK = 0.5
@@ -90,7 +91,8 @@ def _samples(state: ServingState, predictor: Predictor, cells: Sequence[Cell]) -
 def warm_up(state: ServingState) -> None:
     """Compute in advance what first queries would wait for. It takes seconds and changes no answer."""
     evidence, predictor = state.evidence, state.predictor
-    shipped_predictor()
+    shipped_operator_predictor()
+    shipped_processor_predictor()
     scaling.warm_up(evidence)
     if predictor is None:
         return
