@@ -23,9 +23,12 @@ def processor_estimate(evidence: Evidence, cell: Cell, prediction: ProcessorPred
     query, candidate = cell
     cautions = ["nothing was measured there with this runtime: its published rates stand for it."]
     if not prediction.vendor_measured:
-        cautions.append(
-            f"no processor of {candidate.spec.vendor} was learned from, so nobody knows how often the limits hold."
+        maker = (
+            f"no processor of {candidate.spec.vendor} was learned from"
+            if candidate.spec.vendor
+            else "its maker is unknown"
         )
+        cautions.append(f"{maker}, so nobody knows how often the limits hold.")
     if not prediction.batch_measured:
         cautions.append(f"no batch of {query.batch_size} was learned from.")
     shares = sorted(zip(prediction.shares, TERMS, strict=True), reverse=True)

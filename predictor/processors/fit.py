@@ -33,6 +33,7 @@ Array = npt.NDArray[np.float64]
 _SEVERAL = 10
 """Fewest processors of a runtime that tell how far another one is off its published rates."""
 _FOLDS = 8
+"""Number of folds of model families, and the fewest families that a law is fitted to."""
 
 
 def load_samples() -> list[Sample]:
@@ -52,15 +53,12 @@ def fit(samples: Sequence[Sample]) -> ProcessorPredictor:
     by_runtime: dict[str, list[Sample]] = {}
     for sample in samples:
         by_runtime.setdefault(sample.backend, []).append(sample)
-    laws: dict[str, RuntimeLaw] = {}
-    offsets: list[Array] = []
-    for runtime, own in by_runtime.items():
-        if len({sample.device for sample in own}) >= _SEVERAL:
-            laws[runtime] = _fit_several(own)
-            offsets.append(processor_offsets(own))
-    for runtime, own in by_runtime.items():
-        if runtime not in laws and len({sample.family for sample in own}) >= _FOLDS:
-            laws[runtime] = _fit_one(own, np.concatenate(offsets))
+    several = {name: own for name, own in by_runtime.items() if len({s.device for s in own}) >= _SEVERAL}
+    laws = {runtime: _fit_several(own) for runtime, own in several.items()}
+    if several:
+        offsets = np.concatenate([processor_offsets(own) for own in several.values()])
+        few = {name: own for name, own in by_runtime.items() if name not in several}
+        laws |= {name: _fit_few(own, offsets) for name, own in few.items() if len({s.family for s in own}) >= _FOLDS}
     return ProcessorPredictor(runtimes=dict(sorted(laws.items())))
 
 
@@ -86,6 +84,13 @@ def both_held_out_errors(samples: Sequence[Sample]) -> Array:
     return errors
 
 
+def family_errors(samples: Sequence[Sample]) -> Array:
+    """Return the same by a law without an eighth of the model families, the sample's among them."""
+    families = sorted({sample.family for sample in samples})
+    fold = {family: i % _FOLDS for i, family in enumerate(families)}
+    return held_out_errors(samples, lambda sample: fold[sample.family])
+
+
 def processor_offsets(samples: Sequence[Sample]) -> Array:
     """Return how far each processor is off a law of the others: the median of its log errors."""
     errors, devices = held_out_errors(samples, lambda sample: sample.device), np.array([s.device for s in samples])
@@ -109,15 +114,13 @@ def _fit_several(samples: Sequence[Sample]) -> RuntimeLaw:
     )
 
 
-def _fit_one(samples: Sequence[Sample], offsets: Array) -> RuntimeLaw:
-    """Return the law of a runtime that a single processor was measured with.
+def _fit_few(samples: Sequence[Sample], offsets: Array) -> RuntimeLaw:
+    """Return the law of a runtime that one processor was measured with, or a few.
 
     Its errors on another processor are those on families left out, plus how far two processors differ that are as far
     off their rates as those measured with other runtimes (`offsets`).
     """
-    families = sorted({sample.family for sample in samples})
-    fold = {family: i % _FOLDS for i, family in enumerate(families)}
-    errors = held_out_errors(samples, lambda sample: fold[sample.family])
+    errors = family_errors(samples)
     apart = (offsets[:, None] - offsets[None, :])[~np.eye(len(offsets), dtype=bool)]
     both = np.abs(np.add.outer(apart, errors)).ravel()
     level = INTERVAL_LEVEL * len(offsets) / (len(offsets) + 1)

@@ -172,6 +172,11 @@ def test_an_impossible_figure_is_found_by_published_rates() -> None:
     assert speed_limit_ratio(wrote, 96e3) == pytest.approx(1, rel=0.01)
     assert speed_limit_ratio(wrote, 48.0) > MAX_SPEED_LIMIT_RATIO
     ours = DeviceSpec("my card", None, "gpu", None, None, None, 12.0, None, None, source="mine")
+    as_gpu, as_cpu = (
+        speed_limit_ratio(_sample(device=DeviceSpec("mine", None, kind, 1.0, None, 1e9, None, None, None, "mine")), 1.0)
+        for kind in ("gpu", "cpu")
+    )
+    assert as_gpu == pytest.approx(2.1 * as_cpu), "a processor runs faster than its base clock"
     assert speed_limit_ratio(_sample(device=ours), 1e-6) == 0
 
 
