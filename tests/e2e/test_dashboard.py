@@ -35,6 +35,8 @@ BROWSERS = True
 AXE = "axe-core-4.10.3.tgz"
 AXE_SHA512 = "Xm7bpRXnDSX2YE2YFfBk2FnF0ep6tmG7xPh8iHee8MIcrgq762Nkce856dYtJYLkuIoYZvGfTs/PbZhideTcEg=="
 FLAGS = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+KEEP_NO_PAGES = "--disable-back-forward-cache"
+"""Flag of the driver; without it a browser keeps whole pages in memory for the way back."""
 NARROW = {"width": 375, "height": 700}
 Answers = list[tuple[str, int]]
 """Paths and statuses, in order."""
@@ -233,6 +235,28 @@ def test_a_filter_a_sort_and_a_deep_link(visitor: Visitor) -> None:
     visitor.page.get_by_role("link", name="bert-base", exact=True).click()
     assert visitor.page.locator("h1").inner_text() == "bert-base"
     assert visitor.wrong == []
+
+
+def test_the_way_back_shows_the_form_as_in_the_address(browser: Any, url: str) -> None:
+    found = find_browser()
+    assert found is not None
+    keeping = browser.browser_type.launch(
+        executable_path=found.path, args=list(FLAGS), ignore_default_args=[KEEP_NO_PAGES]
+    )
+    for one in (browser, keeping):
+        visitor = Visitor(one, url)
+        name = visitor.page.get_by_label("Name or family")
+        visitor.visit("/models")
+        for text in ("bert", "vit"):
+            name.fill(text)
+            visitor.page.get_by_role("button", name="Filter").click()
+            visitor.page.wait_for_url(f"**/dashboard/models?q={text}")
+        for address, text in (("models?q=bert", "bert"), ("models", "")):
+            visitor.page.go_back(wait_until="commit")
+            playwright.expect(visitor.page).to_have_url(f"{url}/dashboard/{address}")
+            playwright.expect(name).to_have_value(text)
+        visitor.context.close()
+    keeping.close()
 
 
 def test_a_question_is_asked_and_answered(visitor: Visitor) -> None:

@@ -1,4 +1,5 @@
-// Optional comfort: theme button, ages beside times, edges of wide tables, short URLs, copy buttons, progress.
+// Optional comfort: theme button, ages beside times, edges of wide tables, short URLs, filters after Back, copy
+// buttons, progress.
 // Pages work without it.
 const root = document.documentElement;
 const dark = () => getComputedStyle(root).colorScheme === "dark" ||
@@ -48,6 +49,12 @@ for (const form of document.querySelectorAll("form[method=get]")) {
     for (const [name, value] of filled) formData.append(name, value);
   });
 }
+
+// A page that Back or Forward shows has the filters of its URL, because browsers bring back what was typed last.
+addEventListener("pageshow", ({ persisted }) => {
+  if (!persisted && performance.getEntriesByType("navigation")[0].type !== "back_forward") return;
+  for (const form of document.querySelectorAll("form[method=get]")) form.reset();
+});
 
 for (const block of document.querySelectorAll(".command")) {
   if (!navigator.clipboard) break;
