@@ -709,6 +709,25 @@ def test_a_benchmark_is_asked_for_and_taken_back_on_its_page(client: TestClient,
     page(client, "/requests/00000000-0000-7000-8000-000000000000", 404)
 
 
+def test_a_form_sent_twice_asks_for_one_benchmark(own: Settings) -> None:
+    with TestClient(create_app(own), headers={"origin": "http://testserver"}, follow_redirects=False) as client:
+        keys = [re.findall(r'name="key" value="(.*?)"', page(client, "/requests"))[0] for _ in range(2)]
+        form = {"models": "bert-tiny", "hardware": "cpu"}
+
+        def ask(key: str, **more: Any) -> str:
+            answer = client.post("/dashboard/requests", data={**form, "key": key, **more})
+            assert answer.status_code == 303, answer.text
+            return answer.headers["location"]
+
+        before = len(client.get("/requests").json()["requests"])
+        first = ask(keys[0])
+        assert ask(keys[0]) == first
+        others = {ask(keys[0], batch_sizes="8"), ask(keys[1])}
+        assert len(others - {first}) == 2, "another benchmark from the same page, and the same one from a page anew"
+        assert ask(keys[1], hardware=["cpu", "cuda"]) == ask(keys[1], hardware=["cpu", "cuda"]) == "/dashboard/requests"
+        assert len(client.get("/requests").json()["requests"]) == before + 5
+
+
 def test_what_was_held_out_of_the_predictor_is_drawn(client: TestClient, empty: TestClient) -> None:
     assert "/dashboard/charts/predicted.svg" in page(client, "/recommend")
     assert "Predicted against measured" in client.get("/dashboard/charts/predicted.svg").text

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -19,6 +19,8 @@ from accel_platform.bench.requests.lifecycle import Request as QueuedRequest
 from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
+from predictor.service.background.intake import request_id as request_id_of
+from predictor.service.background.intake import store_once
 from predictor.service.background.request_lookup import RequestLookup
 from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
@@ -52,6 +54,7 @@ class RequestForm(BaseModel):
     effort: Literal["quick", "standard", "thorough"] = "standard"
     priority: int = Field(default=0, ge=-1000, le=1000)
     host: str = Field(default="", max_length=200)
+    key: UUID | None = Field(default=None, description="Key of the page, by which a form sent twice is stored once.")
 
     def config(self) -> dict[str, Any]:
         """Return the configuration of the benchmark. Raises InvalidInput for what the form does not say."""
@@ -101,20 +104,25 @@ def router(
     async def ask(request: Request) -> Response:
         pairs = parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
         # Looking up models takes seconds, in which the event loop would answer nobody.
-        return await run_in_threadpool(stored, request, pairs)
+        return await run_in_threadpool(store, request, pairs)
 
-    def stored(request: Request, pairs: list[tuple[str, str]]) -> Response:
+    def store(request: Request, pairs: list[tuple[str, str]]) -> Response:
         try:
             form = read_pairs(RequestForm, pairs)
+            # From key and content, because after the way back the same page may ask for something else.
+            cause = request_id_of(request.url.path, form)
+            host = form.host.strip() or None
             events = build_request_events(
-                form.config(), by="api", priority=form.priority, host=form.host.strip() or None
+                form.config(), by="api", priority=form.priority, host=host, causation_id=cause
             )
         except (InvalidInput, NotFound) as error:
             given = {name: [v for n, v in pairs if n == name] for name, _ in pairs}
             return listed(request, FilledForm(RequestsPageParams, ()), given=given, problem=str(error), status_code=422)
-        audited_log_for(request, settings).append(events, key=f"{REQUEST_PREFIX}{events[0].event_id}")
+        key = None if form.key is None else str(cause)
+        stored = store_once(audited_log_for(request, settings), events, key=key, prefix=REQUEST_PREFIX)
         request_update()
-        return RedirectResponse(link("requests", *([events[0].event_id] if len(events) == 1 else [])), status_code=303)
+        only = [stored.events[0].event_id] if len(events) == 1 else []
+        return RedirectResponse(link("requests", *only), status_code=303)
 
     @routes.post("/{request_id}/cancel")
     def cancel(request: Request, request_id: UUID) -> Response:
@@ -152,5 +160,6 @@ def _list(site: DashboardSite, found: list[QueuedRequest], query: RequestsPagePa
         "runtimes": [*RUNTIMES],
         "models": [row["model_id"] for row in known_models(site)],
         "given": {},
+        "key": uuid4(),
         "problem": None,
     }
