@@ -608,17 +608,20 @@ def test_a_shift_is_rejected_and_then_accepted_with_a_name_and_a_reason(client: 
     text = page(client, path)
     assert ("Accept the new level" in text, "Reject: no real shift" in text) == (True, True)
     assert row["regression_id"] in page(client, "/regressions?state=open&direction=regressed&model=bert-base")
-    for word in ("accept", "reject"):
-        missing = client.post(f"/dashboard{path}/{word}", data={"by": "Ada <b>", "reason": " "})
+    for decision in ("accept", "reject"):
+        missing = client.post(f"/dashboard{path}", data={"decision": decision, "by": "Ada <b>", "reason": " "})
         assert missing.status_code == 422
         assert 'value="Ada &lt;b&gt;"' in missing.text
         assert 'role="alert"' in missing.text
-        assert client.post(f"/dashboard{path}/{word}", data={"reason": "of nobody"}).status_code == 422
-        assert client.post(f"/dashboard/regressions/none/{word}", data={"by": "A", "reason": "x"}).status_code == 404
-    given = {"by": "Ada", "reason": "it throttled & <more>"}
-    done = client.post(f"/dashboard{path}/reject", data=given, follow_redirects=False)
+        assert client.get(missing.url.path).text == text, "the address of a refusal is that of the page"
+        given = {"decision": decision, "reason": "x"}
+        assert client.post(f"/dashboard{path}", data=given).status_code == 422, "of nobody"
+        assert client.post("/dashboard/regressions/none", data={**given, "by": "A"}).status_code == 404
+    given = {"decision": "reject", "by": "Ada", "reason": "it throttled & <more>"}
+    assert "decision" in client.post(f"/dashboard{path}", data={**given, "decision": ""}).text
+    done = client.post(f"/dashboard{path}", data=given, follow_redirects=False)
     assert (done.status_code, done.headers["location"]) == (303, f"/dashboard{path}")
-    twice = client.post(f"/dashboard{path}/reject", data={"by": "Cy", "reason": "me too"})
+    twice = client.post(f"/dashboard{path}", data={**given, "by": "Cy", "reason": "me too"})
     assert (twice.status_code, "rejected already, by Ada" in twice.text) == (409, True)
     text = page(client, path)
     assert "it throttled &amp; &lt;more&gt;" in text
@@ -626,7 +629,7 @@ def test_a_shift_is_rejected_and_then_accepted_with_a_name_and_a_reason(client: 
     assert ("Accept the new level" in text, "Reject: no real shift" in text) == (True, False)
     assert "<b>0</b><span>open regressions" in page(client, "")
     assert row["regression_id"] in page(client, "/regressions?state=rejected")
-    client.post(f"/dashboard{path}/accept", data={"by": "Bob", "reason": "five layers"})
+    client.post(f"/dashboard{path}", data={"decision": "accept", "by": "Bob", "reason": "five layers"})
     text = page(client, path)
     assert re.search("Accepted by <b>Bob</b>.*Earlier decisions.*Rejected by <b>Ada</b>", text, re.DOTALL)
     words = [e.payload for e in EventLog.open(settings).read() if isinstance(e.payload, ShiftAccepted | ShiftRejected)]
@@ -701,11 +704,13 @@ def test_a_benchmark_is_asked_for_and_taken_back_on_its_page(client: TestClient,
         time.sleep(0.1)
 
     seen = client.get(f"/dashboard{path}").headers["etag"]
-    assert client.post(f"/dashboard{path}/cancel", follow_redirects=False).status_code == 303
+    assert client.post(f"/dashboard{path}", follow_redirects=False).status_code == 303
     told = client.get(f"/dashboard{path}", headers={"if-none-match": seen})
     assert told.status_code == 200, "the page is another one now"
     assert "taken back on its page" in told.text
-    assert client.post(f"/dashboard{path}/cancel").status_code == 409
+    twice = client.post(f"/dashboard{path}")
+    assert twice.status_code == 409
+    assert client.get(twice.url.path).text == told.text, "the address of a refusal is that of the page"
     page(client, "/requests/00000000-0000-7000-8000-000000000000", 404)
 
 
@@ -740,14 +745,15 @@ def test_where_keys_are_asked_for_nobody_speaks_for_another(own: Settings) -> No
     _, secret = KeyStore(own).create("ann", Scope.write)
     log, before = EventLog.open(own), EventLog.open(own).snapshot()
     [row] = Reader(own).rows("SELECT regression_id FROM regressions")
-    rest, form = (f"{root}/regressions/{row['regression_id']}/reject" for root in ("", "/dashboard"))
+    rest, form = f"/regressions/{row['regression_id']}/reject", f"/dashboard/regressions/{row['regression_id']}"
+    decision = {"decision": "reject", "reason": "it throttled"}
     with TestClient(create_app(own, host="127.0.0.1"), base_url="http://127.0.0.1:8000") as client:
         client.headers["authorization"] = f"Bearer {secret}"
-        assert "As <b>ann</b>" in client.get(f"/dashboard/regressions/{row['regression_id']}").text
+        assert "As <b>ann</b>" in client.get(form).text
         claimed = client.post(rest, json={"by": "bob", "reason": "it throttled"})
         assert (claimed.status_code, "called ann" in claimed.json()["detail"]) == (422, True)
-        assert client.post(form, data={"by": "bob", "reason": "it throttled"}).status_code == 422
-        assert client.post(form, data={"reason": "it throttled"}, follow_redirects=False).status_code == 303
+        assert client.post(form, data={**decision, "by": "bob"}).status_code == 422
+        assert client.post(form, data=decision, follow_redirects=False).status_code == 303
         accept = rest.replace("reject", "accept")
         assert client.post(accept, json={"reason": "six layers"}, headers={"Idempotency-Key": "a"}).status_code == 202
     new = log.read(Snapshot(log.snapshot().segments - before.segments))

@@ -318,6 +318,7 @@ def test_where_keys_are_asked_for_a_person_signs_in_decides_and_signs_out(
         say("a new compiler", "Accept the new level")
         assert "this needs write" in page.get_by_role("alert").inner_text()
         assert [text for text in person.wrong if "403" not in text] == []
+        assert page.url == f"{url}/dashboard{path}", "it can be loaded again"
         page.get_by_role("button", name="Sign out").click()
         page.wait_for_url("**/sign-in")
         person.wrong.clear()

@@ -60,9 +60,10 @@ class RegressionsPageParams(BaseModel):
 
 
 class ShiftDecisionForm(BaseModel):
-    """A decision's author (None if the API key names them) and reason, both stored permanently."""
+    """A decision, its author (None if the API key names them) and reason, all stored permanently."""
 
     model_config = ConfigDict(extra="forbid")
+    decision: Literal["accept", "reject"]
     by: str | None = Field(default=None, max_length=200)
     reason: str = Field(default="", max_length=2000)
 
@@ -80,13 +81,14 @@ def router(site: DashboardSite, settings: Settings) -> APIRouter:
     def regression(request: Request, regression_id: str) -> Response:
         return site.page(request, "regression.html", lambda: _one(site, request, regression_id))
 
-    @routes.post("/{regression_id}/{word}")
-    async def decide(request: Request, regression_id: str, word: Literal["accept", "reject"]) -> Response:
+    # At the address of the page, so that the page of a refused decision can be loaded again.
+    @routes.post("/{regression_id}")
+    async def decide(request: Request, regression_id: str) -> Response:
         pairs = parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
         try:
             form = read_pairs(ShiftDecisionForm, pairs)
             by, log = decision_author(request, form.by), audited_log_for(request, settings)
-            await run_in_threadpool(_decide, site, settings, log, regression_id, word, by, form.reason)
+            await run_in_threadpool(_decide, site, settings, log, regression_id, form.decision, by, form.reason)
         except (Conflict, InvalidInput) as error:
             given, problem, status = dict(pairs), str(error), status_of(error)
             return await run_in_threadpool(
@@ -144,10 +146,10 @@ def _one(site: DashboardSite, request: Request, regression_id: str) -> dict[str,
 
 
 def _decide(
-    site: DashboardSite, settings: Settings, log: EventLog, regression_id: str, word: str, by: str, reason: str
+    site: DashboardSite, settings: Settings, log: EventLog, regression_id: str, decision: str, by: str, reason: str
 ) -> None:
     """Record a decision, and bring the tables up to date."""
-    make = build_acceptance if word == "accept" else build_rejection
+    make = build_acceptance if decision == "accept" else build_rejection
     event = Event.of(make(site.reader, regression_id, by=by, reason=reason), source="dashboard")
     append_decision(site.reader, log, event)
     bring_up_to_date(settings)

@@ -124,7 +124,8 @@ def router(
         only = [stored.events[0].event_id] if len(events) == 1 else []
         return RedirectResponse(link("requests", *only), status_code=303)
 
-    @routes.post("/{request_id}/cancel")
+    # At the address of the page, so that the page of a refused cancellation can be loaded again.
+    @routes.post("/{request_id}")
     def cancel(request: Request, request_id: UUID) -> Response:
         found = lookup.get(request_id)
         log = audited_log_for(request, settings)
