@@ -22,6 +22,25 @@ COMMENT = "//"
 """JSON has no comments: a key that begins with it is one."""
 TAGS = frozenset({"list", "object"})
 """Tags of our unions' branches, which pydantic adds to the path of an error."""
+_EXPECTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    "int_parsing_size": "a whole number of fewer digits",
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    "finite_number": "a finite number",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "string_type": "text",
+    "string_too_long": "at most {max_length} characters",
+    "string_too_short": "at least {min_length} characters",
+    "literal_error": "{expected}",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "{le} or less",
+    "list_type": "a list",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "an object"),
+    **dict.fromkeys(("uuid_type", "uuid_parsing"), "a UUID"),
+}
+"""Expected values by pydantic's type of the problem."""
 
 
 def read_object(path: Path) -> tuple[dict[str, Any], str]:
@@ -65,6 +84,14 @@ def preview_json(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def expected_value(problem: Mapping[str, Any]) -> str | None:
+    """Return what a value should have been, by pydantic's problem with it; None for a problem of another kind."""
+    stated = _EXPECTED.get(problem["type"])
+    context = problem.get("ctx", {}).items()
+    bounds = {name: f"{value:.15g}" if isinstance(value, float) else value for name, value in context}
+    return None if stated is None else stated.format(**bounds)
+
+
 def _format_problem(problem: ErrorDetails, model: type[BaseModel], text: str) -> str:
     loc = problem["loc"]
     if not loc:
@@ -87,8 +114,9 @@ def _format_problem(problem: ErrorDetails, model: type[BaseModel], text: str) ->
         return f"{path} is missing"
     if problem["type"] == "value_error":
         return f"{path}{place}: {_problem_reason(problem)}"
-    expected = model.model_fields[key].title if key in model.model_fields else None
-    return f"{path}{place}: expected {expected or _problem_reason(problem)}, got {preview_json(problem['input'])}"
+    title = model.model_fields[key].title if key in model.model_fields else None
+    expected = title or expected_value(problem) or _problem_reason(problem)
+    return f"{path}{place}: expected {expected}, got {preview_json(problem['input'])}"
 
 
 def _problem_reason(problem: ErrorDetails) -> str:

@@ -319,9 +319,11 @@ def build_selection(filters: dict[str, Any], **more: Any) -> Selection:
     try:
         return Selection(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
+        from predictor.schemas.messages import problem_message
+
         [first, *_] = error.errors()
         option = "--" + str(first["loc"][0]).replace("_", "-")
-        raise InvalidInput(f"{option}: {first['msg']}, not {first['input']!r}.") from error
+        raise InvalidInput(f"{option}: {problem_message(first, first['loc'], [Selection])}.") from error
 
 
 def split_values(values: Collection[str] | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, Tag
 from pydantic_core.core_schema import ErrorType
 
-from accel_platform.strict_json import preview_json
+from accel_platform.strict_json import expected_value, preview_json
 
 _WITHOUT_VALUE = ("missing", "extra_forbidden", "value_error", "json_invalid")
 """Pydantic's problems that have no value, or whose message is the platform's and names it."""
@@ -23,6 +23,8 @@ def problem_message(problem: Mapping[str, Any], path: Sequence[Any], kinds: Iter
         return f"the field {problem['ctx']['discriminator']} is missing, which says what the rest is"
     if problem["type"] == "extra_forbidden" and path and (known := _field_names(kinds, path[:-1])):
         return unknown_name_message(str(path[-1]), known)
+    if (expected := expected_value(problem)) is not None:
+        message = f"expected {expected}"
     value = problem.get("input")
     if problem["type"] not in _PYDANTIC or not isinstance(value, str | int | float):
         return message
