@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli.options import AnyFormat, AsOf, Mode, TableOptions, build_selection, with_filters
-from accel_platform.cli.output import drop_empty_columns, exit_if_nothing, line_width, note, settings_for, write_answer
+from accel_platform.cli.output import (
+    drop_empty_columns,
+    exit_if_nothing,
+    line_width,
+    note,
+    print_error,
+    settings_for,
+    write_answer,
+)
 from accel_platform.table_io.values import rounded
 
 if TYPE_CHECKING:
@@ -51,6 +59,8 @@ def matrix(
         raise InvalidInput("--family, --history and --documented are three answers: choose one.")
     if by_device and (history or documented):
         raise InvalidInput("--by-device goes with the grid: --history names devices, and --documented knows none.")
+    if documented and table.format_ not in (None, AnyFormat.json):
+        raise InvalidInput(f"--documented is JSON: leave out --format {table.format_}.")
     table = replace(table, as_json=table.as_json or documented)
     kind, chosen = table.kind, build_selection(filters)
     reader = Reader(settings_for(table.home, as_of))
@@ -70,6 +80,8 @@ def matrix(
     if kind is AnyFormat.html:
         page = printed.html_page(found, families, title=title, rule=RATING_RULE)
         _write_text("\n".join(page), table.output)
+        if not found["models"]:
+            print_error(nothing)
     else:
         document = {**found, "rule": RATING_RULE} | ({"families": families} if families is not None else {})
         rows = _rows(found, families, kind)

@@ -14,6 +14,7 @@ from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.summaries.matrix import compatibility_matrix, group_by_family
 from accel_platform.analysis.summaries.matrix_history import matrix_history
 from accel_platform.cli import app
+from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultSuspected, SuspicionOverruled
 from accel_platform.reports.matrix import shape_text
@@ -322,6 +323,19 @@ def test_the_documented_form_is_read_again_as_derived_figures(installation: Sett
     ]  # fmt: skip
     assert {row["provenance"] for row in rows} == {"suspect"}
     assert Reader(other).rows("SELECT * FROM compat_matrix") == []
+
+
+@pytest.mark.parametrize("form", [(), ("--format", "html"), ("--format", "csv"), ("--json",)])
+def test_a_matrix_of_nothing_says_what_to_do_in_every_format(installation: Settings, form: tuple[str, ...]) -> None:
+    command = ["matrix", "--mode", "training", *form, "--home", str(installation.home)]
+    done = CliRunner().invoke(app, command)
+    assert (done.exit_code, done.stderr.count("No evidence yet: `accel bench run ")) == (1, 1)
+
+
+def test_the_documented_form_is_json_alone(installation: Settings) -> None:
+    command = ["matrix", "--documented", "--format", "csv", "--home", str(installation.home)]
+    with pytest.raises(InvalidInput, match="--documented is JSON: leave out --format csv"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
 
 
 def test_the_command_gives_grid_page_rows_and_history(reader: Reader, installation: Settings, tmp_path: Path) -> None:
