@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from accel_platform.errors import InvalidInput
@@ -39,12 +39,14 @@ def batch_queries(
     hardware: Sequence[Any],
     batch_sizes: Sequence[int],
     precisions: Sequence[str | None] = (None,),
+    *,
+    field_name: Callable[[str], str] = str,
     **shared: Any,
 ) -> list[PredictQuery]:
     """Return a query for every model on every hardware at every batch size in every precision.
 
     All have the `shared` fields, but models with inputs of one size get no sequence length. Raises InvalidInput for
-    more than MAX_CELLS cells, and for a field that cannot be.
+    more than MAX_CELLS cells, and for a field that cannot be, under its `field_name`.
     """
     cells = len(models) * len(hardware) * len(batch_sizes) * len(precisions)
     if cells > MAX_CELLS:
@@ -59,6 +61,7 @@ def batch_queries(
                 "precision": precision,
                 **_shared_fields(model, shared),
             },
+            name=field_name,
         )
         for model in models
         for name in hardware

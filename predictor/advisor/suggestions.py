@@ -31,7 +31,7 @@ def _alternative_to_measuring(query: ResolvedQuery, hardware: str) -> str | None
     if query.sizes != OWN_SIZES:
         return "ask without image_size, audio_seconds and steps: only a model's own are measured"
     if query.output_tokens not in (None, NEW_TOKENS):
-        return f"ask for {NEW_TOKENS} output_tokens, which can be measured here: no other number is"
+        return f"ask for {NEW_TOKENS} output tokens, which can be measured here: no other number is"
     name = hardware.partition(":")[0]
     if name not in RUNTIMES:
         return f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"

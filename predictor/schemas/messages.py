@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, get_args
 
 from pydantic import BaseModel, Tag
@@ -30,6 +31,11 @@ def problem_message(problem: Mapping[str, Any], path: Sequence[Any], kinds: Iter
         return message
     # Half a surrogate pair is JSON, but no text that an answer could hold.
     return f"{message}, got {preview_json(value).encode(errors='backslashreplace').decode()}"
+
+
+def name_fields(message: str, name: Callable[[str], str]) -> str:
+    """Return the message with each field, which stands in backticks, under its name where it was asked for."""
+    return re.sub(r"`([a-z][a-z0-9_]*)`", lambda field: name(field[1]), message)
 
 
 def unknown_name_message(name: str, known: Set[str]) -> str:

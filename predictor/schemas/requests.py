@@ -11,7 +11,7 @@ from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
 from accel_platform.errors import InvalidInput
 from accel_platform.events.types import Hardware
 from accel_platform.workloads.model_catalog import Modality
-from predictor.schemas.messages import problem_message
+from predictor.schemas.messages import name_fields, problem_message
 
 Objective = Literal["latency", "throughput", "cost", "energy", "memory"]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -196,7 +196,7 @@ class Query(_Value):
     @model_validator(mode="after")
     def _tokens_of_generation(self) -> Query:
         if self.output_tokens is not None and self.mode != "generation":
-            raise ValueError(f"output_tokens belong to mode generation, not to {self.mode}")
+            raise ValueError(f"`output_tokens` belong to mode generation, not to {self.mode}")
         return self
 
 
@@ -253,7 +253,7 @@ QueryType = TypeVar("QueryType", bound=BaseModel)
 def validate_query(kind: type[QueryType], fields: dict[str, Any], *, name: Callable[[str], str] = str) -> QueryType:
     """Return the query with these fields.
 
-    Raises InvalidInput with the problem of each field; `name` turns a field's path into its display name.
+    Raises InvalidInput with the problem of each field; `name` turns a field, or its path, into its display name.
     """
     try:
         return kind.model_validate(fields)
@@ -261,7 +261,7 @@ def validate_query(kind: type[QueryType], fields: dict[str, Any], *, name: Calla
         problems = []
         for problem in error.errors():
             path = ".".join(str(part) for part in problem["loc"] if not str(part).startswith("<"))
-            message = problem_message(problem, problem["loc"], [kind])
+            message = name_fields(problem_message(problem, problem["loc"], [kind]), name)
             # A problem of several fields together has no path, and names them itself.
             problems.append(f"{name(path)}: {message}" if path else message)
         raise InvalidInput("; ".join(problems)) from error

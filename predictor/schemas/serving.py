@@ -23,6 +23,7 @@ MAX_TRACED = 10_000
 _SLOWER = 1.06
 """Ratio from which a percentile of requests is told apart: lengths without a percentile differ by 0.05 (`queueing`)."""
 TIME_GOALS = ("max_first_token_ms", "max_output_token_ms", "max_end_to_end_ms")
+_QUOTED_TIME_GOALS = tuple(f"`{name}`" for name in TIME_GOALS)
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS, strict=True)]
 
 
@@ -69,14 +70,16 @@ class ServingGoals(_Value):
 
     @model_validator(mode="after")
     def _percentile_of_times(self) -> ServingGoals:
-        given = [f"{name} {value:g}" for name in TIME_GOALS if (value := getattr(self, name)) is not None]
+        given = [f"`{name}` {value:g}" for name in TIME_GOALS if (value := getattr(self, name)) is not None]
         if given and self.percentile is None:
             verb = "needs" if len(given) == 1 else "need"
             raise ValueError(
                 f"{' and '.join(given)} {verb} a percentile: give 50 for the typical request, or 90, 95 or 99"
             )
         if self.percentile is not None and not given:
-            raise ValueError(f"percentile {self.percentile} needs a goal of time: give {' or '.join(TIME_GOALS)}")
+            raise ValueError(
+                f"percentile {self.percentile} needs a goal of time: give {' or '.join(_QUOTED_TIME_GOALS)}"
+            )
         return self
 
 
@@ -150,13 +153,15 @@ class ServingQuery(_Value):
     @model_validator(mode="after")
     def _one_load(self) -> ServingQuery:
         if self.users is not None and self.requests_per_s is not None:
-            raise ValueError("give users or requests_per_s, not both: one follows from the other")
+            raise ValueError("give `users` or `requests_per_s`, not both: one follows from the other")
         if self.engine_version is not None and self.engine is None:
-            raise ValueError("engine_version needs engine")
+            raise ValueError("`engine_version` needs `engine`")
         if self.disaggregated and self.goals.max_devices == 1:
-            raise ValueError("disaggregated serving takes two devices at least, and max_devices is 1")
+            raise ValueError("disaggregated serving takes two devices at least, and `max_devices` is 1")
         if self.objective == "goodput" and not self.goals.of_time:
-            raise ValueError(f"goodput counts requests that meet goals of time: give one of {', '.join(TIME_GOALS)}")
+            raise ValueError(
+                f"goodput counts requests that meet goals of time: give one of {', '.join(_QUOTED_TIME_GOALS)}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -165,12 +170,12 @@ class ServingQuery(_Value):
             return self
         given = {"input_tokens", "output_tokens", "input_tokens_p99", "output_tokens_p99"} & self.model_fields_set
         if given:
-            raise ValueError(f"the trace has the lengths: leave out {', '.join(sorted(given))}")
+            raise ValueError(f"the trace has the lengths: leave out {', '.join(f'`{name}`' for name in sorted(given))}")
         arrivals = [request.arrival_s for request in self.trace if request.arrival_s is not None]
         if arrivals and len(arrivals) < len(self.trace):
             raise ValueError(f"{len(self.trace) - len(arrivals)} requests of the trace have no arrival_s")
         if arrivals and (self.users is not None or self.requests_per_s is not None):
-            raise ValueError("the trace has arrivals: leave out users and requests_per_s, or arrival_s")
+            raise ValueError("the trace has arrivals: leave out `users` and `requests_per_s`, or arrival_s")
         if arrivals and max(arrivals) == min(arrivals):
             raise ValueError("all requests of the trace come at once: give them different arrival_s, or none")
         return self

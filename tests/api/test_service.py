@@ -74,7 +74,7 @@ def test_serving_is_a_mode_of_recommend(client: TestClient, empty: TestClient) -
         assert {option["device"] for option in answer["options"]} == {"NVIDIA L4", "NVIDIA H100 SXM5 80GB"}
         assert answer["options"][0]["memory"]["max_users"] > 8
     problem = _problem(client.post("/recommend", json={**body, "requests_per_s": 2.0}), 422, "invalid-input")
-    assert problem["detail"].startswith("body: give users or requests_per_s")
+    assert problem["detail"].startswith("body: give `users` or `requests_per_s`")
     assert "not both" in str(problem)
     assert client.post("/recommend", json={**body, "goals": {"max_first_token": 3}}).status_code == 422
     assert client.post("/recommend", json={**body, "model": "nobody-7b"}).status_code == 404

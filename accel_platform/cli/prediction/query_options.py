@@ -249,3 +249,8 @@ def option_name(path: str) -> str:
     outer, _, inner = path.partition(".")
     name = inner.removesuffix("_per_item") if outer in ("model", "constraints") and inner else path
     return f"--{name.replace('_', '-')}"
+
+
+def serving_option(path: str) -> str:
+    """Return the option of a field of the serving query: `--max-watts` for `goals.max_watts`."""
+    return "--percentile" if path == "goals" else option_name(path.removeprefix("goals.").partition(".")[0])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from accel_platform.cli.output import note, print_json, print_table
+from accel_platform.cli.prediction.query_options import option_name
 from accel_platform.table_io.values import count_of, rounded
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ def predict_matrix(
         hardware or batch_tables.known_hardware(evidence),
         batch_sizes,
         precisions,
+        field_name=option_name,
         **same,
     )
     query = validate_query(BatchQuery, {"queries": queries})

@@ -11,7 +11,7 @@ import typer
 from accel_platform.cli.data.knowledge import adopt_shipped
 from accel_platform.cli.options import NAMES, CommonOptions, Config
 from accel_platform.cli.output import exit_if_nothing, print_json, settings_for
-from accel_platform.cli.prediction.query_options import given_fields, split_device_names
+from accel_platform.cli.prediction.query_options import given_fields, serving_option, split_device_names
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,7 @@ def serving(
     from accel_platform.errors import InvalidInput
     from accel_platform.strict_json import read_object
     from predictor.advisor.advisor import Advisor
+    from predictor.schemas.messages import name_fields
     from predictor.schemas.requests import validate_query
     from predictor.schemas.serving import ServingQuery
     from predictor.serving.traces import read_trace
@@ -148,18 +149,15 @@ def serving(
         "objective": objective,
         "goals": given_fields(asdict(goals)),
     }
-    query = validate_query(ServingQuery, given_fields(fields), name=_option)
+    query = validate_query(ServingQuery, given_fields(fields), name=serving_option)
     settings = settings_for(common.home)
     adopt_shipped(settings, only_into_empty_log=True)
-    answer = Advisor(settings).recommend_serving(query)
+    try:
+        answer = Advisor(settings).recommend_serving(query)
+    except InvalidInput as error:
+        raise InvalidInput(name_fields(str(error), serving_option)) from error
     if common.wants_json:
         print_json(answer)
     else:
         print_answer(answer, objective, goals.percentile, verbose=verbose)
     exit_if_nothing(answer.options)
-
-
-def _option(path: str) -> str:
-    """Return the option of a query's field, for messages."""
-    named = {"": "the question", "goals": "--percentile"}
-    return named.get(path) or f"--{path.removeprefix('goals.').partition('.')[0].replace('_', '-')}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from accel_platform.cli.output import note, print_table
+from accel_platform.cli.prediction.query_options import serving_option
 from accel_platform.table_io.values import count_of, rounded
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def print_answer(answer: ServingAnswer, objective: str, percentile: int | None, 
     _print_excluded(answer.excluded, verbose=verbose)
     cautions = dict.fromkeys(caution for option in shown for caution in option.cautions)
     for warning in (*answer.warnings, *(cautions if verbose else list(cautions)[:3])):
-        note(f"warning: {warning}")
+        note(f"warning: {_with_options(warning)}")
 
 
 def _print_legend(shown: Sequence[ServingOption], objective: str) -> None:
@@ -203,11 +204,19 @@ def _print_excluded(excluded: list[NotServed], *, verbose: bool) -> None:
     """Print what was left out: one line per cause, with an example; all of them if `verbose`."""
     if verbose:
         for item in excluded:
-            note(f"left out: {item.devices} x {item.device}: {item.reason}")
+            note(f"left out: {item.devices} x {item.device}: {_with_options(item.reason)}")
         return
     for cause, words in _CAUSES.items():
         found = [item for item in excluded if item.cause == cause]
         if found:
             # Of goals the nearest miss stands first; of memory the most devices, which lack least, last.
             such_as, example = ("the nearest is", found[0]) if cause == "goal" else ("such as", found[-1])
-            note(f"{len(found)} {words}, {such_as} {example.devices} x {example.device}: {example.reason}")
+            note(
+                f"{len(found)} {words}, {such_as} {example.devices} x {example.device}: {_with_options(example.reason)}"
+            )
+
+
+def _with_options(message: str) -> str:
+    from predictor.schemas.messages import name_fields
+
+    return name_fields(message, serving_option)

@@ -315,7 +315,7 @@ def _sizes_that_fit(
         )
         if size.measured_by_requests and count == _PER_HOST and most_devices < 2 * count:
             instead = f"{one.device.name} in place of the instance, with " if by_instance else ""
-            reason += f"; {instead}max_devices {2 * count} would allow a pipeline over two hosts"
+            reason += f"; {instead}`max_devices` {2 * count} would allow a pipeline over two hosts"
         too_small.append(left_out(cause="does_not_fit", reason=reason))
     return fitting, too_small
 

@@ -182,14 +182,14 @@ def _drop_repeated(excluded: Sequence[NotServed]) -> list[NotServed]:
 def _check_llama_cpp(query: ServingQuery) -> None:
     """Raise InvalidInput for what llama.cpp does not do, or was not measured doing."""
     if query.kv_cache == "fp8":
-        raise InvalidInput("llama.cpp keeps no fp8 cache: leave kv_cache out, or give bfloat16.")
+        raise InvalidInput("llama.cpp keeps no fp8 cache: leave `kv_cache` out, or give bfloat16.")
     if query.disaggregated:
-        raise InvalidInput("llama.cpp computes prompts where it generates: leave out disaggregated, or the engine.")
+        raise InvalidInput("llama.cpp computes prompts where it generates: leave out `disaggregated`, or `engine`.")
     if query.requests_per_s is not None:
         by_name = isinstance(query.model, str) and format_of_hub_id(query.model) is not None
         other = f", or name {original_of(str(query.model))}, which other engines read" if by_name else ""
         raise InvalidInput(
-            f"Of llama.cpp single requests alone were measured: give users, one for each device at most{other}."
+            f"Of llama.cpp single requests alone were measured: give `users`, one for each device at most{other}."
         )
 
 
@@ -237,7 +237,7 @@ def _longest_request(query: ServingQuery, model: str, context: float) -> int:
         mean, p99 = getattr(query, of), getattr(query, f"{of}_p99")
         if p99 is not None and math.isnan(lognormal_sigma(mean, p99)):
             raise InvalidInput(
-                f"{of}_p99 must be 1 to {rounded(MAX_P99_OVER_MEAN)} times {of} ({mean:,}), and is {p99:,}."
+                f"`{of}_p99` must be 1 to {rounded(MAX_P99_OVER_MEAN)} times `{of}` ({mean:,}), and is {p99:,}."
             )
     lengths = [(query.input_tokens_p99 or query.input_tokens, query.output_tokens_p99 or query.output_tokens)]
     if query.trace is not None:
@@ -255,11 +255,11 @@ def _query_warnings(query: ServingQuery, predictor: ServingPredictor, measured: 
     """Return warnings about what the query leaves open, and about an engine version that was never measured."""
     warnings = []
     if query.users is None and query.requests_per_s is None:
-        warnings.append("Neither users nor requests_per_s given: answering for one user.")
+        warnings.append("Neither `users` nor `requests_per_s` given: answering for one user.")
     if query.trace is None and not query.input_tokens_p99 and not query.output_tokens_p99:
         warnings.append(
-            "All requests are taken for equally long: input_tokens_p99 and output_tokens_p99, or a trace, tell how far "
-            "the slowest are from the typical one."
+            "All requests are taken for equally long: `input_tokens_p99` and `output_tokens_p99`, or `trace`, tell how "
+            "far the slowest are from the typical one."
         )
     if query.prefix_cached_share:
         warnings.append("No load with a prefix cache was measured: its share of the prompts' work is taken out.")

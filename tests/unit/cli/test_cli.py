@@ -151,6 +151,8 @@ def test_an_interrupt_before_the_command_begins_ends_it_without_a_word(tmp_path:
         (["recommend", "bert-base", "--objective", "beauty"], "latency"),
         (["serving", "llama-3.1-8b", "--objective", "beauty"], "cost"),
         (["serving", "llama-3.1-8b", "--users", "0"], "--users"),
+        (["serving", "llama-3.1-8b", "--users", "2", "--requests-per-s", "1"], "give --users or --requests-per-s, not"),
+        (["serving", "llama-3.1-8b", "--max-end-to-end-ms", "9"], "--max-end-to-end-ms 9 needs a percentile"),
         (["serving"], "--config"),
         (["predict", "bert-base", "--mode", "serving"], "'--mode': 'serving' is not one of 'inference'"),
         (["matrix", "--family", "vit"], "--family takes no value: leave 'vit' out"),
@@ -357,6 +359,16 @@ def test_no_width_cuts_the_limits_of_a_time(accel: Accel, adopted: str, monkeypa
         assert "…" not in out
 
 
+def test_serving_names_options_where_the_query_has_fields(accel: Accel, adopted: str) -> None:
+    question = ("serving", "llama-3.1-8b", "--hardware", "NVIDIA L40S", "--home", adopted)
+    code, _, err = accel(*question, "--input-tokens-p99", "10")
+    assert (code, err) == (
+        2, "accel: --input-tokens-p99 must be 1 to 15 times --input-tokens (1,024), and is 10.\n"
+    )  # fmt: skip
+    large = (question[0], "llama-3.1-405b", *question[2:], "--quantization", "bfloat16")
+    assert "--max-devices 16 would allow a pipeline over two hosts" in accel(*large)[2]
+
+
 def test_a_serving_states_its_load_and_slow_requests_where_some_are_slower(accel: Accel, adopted: str) -> None:
     question = ("serving", "llama-3.1-8b", "--hardware", "NVIDIA L4", "--max-devices", "1", "--home", adopted)
     code, _, err = accel(*question, "--users", "8")
@@ -367,6 +379,7 @@ def test_a_serving_states_its_load_and_slow_requests_where_some_are_slower(accel
     assert "p99 of the first" in err
     code, out, err = accel(*question, "--percentile", "90", "--max-first-token-ms", "1")
     assert (code, out) == (1, "")
+    assert "warning: Neither --users nor --requests-per-s given: answering for one user." in err
     assert err.startswith("accel: No deployment serves it so, with 1,024 tokens in and 256 out.\n")
     assert "1 may miss a goal, the nearest is 1 x NVIDIA L4: even a typical request may take" in err
 

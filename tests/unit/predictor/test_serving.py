@@ -246,7 +246,7 @@ def test_files_of_a_format_are_served_by_engines_that_read_it() -> None:
         assert {option.engine for option in ask(model=model, **one).options} <= {"vllm", "sglang"}
     bits_and_bytes = ask(model="unsloth/Qwen3-8B-bnb-4bit", **one)
     assert {option.engine for option in bits_and_bytes.options} == {"sglang"}
-    with pytest.raises(InvalidInput, match="give users, one for each device at most, or name Qwen/Qwen3-8B, which"):
+    with pytest.raises(InvalidInput, match="give `users`, one for each device at most, or name Qwen/Qwen3-8B, which"):
         ask(model=hub_id, requests_per_s=1.0, **one)
 
 
@@ -811,9 +811,9 @@ def test_a_model_too_large_for_a_host_is_split_over_several(measured: list[Measu
     load = {"model": "llama-3.1-405b", "users": 32, "hardware": ["H100 SXM"]}
     in_one_host = ask(measured, **load)
     assert not in_one_host.options
-    assert "max_devices 16 would allow a pipeline over two hosts" in in_one_host.excluded[-1].reason
+    assert "`max_devices` 16 would allow a pipeline over two hosts" in in_one_host.excluded[-1].reason
     too_few = ask(measured, **load, goals={"max_devices": 12})
-    assert "max_devices 16 would allow a pipeline over two hosts" in too_few.excluded[-1].reason
+    assert "`max_devices` 16 would allow a pipeline over two hosts" in too_few.excluded[-1].reason
     for engine, words in (
         ("vllm", "--tensor-parallel-size 8 --pipeline-parallel-size 2 --distributed-executor-backend ray"),
         ("sglang", "--tp 8 --pp-size 2 --nnodes 2 --node-rank 0 --dist-init-addr FIRST_HOST:20000"),
@@ -850,7 +850,7 @@ def test_an_instance_limits_a_deployment_to_its_devices() -> None:
     assert [max(option.devices for option in options) for options in split] == [4, 2]
     large = ask(model="llama-3.1-405b", hardware=["p5.48xlarge"], goals={"max_devices": 16})
     assert not large.options
-    assert "NVIDIA H100 SXM5 80GB in place of the instance, with max_devices 16" in large.excluded[-1].reason
+    assert "NVIDIA H100 SXM5 80GB in place of the instance, with `max_devices` 16" in large.excluded[-1].reason
     with pytest.raises(InvalidInput, match=r"Did you mean g5\.xlarge, "):
         ask(hardware=["g5.3xlarge"])
 
@@ -1104,13 +1104,13 @@ def test_what_cannot_be_answered_says_why() -> None:
         ask(goals={"percentile": 99})
     with pytest.raises(InvalidInput, match="goodput counts"):
         ask(objective="goodput")
-    with pytest.raises(InvalidInput, match=r"input_tokens_p99 must be 1 to 15 times input_tokens \(1,024\)"):
+    with pytest.raises(InvalidInput, match=r"`input_tokens_p99` must be 1 to 15 times `input_tokens` \(1,024\)"):
         ask(input_tokens_p99=1000)
     with pytest.raises(InvalidInput, match="needs engine"):
         ask(engine_version="1.0")
     with pytest.raises(InvalidInput, match=r"llama\.cpp keeps no fp8 cache"):
         ask(engine="llama.cpp", kv_cache="fp8")
-    with pytest.raises(InvalidInput, match=r"Of llama\.cpp single requests alone were measured: give users"):
+    with pytest.raises(InvalidInput, match=r"Of llama\.cpp single requests alone were measured: give `users`"):
         ask(engine="llama.cpp", requests_per_s=1.0)
     several = ask(engine="llama.cpp", users=4, hardware=["H100"], goals={"max_devices": 4})
     assert [(o.copies, o.users) for o in several.options] == [(4, 4)]
