@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from functools import cache, lru_cache
 
 from accel_platform.hardware.catalog import (
@@ -22,6 +23,9 @@ _AZURE = "standard_"
 """Prefix of the names of Azure's sizes, which people leave out."""
 _ALIKE = 0.8
 """Least ratio of `difflib` between a name and an instance that is suggested for it."""
+
+_OF_PARTS = re.compile(r"gr?6f\..+|g4-standard-(?:6|12|24)|nv(?:6|12|18)ads_a10_v5")
+"""Keys of instance types that have a part of a GPU."""
 
 
 def find_instance(name: str | None) -> Instance | None:
@@ -54,6 +58,11 @@ def naming_caution(name: str) -> str | None:
     if instance is None:
         return form_factor_caution(name)
     return instance.describe(name) + ("." if instance.count == 1 else "; each figure is of one.")
+
+
+def part_of_gpu(name: str) -> str | None:
+    """Return why an instance with a part of a GPU, such as g6f.xlarge, is unknown; None for any other name."""
+    return "It has a part of a GPU, and figures are of whole ones." if _OF_PARTS.fullmatch(_key(name)) else None
 
 
 def suggest_instances(name: str) -> list[str]:

@@ -14,7 +14,7 @@ from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput, did_you_mean
 from accel_platform.events.types import Hardware
 from accel_platform.hardware.catalog import DeviceSpec, catalog, devices_with_chip, find_spec
-from accel_platform.hardware.instances import queried_device_name, suggest_instances
+from accel_platform.hardware.instances import part_of_gpu, queried_device_name, suggest_instances
 from predictor.data.evidence import Evidence, Target
 from predictor.data.number_widths import UNSTATED
 from predictor.data.samples import device_spec_for
@@ -187,7 +187,7 @@ def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | Abs
         otherwise=f"Hardware names: {', '.join(sorted(set(_HARDWARE_NAMES.values())))}. "
         "`accel devices WORD` finds a device.",
     )
-    raise InvalidInput(f"No hardware is called {name!r}. {hint}")
+    raise InvalidInput(" ".join(filter(None, (f"No hardware is called {name!r}.", part_of_gpu(name), hint))))
 
 
 def _containing(name: str, all_names: Sequence[str]) -> list[str]:

@@ -15,7 +15,13 @@ from accel_platform.backend_names import canonical_backend
 from accel_platform.errors import InvalidInput, NotFound, did_you_mean
 from accel_platform.events.types import PAYLOADS, CoverageStatus, Mode, Provenance, RunStatus, Status
 from accel_platform.hardware.catalog import catalogued_name, find_spec, without_count
-from accel_platform.hardware.instances import naming_caution, queried_device_name, result_device_name, suggest_instances
+from accel_platform.hardware.instances import (
+    naming_caution,
+    part_of_gpu,
+    queried_device_name,
+    result_device_name,
+    suggest_instances,
+)
 from accel_platform.precisions import PRECISIONS, canonical_precision
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.architectures import CATEGORIES
@@ -270,7 +276,7 @@ def _unknown(what: str, name: str, known: Iterable[str], sql: str) -> str:
     by_case = {one.casefold(): one for one in sorted(known)}
     close = (by_case[one] for one in difflib.get_close_matches(name.casefold(), by_case, n=3))
     problem, all_names = f"Nothing is known of a {what} {name!r}.", f'All: `accel db query "{sql}"`.'
-    return " ".join(filter(None, (problem, did_you_mean(close), all_names)))
+    return " ".join(filter(None, (problem, part_of_gpu(name), did_you_mean(close), all_names)))
 
 
 def _own_backends() -> set[str]:

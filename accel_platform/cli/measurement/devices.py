@@ -54,7 +54,7 @@ def devices(
 
     from accel_platform.errors import did_you_mean
     from accel_platform.hardware.catalog import catalog, find_spec
-    from accel_platform.hardware.instances import find_instance, suggest_instances
+    from accel_platform.hardware.instances import find_instance, part_of_gpu, suggest_instances
 
     instance = find_instance(name)
     exact = find_spec(name if instance is None else instance.device)
@@ -69,13 +69,14 @@ def devices(
         document["instance"] = asdict(instance)
     near = did_you_mean(suggest_instances(name or ""))
     hint = near or "Describe yours in a file: `accel predict --hardware-spec`."
+    problem = f"The spec sheet has no device like {asked}."
     write_answer(
         found,
         table,
         title="Devices",
         short=_short,
         document=document,
-        missing=f"The spec sheet has no device like {asked}. {hint}",
+        missing=" ".join(filter(None, (problem, part_of_gpu(name or ""), hint))),
     )
     if found and table.kind in PEOPLE:
         if instance is not None:

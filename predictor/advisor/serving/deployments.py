@@ -11,7 +11,7 @@ from functools import cached_property, partial
 
 from accel_platform.errors import InvalidInput, NotFound, did_you_mean
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec, form_factor_caution
-from accel_platform.hardware.instances import find_instance, suggest_instances
+from accel_platform.hardware.instances import find_instance, part_of_gpu, suggest_instances
 from accel_platform.hardware.rents import Instance, Rent, device_rent, least_rent
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.kv_cache import Decoder
@@ -154,7 +154,8 @@ def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list
             close = [k for k in known if name.casefold() in k.casefold()][:3]
             close = close or [*suggest_instances(name), *difflib.get_close_matches(name, known)]
             hint = did_you_mean(close, otherwise=f"Names are such as {known[0]}.")
-            raise InvalidInput(f"The spec sheet has no GPU called {name!r}. {hint}")
+            problem = f"The spec sheet has no GPU called {name!r}."
+            raise InvalidInput(" ".join(filter(None, (problem, part_of_gpu(name), hint))))
         found[spec] = None
     return [*found], [*filter(None, map(_naming_caution, names))]
 

@@ -399,3 +399,5 @@ def test_devices_of_the_spec_sheet_are_compared_by_any_of_their_names(settings: 
         require_known(reader, Selection(hardware=("g6.12xlarge",)))
     with pytest.raises(NotFound, match=r"hardware name 'g6\.3xlarge'\. Did you mean g6\.xlarge"):
         require_known(reader, Selection(hardware=("g6.3xlarge",)))
+    with pytest.raises(NotFound, match=r"hardware name 'g6f\.xlarge'\. It has a part of a GPU, and figures"):
+        require_known(reader, Selection(hardware=("g6f.xlarge",)))

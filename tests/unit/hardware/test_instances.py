@@ -13,6 +13,7 @@ from accel_platform.hardware.catalog import NOISE, catalog, find_spec, names_by_
 from accel_platform.hardware.instances import (
     find_instance,
     naming_caution,
+    part_of_gpu,
     queried_device_name,
     result_device_name,
     sheet_by_key,
@@ -77,6 +78,15 @@ def test_an_instance_says_what_it_has() -> None:
     assert naming_caution("g5.12xlarge") == "g5.12xlarge has 4 x NVIDIA A10G; each figure is of one."
     assert str(naming_caution("H100")).startswith("H100 is taken for the NVIDIA H100 SXM5 80GB")
     assert naming_caution("NVIDIA T4") is None
+
+
+def test_instances_with_a_part_of_a_gpu_are_known_as_such() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/catalogue.md").read_text()
+    assert "- instances with a part of a GPU: AWS g6f and gr6f, Google's g4-standard-6 to 24, Azure's NV6ads to" in page
+    parts = ("G6f.xlarge", "gr6f.4xlarge", "g4-standard-24", "Standard_NV6ads_A10_v5", "NV18ads_A10_v5")
+    assert {part_of_gpu(name) for name in parts} == {"It has a part of a GPU, and figures are of whole ones."}
+    others = (*(instance.name for instance in instances()), "g6f", "cuda", "")
+    assert [name for name in others if part_of_gpu(name)] == []
 
 
 def test_near_instances_are_suggested_and_no_device_is_taken_for_one() -> None:

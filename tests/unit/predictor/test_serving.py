@@ -853,6 +853,8 @@ def test_an_instance_limits_a_deployment_to_its_devices() -> None:
     assert "NVIDIA H100 SXM5 80GB in place of the instance, with `max_devices` 16" in large.excluded[-1].reason
     with pytest.raises(InvalidInput, match=r"Did you mean g5\.xlarge, "):
         ask(hardware=["g5.3xlarge"])
+    with pytest.raises(InvalidInput, match=r"has a part of a GPU, and figures are of whole ones\. Did you mean g6\.xl"):
+        ask(hardware=["g6f.xlarge"])
 
 
 def test_rent_is_of_instances_that_have_the_devices_together() -> None:
