@@ -326,6 +326,15 @@ def test_models_and_hardware_are_held_side_by_side(client: TestClient) -> None:
     assert "vit-base" in several
 
 
+def test_a_comparison_says_how_names_of_hardware_were_understood(tmp_path: Path) -> None:
+    devices_of_others = ("NVIDIA A10G", "NVIDIA H100 SXM5 80GB")
+    results = [modelled(MODELS[0], "cuda", 4, device=name, provenance="imported") for name in devices_of_others]
+    with TestClient(create_app(world(tmp_path, results))) as client:
+        text = page(client, "/compare?model=bert-base&hardware=g5.12xlarge&hardware=H100")
+        assert "<li>g5.12xlarge has 4 x NVIDIA A10G; each figure is of one.</li><li>H100 is taken for the NV" in text
+        assert "names were understood" not in page(client, "/compare?model=bert-base&hardware=NVIDIA%20A10G")
+
+
 def test_models_of_other_modes_name_the_hardware_that_they_were_tried_on(tmp_path: Path) -> None:
     tried = [("cuda", "generation"), ("cpu", "inference"), ("cpu", "generation")]
     settings = world(
