@@ -155,16 +155,27 @@ def devices_with_chip(chip: str) -> list[str]:
     return [*(spec.name for spec in catalog() if spec.chip == chip), *(spec.name for spec in parts if spec is not None)]
 
 
+def split_count(name: str) -> tuple[int | None, str]:
+    """Return the number that a name begins with, None if it states none, and the name of one: `4 x Tesla T4`."""
+    stated = re.match(r"(\d+) x ", name)
+    return (None, name) if stated is None else (int(stated[1]), name[stated.end() :])
+
+
 def without_count(name: str) -> str:
     """Return the name of a single device: `Tesla T4` for `4 x Tesla T4`."""
-    return re.sub(r"^\d+ x ", "", name)
+    return split_count(name)[1]
+
+
+def with_count(count: int | None, name: str) -> str:
+    """Return the name of so many devices together, `4 x NVIDIA T4`; one goes by its name alone."""
+    return name if count in (None, 1) else f"{count} x {name}"
 
 
 def catalogued_name(name: str) -> str:
     """Return a device's name in the spec sheet, after its count: `4 x NVIDIA T4` for `4 x Tesla T4`; else the name."""
-    single = without_count(name)
+    count, single = split_count(name)
     spec = find_spec(single)
-    return name if spec is None else name.removesuffix(single) + spec.name
+    return name if spec is None else with_count(count, spec.name)
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,8 @@ from accel_platform.hardware.catalog import (
     catalogued_name,
     form_factor_caution,
     names_by_key,
-    without_count,
+    split_count,
+    with_count,
 )
 from accel_platform.hardware.rents import Instance, instances
 
@@ -34,7 +35,8 @@ def find_instance(name: str | None) -> Instance | None:
 
 
 def queried_device_name(name: str) -> str:
-    """Return the name of an instance's device: `NVIDIA A10G` for g5.12xlarge; any other name as it is."""
+    """Return the name of an instance's device: `NVIDIA A10G` for g5.12xlarge; any other name without `1 x`."""
+    name = name.removeprefix("1 x ")
     instance = find_instance(name)
     return name if instance is None else instance.device
 
@@ -44,11 +46,11 @@ def result_device_name(name: str) -> str:
 
     A count before an instance's name is that of the devices used: `2 x g5.12xlarge` are two of its four.
     """
-    single = without_count(name)
+    count, single = split_count(name)
     instance = find_instance(single)
     if instance is None:
         return catalogued_name(name)
-    return instance.result_name if single == name else name.removesuffix(single) + instance.device
+    return instance.result_name if count is None else with_count(count, instance.device)
 
 
 @lru_cache(maxsize=1024)

@@ -54,10 +54,10 @@ def devices(
 
     from accel_platform.errors import did_you_mean
     from accel_platform.hardware.catalog import catalog, find_spec
-    from accel_platform.hardware.instances import find_instance, part_of_gpu, suggest_instances
+    from accel_platform.hardware.instances import find_instance, part_of_gpu, queried_device_name, suggest_instances
 
     instance = find_instance(name)
-    exact = find_spec(name if instance is None else instance.device)
+    exact = None if name is None else find_spec(queried_device_name(name))
     found = [
         asdict(spec)
         for spec in catalog()

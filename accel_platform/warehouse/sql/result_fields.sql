@@ -37,7 +37,7 @@ backends AS (SELECT * FROM (VALUES $backend_names) AS listed (key, name)),
 -- One device, one name: what sources call `h100_sxm`, `Nvidia H100 GPU` or `NVIDIA H100 80GB HBM3` goes by its name in the
 -- spec sheet. A device of a host of this log keeps its id; hosts that a file describes (`imported-`) are somebody else's, and
 -- one device of theirs is one. `4 x h100_sxm` are four of them, which is another device to compare with, and so is a cloud's
--- instance with four: `g5.12xlarge` is `4 x NVIDIA A10G`, and `2 x g5.12xlarge` are two of these.
+-- instance with four: `g5.12xlarge` is `4 x NVIDIA A10G`, and `2 x g5.12xlarge` are two of these. `1 x NVIDIA T4` is the NVIDIA T4.
 sheet AS ($device_sheet),
 counted AS (
     SELECT *, try_cast(regexp_extract(device_name, '^(\d+) x ', 1) AS INTEGER) AS stated_count,
@@ -47,7 +47,7 @@ counted AS (
     FROM figures
 ),
 named AS (
-    SELECT p.*, coalesce(CAST(coalesce(p.stated_count, nullif(sheet.devices, 1)) AS VARCHAR) || ' x ', '') || sheet.name
+    SELECT p.*, coalesce(CAST(nullif(coalesce(p.stated_count, sheet.devices), 1) AS VARCHAR) || ' x ', '') || sheet.name
         AS catalogued, coalesce(p.stated_count, sheet.devices, 1) AS counted_devices,
         coalesce(backends.name, p.backend) AS backend_name
     FROM counted AS p

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 
 from accel_platform.errors import InvalidInput, NotFound, did_you_mean
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec, form_factor_caution
-from accel_platform.hardware.instances import find_instance, part_of_gpu, suggest_instances
+from accel_platform.hardware.instances import find_instance, part_of_gpu, queried_device_name, suggest_instances
 from accel_platform.hardware.rents import Instance, Rent, device_rent, least_rent
 from accel_platform.table_io.values import rounded
 from accel_platform.workloads.kv_cache import Decoder
@@ -147,8 +147,7 @@ def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list
         return [spec for spec in catalog() if _is_of_a_server(spec)], []
     found: dict[DeviceSpec, None] = {}
     for name in names:
-        instance = find_instance(name)
-        spec = find_spec(name if instance is None else instance.device)
+        spec = find_spec(queried_device_name(name))
         if spec is None:
             known = [device.name for device in catalog() if device.kind == "gpu"]
             close = [k for k in known if name.casefold() in k.casefold()][:3]
@@ -172,7 +171,7 @@ def _naming_caution(name: str) -> str | None:
 def _named_instances(query: ServingQuery, device: DeviceSpec) -> tuple[Instance, ...]:
     """Return the instances by which alone the query names a device; none if it names the device, or no hardware."""
     named = [(name, find_instance(name)) for name in query.hardware or ()]
-    if any(instance is None and find_spec(name) == device for name, instance in named):
+    if any(instance is None and find_spec(queried_device_name(name)) == device for name, instance in named):
         return ()
     return tuple(instance for _, instance in named if instance is not None and instance.device == device.name)
 

@@ -58,6 +58,8 @@ def test_an_instance_goes_by_its_whole_name_in_any_case() -> None:
         ("Standard_NV72ads_A10_v5", "NVIDIA A10", "2 x NVIDIA A10"),
         ("2 x g5.12xlarge", "2 x g5.12xlarge", "2 x NVIDIA A10G"),
         ("4 x Tesla T4", "4 x Tesla T4", "4 x NVIDIA T4"),
+        ("1 x Tesla T4", "Tesla T4", "NVIDIA T4"),
+        ("1 x g5.12xlarge", "NVIDIA A10G", "NVIDIA A10G"),
         ("no such device", "no such device", "no such device"),
     ],
 )

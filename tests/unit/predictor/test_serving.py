@@ -843,6 +843,7 @@ def test_an_instance_limits_a_deployment_to_its_devices() -> None:
     )
     assert rented.warnings[0].startswith("g5.xlarge has one NVIDIA A10G: no deployment on it takes more, ")
     assert rented.warnings[1].startswith("g5.12xlarge has 4 x NVIDIA A10G: no deployment on it takes more, ")
+    assert ask(hardware=["1 x NVIDIA A10G"], **asked).options == alone.options
     both = ask(hardware=["g5.xlarge", "NVIDIA A10G"], **asked)
     assert both.options == alone.options, "the device itself is not limited"
     prompts = {"disaggregated": True, "goals": {"max_devices": 4}, **asked}

@@ -672,7 +672,14 @@ def test_one_device_of_several_sources_has_one_name_and_a_count(settings: Settin
     claim: Any = {"provenance": "imported", "samples_ns": (), "latency_mean_ms": 2.0, "fingerprint": None}
     claim["hardware"] = "cuda"
     names = ["h100_sxm", "Nvidia H100 GPU", "4 x H100", "somebody's board", "2 x somebody's board"]
-    names += ["a3-highgpu-1g", "A3-highgpu-2g", "1 x a3-highgpu-2g", "NC80adis_H100_v5", "Standard_NC80adis_H100_v5"]
+    names += [
+        "1 x Tesla T4",
+        "a3-highgpu-1g",
+        "A3-highgpu-2g",
+        "1 x a3-highgpu-2g",
+        "NC80adis_H100_v5",
+        "Standard_NC80adis_H100_v5",
+    ]
     ids = [f"imported-{number}" for number, _ in enumerate(names)]
     log.append(
         [
@@ -690,13 +697,14 @@ def test_one_device_of_several_sources_has_one_name_and_a_count(settings: Settin
         ("2 x somebody's board", "2 x somebody's board", 2, "imported-4"),
         ("a3-highgpu-1g", H100, 1, f"imported:{H100}"),
         ("A3-highgpu-2g", f"2 x {H100}", 2, f"imported:2 x {H100}"),
-        ("1 x a3-highgpu-2g", f"1 x {H100}", 1, f"imported:1 x {H100}"),
+        ("1 x a3-highgpu-2g", H100, 1, f"imported:{H100}"),
+        ("1 x Tesla T4", "NVIDIA T4", 1, "imported:NVIDIA T4"),
         *((name, f"2 x {NVL}", 2, f"imported:2 x {NVL}") for name in names[-2:]),
     }
     matrix = compatibility_matrix(Reader(settings), Selection(device="h100_sxm"))
     assert [cells["cuda"]["device"] for cells in matrix["models"].values()] == [H100]
     found = Reader(settings).rows("SELECT device_name, device_count, results_ok FROM compat_matrix")
-    assert {(H100, 1, 3), (f"4 x {H100}", 4, 1)} <= {tuple(row.values()) for row in found}
+    assert {(H100, 1, 4), ("NVIDIA T4", 1, 1), (f"4 x {H100}", 4, 1)} <= {tuple(row.values()) for row in found}
 
 
 @pytest.mark.parametrize("name", ["H100 PCIe 80G", "H100 PCIe 80GB", "nvidia h100 pcie 80 GiB"])
