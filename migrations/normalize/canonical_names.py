@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from accel_platform.backend_names import canonical_backend
 from accel_platform.events.types import Hardware
+from accel_platform.hardware.catalog import without_count
 from accel_platform.hardware.instances import queried_device_name
 from accel_platform.precisions import canonical_precision
 from accel_platform.workloads.architectures import guess_family
@@ -256,7 +257,7 @@ def _in_catalog(name: str) -> ModelName | None:
 
 @lru_cache(maxsize=8192)
 def _word(text: str) -> str | None:
-    lowered = queried_device_name(text).casefold()
+    lowered = queried_device_name(without_count(text)).casefold()
     for word, hardware in _HARDWARE_WORDS:
         if re.search(rf"(?<![a-z]){re.escape(word)}(?![a-z])", lowered):
             return hardware

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from accel_platform.errors import InvalidInput
+from accel_platform.hardware.instances import find_instance
 from migrations.normalize.canonical_names import hardware_named, silicon_in
 from migrations.sources.archives import archive_kind, members
 from migrations.sources.documents import Document, load, parse
@@ -67,7 +68,7 @@ def names_given(names: GivenNames) -> Iterator[None]:
 
     Raises InvalidInput for a device that is none and for an engine without a name.
     """
-    if names.device is not None and hardware_named(_spaced(names.device)) is None:
+    if names.device is not None and hardware_named(spaced(names.device)) is None:
         raise InvalidInput(f"{names.device!r} names no device: write it as 'NVIDIA L40S', or as `accel devices` does.")
     if names.engine is not None and not names.engine.strip():
         raise InvalidInput("--engine is empty: name what served the model, such as vllm, sglang or llama.cpp.")
@@ -91,7 +92,7 @@ def hardware_part(source_path: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def _hardware_part(source_path: str) -> str | None:
-    return next((part for part in parts(source_path) if hardware_named(_spaced(part)) is not None), None)
+    return next((part for part in parts(source_path) if hardware_named(spaced(part)) is not None), None)
 
 
 @lru_cache(maxsize=256)
@@ -109,15 +110,15 @@ def model_part(source_path: str) -> str | None:
 
 
 def device_in(part: str | None) -> str | None:
-    """Return the device name in a path component: the component if short, else the name inside it."""
+    """Return the device name in a path component: the component if short or an instance, else the name inside it."""
     if part is None:
         return None
-    return part if len(part) <= _SHORT else silicon_in(part)
+    return part if len(part) <= _SHORT or find_instance(part) else silicon_in(part)
 
 
 def spaced(text: str) -> str:
-    """Return a component with separators as blanks, so that names in it stand alone."""
-    return _spaced(text)
+    """Return a component with separators as blanks, so that names in it stand alone; an instance's name as it is."""
+    return text if find_instance(text) else re.sub(r"[_()+,=.-]+", " ", text)
 
 
 def neighbors(document: Document, *, containing: str) -> Iterator[Any]:
@@ -159,7 +160,3 @@ _ORGANIZATIONS = {
     "NousResearch", "meta-llama", "TheBloke", "mistralai", "Qwen", "facebook", "openai", "google", "microsoft",
     "EleutherAI", "tiiuae", "bigscience", "BAAI", "deepseek-ai", "huggyllama", "lmsys", "nvidia", "databricks",
 }  # fmt: skip
-
-
-def _spaced(part: str) -> str:
-    return re.sub(r"[_()+,=.-]+", " ", part)

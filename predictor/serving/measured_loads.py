@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from accel_platform.backend_names import canonical_backend
-from accel_platform.hardware.catalog import DeviceSpec, find_spec, without_count
+from accel_platform.hardware.catalog import DeviceSpec, find_spec, split_count
+from accel_platform.hardware.instances import result_device_name
 from accel_platform.knowledge.packs import PACKS
 from accel_platform.warehouse.reader import Reader
 from predictor.serving.engines import ENGINES, Engine
@@ -230,9 +231,11 @@ def _read_client_report(payload: Mapping[str, Any], original: Mapping[str, Any])
     settings = environment.get("settings") or {}
     copies = max(1, int(settings.get("data_parallel_size") or settings.get("dp_size") or 1))
     split = settings.get("tensor_parallel_size") or settings.get("tp_size")
-    devices = int(settings.get("devices") or copies * int(split or 1))
+    counted, name = split_count(result_device_name(str(hardware)))
+    stated = copies * int(split or 1) if split or copies > 1 else counted or 1
+    devices = int(settings.get("devices") or stated)
     return _StatedLoad(
-        device=find_spec(without_count(str(hardware))),
+        device=find_spec(name),
         devices=devices,
         users=users,
         token_ms=token,

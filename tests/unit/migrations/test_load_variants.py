@@ -164,6 +164,41 @@ class TestServing:
         assert measured_load("event", json.loads(reached.model_dump_json())) is not None
         assert measured_load("event", json.loads(seldom.model_dump_json())) is None
 
+    @pytest.mark.parametrize(
+        ("stated", "device", "devices"),
+        [
+            ({"gpu_type": "g5.12xlarge"}, "NVIDIA A10G", 4),
+            ({"gpu_type": "g5.xlarge"}, "NVIDIA A10G", 1),
+            ({"gpu_type": "2 x g5.12xlarge"}, "NVIDIA A10G", 2),
+            ({"gpu_type": "g5.12xlarge", "tensor_parallel_size": 2}, "NVIDIA A10G", 2),
+            ({"gpu_type": "Standard_NC24ads_A100_v4"}, "NVIDIA A100 PCIe 80GB", 1),
+            ({"gpu_type": "4 x Tesla T4"}, "NVIDIA T4", 4),
+            ({"gpu_type": "L4"}, "NVIDIA L4", 1),
+        ],
+    )
+    def test_a_load_on_an_instance_is_one_on_its_devices(
+        self, stated: dict[str, Any], device: str, devices: int
+    ) -> None:
+        (found,) = of({**SERVED, "model_id": "meta-llama/Llama-3.1-8B", **stated})
+        read = measured_load("event", json.loads(found.model_dump_json()))
+        assert read is not None
+        assert (read.deployment.device.name, read.deployment.devices) == (device, devices)
+
+    @pytest.mark.parametrize(
+        ("folder", "device", "devices"),
+        [
+            ("g5.12xlarge", "NVIDIA A10G", 4),
+            ("Standard_NC24ads_A100_v4", "NVIDIA A100 PCIe 80GB", 1),
+            ("a2-highgpu-2g", "NVIDIA A100 SXM4 40GB", 2),
+        ],
+    )
+    def test_a_folder_may_be_called_like_an_instance(self, folder: str, device: str, devices: int) -> None:
+        content = Content.of(json.dumps(SERVED).encode(), f"/runs/{folder}/Llama-3.1-8B/made.json")
+        [found] = [part.result for part in parts(parse(content)) if isinstance(part, Record)]
+        read = measured_load("event", json.loads(found.model_dump_json()))
+        assert read is not None
+        assert (read.deployment.device.name, read.deployment.devices) == (device, devices)
+
 
 def guide(**metrics: Any) -> dict[str, Any]:
     """Return GuideLLM's benchmark whose answered requests have these means."""
