@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -68,7 +69,7 @@ def save_by_name(path: Path, make: Callable[[Path], int]) -> int:
 def write(source: Source, stream: BinaryIO, kind: Kind, *, title: str | None = None) -> int:
     """Write all rows in a format and return their number. Markdown, HTML and XLSX show `title`.
 
-    Raises InvalidInput if the format cannot hold the rows, such as too many for XLSX.
+    Raises InvalidInput if the format cannot hold the rows, such as too many for XLSX, or a time that is infinite.
     """
     if kind == "json":
         return _json(source, stream)
@@ -77,8 +78,12 @@ def write(source: Source, stream: BinaryIO, kind: Kind, *, title: str | None = N
         if kind == "xlsx":
             from accel_platform.table_io import sheet
 
-            return sheet.write(flatten(batches), stream, title=title)
-        return _csv(flatten(batches), stream) if kind == "csv" else _parquet(flatten(batches, _is_stored), stream)
+            return sheet.write(flatten(_with_known_times(batches)), stream, title=title)
+        return (
+            _csv(flatten(_with_known_times(batches)), stream)
+            if kind == "csv"
+            else _parquet(flatten(batches, _is_stored), stream)
+        )
     table, counted = _count_rows(source)
     stream.writelines(f"{line}\n".encode() for line in lines(table, kind, title))
     return counted[0]
@@ -118,6 +123,34 @@ def flatten(reader: pa.RecordBatchReader, fits: Fits | None = None) -> pa.Record
             yield pa.record_batch([_flat(column, fits) for column in batch.columns], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _with_known_times(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Check each batch as it is read. Raises InvalidInput for a time beyond the years 1 to 9999, as DuckDB's infinity.
+
+    Parquet and Arrow alone hold such times.
+    """
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            for field, column in zip(batch.schema, batch.columns, strict=True):
+                _require_known_times(field, column)
+            yield batch
+
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+
+def _require_known_times(field: pa.Field, column: pa.Array) -> None:
+    try:
+        if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
+            pc.min_max(column).as_py()
+        elif pa.types.is_nested(field.type) and re.search("date|timestamp", str(field.type)):
+            column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise InvalidInput(
+            f"The column {field.name!r} has a time beyond the years 1 to 9999, such as infinity: make it text"
+            " (::VARCHAR). As it is, Parquet and Arrow alone hold it."
+        ) from error
 
 
 def _json(source: Source, stream: BinaryIO) -> int:
@@ -184,7 +217,7 @@ def _count_rows(source: Source) -> tuple[text.Table, list[int]]:
 
 def _parts(source: Source) -> Iterator[Rows]:
     if isinstance(source, pa.Table | pa.RecordBatchReader):
-        return (batch.to_pylist() for batch in read_batches(source))
+        return (batch.to_pylist() for batch in _with_known_times(read_batches(source)))
     return iter((source,))
 
 

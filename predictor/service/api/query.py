@@ -151,8 +151,7 @@ def _plain_column(field: pa.Field, column: pa.ChunkedArray) -> list[Any]:
         return [_plain(value) for value in column.to_pylist()]
     except (OverflowError, ValueError) as error:
         raise InvalidInput(
-            f"The column {field.name!r} does not fit into JSON ({error}): make it text (::VARCHAR), or accept CSV or "
-            "Arrow."
+            f"The column {field.name!r} does not fit into JSON ({error}): make it text (::VARCHAR), or accept Arrow."
         ) from error
 
 

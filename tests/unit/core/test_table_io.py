@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import duckdb
 import openpyxl
 import pyarrow as pa
 import pyarrow.parquet
@@ -205,6 +206,20 @@ def test_two_columns_of_one_name_are_refused() -> None:
     table = pa.table([[1], [2]], names=["a", "a"])
     with pytest.raises(InvalidInput, match="Two columns have one name"):
         files.write(table, io.BytesIO(), "csv")
+
+
+@pytest.mark.parametrize(
+    "time", ["'infinity'::TIMESTAMP", "'-infinity'::TIMESTAMPTZ", "'infinity'::DATE", "['-infinity'::DATE]"]
+)
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_parquet_alone_holds_an_infinite_time(kind: kinds.Kind, time: str) -> None:
+    with duckdb.connect() as con:
+        table = con.sql(f"SELECT 1 AS a, {time} AS late").to_arrow_table()
+    if kind == "parquet":
+        assert pa.parquet.read_table(io.BytesIO(written(table, kind))) == table
+    else:
+        with pytest.raises(InvalidInput, match="The column 'late' has a time beyond the years 1 to 9999, such as inf"):
+            files.write(table, io.BytesIO(), kind)
 
 
 def test_the_format_follows_from_the_ending() -> None:
