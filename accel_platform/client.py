@@ -24,6 +24,7 @@ from uuid import uuid4
 
 import httpx
 
+from accel_platform.atomic_write import require_writable
 from accel_platform.errors import AccelError
 
 JsonObject = dict[str, Any]
@@ -123,7 +124,11 @@ class Client:
         return self._json("GET", f"/results/{_quote_segment(result_id)}")
 
     def export(self, path: Path, form: Literal["arrow", "csv", "ndjson"], **filters: Any) -> int:
-        """`GET /results.{form}`: stream all results into a file; its size in bytes. What breaks off leaves no file."""
+        """`GET /results.{form}`: stream all results into a file; its size in bytes. What breaks off leaves no file.
+
+        Raises InvalidInput, before the service is asked, for a path at which no file can be written.
+        """
+        require_writable(path)
         part = path.with_name(f".{path.name}.part")
         try:
             with (

@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from accel_platform.client import Client, NotYet, RequestRefused, Unreachable
+from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
 from predictor.service.app import create_app
 from predictor.service.background.warehouse_updates import WarehouseUpdater
@@ -99,6 +100,13 @@ def test_each_method_reaches_its_operation(client: Client, tmp_path: Path) -> No
     assert size == len((tmp_path / "all.ndjson").read_bytes())
     assert len((tmp_path / "all.ndjson").read_text().splitlines()) == 18
     assert [told.kind for told in client.progress(for_s=1)] == ["snapshot"]
+
+
+def test_an_export_into_a_missing_folder_asks_for_nothing(client: Client, tmp_path: Path) -> None:
+    for path, says in ((tmp_path / "none" / "all.csv", "none does not exist"), (tmp_path, "is a directory: name the")):
+        with pytest.raises(InvalidInput, match=says):
+            client.export(path, "csv")
+    assert list(tmp_path.parent.glob("**/.*.part")) == []
 
 
 def test_rows_begin_at_a_cursor(client: Client) -> None:
