@@ -300,17 +300,8 @@ class Client:
             if cursor is None:
                 return
 
-    def _json(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, Any] | None = None,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-        again: bool = True,
-    ) -> JsonObject:
-        answer: JsonObject = self._response(method, path, params=params, body=body, headers=headers, again=again).json()
+    def _json(self, method: str, path: str, **request: Any) -> JsonObject:
+        answer: JsonObject = self._response(method, path, **request).json()
         return answer
 
     def _response(
