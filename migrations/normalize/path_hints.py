@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from accel_platform.errors import InvalidInput
+from accel_platform.hardware.catalog import find_spec
 from accel_platform.hardware.instances import find_instance
 from migrations.normalize.canonical_names import hardware_named, silicon_in
 from migrations.sources.archives import archive_kind, members
@@ -110,10 +111,20 @@ def model_part(source_path: str) -> str | None:
 
 
 def device_in(part: str | None) -> str | None:
-    """Return the device name in a path component: the component if short or an instance, else the name inside it."""
+    """Return the device name in a path component: all of it if it was given, is known or short, else the name inside.
+
+    The name inside is less: of `NVIDIA-A100-SXM4-40GB` the A100, which comes with 80 GB, too.
+    """
     if part is None:
         return None
-    return part if len(part) <= _SHORT or find_instance(part) else silicon_in(part)
+    is_name = part == _given.get().device or find_spec(part) or find_instance(part) or len(part) <= _SHORT
+    return part if is_name else silicon_in(part)
+
+
+def given_device(hardware: str, runtime: Any) -> str | None:
+    """Return the device that was given, if it goes by this hardware name; else None."""
+    device = _given.get().device
+    return device if device is not None and hardware_named(spaced(device), runtime) == hardware else None
 
 
 def spaced(text: str) -> str:

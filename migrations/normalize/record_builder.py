@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from accel_platform.events.types import ResultRecorded, Status
 from migrations.normalize import canonical_names
+from migrations.normalize.path_hints import given_device
 from migrations.normalize.records import Record, RefusedCell, refuse
 from migrations.normalize.units import RecordedTime, first_moment
 
@@ -137,7 +138,7 @@ class CellDraft:
             return self._refused("hardware_unknown", why, figures)
         when = first_moment(*self.times)
         host_id = canonical_names.imported_id(machine.host)
-        device_name = machine.device_names.get(hardware)
+        device_name = machine.device_names.get(hardware) or given_device(hardware, named.runtime)
         device_id = canonical_names.device_id(hardware, host_id, device_name)
         settings = _known(machine.settings)
         fields = {

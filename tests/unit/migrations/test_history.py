@@ -395,6 +395,22 @@ class TestGivenDevice:
         assert marks(log) == []
         assert migrate([old], log, given=GivenNames("NVIDIA L40S")).events == 0
 
+    @pytest.mark.parametrize(
+        "name",
+        ["guidellm.json", "llmperf.json", "ort_perf_test.txt", "perf_analyzer_console.txt", "trtexec.log",
+         "skill_run.json"],
+    )  # fmt: skip
+    def test_every_result_that_may_be_of_the_device_has_its_whole_name(
+        self, tmp_path: Path, log: EventLog, name: str
+    ) -> None:
+        (tmp_path / name).write_bytes((self.REPORT.parent / name).read_bytes())
+        migrate([tmp_path / name], log, given=GivenNames("NVIDIA A100 SXM4 40GB"))
+        results = [e.payload for e in log.read(types={"ResultRecorded"}) if isinstance(e.payload, ResultRecorded)]
+        on_gpus = {r.device_name for r in results if r.hardware == "cuda"}
+        assert "NVIDIA A100 SXM4 40GB" in on_gpus
+        assert on_gpus.isdisjoint((None, "A100"))
+        assert {r.device_name for r in results if r.hardware == "cpu"} <= {None}
+
     def test_a_load_of_a_given_engine_is_a_measured_load(
         self, tmp_path: Path, log: EventLog, settings: Settings
     ) -> None:

@@ -190,9 +190,10 @@ class TestServing:
             ("g5.12xlarge", "NVIDIA A10G", 4),
             ("Standard_NC24ads_A100_v4", "NVIDIA A100 PCIe 80GB", 1),
             ("a2-highgpu-2g", "NVIDIA A100 SXM4 40GB", 2),
+            ("NVIDIA-A100-SXM4-40GB", "NVIDIA A100 SXM4 40GB", 1),
         ],
     )
-    def test_a_folder_may_be_called_like_an_instance(self, folder: str, device: str, devices: int) -> None:
+    def test_a_folder_may_be_called_like_a_device_or_an_instance(self, folder: str, device: str, devices: int) -> None:
         content = Content.of(json.dumps(SERVED).encode(), f"/runs/{folder}/Llama-3.1-8B/made.json")
         [found] = [part.result for part in parts(parse(content)) if isinstance(part, Record)]
         read = measured_load("event", json.loads(found.model_dump_json()))
