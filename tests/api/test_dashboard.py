@@ -326,13 +326,15 @@ def test_models_and_hardware_are_held_side_by_side(client: TestClient) -> None:
     assert "vit-base" in several
 
 
-def test_a_comparison_says_how_names_of_hardware_were_understood(tmp_path: Path) -> None:
+def test_filtered_figures_say_how_names_of_hardware_were_understood(tmp_path: Path) -> None:
     devices_of_others = ("NVIDIA A10G", "NVIDIA H100 SXM5 80GB")
     results = [modelled(MODELS[0], "cuda", 4, device=name, provenance="imported") for name in devices_of_others]
     with TestClient(create_app(world(tmp_path, results))) as client:
-        text = page(client, "/compare?model=bert-base&hardware=g5.12xlarge&hardware=H100")
-        assert "<li>g5.12xlarge has 4 x NVIDIA A10G; each figure is of one.</li><li>H100 is taken for the NV" in text
-        assert "names were understood" not in page(client, "/compare?model=bert-base&hardware=NVIDIA%20A10G")
+        for path in ("/compare?model=bert-base&", "/results?", "/models/bert-base?", "/matrix?"):
+            text = page(client, f"{path}hardware=g5.12xlarge&hardware=H100")
+            assert "g5.12xlarge has 4 x NVIDIA A10G; each figure is of one.</p>" in text, path
+            assert ">H100 is taken for the NVIDIA H100 SXM5 80GB" in text, path
+            assert "each figure is of one" not in page(client, f"{path}hardware=NVIDIA%20A10G"), path
 
 
 def test_models_of_other_modes_name_the_hardware_that_they_were_tried_on(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import BaseModel
 
+from accel_platform.analysis.query.filters import Selection
 from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.hardware.instances import naming_caution
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
@@ -91,7 +93,8 @@ class DashboardSite:
 
         def content() -> Content:
             try:
-                return make(form.validated())
+                query = form.validated()
+                return {"cautions": _naming_cautions(query), **make(query)}
             except (InvalidInput, NotFound) as error:
                 about = {"query": form.as_written(), "problem": str(error), "status_code": status_of(error)}
                 return make(form.kind()) | about
@@ -107,6 +110,12 @@ class DashboardSite:
         status = content.get("status_code", 200)
         # Errors are not cached, because a later 304 would present them as answers.
         return Response(text, status, headers if status == 200 else {"Cache-Control": "no-store"}, HTML)
+
+
+def _naming_cautions(query: BaseModel) -> list[str]:
+    """Return how names of hardware in the filters were understood, where another device could be meant."""
+    names = query.hardware if isinstance(query, Selection) else ()
+    return [*filter(None, map(naming_caution, names))]
 
 
 def distinct_values(
@@ -128,6 +137,7 @@ def render(template: str, request: Request, **content: Any) -> str:
         "snapshot_id": None,
         "newest_at": None,
         "problem": None,
+        "cautions": [],
     }
     return _environment().get_template(template).render(**{**about, **content})
 

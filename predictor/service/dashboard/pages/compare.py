@@ -13,7 +13,6 @@ from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.summaries.comparison import Comparison, compare_side_by_side
 from accel_platform.events.types import TRUSTED
 from accel_platform.hardware.device_names import with_distinct_names
-from accel_platform.hardware.instances import naming_caution
 from predictor.service.dashboard.pages.models import known_models
 from predictor.service.dashboard.pages.results import filter_choices
 from predictor.service.dashboard.rendering import DashboardSite
@@ -64,7 +63,6 @@ def _content(site: DashboardSite, query: ComparePageParams) -> dict[str, Any]:
         "query": query,
         "complete": complete,
         "comparison": comparison,
-        "cautions": [*filter(None, map(naming_caution, selection.hardware))],
         "filters": selection.model_dump(exclude_defaults=True, mode="json"),
         "max_compared": _MAX_COMPARED,
         "columns": columns,
