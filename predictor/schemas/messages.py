@@ -22,6 +22,8 @@ def problem_message(problem: Mapping[str, Any], path: Sequence[Any], kinds: Iter
     message = str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "union_tag_not_found":
         return f"the field {problem['ctx']['discriminator']} is missing, which says what the rest is"
+    if problem["type"] == "missing":
+        return "required, and not given"
     if problem["type"] == "extra_forbidden" and path and (known := _field_names(kinds, path[:-1])):
         return unknown_name_message(str(path[-1]), known)
     if (expected := expected_value(problem)) is not None:
