@@ -11,7 +11,7 @@ from accel_platform.analysis.regressions.commit_gate import MeasuredCommit, chec
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.triage import read_decisions
 from accel_platform.events import Snapshot
-from accel_platform.reports.regressions import markdown
+from accel_platform.reports.regressions import markdown, name_regressions
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
 from assets.automation import MEASURED_RECENTLY, ON_CHECKED_UPDATE
@@ -110,12 +110,17 @@ def commit_gate(
             metadata={"reason": "No benchmark run is labelled with a commit: `--label commit=SHA` does that."},
         )
     checked, outcome = check_commit(reader, commit)
-    record_check(accel.log, checked, outcome, source=_SOURCE)
-    context.log.info(f"commit {commit.name[:12]}: {outcome.outcome}{f' ({outcome.reason})' if outcome.reason else ''}")
+    regressed = checked is not None and outcome.outcome == "regressed"
+    why = name_regressions(checked) if checked is not None and regressed else outcome.reason
+    event = record_check(accel.log, checked, outcome, source=_SOURCE)
+    if event is not None and regressed:
+        against = f"commit {commit.name[:12]} regressed against {str(outcome.baseline)[:12]}"
+        accel.notify(event, f"{against}: {why}", warn=context.log.warning)
+    context.log.info(f"commit {commit.name[:12]}: {outcome.outcome}{f' ({why})' if why else ''}")
     return dg.AssetCheckResult(
         passed=outcome.outcome == "passed",
-        severity=dg.AssetCheckSeverity.ERROR if outcome.outcome == "regressed" else dg.AssetCheckSeverity.WARN,
-        description=outcome.reason,
+        severity=dg.AssetCheckSeverity.ERROR if regressed else dg.AssetCheckSeverity.WARN,
+        description=why,
         metadata={
             "commit": outcome.commit,
             "baseline": outcome.baseline or "none",

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
 from pydantic import Field
 
-from accel_platform.events import EventLog
+from accel_platform.errors import AccelError
+from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
+from accel_platform.webhook import post_webhook
+
+_LONGEST_TEXT = 2000
+"""Characters of a message to people; the event beside it has the rest."""
 
 _PACKAGE_DATA = Path(__file__).resolve().with_name("data")
 DATA_DIR = _PACKAGE_DATA if _PACKAGE_DATA.is_dir() else _PACKAGE_DATA.parents[1]
@@ -27,3 +33,16 @@ class Installation(dg.ConfigurableResource[None]):
     @property
     def log(self) -> EventLog:
         return EventLog.open(self.settings)
+
+    def notify(self, event: Event, text: str, *, warn: Callable[[str], object]) -> None:
+        """POST an event and a line for people to the webhook, where one is configured.
+
+        A webhook that does not take it is a warning and no error, because the log keeps the event in any case.
+        """
+        url = self.settings.webhook_url
+        if url is None:
+            return
+        try:
+            post_webhook(url, {"text": text[:_LONGEST_TEXT], **event.model_dump(mode="json")})
+        except AccelError as error:
+            warn(str(error))

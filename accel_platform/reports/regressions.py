@@ -24,6 +24,8 @@ _HEADINGS: dict[Outcome, str] = {
 }
 _SHOWN = 50
 """Rows of a Markdown table, because comments have a size limit; JSON has all."""
+_IN_A_LINE = 3
+"""Regressions that one line names."""
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -33,6 +35,17 @@ def title(checked: Check) -> str:
     counts = [f"{found[outcome]} {_words(outcome)}" for outcome in _HEADINGS if found[outcome]]
     outcome = {0: "No regression", 1: "Regression", 2: "Cannot decide"}[checked.exit_code]
     return f"{outcome}: {', '.join(counts) or 'no cell was measured on either side'}"
+
+
+def name_regressions(checked: Check) -> str:
+    """Return what regressed in one line: the first with their figures, and the number of others."""
+    found = [
+        f"{decision.series.model_id}, {text}, {measure_name(decision.measure)}: {describe_decision(decision)}"
+        for text, decision in named_decisions(checked)
+        if decision.state == "regressed"
+    ]
+    others = [f"and {len(found) - _IN_A_LINE} more"] if len(found) > _IN_A_LINE else []
+    return "; ".join(found[:_IN_A_LINE] + others)
 
 
 def next_step(decisions: Sequence[Decision], *, recorded: bool) -> str | None:

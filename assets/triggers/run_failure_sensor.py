@@ -3,11 +3,9 @@
 import dagster as dg
 from dagster._core.remote_representation.code_location import is_implicit_asset_job_name
 
-from accel_platform.errors import AccelError
 from accel_platform.events import Event
 from accel_platform.events.types import RunFailed
 from accel_platform.hardware.host import host_id
-from accel_platform.webhook import post_webhook
 from assets.failures import reason_of
 from assets.resources import Installation
 
@@ -37,17 +35,9 @@ def failed_runs(context: dg.RunFailureSensorContext, accel: Installation) -> Non
         reason=str(context.failure_event.message).replace(run.job_name, job)[:_LONGEST],
     )
     event = Event.of(payload, source="assets.run_failure_sensor", host_id=host_id())
-    new = accel.log.append([event], key=f"{SEGMENTS}{run.run_id}").new
-    url = accel.settings.webhook_url
-    if url is None or not new:
-        return
-    why = "; ".join(f"{step}: {reason}" for step, reason in payload.failures.items()) or payload.reason
-    message = {"text": f"{job} failed on {event.host_id}: {why}"[:_LONGEST], **event.model_dump(mode="json")}
-    try:
-        post_webhook(url, message)
-    except AccelError as error:
-        # The event is kept; a sensor that fails here would be given the same run again and again.
-        context.log.warning(str(error))
+    if accel.log.append([event], key=f"{SEGMENTS}{run.run_id}").new:
+        why = "; ".join(f"{step}: {reason}" for step, reason in payload.failures.items()) or payload.reason
+        accel.notify(event, f"{job} failed on {event.host_id}: {why}", warn=context.log.warning)
 
 
 def _describe_job(run: dg.DagsterRun) -> str:

@@ -251,7 +251,9 @@ def test_nothing_follows_a_failed_check_and_the_failure_moves_nothing(home: Home
 
 
 @pytest.mark.slow
-def test_a_commit_is_checked_when_its_results_are_in(home: Home) -> None:
+def test_a_commit_is_checked_when_its_results_are_in_and_a_slower_one_is_told_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home.ci.runs(6, OLD)
     publish.publish(home.settings, publish.stage(home.settings))
 
@@ -264,11 +266,20 @@ def test_a_commit_is_checked_when_its_results_are_in(home: Home) -> None:
     [request] = ticked()
     assert request.tags["accel/commit"] == NEW
     assert ticked() == []
-    done = home.defs.resolve_job_def("commit_line").execute_in_process(
-        instance=home.instance, run_config=request.run_config
-    )
+    with Receiver() as receiver:
+        monkeypatch.setenv("ACCEL_WEBHOOK_URL", receiver.url)
+        for _ in range(2):
+            done = home.defs.resolve_job_def("commit_line").execute_in_process(
+                instance=home.instance, run_config=request.run_config
+            )
+        [(_, body)] = receiver.received
+    told = json.loads(body)
+    assert (told["type"], told["payload"]["commit"]) == ("CommitChecked", NEW)
+    assert told["text"].startswith(f"commit {NEW[:12]} regressed against {OLD[:12]}: bert-base, cpu, batch 1")
     [gate] = done.get_asset_check_evaluations()
     assert (gate.passed, gate.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert gate.description is not None
+    assert gate.description in told["text"]
     assert "regressed" in str(gate.metadata["report"].value)
     [outcome] = home.events(CommitChecked.__name__)
     assert (outcome.commit, outcome.baseline, outcome.outcome) == (NEW, OLD, "regressed")

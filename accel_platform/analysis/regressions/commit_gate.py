@@ -150,14 +150,15 @@ def check_commit(reader: Reader, commit: MeasuredCommit) -> tuple[Check | None, 
     )
 
 
-def record_check(log: EventLog, checked: Check | None, payload: CommitChecked, *, source: str) -> None:
-    """Append the regressions found, then the outcome; the same check of the same runs is recorded once."""
+def record_check(log: EventLog, checked: Check | None, payload: CommitChecked, *, source: str) -> Event | None:
+    """Append the regressions found, then the outcome. Return its event; None if these runs were checked before."""
     if checked is not None:
         moved = (d for d in checked.decisions if d.moved)
         record_regressions(log, map(regression_event, moved), source=source)
     sides = json.dumps([payload.commit, payload.baseline_runs, payload.candidate_runs])
     key = f"checked-{hashlib.sha256(sides.encode()).hexdigest()[:32]}"
-    log.append([Event.of(payload, source=source)], key=key)
+    event = Event.of(payload, source=source)
+    return event if log.append([event], key=key).new else None
 
 
 def _made_at(rows: Sequence[dict[str, Any]]) -> datetime | None:
