@@ -97,9 +97,10 @@ def _send_heartbeats(instance: DagsterInstance, run_id: str, over: threading.Eve
 def stop_runs(instance: DagsterInstance, *, wait_s: float) -> None:
     """Cancel the unfinished runs of this machine's `accel ui`, with the message `STOPPED`.
 
-    A run has `wait_s` seconds to record its results. After that it is marked canceled, as is a run whose process is
-    gone. Queued runs stay queued, and runs of other hosts, whose code servers have a port, go on. If assets were being
-    made, `event_log` is reported as updated, so that they are made after the next start.
+    A run has `wait_s` seconds to record its results. After that it is marked canceled. A run whose process is gone is
+    marked at once, as is one that has not begun: else Dagster calls it failed when its process ends. Queued runs stay
+    queued, and runs of other hosts, whose code servers have a port, go on. If assets were being made, `event_log` is
+    reported as updated, so that they are made after the next start.
     """
     deadline, reached, assets = time.monotonic() + wait_s, dict[str, bool](), False
     while runs := [run for run in instance.get_runs(RunsFilter(statuses=_UNFINISHED)) if _is_local(run)]:
@@ -108,7 +109,7 @@ def stop_runs(instance: DagsterInstance, *, wait_s: float) -> None:
             if run.run_id not in reached:
                 reached[run.run_id] = _cancel(instance, run)
                 assets = assets or bool(run.asset_selection)
-            if late or not reached[run.run_id]:
+            if late or run.status is DagsterRunStatus.STARTING or not reached[run.run_id]:
                 instance.report_run_canceled(run, STOPPED)
         time.sleep(0.1)
     if assets:

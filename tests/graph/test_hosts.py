@@ -60,7 +60,12 @@ class Host:
         assert found.run_requests or found.skip_reason
         return list(found.run_requests or ())
 
-    def begin(self, request: dg.RunRequest, server: dict[str, Any]) -> str:
+    def begin(
+        self,
+        request: dg.RunRequest,
+        server: dict[str, Any],
+        status: dg.DagsterRunStatus = dg.DagsterRunStatus.STARTED,
+    ) -> str:
         """A run that a code server has begun, which is gone since."""
         launcher = HostRunLauncher()
         launcher.register_instance(self.instance)
@@ -69,7 +74,7 @@ class Host:
             self.defs.resolve_job_def(str(request.job_name)),
             run_config=request.run_config,
             tags={**request.tags, GRPC_INFO_TAG: json.dumps({"host": "localhost", **server})},
-            status=dg.DagsterRunStatus.STARTED,
+            status=status,
         )
         return run.run_id
 
@@ -191,6 +196,28 @@ def test_a_run_that_ends_with_accel_ui_is_no_try_at_its_request(host: Host, monk
     request = host.request(one)
     assert request.closed is not None
     assert request.closed.reason == "tried 3 times; the last time: RuntimeError: the disk is on fire"
+
+
+def test_a_run_that_a_stop_keeps_from_beginning_is_canceled_and_has_not_failed(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.ask("cpu")
+    [run] = host.tick()
+    run_id = host.begin(run, {"socket": "/there"}, dg.DagsterRunStatus.STARTING)
+
+    def notice_end(_: float) -> None:
+        """What the code server does once the process has ended, which ignores a run that is being canceled."""
+        left = host.instance.get_run_by_id(run_id)
+        assert left is not None
+        if not left.is_finished:
+            host.instance.report_run_failed(left)
+
+    monkeypatch.setattr(HostRunLauncher, "terminate", lambda *_: True)
+    monkeypatch.setattr(heartbeat.time, "sleep", notice_end)
+    stop_runs(host.instance, wait_s=60)
+    record = host.instance.get_run_by_id(run_id)
+    assert record is not None
+    assert record.status is dg.DagsterRunStatus.CANCELED
 
 
 def test_a_run_on_the_code_server_of_another_host_goes_on(host: Host) -> None:
