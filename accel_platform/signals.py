@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from types import FrameType
@@ -42,6 +42,20 @@ def adopt_orphans() -> None:
     """Have Linux hand this process the children of its children that die, so that `kill_descendants` finds them."""
     if _prctl is not None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap_orphans(waited_for: Collection[int]) -> None:
+    """Let the system forget adopted processes that have ended, because each keeps an id until then.
+
+    `waited_for` are the ids of children that something else waits for.
+    """
+    if _prctl is None:
+        return
+    with suppress(ChildProcessError):
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid in waited_for:
+                return
+            os.waitpid(ended.si_pid, 0)
 
 
 def interrupt_with_parent() -> None:

@@ -23,7 +23,13 @@ from accel_platform.cli.options import SEVERAL, CommonOptions, parse_batch_sizes
 from accel_platform.cli.output import note, print_json, settings_for
 from accel_platform.cli.service.serve import announce
 from accel_platform.errors import INTERRUPTED, AccelError, Conflict, storage_unavailable
-from accel_platform.signals import adopt_orphans, end_at_once, interrupt_with_parent, kill_descendants
+from accel_platform.signals import (
+    adopt_orphans,
+    end_at_once,
+    interrupt_with_parent,
+    kill_descendants,
+    reap_orphans,
+)
 
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
@@ -228,8 +234,10 @@ def ui(
                 print_json({"dagster": pages_url, "service": service_url})
             else:
                 note(f"Open {pages_url} for the asset graph, {service_url}/dashboard for the results.")
+            children = [process.pid for process in processes.values()]
             while True:
                 _require_running(processes)
+                reap_orphans(children)
                 time.sleep(_LOOK_S)
 
 

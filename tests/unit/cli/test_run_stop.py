@@ -72,6 +72,27 @@ def test_a_second_ctrl_c_ends_it_at_once() -> None:
     assert (process.returncode, said) == (130, "Ended at once.\n")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to who asks for them")
+def test_orphans_that_ended_are_forgotten_and_a_child_keeps_its_exit_code() -> None:
+    code = """
+import subprocess, sys, time
+import psutil
+from accel_platform.signals import adopt_orphans, reap_orphans
+adopt_orphans()
+child = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', '']); sys.exit(7)"
+processes = [subprocess.Popen([sys.executable, "-c", child]) for _ in range(2)]
+[waited_for, forgotten] = processes
+while len(psutil.Process().children()) < 4 or any(p.status() != "zombie" for p in psutil.Process().children()):
+    time.sleep(0.02)
+reap_orphans([waited_for.pid])
+print(waited_for.wait())
+reap_orphans([])
+print(len(psutil.Process().children()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["7", "0"]
+
+
 def test_runs_are_stopped_before_the_processes_and_an_error_keeps_none_of_them() -> None:
     code = PARENT.replace("stop_s=1", "stop_s=1, before_stop=stop_runs").replace("KeyboardInterrupt:", "OSError:")
     code = f"def stop_runs():\n    print('stopping runs', flush=True)\n    raise OSError\n{code}"
