@@ -10,7 +10,7 @@ from typing import Any
 from assets import events, matrix, models
 from assets.metadata_previews import SHOWN, among_first, table
 
-MOST_BYTES = 1_000_000
+MOST_BYTES = 60_000
 
 
 def size_of(drawing: Any) -> tuple[int, int, int]:
