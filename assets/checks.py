@@ -20,7 +20,7 @@ def _spec(rule: Rule) -> dg.AssetCheckSpec:
     return dg.AssetCheckSpec(rule.name, asset=results, blocking=True, description=rule.describe())
 
 
-@dg.multi_asset_check(name="results_rules", specs=[_spec(rule) for rule in RULES])
+@dg.multi_asset_check(name="results_rules", specs=[_spec(rule) for rule in RULES], can_subset=True)
 @explain_failures
 def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -> Iterator[dg.AssetCheckResult]:
     """Check the unpublished tables with Great Expectations; one broken rule blocks their publication."""
@@ -35,6 +35,8 @@ def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -
     else:
         context.log.info(f"{len(verdicts)} data rules hold")
     for verdict in verdicts:
+        if dg.AssetCheckKey(results.key, verdict.rule) not in context.selected_asset_check_keys:
+            continue
         yield dg.AssetCheckResult(
             check_name=verdict.rule,
             asset_key=results.key,
@@ -42,7 +44,7 @@ def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -
             metadata={
                 **snapshot_metadata(snapshot_id),
                 "expectation": verdict.expectation,
-                "rows": verdict.rows,
+                "rows_checked": verdict.rows,
                 "broken_rows": verdict.broken,
                 "examples": metadata_previews.table([{"value": value} for value in verdict.examples], empty="None."),
             },

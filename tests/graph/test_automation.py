@@ -22,7 +22,10 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.rules import RULES
+from assets import tables
+from assets.checks import results_rules
 from assets.definitions import build_defs
+from assets.events import raw_events
 from assets.executors.heartbeat import stop_runs
 from assets.resources import Installation
 from assets.run_in_process import dagster_home
@@ -248,6 +251,22 @@ def test_nothing_follows_a_failed_check_and_the_failure_moves_nothing(home: Home
         assert not home.look()
         assert not home.asked() & {"compat_matrix", "regressions", "predictor"}
     assert Reader(home.settings).snapshot_id == served
+
+
+@pytest.mark.slow
+def test_one_rule_is_checked_alone(home: Home) -> None:
+    home.ci.runs(2, OLD)
+    assert home.make({"raw_events"}).success
+    check = dg.AssetCheckKey(dg.AssetKey("results"), "result_id_unique")
+    made = dg.materialize(
+        [raw_events, tables.results, results_rules],
+        selection=dg.AssetSelection.assets(tables.results).without_checks() | dg.AssetSelection.checks(check),
+        instance=home.instance,
+        resources=home.resources,
+    )
+    [evaluation] = made.get_asset_check_evaluations()
+    assert (evaluation.check_name, evaluation.passed) == (check.name, True)
+    assert evaluation.metadata["rows_checked"].value == 2
 
 
 @pytest.mark.slow
