@@ -1,5 +1,6 @@
 """Imports into the event log: old benchmark files, and campaigns of other installations."""
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,8 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
         report = migrate([place], accel.log, on_progress=progress)
     outcomes: dict[str, int] = dict(Counter(document.outcome for document in report.documents))
     judged = summarize_verdicts(accel.log, place)
+    # The preview shows the first of them, so those come first that somebody has to look at.
+    documents = sorted(report.documents, key=lambda one: (one.outcome != "quarantined", not one.suspects))
     context.log.info(f"{_join_counts(outcomes) or 'no files'}; {report.records} new records")
     if report.overdue_check:
         context.log.info(f"{OVERDUE_CHECK} New suspicions: {report.suspected_across}")
@@ -93,13 +96,16 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
             "files": report.found,
             "already_imported": report.outcomes.get("already_imported", 0),
             "new_events": report.events,
+            "quarantined": outcomes.get("quarantined", 0),
             "outcomes": dg.MetadataValue.json(outcomes),
             "verdicts": dg.MetadataValue.json(judged.provenance),
             "suspicions": metadata_previews.table(
                 [{"rule": rule, "verdict": verdict, "results": results} for rule, verdict, results in judged.rules],
                 empty="No result of this source is doubted.",
             ),
-            "preview": metadata_previews.table([_row(d) for d in report.documents], empty="No files in this source."),
+            "preview": metadata_previews.table(
+                [_row(document, place) for document in documents], empty="No files in this source."
+            ),
             "files_by_outcome": metadata_previews.bars(
                 [{"outcome": outcome, "files": files} for outcome, files in outcomes.items()],
                 "files",
@@ -115,9 +121,9 @@ def _join_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
 
 
-def _row(document: DocumentReport) -> dict[str, Any]:
+def _row(document: DocumentReport, place: Path) -> dict[str, Any]:
     return {
-        "file": Path(document.source_path).name,
+        "file": os.path.relpath(document.source_path, place) if place.is_dir() else place.name,
         "format": document.format,
         "outcome": document.outcome,
         "new": not document.already,

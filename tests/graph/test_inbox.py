@@ -180,7 +180,8 @@ def test_the_night_reads_what_is_not_read_as_it_is(home: Home, monkeypatch: pyte
 def test_a_source_says_what_became_of_its_files_and_how_its_results_are_judged(home: Home) -> None:
     home.put("cluster", is_simulation=True)
     (home.inbox / "cluster" / "copy.json").write_bytes((home.inbox / "cluster" / "card.json").read_bytes())
-    (home.inbox / "cluster" / "unknown.json").write_text('{"experiment": "x", "timings": [1]}')
+    (home.inbox / "cluster" / "deep").mkdir()
+    (home.inbox / "cluster" / "deep" / "unknown.json").write_text('{"experiment": "x", "timings": [1]}')
     home.put("lab.json", 9.5)
     assert sorted(inbox_sources(home.settings)) == ["inbox/cluster", "inbox/lab.json"]
     home.instance.add_dynamic_partitions(str(legacy_sources.name), list(inbox_sources(home.settings)))
@@ -191,7 +192,9 @@ def test_a_source_says_what_became_of_its_files_and_how_its_results_are_judged(h
         assert "simulation_label | simulated | 1" in said["suspicions"]
         assert (said["files"], said["dagster/row_count"], said["new_events"]) == (3, 1, new_events)
         assert said["already_imported"] == (0 if new_events else 3)
-        assert "unknown.json" in said["preview"]
+        assert said["quarantined"] == 1
+        first = said["preview"].splitlines()[2]
+        assert first.startswith("| deep/unknown.json |")  # although 'c' comes before 'd'
     assert home.read("inbox/lab.json")["verdicts"] == {"imported": 1}
 
 
