@@ -88,6 +88,8 @@ def measure_request(request: Request, log: EventLog, settings: Settings, report:
     wanted = remaining_cells(planned.wanted, log, runs_of(log, request.id))
     labels = {**planned.labels, REQUEST_LABEL: str(request.id)}
     todo = replace(planned, labels=labels, wanted=wanted)
+    models = ", ".join(dict.fromkeys(cell.model.model_id for cell in wanted))
+    report(f"{count_of(len(wanted), 'cell')} to measure{f': {models} on {request.payload.hardware}' if models else ''}")
     summary = execute(todo, on_progress=report, log=AttemptLog(log, request))
     return _outcome(log, request, todo, [f"{name} is unavailable: {why}" for name, why in summary.unavailable.items()])
 

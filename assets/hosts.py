@@ -17,7 +17,7 @@ from pydantic import Field
 
 from accel_platform.backends.detect import detect
 from accel_platform.bench.plan.device_scheduling import physical_device_id
-from accel_platform.bench.requests.lifecycle import Request, Requests, close, hardware_for_request
+from accel_platform.bench.requests.lifecycle import Request, Requests, close, hardware_for_request, name_models
 from accel_platform.errors import InvalidInput, LogUnavailable
 from accel_platform.hardware.host import host_id, host_name
 from accel_platform.requested_benchmarks import measure_within_limits, open_attempt
@@ -35,6 +35,8 @@ _POOLS = "ACCEL_HOST_POOLS"
 WATCH_S = 4.2
 """Time that a tick waits for a request: less than the 5 s after which Dagster starts the next one."""
 _LOOK_S = 0.25
+_TAG_CHARS = 60
+"""Characters of a tag's text, because the list of runs shows all of it."""
 
 
 def pools_here() -> dict[str, str]:
@@ -144,6 +146,7 @@ def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition], schedul
         run_config={"ops": {op.name: {"config": {"request_id": str(request.id), "attempt": request.attempts}}}},
         tags={
             "dagster/priority": str(request.payload.priority),
+            "accel/models": name_models(request.payload.config)[:_TAG_CHARS],
             ALIVE_TAG: NOT_YET,
             REQUEST_TAG: str(request.id),
             ATTEMPT_TAG: str(request.attempts),

@@ -106,6 +106,7 @@ def test_a_request_becomes_one_run_where_its_hardware_is(host: Host) -> None:
     [run] = host.tick()
     assert run.job_name == "measure_openvino_gpu"
     assert run.tags["dagster/priority"] == "7"
+    assert run.tags["accel/models"] == "bert-tiny"
     assert run.tags[ALIVE_TAG] == "0"  # missed, from the beginning
     assert run.tags["dagster/max_runtime"] == "90"
     assert (host.request(mine).state, host.request(mine).claimed_by) == ("running", "here")

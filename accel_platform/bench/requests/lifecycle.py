@@ -56,6 +56,14 @@ class Request:
         return "running" if self.attempts else "open"
 
 
+def name_models(config: Mapping[str, Any]) -> str:
+    """Return which models a request is for, in words: their names, a set or a file."""
+    families = config.get("model_families") or {}
+    named = [name for names in families.values() for name in names]
+    what = config.get("models") or config.get("set") or config.get("models_file") or named
+    return ", ".join(what) if isinstance(what, list | tuple) and what else what or "small"
+
+
 class Requests:
     """The requests of a log, as of the last `refresh`. Refreshing reads only what is new."""
 

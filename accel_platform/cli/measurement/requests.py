@@ -243,15 +243,13 @@ def _request_row(one: Request) -> dict[str, Any]:
 
 def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row as it is displayed. The id is cut to its end, because it begins with the time."""
-    config = row["config"]
-    families = config.get("model_families") or {}
-    named = [name for names in families.values() for name in names]
-    what = config.get("models") or config.get("set") or config.get("models_file") or named
+    from accel_platform.bench.requests.lifecycle import name_models
+
     return {
         "request": row["request_id"][-12:],
         "state": row["state"],
         "hardware": row["hardware"],
-        "models": ", ".join(what) if isinstance(what, list | tuple) and what else what or "small",
+        "models": name_models(row["config"]),
         "by": row["requested_by"],
         "requested": f"{row['requested_at']:%Y-%m-%d %H:%M:%S}",
         "attempts": row["attempts"],
