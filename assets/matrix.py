@@ -6,6 +6,7 @@ import dagster as dg
 
 from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.warehouse import publish
+from accel_platform.warehouse.dictionary import table_columns
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
 from assets.automation import MEASURED_RECENTLY, ON_CHECKED_UPDATE
@@ -55,6 +56,7 @@ def compat_matrix(context: dg.AssetExecutionContext, accel: Installation) -> dg.
         metadata={
             **snapshot_metadata(reader.snapshot_id),
             "dagster/row_count": len(cells),
+            **metadata_previews.schema(table_columns(reader, "compat_matrix")),
             "compatible": compatible,
             "failed": len(cells) - compatible,
             "path": dg.MetadataValue.path(staged.projection.directory / staged.projection.name),

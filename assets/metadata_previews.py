@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from accel_platform.table_io.values import rounded
+from accel_platform.warehouse.dictionary import Column
 
 if TYPE_CHECKING:
     import altair as alt
@@ -34,6 +35,12 @@ def table(
     body = "\n".join(f"| {line} |" for line in lines)
     others = (len(rows) if total is None else total) - len(rows[:SHOWN])
     return dg.MetadataValue.md(body + (f"\n\nand {others:,} more" if others else ""))
+
+
+def schema(columns: Iterable[Column]) -> dict[str, dg.TableSchema]:
+    """Return the metadata by which Dagster lists the columns of a table, with their types and meanings."""
+    shown = [dg.TableColumn(column.name, column.type, column.meaning) for column in columns]
+    return {"dagster/column_schema": dg.TableSchema(shown)}
 
 
 def among_first(rows: Iterable[Mapping[str, Any]], column: str, limit: int) -> list[dict[str, Any]]:

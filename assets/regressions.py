@@ -12,6 +12,7 @@ from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.triage import read_decisions
 from accel_platform.events import Snapshot
 from accel_platform.reports.regressions import markdown, name_regressions
+from accel_platform.warehouse.dictionary import table_columns
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
 from assets.automation import MEASURED_RECENTLY, ON_CHECKED_UPDATE
@@ -52,12 +53,13 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
     )
     new = record_regressions(log, (shift for series in found for shift in series.shifts), source=_SOURCE)
     rows = reader.rows(_TABLE)
-    context.log.info(f"{len(found)} series looked at, {new} shifts are new; {len(rows)} are known to the tables")
+    context.log.info(f"{len(found)} series looked at; shifts: {new} new, {len(rows)} in the tables")
     return dg.MaterializeResult(
         data_version=dg.DataVersion(snapshot_id),
         metadata={
             **snapshot_metadata(snapshot_id),
             "dagster/row_count": len(rows),
+            **metadata_previews.schema(table_columns(reader, "regressions")),
             "open": sum(row["state"] == "open" for row in rows),
             "series_looked_at": len(found),
             "new": new,

@@ -7,6 +7,7 @@ import dagster as dg
 from accel_platform.bench.plan.run_locks import lock_host
 from accel_platform.table_io.values import count_of
 from accel_platform.warehouse import publish
+from accel_platform.warehouse.dictionary import describe_columns
 from accel_platform.warehouse.layers import Projection
 from assets import metadata_previews
 from assets.automation import MEASURED_RECENTLY, ON_CHECKED_UPDATE
@@ -61,6 +62,7 @@ def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.Materi
         metadata={
             **snapshot_metadata(snapshot_id),
             "dagster/row_count": counts["results"],
+            **metadata_previews.schema(describe_columns(_rows(staged.projection, "DESCRIBE results"), "results")),
             "projection": staged.mode,
             "seconds": round(staged.seconds, 2),
             "tables": metadata_previews.table([{"table": name, "rows": rows} for name, rows in counts.items()]),

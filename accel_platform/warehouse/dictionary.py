@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -36,8 +36,13 @@ def column_meanings(table: str = "") -> dict[str, str]:
 def table_columns(reader: Reader, table: str) -> list[Column]:
     """Return the columns of a public table in order. Raises KeyError for a column without a meaning, and WarehouseEmpty
     before the first publish."""
+    return describe_columns(reader.rows(f'DESCRIBE "{table}"'), table)
+
+
+def describe_columns(described: Iterable[Mapping[str, Any]], table: str) -> list[Column]:
+    """Return the columns of a public table from the rows of DuckDB's DESCRIBE of it. Raises KeyError for one without a
+    meaning."""
     meanings = column_meanings(table)
-    described = reader.rows(f'DESCRIBE "{table}"')
     return [Column(row["column_name"], row["column_type"], meanings[row["column_name"]]) for row in described]
 
 

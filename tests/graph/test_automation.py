@@ -20,6 +20,7 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import CommitChecked, RegressionFound, RunFailed, RunFinished, RunStarted
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
+from accel_platform.warehouse.dictionary import table_columns
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.rules import RULES
 from assets import tables
@@ -210,6 +211,14 @@ def test_from_the_log_to_matrix_and_regressions_and_to_rest(home: Home) -> None:
     assert home.rest(rounds=2) == 1
     [shift] = Reader(home.settings).rows("SELECT state, direction, found_by FROM regressions")
     assert shift == {"state": "open", "direction": "regressed", "found_by": "history"}
+    for table in ("results", "compat_matrix", "regressions"):
+        event = home.instance.get_latest_materialization_event(dg.AssetKey(table))
+        assert event is not None
+        assert event.asset_materialization is not None
+        schema = event.asset_materialization.metadata["dagster/column_schema"]
+        assert isinstance(schema, dg.TableSchemaMetadataValue)
+        shown = [(column.name, column.type, column.description) for column in schema.value.columns]
+        assert shown == [(c.name, c.type, c.meaning) for c in table_columns(Reader(home.settings), table)]
 
 
 @pytest.mark.parametrize("killed", [False, True])
