@@ -21,7 +21,7 @@ def require_snapshot_id(context: dg.AssetExecutionContext | dg.AssetCheckExecuti
     """Return the snapshot of the asset's latest materialization. Fails with what to do before the first."""
     snapshot_id = last_snapshot_id(context, asset)
     if snapshot_id is None:
-        raise dg.Failure(f"{asset} was never materialised here: materialise it first, or together with this.")
+        raise dg.Failure(f"{asset} was never materialized here: materialize it first, or together with this.")
     return snapshot_id
 
 

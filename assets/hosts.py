@@ -21,6 +21,7 @@ from accel_platform.bench.requests.lifecycle import Request, Requests, close, ha
 from accel_platform.errors import InvalidInput, LogUnavailable
 from accel_platform.hardware.host import host_id, host_name
 from accel_platform.requested_benchmarks import measure_within_limits, open_attempt
+from accel_platform.table_io.values import count_of
 from assets.executors.cluster import K8S_TAG, SCHEDULER, ClusterDevice, Scheduler, load_cluster, pod_config
 from assets.executors.heartbeat import ALIVE_TAG, NOT_YET, heartbeat
 from assets.executors.routing import ATTEMPT_TAG, LIMIT_TAG, NO_LIMIT, REQUEST_TAG, claim_request
@@ -184,8 +185,8 @@ def _sensor(
                     return dg.SensorResult(run_requests=[_run_request(request, jobs, scheduler) for request in taken])
                 while not requests.refresh():
                     if time.monotonic() >= deadline:
-                        waiting = len(requests.unfinished())
-                        return dg.SensorResult(skip_reason=f"{waiting} requests are under way or wait for other hosts.")
+                        left = count_of(len(requests.unfinished()), "request")
+                        return dg.SensorResult(skip_reason=f"Under way, or waiting for other hosts: {left}.")
                     time.sleep(_LOOK_S)
         except LogUnavailable as error:
             return dg.SensorResult(skip_reason=str(error))

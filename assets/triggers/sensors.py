@@ -13,6 +13,7 @@ from accel_platform.analysis.regressions.commit_gate import unchecked_commits
 from accel_platform.bench.plan.run_locks import any_running
 from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.events import Snapshot
+from accel_platform.table_io.values import count_of
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
 from assets.data_versions import last_snapshot_id, segments_of, snapshot_metadata
@@ -117,8 +118,12 @@ def _skip_reason(accel: Installation, waiting: int, held: int) -> str:
     if not inbox_dir.is_dir():
         return f"There is no inbox: old results put under {inbox_dir} are read from there."
     if held:
-        return f"Something is being measured on this host: {held} sources of the inbox are read after it."
-    return f"{waiting} sources are new and may still be written." if waiting else "Nothing new in the inbox."
+        return f"Something is being measured on this host; read after it: {count_of(held, 'source')} of the inbox."
+    return (
+        f"New, and perhaps still being written: {count_of(waiting, 'source')}."
+        if waiting
+        else "Nothing new in the inbox."
+    )
 
 
 _MAX_WAIT_S = 300
@@ -171,7 +176,7 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     if any_running(accel.settings):
         return _quiet("Something is being measured on this host: nothing is computed beside it.", watched)
     if not is_repeat and now.id != before.seen and time.time() - since_s < _MAX_WAIT_S:
-        return _quiet(f"{len(new)} segments are new, and more may be coming.", watched)
+        return _quiet(f"The log holds {count_of(len(new), 'new segment')}, and more may be coming.", watched)
     moved = dg.AssetMaterialization(
         "event_log",
         tags={"dagster/data_version": now.id},
@@ -184,7 +189,7 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     )
     return dg.SensorResult(
         asset_events=[moved],
-        skip_reason=f"{len(new)} new segments.",
+        skip_reason=f"Reported as `event_log`: {count_of(len(new), 'new segment')}.",
         cursor=_cursor_after_report(
             now.id, min(2 * before.again_after_s, _MAX_REPEAT_S) if is_repeat else _REPEAT_S
         ).model_dump_json(),
