@@ -19,6 +19,7 @@ from accel_platform.backends.detect import detect
 from accel_platform.bench.plan.device_scheduling import physical_device_id
 from accel_platform.bench.requests.lifecycle import Request, Requests, close, hardware_for_request, name_models
 from accel_platform.errors import InvalidInput, LogUnavailable
+from accel_platform.events import EventLog
 from accel_platform.hardware.host import host_id, host_name
 from accel_platform.requested_benchmarks import measure_within_limits, open_attempt
 from accel_platform.table_io.values import count_of
@@ -108,6 +109,7 @@ def _job(
             else:
                 outcome = measure_within_limits(request, accel.log, accel.settings, context.log.info)
                 close(accel.log, request, *outcome)
+        _fail_with_request(accel.log, request)
 
     @dg.job(
         name=f"measure_{slug}",
@@ -121,6 +123,15 @@ def _job(
         measure()
 
     return job
+
+
+def _fail_with_request(log: EventLog, request: Request) -> None:
+    """Raise dagster.Failure where the request has ended as failed, because its run would be shown as a success."""
+    requests = Requests(log)
+    requests.refresh()
+    closed = requests[request.id].closed
+    if closed is not None and closed.status == "failed":
+        raise dg.Failure(f"The request failed: {closed.reason}", allow_retries=False)
 
 
 def _parse_id(text: str) -> UUID:

@@ -20,6 +20,7 @@ from accel_platform.settings import Settings
 from assets.executors import heartbeat
 from assets.executors.heartbeat import ALIVE_TAG, SILENT_CHECKS, STOPPED, HostRunLauncher, stop_runs
 from assets.executors.routing import STOPPING_S
+from assets.failures import reason_of
 from assets.resources import Installation
 
 POOLS = {"cpu": "host-1/cpu-a", "openvino": "host-1/cpu-a", "openvino:gpu": "host-1/gpu-b"}
@@ -127,12 +128,16 @@ def test_a_request_for_one_host_is_left_to_it(host: Host) -> None:
 def test_what_cannot_be_measured_at_all_ends_at_once(host: Host) -> None:
     one = host.ask("cpu", config={"models_file": None, "weights": {"bert-tiny": "/nowhere/at-all"}})
     [run] = host.tick()
-    assert host.run(run).success
+    done = host.run(run)
     request = host.request(one)
     assert (request.state, request.attempts) == ("failed", 1)
-    assert request.closed is not None
-    assert "nowhere" in str(request.closed.reason)
     assert host.tick() == []
+    # Dagster shows the run as failed, too, and why.
+    assert not done.success
+    [failure] = [event for event in done.all_events if event.is_step_failure]
+    assert request.closed is not None
+    assert reason_of(failure) == f"The request failed: {request.closed.reason}"
+    assert "nowhere" in str(request.closed.reason)
 
 
 def test_a_run_of_an_attempt_that_is_over_does_nothing(host: Host) -> None:
