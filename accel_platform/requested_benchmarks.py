@@ -228,16 +228,22 @@ def _measure_apart(request: Request, settings: Settings, sender: Connection[str 
 
 
 def _end(child: SpawnProcess) -> None:
-    """Interrupt a process, and kill it with all that it started where it does not end."""
-    if child.is_alive() and child.pid is not None:
-        os.kill(child.pid, signal.SIGINT)
-    child.join(_ENDING_S)
-    if child.is_alive() and child.pid is not None:
-        process = psutil.Process(child.pid)
-        for one in (*process.children(recursive=True), process):
-            with suppress(psutil.NoSuchProcess):
-                one.kill()
-        child.join()
+    """Interrupt a process, and kill it with all that it started where it does not end.
+
+    It is killed at once where this process is interrupted meanwhile: else Python would wait for its end at exit, and
+    the device with it.
+    """
+    try:
+        if child.is_alive() and child.pid is not None:
+            os.kill(child.pid, signal.SIGINT)
+        child.join(_ENDING_S)
+    finally:
+        if child.is_alive() and child.pid is not None:
+            process = psutil.Process(child.pid)
+            for one in (*process.children(recursive=True), process):
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+            child.join()
 
 
 def _end_elsewhere(requests: Requests, request: Request) -> str | None:

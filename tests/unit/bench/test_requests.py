@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
 import threading
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,8 +33,9 @@ from accel_platform.cli.measurement.requests import parse_seconds
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import BenchmarkRequested, RunStarted
-from accel_platform.requested_benchmarks import AttemptLog, open_attempt, take_requests
+from accel_platform.requested_benchmarks import AttemptLog, _end, open_attempt, take_requests
 from accel_platform.settings import Settings
+from accel_platform.signals import block_sigint
 from accel_platform.warehouse.publish import stage
 from assets.executors.routing import LOST_S, AttemptRun, next_step
 
@@ -305,6 +308,27 @@ def test_lengths_of_time(text: str | None, found: float | None) -> None:
 def test_no_lengths_of_time(text: str) -> None:
     with pytest.raises(InvalidInput):
         parse_seconds(text)
+
+
+def test_a_second_interruption_leaves_no_measuring_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where Dagster cancels a run that is ending its process, because the request's time is over."""
+    with block_sigint():  # a child that the first interruption does not end
+        child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+        child.start()
+    join = child.join
+
+    def interrupted(timeout: float | None = None) -> None:
+        if timeout is not None:
+            raise KeyboardInterrupt
+        join()
+
+    monkeypatch.setattr(child, "join", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _end(child)
+        assert not child.is_alive()
+    finally:
+        child.kill()
 
 
 @pytest.mark.slow  # it measures a model in processes of its own; what decides whose turn it is, is tested without
