@@ -101,7 +101,9 @@ def _job(
     def measure(context: dg.OpExecutionContext, config: RequestAttempt, accel: Installation) -> None:
         request = open_attempt(accel.log, _parse_id(config.request_id), config.attempt)
         if request is None:
-            context.log.warning(f"Nothing to do: attempt {config.attempt} at the request is over.")
+            context.log.warning(
+                f"Nothing to do: attempt {config.attempt} at the request is over. `accel bench request` asks anew."
+            )
             return
         with heartbeat(context.instance, context.run_id):
             if scheduler == "slurm" and device is not None:

@@ -86,7 +86,9 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
     judged = summarize_verdicts(accel.log, place)
     # The preview shows the first of them, so those come first that somebody has to look at.
     documents = sorted(report.documents, key=lambda one: (one.outcome != "quarantined", not one.suspects))
-    context.log.info(f"{_join_counts(outcomes) or 'no files'}; {report.records} new records")
+    known = report.outcomes.get("already_imported", 0)
+    before = f"; known before: {count_of(known, 'file')}" if known else ""
+    context.log.info(f"{_join_counts(outcomes) or 'no files'}{before}; {count_of(report.records, 'new record')}")
     if report.overdue_check:
         context.log.info(f"{OVERDUE_CHECK} New suspicions: {report.suspected_across}")
     context.log.info(f"results of this source: {_join_counts(judged.provenance) or 'none'}")
@@ -94,7 +96,7 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
         metadata={
             "dagster/row_count": sum(document.records for document in report.documents),
             "files": report.found,
-            "already_imported": report.outcomes.get("already_imported", 0),
+            "already_imported": known,
             "new_events": report.events,
             "quarantined": outcomes.get("quarantined", 0),
             "outcomes": dg.MetadataValue.json(outcomes),

@@ -140,11 +140,12 @@ def test_what_cannot_be_measured_at_all_ends_at_once(host: Host) -> None:
     assert "nowhere" in str(request.closed.reason)
 
 
-def test_a_run_of_an_attempt_that_is_over_does_nothing(host: Host) -> None:
+def test_a_run_of_an_attempt_that_is_over_does_nothing(host: Host, capfd: pytest.CaptureFixture[str]) -> None:
     one = host.ask("cpu")
     [run] = host.tick()
     close(host.log, host.request(one), "cancelled", "taken back")
     assert host.run(run).success
+    assert "`accel bench request` asks anew" in capfd.readouterr().err
     assert not any(event.type == "RunStarted" for event in host.log.read())
 
 

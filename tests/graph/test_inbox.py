@@ -177,7 +177,9 @@ def test_the_night_reads_what_is_not_read_as_it_is(home: Home, monkeypatch: pyte
     assert home.night() == ["inbox/cluster"]
 
 
-def test_a_source_says_what_became_of_its_files_and_how_its_results_are_judged(home: Home) -> None:
+def test_a_source_says_what_became_of_its_files_and_how_its_results_are_judged(
+    home: Home, capfd: pytest.CaptureFixture[str]
+) -> None:
     home.put("cluster", is_simulation=True)
     (home.inbox / "cluster" / "copy.json").write_bytes((home.inbox / "cluster" / "card.json").read_bytes())
     (home.inbox / "cluster" / "deep").mkdir()
@@ -192,6 +194,7 @@ def test_a_source_says_what_became_of_its_files_and_how_its_results_are_judged(h
         assert "simulation_label | simulated | 1" in said["suspicions"]
         assert (said["files"], said["dagster/row_count"], said["new_events"]) == (3, 1, new_events)
         assert said["already_imported"] == (0 if new_events else 3)
+        assert ("; known before: 3 files; 0 new records" in capfd.readouterr().err) == (not new_events)
         assert said["quarantined"] == 1
         first = said["preview"].splitlines()[2]
         assert first.startswith("| deep/unknown.json |")  # although 'c' comes before 'd'
