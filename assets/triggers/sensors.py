@@ -182,7 +182,7 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
         tags={"dagster/data_version": now.id},
         metadata={
             **snapshot_metadata(log.save_snapshot(snapshot)),
-            "dagster/row_count": log.count_events(new),
+            "new_events": log.count_events(new),
             "segments": len(snapshot.segments),
             "preview": metadata_previews.table([{"new segment": name} for name in sorted(new)]),
         },
