@@ -9,14 +9,15 @@ import json
 import os
 import time
 from collections.abc import Collection, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import get_args
 from uuid import UUID
 
 import dagster as dg
 from pydantic import Field
 
-from accel_platform.backends.detect import detect
-from accel_platform.bench.plan.device_scheduling import physical_device_id
+from accel_platform.bench.plan.device_scheduling import detect_usable_devices
 from accel_platform.bench.requests.lifecycle import Request, Requests, close, hardware_for_request, name_models
 from accel_platform.errors import InvalidInput, LogUnavailable
 from accel_platform.events import EventLog
@@ -48,12 +49,10 @@ def pools_here() -> dict[str, str]:
     """
     if found := os.environ.get(_POOLS):
         return dict(json.loads(found))
-    claimed = _claimed_hardware()
-    inventory, host = detect(claimed), host_id()
-    devices = {name: inventory.device(name) for name in claimed or inventory.names}
-    here = [name for name, device in devices.items() if claimed or (device is not None and device.available)]
-    # A device that is claimed and not here is nobody else's either.
-    pools = {name: f"{host}/{physical_device_id(name, inventory) or name}" for name in here}
+    # In a process of its own, because the runtimes that it loads would keep 300 MB as long as the host is served.
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        devices = pool.submit(detect_usable_devices, _claimed_hardware()).result()
+    pools = {name: f"{host_id()}/{device}" for name, device in devices.items()}
     os.environ[_POOLS] = json.dumps(pools)
     return pools
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -38,6 +39,18 @@ def test_loading_the_graph_imports_nothing_that_fits_or_measures() -> None:
     script = f"import sys, assets.definitions; print(sorted({heavy} & {{*sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=180)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow  # it looks for this machine's hardware
+def test_a_host_that_is_served_keeps_no_runtime_loaded() -> None:
+    script = "import json, sys; from assets import hosts; print(json.dumps([*sys.modules])); print(hosts.pools_here())"
+    environment = {**os.environ, "ACCEL_HOST_HARDWARE": "cpu", "ACCEL_HOST_POOLS": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=180
+    )
+    modules, pools = done.stdout.splitlines()
+    assert not {"torch", "openvino", "onnxruntime", "jax"} & set(json.loads(modules))
+    assert pools.startswith("{'cpu': '")
 
 
 def test_the_edges_of_the_graph() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-from accel_platform.backends.detect import Inventory
+from accel_platform.backends.detect import Inventory, detect
 from accel_platform.bench.plan.plan import Cell
 
 Group = tuple[Cell, ...]
@@ -33,6 +33,18 @@ def physical_device_id(hardware: str, inventory: Inventory) -> str | None:
     if device is not None and device.emulated:
         device = inventory.device("cpu")
     return device.device_id if device is not None else None
+
+
+def detect_usable_devices(claimed: Sequence[str]) -> dict[str, str]:
+    """Map each hardware name that can be measured on this host to the id of the device that it keeps busy.
+
+    Claimed names count without a device, too, and leave the others out. Raises InvalidInput for an unknown name.
+    """
+    inventory = detect(claimed)
+    devices = {name: inventory.device(name) for name in claimed or inventory.names}
+    here = [name for name, device in devices.items() if claimed or (device is not None and device.available)]
+    # A device that is claimed and not here is nobody else's either.
+    return {name: physical_device_id(name, inventory) or name for name in here}
 
 
 def run_lanes(lanes: Sequence[Sequence[Group]], measure: Callable[[Group], None], stop: Callable[[], None]) -> None:
