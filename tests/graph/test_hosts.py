@@ -220,7 +220,7 @@ def test_a_run_that_a_stop_keeps_from_beginning_is_canceled_and_has_not_failed(
             host.instance.report_run_failed(left)
 
     monkeypatch.setattr(HostRunLauncher, "terminate", lambda *_: True)
-    monkeypatch.setattr(heartbeat.time, "sleep", notice_end)
+    monkeypatch.setattr("assets.executors.heartbeat.time.sleep", notice_end)
     stop_runs(host.instance, wait_s=60)
     record = host.instance.get_run_by_id(run_id)
     assert record is not None
