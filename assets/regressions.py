@@ -7,7 +7,13 @@ from pydantic import Field
 
 from accel_platform.analysis.query.measured import read_series_of_runs
 from accel_platform.analysis.regressions.changepoint_history import find_shifts, record_regressions
-from accel_platform.analysis.regressions.commit_gate import MeasuredCommit, check_commit, measured_commits, record_check
+from accel_platform.analysis.regressions.commit_gate import (
+    MeasuredCommit,
+    check_commit,
+    last_outcome,
+    measured_commits,
+    record_check,
+)
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.triage import read_decisions
 from accel_platform.events import Snapshot
@@ -115,7 +121,7 @@ def commit_gate(
     regressed = checked is not None and outcome.outcome == "regressed"
     why = name_regressions(checked) if checked is not None and regressed else outcome.reason
     event = record_check(accel.log, checked, outcome, source=_SOURCE)
-    if event is not None and regressed:
+    if event is not None and regressed and last_outcome(reader, commit) != "regressed":
         against = f"commit {commit.name[:12]} regressed against {str(outcome.baseline)[:12]}"
         accel.notify(event, f"{against}: {why}", warn=context.log.warning)
     context.log.info(f"commit {commit.name[:12]}: {outcome.outcome}{f' ({why})' if why else ''}")

@@ -318,6 +318,16 @@ def test_a_commit_is_checked_when_its_results_are_in_and_a_slower_one_is_told_on
     found = Reader(home.settings).rows("SELECT direction, found_by FROM regressions WHERE found_by = 'check'")
     assert found == [{"direction": "regressed", "found_by": "check"}]
     assert ticked() == []
+    # Further runs of it are checked, and tell nobody again that it is slower.
+    home.ci.run(NEW, 1.3)
+    publish.publish(home.settings, publish.stage(home.settings))
+    [request] = ticked()
+    with Receiver() as receiver:
+        monkeypatch.setenv("ACCEL_WEBHOOK_URL", receiver.url)
+        job = home.defs.resolve_job_def("commit_line")
+        assert job.execute_in_process(instance=home.instance, run_config=request.run_config).success
+        assert receiver.received == []
+    assert [event.outcome for event in home.events(CommitChecked.__name__)] == ["regressed"] * 2
 
 
 @pytest.mark.slow

@@ -35,6 +35,13 @@ SELECT payload->>'$.commit' AS "commit", payload->'$.candidate_runs' AS runs
 FROM other_events
 WHERE type = 'CommitChecked'
 """
+_LAST_OUTCOME = """
+SELECT payload->>'$.outcome' AS outcome
+FROM other_events
+WHERE type = 'CommitChecked' AND payload->>'$.commit' = $commit
+ORDER BY occurred_at DESC
+LIMIT 1
+"""
 _OUTCOMES = {0: "passed", 1: "regressed", 2: "undecided"}
 
 
@@ -99,6 +106,11 @@ def unchecked_commits(reader: Reader) -> list[MeasuredCommit]:
         for commit in known[-_NEWEST:]
         if not set(commit.run_ids) <= checked.get(commit.name, set()) and (commit.baseline or commit is not known[0])
     ]
+
+
+def last_outcome(reader: Reader, commit: MeasuredCommit) -> str | None:
+    """Return how the commit's last check in the tables ended; None without one."""
+    return next((row["outcome"] for row in reader.rows(_LAST_OUTCOME, {"commit": commit.name})), None)
 
 
 def find_baseline(commit: MeasuredCommit, known: Sequence[MeasuredCommit]) -> MeasuredCommit | str:
