@@ -28,6 +28,8 @@ from assets.matrix import compat_matrix
 from assets.resources import Installation
 
 _SOURCE = "assets.regressions"
+_EARLY = {"dagster/priority": "1"}
+"""Before the predictor, because its training takes a minute, and a regression should not wait for it."""
 _TABLE = """
 SELECT regression_id, state, direction, model_id, hardware, batch_size, measure, before_ms, after_ms, before_mib,
     after_mib, change_percent, found_by, found_at, array_to_string(commits_after, ', ') AS commits
@@ -40,6 +42,7 @@ FROM regressions ORDER BY found_at DESC, regression_id
     group_name="answer",
     kinds={"duckdb", "parquet"},
     owners=["team:performance"],
+    op_tags=_EARLY,
     automation_condition=ON_CHECKED_UPDATE,
     freshness_policy=MEASURED_RECENTLY,
 )
@@ -100,6 +103,7 @@ class CommitConfig(dg.Config):
 
 @dg.asset_check(
     asset=regressions,
+    op_tags=_EARLY,
     description="The commit measured last takes no more time or memory than its baseline, and fails no more often.",
 )
 @explain_failures

@@ -205,7 +205,10 @@ def test_from_the_log_to_matrix_and_regressions_and_to_rest(home: Home) -> None:
     # What is made of them is asked for once their checks have passed, not before.
     wanted = home.asked()
     assert wanted == {"compat_matrix", "regressions", "predictor"}
-    assert home.make(wanted).success
+    done = home.make(wanted)
+    assert done.success
+    begun = [str(event.step_key) for event in done.all_events if event.is_step_start]
+    assert begun == ["compat_matrix", "regressions", "regressions_commit_gate", "predictor"]
     reader = Reader(home.settings)
     assert reader.snapshot_id == made
     assert reader.rows("SELECT model_id FROM compat_matrix") == [{"model_id": "bert-base"}]
