@@ -222,7 +222,8 @@ def _against_log(
         return
     if projection.schema_id != build_layer.schema_id():
         yield _OUTDATED
-    if new := snapshot.segments - known:
+    new = snapshot.segments - known
+    if new and not publish.holds(projection, log, snapshot):
         yield Finding(
             "tables_behind", log.count_events(new), "events in the log that the tables lack", "bring up to date"
         )

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from accel_platform.cli.data import db
 from accel_platform.events import EventLog
-from accel_platform.events.types import DocumentImported, ModelDescribed, ResultSuspected
+from accel_platform.events.types import DocumentImported, ModelDescribed, PredictorTrained, ResultSuspected
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import require_current
@@ -59,6 +59,16 @@ def test_a_sound_home_has_nothing_to_repair(home: Settings) -> None:
 def test_an_empty_home_has_nothing_to_check(settings: Settings) -> None:
     found = validate(settings, describe)
     assert (found.snapshot_id, found.rules, found.findings) == (None, (), ())
+
+
+def test_tables_are_not_behind_by_events_that_no_table_is_made_of(home: Settings, log: EventLog) -> None:
+    trained = PredictorTrained(
+        predictor_id="lgbm-1", snapshot_id=log.snapshot().id, artifact_sha256="0" * 64, rows=2, promoted=False
+    )
+    log.append([event(trained)])
+    assert validate(home, describe).findings == ()
+    log.append([event(result(batch_size=8)), event(verification(batch_size=8))])
+    assert [finding.name for finding in validate(home, describe).findings] == ["tables_behind"]
 
 
 def test_rows_set_aside_say_where_they_came_from(home: Settings, log: EventLog) -> None:
