@@ -32,6 +32,11 @@ class Rent:
     date: str
     """Day of the price, ISO 8601. Prices change, so an answer that uses one states the day."""
 
+    def times(self, devices: int) -> Rent:
+        """Return the price of so many devices at this one's."""
+        source = self.source if devices == 1 else f"{devices} x {self.source}"
+        return replace(self, usd_per_hour=self.usd_per_hour * devices, source=source)
+
     def describe(self) -> str:
         """Return the price and its day: `5.672 USD/h (2026-07-20)`."""
         return f"{self.usd_per_hour:.4g} USD/h ({self.date})"

@@ -79,11 +79,9 @@ class DeploymentPlan:
         device, prompts = self.deployment.device, self.deployment.prompts
         together = max(self.deployment.devices // self.deployment.stages, 0 if prompts is None else prompts.devices)
         share = device_rent(device.name, together)
-        if share is not None:
-            return replace(share, usd_per_hour=share.usd_per_hour * self.devices)
-        if device.usd_per_hour is None:
-            return None
-        return Rent(device.usd_per_hour * self.devices, device.usd_source or "", device.usd_date or "")
+        if share is None and device.usd_per_hour is not None:
+            share = Rent(device.usd_per_hour, device.usd_source or "", device.usd_date or "")
+        return share and share.times(self.devices)
 
     @property
     def most_running(self) -> int:

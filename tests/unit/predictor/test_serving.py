@@ -865,9 +865,9 @@ def test_rent_is_of_instances_that_have_the_devices_together() -> None:
         for o in ask(hardware=["NVIDIA T4"], objective="throughput", **asked).options
     }
     four = "AWS EC2 on-demand us-east-1 g4dn.12xlarge, one of 4 devices"
-    assert rents[2, 2] == (pytest.approx(3.912 / 2), four)
-    assert rents[4, 4] == (pytest.approx(3.912), four)
-    assert rents[8, 8] == (pytest.approx(7.824), "AWS EC2 on-demand us-east-1 g4dn.metal, one of 8 devices")
+    assert rents[2, 2] == (pytest.approx(3.912 / 2), f"2 x {four}")
+    assert rents[4, 4] == (pytest.approx(3.912), f"4 x {four}")
+    assert rents[8, 8] == (pytest.approx(7.824), "8 x AWS EC2 on-demand us-east-1 g4dn.metal, one of 8 devices")
 
     whole = ask(hardware=["g5.xlarge", "g5.12xlarge"], **asked).options
     assert {o.devices: o.usd_per_hour for o in whole} == {1: 1.006, 2: 5.672, 3: 5.672, 4: 5.672}
