@@ -58,22 +58,26 @@ Complete = Callable[[duckdb.DuckDBPyConnection, Sequence[str], int], None]
 It gets the connection, with the views of `layers.define_views`, the catalog names of the layers below, and the number
 of events in the layer.
 """
+_BREAKING_RESULT, _SUSPECTED_RESULT, _LATE_VERDICT = "breaking result", "suspected result", "late verdict"
+"""Kinds of results and verifications that few layers have: see `_rare_kinds`."""
 SOURCES = {
     "verifications": {"VerificationRecorded"},
     "result_rows": {"ResultRecorded"},
-    "late_verdicts": {"VerificationRecorded"},
+    "late_verdicts": {_LATE_VERDICT},
     "import_ledger": {"DocumentImported"},
-    "quarantine": {"ResultRecorded", "RecordQuarantined", "SegmentQuarantined"},
-    "suspicions": {"ResultRecorded", "ResultSuspected"},
+    "quarantine": {_BREAKING_RESULT, "RecordQuarantined", "SegmentQuarantined"},
+    "suspicions": {_SUSPECTED_RESULT, "ResultSuspected"},
     "suspicion_overrides": {"SuspicionOverruled"},
     "knowledge_packs": {"KnowledgeAdded", "KnowledgeRemoved"},
+    "results_by_model": {"ResultRecorded"},
+    "results_by_run": {"ResultRecorded"},
     "hosts": {"HostObserved"},
     "devices": {"DeviceObserved"},
     "requests": {"BenchmarkRequested"},
     "coverage": {"ArchitectureChecked"},
     "regressions": {"RegressionFound"},
 }
-"""Types of events that a table has rows of; without any of them it is empty."""
+"""Types of events, or kinds of `_rare_kinds`, that a table has rows of; without any of them it is empty."""
 _layouts: dict[str, str] = {}
 """Columns of each table with their types as SQL, once this process has filled a layer."""
 _RULES_LOCK = threading.Lock()
@@ -230,6 +234,8 @@ def _compute_tables(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> Non
         for view, scope in READ_AS.get(table, {}).items():
             rows = layers.rows_sql(table, catalogs[scope]) or f"FROM layer.{table} WHERE false"
             con.execute(f"CREATE VIEW {view} AS {rows}")
+        if table == "result_rows":
+            new |= _rare_kinds(con, lower, new)
     layers.define_views(con, [*lower, "layer"])
     # Types of results and verifications are missing, which no derived table has in `SOURCES`.
     known = _event_types(con, [*lower, "layer"], "other_events")
@@ -246,6 +252,21 @@ def _event_types(con: duckdb.DuckDBPyConnection, catalogs: Sequence[str], table:
     return {
         name for (name,) in con.execute(f"SELECT DISTINCT type FROM ({layers.rows_sql(table, catalogs)})").fetchall()
     }
+
+
+def _rare_kinds(con: duckdb.DuckDBPyConnection, lower: Sequence[str], types: set[str]) -> set[str]:
+    """Return which kinds of results and verifications `layer` has that few layers have.
+
+    Those are results that break a rule, results suspected as they were stored, and verifications of lower results.
+    """
+    found = {_LATE_VERDICT} if lower and "VerificationRecorded" in types else set()
+    if "ResultRecorded" in types:
+        breaking, suspected = "broken_rules IS NOT NULL", "provenance IN ('suspect', 'simulated')"
+        [(broken, doubted)] = con.execute(
+            f"SELECT bool_or({breaking}), bool_or({suspected}) FROM layer.result_rows"
+        ).fetchall()
+        found |= {kind for kind, there in ((_BREAKING_RESULT, broken), (_SUSPECTED_RESULT, doubted)) if there}
+    return found
 
 
 def _create_table(con: duckdb.DuckDBPyConnection, table: str, types: set[str]) -> None:

@@ -309,11 +309,13 @@ def audit(con: duckdb.DuckDBPyConnection, rows: str, rules: Sequence[Rule] = RUL
     unique = [rule for rule in rules if isinstance(rule, Unique)]
     conditions = [condition for rule in of_rows for condition in (rule.applies_sql(), rule.broken_sql())]
     # FILTER takes three times as long as CASE.
-    counts = ["count(*)" if c == "true" else f"count(CASE WHEN {c} THEN 1 END)" for c in conditions]
-    counts += [f"count(DISTINCT {rule.column})" for rule in unique]
-    [(total, *counted)] = con.execute(f"SELECT {', '.join(['count(*)', *counts])} FROM audited").fetchall()
-    found = {rule: (counted[2 * number], counted[2 * number + 1]) for number, rule in enumerate(of_rows)}
-    for rule, distinct in zip(unique, counted[2 * len(of_rows) :], strict=True):
+    counts = {c: "count(*)" if c == "true" else f"count(CASE WHEN {c} THEN 1 END)" for c in ("true", *conditions)}
+    distincts = [f"count(DISTINCT {rule.column})" for rule in unique]
+    [row] = con.execute(f"SELECT {', '.join([*counts.values(), *distincts])} FROM audited").fetchall()
+    counted = dict(zip(counts, row, strict=False))
+    total = counted["true"]
+    found = {rule: (counted[rule.applies_sql()], counted[rule.broken_sql()]) for rule in of_rows}
+    for rule, distinct in zip(unique, row[len(counts) :], strict=True):
         broken = 0
         if distinct < total:
             [(broken,)] = con.execute(f"SELECT count(*) FROM audited WHERE {rule.broken_sql()}").fetchall()

@@ -119,7 +119,8 @@ def test_tables_without_events_of_their_types_are_empty_and_have_their_columns(
     EventLog.open(every).append(list(map(event, _OF_EACH_TYPE)))
     whole = _made(every)
     assert [table for table, (_, rows) in whole.items() if not rows] == ["late_verdicts"], "it is of lower results"
-    of_results = {"result_rows", "quarantine", "suspicions", "hosts", "devices", "import_ledger"}
+    of_results = {"result_rows", "results_by_model", "results_by_run", "quarantine", "suspicions", "hosts", "devices",
+                  "import_ledger"}  # fmt: skip
     for number, without in enumerate((of_results, build_layer.SOURCES.keys() - of_results)):
         types = set[str]().union(*(build_layer.SOURCES[table] for table in without))
         some = Settings(home=tmp_path / str(number))
@@ -128,6 +129,19 @@ def test_tables_without_events_of_their_types_are_empty_and_have_their_columns(
         selected = _made(some)
         assert {table for table, (_, rows) in selected.items() if not rows} == without | {"late_verdicts"}
         assert _made(some) == selected, "declared as they are selected"
+
+
+def test_what_few_layers_have_is_found_wherever_it_is(settings: Settings, log: EventLog) -> None:
+    log.append([event(result(batch_size=size)) for size in range(1, 21)])
+    rare = {"late_verdicts": verification(), "suspicions": _OF_EACH_TYPE[2], "quarantine": _OF_EACH_TYPE[1]}
+    publish.refresh(settings)
+    for number, payload in enumerate(rare.values(), 1):
+        with publish.refresh(settings).projection.open() as con:
+            found = [table for table in rare if con.execute(f"FROM {table}").fetchall()]
+        assert found == list(rare)[: number - 1]
+        log.append([event(payload)])
+    with publish.refresh(settings).projection.open() as con:
+        assert [len(con.execute(f"FROM {table}").fetchall()) for table in rare] == [1, 1, 1]
 
 
 @pytest.mark.slow
