@@ -332,6 +332,11 @@ def audit(con: duckdb.DuckDBPyConnection, rows: str, rules: Sequence[Rule] = RUL
     ]
 
 
+def audit_of_no_rows() -> list[CheckResult]:
+    """Return the results of `audit` over no rows."""
+    return [CheckResult(rule.name, f"NOT {rule.broken_sql()}", passed=True, rows=0, broken=0) for rule in RULES]
+
+
 def _examples(con: duckdb.DuckDBPyConnection, rule: Rule, broken: int) -> tuple[str, ...]:
     if not broken:
         return ()

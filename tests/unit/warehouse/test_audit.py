@@ -7,11 +7,11 @@ import pytest
 
 from accel_platform.analysis.stats.medians import MIN_PERCENTILE_SAMPLES
 from accel_platform.events import EventLog
-from accel_platform.events.types import ResultSuspected
+from accel_platform.events.types import ResultSuspected, RunFinished
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.build_layer import table_sql
-from accel_platform.warehouse.rules import RULES
+from accel_platform.warehouse.rules import RULES, audit
 from factories import event, result
 
 
@@ -43,6 +43,20 @@ def test_the_audit_follows_what_is_new(settings: Settings, log: EventLog) -> Non
     with pytest.raises(publish.ChecksFailed, match=r"result_id_unique \(2 rows\)"):
         publish.check(staged)
     publish.publish(settings, publish.stage(settings, full=True))
+
+
+def test_an_increment_without_results_has_the_verdicts_of_an_audit_of_no_rows(
+    settings: Settings, log: EventLog
+) -> None:
+    log.append([event(result(batch_size=size)) for size in range(1, 9)])
+    publish.refresh(settings)
+    log.append([event(RunFinished(status="succeeded", duration_s=1.0))])
+    refreshed = publish.refresh(settings)
+    assert refreshed.mode == "incremental"
+    with refreshed.projection.open() as con:
+        assert refreshed.checks == audit(con, "SELECT * FROM results LIMIT 0")
+    log.append([event(result(batch_size=9))])
+    assert {check.rows for check in publish.refresh(settings).checks if check.rule == "model_named"} == {1}
 
 
 def test_a_rule_counts_the_rows_that_it_speaks_of(settings: Settings, log: EventLog) -> None:

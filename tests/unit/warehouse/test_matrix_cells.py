@@ -17,6 +17,7 @@ from accel_platform.events.types import (
     KnowledgeAdded,
     KnowledgeRemoved,
     ResultSuspected,
+    RunFinished,
     Suspicion,
     SuspicionOverruled,
 )
@@ -124,9 +125,8 @@ def test_only_touched_cells_are_computed_anew(settings: Settings, log: EventLog)
 
     with duckdb.connect(serving.directory / serving.layers[-1].file) as con:
         con.execute("UPDATE matrix_cells SET results = 1000")
-    log.append([event(result(batch_size=4))])
-    publish.refresh(settings)
-    now = current(settings)
-    assert now is not None
-    with now.open() as con:
-        assert con.execute("SELECT results_ok FROM compat_matrix").fetchall() == [(1021,)]
+        con.execute("UPDATE compat_matrix SET results_ok = 7")
+    for payload, results_ok in ((RunFinished(status="succeeded", duration_s=1.0), 7), (result(batch_size=4), 1021)):
+        log.append([event(payload)])
+        with publish.refresh(settings).projection.open() as con:
+            assert con.execute("SELECT results_ok FROM compat_matrix").fetchall() == [(results_ok,)]
