@@ -334,11 +334,11 @@ def broken_rules(events: Sequence[Event]) -> dict[UUID, list[str]]:
 def _rules_connection() -> duckdb.DuckDBPyConnection:
     """Return a connection with a prepared statement that finds rows of `new_events` that break rules.
 
-    It is planned once, because planning takes ten times as long as running it on a few events. The optimizer is off,
-    because an optimized statement is planned again each time.
+    It is parsed and bound once, which saves a tenth of it on a few events. It is optimized each time, because a plan
+    that is not takes 23 times as long on 19,000 events, and no less on one.
     """
     con = duckdb.connect(":memory:")
-    con.execute("SET TimeZone = 'UTC'; SET threads = 1; PRAGMA disable_optimizer")
+    con.execute("SET TimeZone = 'UTC'; SET threads = 1")
     con.from_arrow(codec.SCHEMA.empty_table()).create("new_events")
     # Without names of the spec sheet, because no rule depends on them, and they double the time.
     nothing = "SELECT NULL::VARCHAR AS key, NULL::VARCHAR AS name, NULL::INTEGER AS devices"
