@@ -53,7 +53,7 @@ def hub(repository: str, folder: Path) -> Iterator[str]:
         return sorted(folder.iterdir())
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

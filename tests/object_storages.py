@@ -71,7 +71,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
 def served(handler: type[Answering]) -> Iterator[str]:
     """Yield the address of a server with this handler."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
