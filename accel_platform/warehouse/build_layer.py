@@ -52,6 +52,8 @@ _REUSED_GIB = 1
 
 It may add to `_MEMORY_GIB`. Machines with less memory than that keep none.
 """
+_ONE_THREAD_EVENTS = 10_000
+"""Largest number of events whose tables one thread builds, because sharing the work takes longer than it saves."""
 Complete = Callable[[duckdb.DuckDBPyConnection, Sequence[str], int], None]
 """Function that audits and completes a filled layer, attached as `layer`.
 
@@ -196,12 +198,14 @@ def _fill_layer(
                     raise
                 raise unreadable(error, f"A segment of the log at {log.location}") from error
             _drop_doubles(con, lower)
+            [(events,)] = con.execute("SELECT count(*) FROM layer.events").fetchall()
+            if events + sum(layer.events for layer in (below.layers if below else ())) <= _ONE_THREAD_EVENTS:
+                con.execute("SET threads = 1")
             if engine is None:
                 _compute_tables(con, lower)
             else:
                 files = [layer.file for layer in below.layers] if below else []
                 engine.compute_tables(con, dict(zip(lower, files, strict=True)), path.name.removeprefix("."))
-            [(events,)] = con.execute("SELECT count(*) FROM layer.events").fetchall()
             if complete is not None:
                 if engine is not None:
                     layers.define_views(con, [*lower, "layer"])

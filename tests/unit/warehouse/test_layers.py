@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import duckdb
 import pytest
 from generated_logs import arrivals
 from hypothesis import Phase, given
@@ -129,6 +130,23 @@ def test_tables_without_events_of_their_types_are_empty_and_have_their_columns(
         selected = _made(some)
         assert {table for table, (_, rows) in selected.items() if not rows} == without | {"late_verdicts"}
         assert _made(some) == selected, "declared as they are selected"
+
+
+def test_one_thread_builds_the_tables_of_a_small_log(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append([event(result()), event(verification())])
+    threads = list[int]()
+
+    def note_threads(con: duckdb.DuckDBPyConnection, *_: object) -> None:
+        threads.extend(con.execute("SELECT current_setting('threads')").fetchone() or ())
+
+    for most in (2, 1):
+        monkeypatch.setattr(build_layer, "_ONE_THREAD_EVENTS", most)
+        path = tmp_path / f"{most}.duckdb"
+        assert build_layer.fill_layer(path, log, log.snapshot().segments, None, None, note_threads) == 2
+    with duckdb.connect() as con:
+        assert threads == [1, *(con.execute("SELECT current_setting('threads')").fetchone() or ())]
 
 
 def test_what_few_layers_have_is_found_wherever_it_is(settings: Settings, log: EventLog) -> None:
