@@ -65,8 +65,6 @@ class RuntimeLaw(BaseModel):
         if sample.precision not in self.precisions:
             measured = " and ".join(self.precisions)
             return f"{sample.backend} on processors was learned from in {measured} only, not in {sample.precision}"
-        if not has_known_rates(sample):
-            return f"the peak or the bandwidth of {sample.device} is not published"
         return None
 
     def predict(self, sample: Sample) -> ProcessorPrediction:
@@ -106,6 +104,8 @@ class ProcessorPredictor(BaseModel):
             return f"processors are predicted by their rates with {known} only"
         if sample.mode != "inference":
             return f"processors are predicted by their rates in inference only, not in {sample.mode}"
+        if not has_known_rates(sample):
+            return f"the peak or the bandwidth of {sample.device} is not published"
         return law.unsupported_reason(sample)
 
     def predict(self, sample: Sample) -> ProcessorPrediction:
