@@ -15,7 +15,7 @@ from accel_platform.table_io.values import rounded
 from predictor.advisor.candidates import Candidate
 from predictor.advisor.model_estimates import Cell, predict_all, queried_sample
 from predictor.advisor.operator_estimates import operator_estimate, predict_by_operators
-from predictor.advisor.processor_estimates import predict_by_rates, processor_estimate
+from predictor.advisor.processor_estimates import predict_on_processor, processor_estimate
 from predictor.advisor.resolved_query import DEFAULT_PRECISION, ResolvedQuery
 from predictor.advisor.scaling import (
     Abstention,
@@ -61,25 +61,21 @@ def estimate_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | 
     _warn_of_slow_hosts(cells, found)
     unsettled = [i for i, estimate in enumerate(found) if estimate is None]
     open_cells = [cells[i] for i in unsettled]
-    predictions = zip(
-        unsettled,
-        predict_all(state, open_cells),
-        predict_by_operators(open_cells),
-        predict_by_rates(state.evidence, open_cells),
-        strict=True,
-    )
-    for i, estimate, by_operators, by_rates in predictions:
+    predictions = zip(unsettled, predict_all(state, open_cells), predict_by_operators(open_cells), strict=True)
+    for i, estimate, by_operators in predictions:
         query, candidate = cells[i]
         if lacks_units(query, candidate):
             reason = f"{candidate.spec.name} has no {query.precision}: its runtime would only emulate it"
             found[i] = Abstention("no_runtime", reason)
         elif isinstance(estimate, Estimate):
             learned = _check_precision(state.evidence, query, candidate, estimate)
-            found[i] = _choose_prediction(learned, by_rates or by_operators, state.evidence, cells[i])
+            by_rates = _predict_by_rates(state.evidence, cells[i], by_operators, estimate)
+            found[i] = _choose_prediction(learned, by_rates, state.evidence, cells[i])
+        elif (unsupported := _unsupported_runtime(state.evidence, query, candidate)) is not None:
+            found[i] = unsupported
         else:
-            found[i] = _unsupported_runtime(state.evidence, query, candidate) or _fall_back_to_rates(
-                estimate, by_rates or by_operators, state.evidence, cells[i]
-            )
+            by_rates = _predict_by_rates(state.evidence, cells[i], by_operators, estimate)
+            found[i] = _fall_back_to_rates(estimate, by_rates, state.evidence, cells[i])
         found[i] = _keep_to_measurements(state.evidence, cells[i], found[i], by_operators)
     found = [_keep_above_narrower(state.evidence, cell, estimate) for cell, estimate in zip(cells, found, strict=True)]
     checked = [
@@ -158,6 +154,19 @@ def _keep_above_narrower(
     return estimate
 
 
+def _predict_by_rates(
+    evidence: Evidence, cell: Cell, by_operators: OperatorPrediction | Abstention, learned: Estimate | Abstention
+) -> RatesPrediction | Abstention:
+    """Return the prediction from the device's published rates: of a processor its roofline's, else its operators'.
+
+    A learned estimate on the users' own processor is not compared, because what they measured there tells more.
+    """
+    target, spec = cell[1].target, cell[1].spec
+    if spec.kind != "cpu" or (isinstance(learned, Estimate) and evidence.where(target) != "elsewhere"):
+        return by_operators
+    return predict_on_processor(evidence, cell)
+
+
 def _choose_prediction(
     learned: Estimate | Abstention, by_rates: RatesPrediction | Abstention, evidence: Evidence, cell: Cell
 ) -> Estimate | Abstention:
@@ -185,13 +194,10 @@ def _choose_prediction(
 
 
 def _choose_on_processor(learned: Estimate, by_rates: ProcessorPrediction, evidence: Evidence, cell: Cell) -> Estimate:
-    """Return the learned estimate, or that of the processor's published rates if it is narrower at no lower level.
-
-    On the users' own processors the learned one is kept, because what they measured there tells more than rates.
-    """
+    """Return the learned estimate, or that of the processor's published rates if it is narrower at no lower level."""
     ours, theirs = learned.latency_ms, by_rates.latency_ms
     no_narrower = theirs.high_over_low >= ours.high_over_low or (theirs.level or 0.0) < (ours.level or 0.0)
-    if no_narrower or evidence.where(cell[1].target) != "elsewhere":
+    if no_narrower:
         return learned
     estimate = processor_estimate(evidence, cell, by_rates)
     return replace(estimate, memory_peak_mib=learned.memory_peak_mib, sample=learned.sample)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from predictor.advisor.model_estimates import Cell, nearest_neighbors, queried_sample
 from predictor.advisor.scaling import Abstention, Estimate
 from predictor.data.evidence import Evidence
@@ -13,9 +11,15 @@ _MIN_SHARE = 0.02
 """Least share of the time of a term that the reasons name."""
 
 
-def predict_by_rates(evidence: Evidence, cells: Sequence[Cell]) -> list[ProcessorPrediction | Abstention | None]:
-    """Return the prediction for each cell on a processor, or the reason for none; None for other kinds of silicon."""
-    return [_predict(evidence, cell) if cell[1].spec.kind == "cpu" else None for cell in cells]
+def predict_on_processor(evidence: Evidence, cell: Cell) -> ProcessorPrediction | Abstention:
+    """Return the prediction for a cell on a processor, or the reason for none."""
+    query, candidate = cell
+    sample = queried_sample(evidence, query, candidate)
+    if isinstance(sample, str):
+        return Abstention("unsupported", sample)
+    predictor = shipped_predictor()
+    reason = predictor.unsupported_reason(sample)
+    return predictor.predict(sample) if reason is None else Abstention("unsupported", reason)
 
 
 def processor_estimate(evidence: Evidence, cell: Cell, prediction: ProcessorPrediction) -> Estimate:
@@ -43,13 +47,3 @@ def processor_estimate(evidence: Evidence, cell: Cell, prediction: ProcessorPred
         why=tuple(f"{term}: {share:.0%} of the time" for share, term in shares if share >= _MIN_SHARE),
         neighbours=nearest_neighbors(evidence, query, candidate.target),
     )
-
-
-def _predict(evidence: Evidence, cell: Cell) -> ProcessorPrediction | Abstention:
-    query, candidate = cell
-    sample = queried_sample(evidence, query, candidate)
-    if isinstance(sample, str):
-        return Abstention("unsupported", sample)
-    predictor = shipped_predictor()
-    reason = predictor.unsupported_reason(sample)
-    return predictor.predict(sample) if reason is None else Abstention("unsupported", reason)
