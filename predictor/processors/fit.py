@@ -54,9 +54,10 @@ def fit(samples: Sequence[Sample]) -> ProcessorPredictor:
     for sample in samples:
         by_runtime.setdefault(sample.backend, []).append(sample)
     several = {name: own for name, own in by_runtime.items() if len({s.device for s in own}) >= _SEVERAL}
-    laws = {runtime: _fit_several(own) for runtime, own in several.items()}
+    errors = {name: held_out_errors(own, lambda sample: sample.device) for name, own in several.items()}
+    laws = {runtime: _fit_several(own, errors[runtime]) for runtime, own in several.items()}
     if several:
-        offsets = np.concatenate([processor_offsets(own) for own in several.values()])
+        offsets = np.concatenate([processor_offsets(own, errors[name]) for name, own in several.items()])
         few = {name: own for name, own in by_runtime.items() if name not in several}
         laws |= {name: _fit_few(own, offsets) for name, own in few.items() if len({s.family for s in own}) >= _FOLDS}
     return ProcessorPredictor(runtimes=dict(sorted(laws.items())))
@@ -91,9 +92,9 @@ def family_errors(samples: Sequence[Sample]) -> Array:
     return held_out_errors(samples, lambda sample: fold[sample.family])
 
 
-def processor_offsets(samples: Sequence[Sample]) -> Array:
-    """Return how far each processor is off a law of the others: the median of its log errors."""
-    errors, devices = held_out_errors(samples, lambda sample: sample.device), np.array([s.device for s in samples])
+def processor_offsets(samples: Sequence[Sample], errors: Array) -> Array:
+    """Return how far each processor is off a law of the others: the median of its samples' log errors by that law."""
+    devices = np.array([sample.device for sample in samples])
     return np.array([np.median(errors[devices == device]) for device in np.unique(devices)])
 
 
@@ -102,14 +103,16 @@ def log_latencies(samples: Sequence[Sample]) -> Array:
     return np.log([sample.latency_ms for sample in samples])
 
 
-def _fit_several(samples: Sequence[Sample]) -> RuntimeLaw:
-    """Return the law of a runtime that several processors were measured with, calibrated on those left out."""
+def _fit_several(samples: Sequence[Sample], errors: Array) -> RuntimeLaw:
+    """Return the law of a runtime that several processors were measured with, calibrated on those left out.
+
+    `errors` are the log errors by a law without the sample's processor.
+    """
     devices = [sample.device for sample in samples]
-    by_device = np.abs(held_out_errors(samples, lambda sample: sample.device))
     return _law(
         samples,
         models=tuple(sorted({sample.model for sample in samples})),
-        known_model=calibrate(by_device, devices),
+        known_model=calibrate(np.abs(errors), devices),
         new_model=calibrate(np.abs(both_held_out_errors(samples)), devices),
     )
 
