@@ -1,4 +1,4 @@
-"""How far the processor predictor errs on processors, models and families that were left out, by the shipped figures.
+"""Errors of the processor predictor on processors, models and families that were left out of the shipped figures.
 
 With OpenVINO each processor is left out, then each processor and model together. PyTorch was measured on one processor,
 so there an eighth of the model families is left out at a time.

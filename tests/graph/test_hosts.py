@@ -213,7 +213,7 @@ def test_a_run_that_a_stop_keeps_from_beginning_is_canceled_and_has_not_failed(
     run_id = host.begin(run, {"socket": "/there"}, dg.DagsterRunStatus.STARTING)
 
     def notice_end(_: float) -> None:
-        """What the code server does once the process has ended, which ignores a run that is being canceled."""
+        """Report a failed run as the code server does once the process has ended; it ignores one being canceled."""
         left = host.instance.get_run_by_id(run_id)
         assert left is not None
         if not left.is_finished:
