@@ -15,6 +15,7 @@ from itertools import takewhile
 from typing import Any
 
 from accel_platform.errors import InvalidInput, did_you_mean
+from accel_platform.hardware.device_names import split_count, with_count
 from accel_platform.hardware.rents import PRICE_LIST, Rent, device_rent, instances, own_rents
 
 NOISE = re.compile(
@@ -102,6 +103,13 @@ class DeviceSpec:
         """True for GPUs of NVIDIA older than the first that computes in bfloat16 and TF32."""
         return self.compute_capability is not None and self.compute_capability < 80
 
+    @property
+    def rent(self) -> Rent | None:
+        """Price of one such device with its source and day; None where none is known."""
+        if self.usd_per_hour is None:
+            return None
+        return Rent(self.usd_per_hour, self.usd_source or "", self.usd_date or "")
+
     def used_by(self, backend: str) -> DeviceSpec:
         """Return the part of the card that one process of a runtime uses: PyTorch takes each die for a device.
 
@@ -153,22 +161,6 @@ def devices_with_chip(chip: str) -> list[str]:
     """
     parts = (find_spec(f"{chip} {part}") for part in _PARTS_OF_PROCESSORS)
     return [*(spec.name for spec in catalog() if spec.chip == chip), *(spec.name for spec in parts if spec is not None)]
-
-
-def split_count(name: str) -> tuple[int | None, str]:
-    """Return the number that a name begins with, None if it states none, and the name of one: `4 x Tesla T4`."""
-    stated = re.match(r"(\d+) x ", name)
-    return (None, name) if stated is None else (int(stated[1]), name[stated.end() :])
-
-
-def without_count(name: str) -> str:
-    """Return the name of a single device: `Tesla T4` for `4 x Tesla T4`."""
-    return split_count(name)[1]
-
-
-def with_count(count: int | None, name: str) -> str:
-    """Return the name of so many devices together, `4 x NVIDIA T4`; one goes by its name alone."""
-    return name if count in (None, 1) else f"{count} x {name}"
 
 
 def catalogued_name(name: str) -> str:

@@ -1,9 +1,26 @@
-"""Names of devices in tables, charts and messages, where devices of different ids may share a name."""
+"""Names of devices: with the number of them, and in tables, charts and messages, where several may share a name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
+
+
+def split_count(name: str) -> tuple[int | None, str]:
+    """Return the number that a name begins with, None if it states none, and the name of one: `4 x Tesla T4`."""
+    stated = re.match(r"(\d+) x ", name)
+    return (None, name) if stated is None else (int(stated[1]), name[stated.end() :])
+
+
+def without_count(name: str) -> str:
+    """Return the name of a single device: `Tesla T4` for `4 x Tesla T4`."""
+    return split_count(name)[1]
+
+
+def with_count(count: int | None, name: str) -> str:
+    """Return the name of so many devices together, `4 x NVIDIA T4`; one goes by its name alone."""
+    return name if count in (None, 1) else f"{count} x {name}"
 
 
 def shared_names(devices: Iterable[tuple[str | None, str | None]]) -> frozenset[str]:

@@ -15,9 +15,8 @@ from accel_platform.hardware.catalog import (
     catalogued_name,
     form_factor_caution,
     names_by_key,
-    split_count,
-    with_count,
 )
+from accel_platform.hardware.device_names import split_count, with_count
 from accel_platform.hardware.rents import Instance, instances
 
 _AZURE = "standard_"

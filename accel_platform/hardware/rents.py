@@ -16,6 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from accel_platform.errors import InvalidInput
+from accel_platform.hardware.device_names import with_count
 
 PRICE_LIST = "ACCEL_PRICES"
 """Variable with the path of the user's own price list: a CSV file with name, usd_per_hour and perhaps date."""
@@ -59,7 +60,7 @@ class Instance:
     @property
     def result_name(self) -> str:
         """Name of the device that results with all of its devices are of: `4 x NVIDIA A10G`."""
-        return self.device if self.count == 1 else f"{self.count} x {self.device}"
+        return with_count(self.count, self.device)
 
     def describe(self, called: str) -> str:
         """Return what it has, under the name that a query has for it: `g5.12xlarge has 4 x NVIDIA A10G`."""

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from accel_platform.backend_names import canonical_backend
 from accel_platform.events.types import Hardware
-from accel_platform.hardware.catalog import without_count
+from accel_platform.hardware.device_names import without_count
 from accel_platform.hardware.instances import queried_device_name
 from accel_platform.precisions import canonical_precision
 from accel_platform.workloads.architectures import guess_family

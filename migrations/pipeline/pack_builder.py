@@ -19,7 +19,7 @@ from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog, codec
 from accel_platform.events.types import ResultRecorded
-from accel_platform.hardware.catalog import without_count
+from accel_platform.hardware.device_names import without_count
 from accel_platform.knowledge.cards import (
     CARD,
     Card,

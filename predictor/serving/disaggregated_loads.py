@@ -25,7 +25,8 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 import yaml
 
-from accel_platform.hardware.catalog import find_spec, without_count
+from accel_platform.hardware.catalog import find_spec
+from accel_platform.hardware.device_names import without_count
 from accel_platform.knowledge.packs import PACKS
 from predictor.serving.engines import Engine
 from predictor.serving.loads import Deployment, Load, PromptWorkers, Slots

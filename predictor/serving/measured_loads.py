@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from accel_platform.backend_names import canonical_backend
-from accel_platform.hardware.catalog import DeviceSpec, find_spec, split_count
+from accel_platform.hardware.catalog import DeviceSpec, find_spec
+from accel_platform.hardware.device_names import split_count
 from accel_platform.hardware.instances import result_device_name
 from accel_platform.knowledge.packs import PACKS
 from accel_platform.warehouse.reader import Reader

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from accel_platform.backend_names import canonical_backend
 from accel_platform.errors import InvalidInput, NotFound, did_you_mean
 from accel_platform.events.types import PAYLOADS, CoverageStatus, Mode, Provenance, RunStatus, Status
-from accel_platform.hardware.catalog import catalogued_name, find_spec, without_count
+from accel_platform.hardware.catalog import catalogued_name, find_spec
+from accel_platform.hardware.device_names import without_count
 from accel_platform.hardware.instances import (
     naming_caution,
     part_of_gpu,

@@ -78,9 +78,7 @@ class DeploymentPlan:
             return least_rent(self.instances, self.devices)
         device, prompts = self.deployment.device, self.deployment.prompts
         together = max(self.deployment.devices // self.deployment.stages, 0 if prompts is None else prompts.devices)
-        share = device_rent(device.name, together)
-        if share is None and device.usd_per_hour is not None:
-            share = Rent(device.usd_per_hour, device.usd_source or "", device.usd_date or "")
+        share = device_rent(device.name, together) or device.rent
         return share and share.times(self.devices)
 
     @property
