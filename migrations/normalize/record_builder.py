@@ -138,7 +138,13 @@ class CellDraft:
             return self._refused("hardware_unknown", why, figures)
         when = first_moment(*self.times)
         host_id = canonical_names.imported_id(machine.host)
-        device_name = machine.device_names.get(hardware) or given_device(hardware, named.runtime)
+        # Files name hardware without its runtime, which may change the name: onnxruntime for cpu.
+        as_written = canonical_names.hardware_named(named.hardware)
+        device_name = (
+            machine.device_names.get(hardware)
+            or machine.device_names.get(as_written)
+            or given_device(hardware, named.runtime)
+        )
         device_id = canonical_names.device_id(hardware, host_id, device_name)
         settings = _known(machine.settings)
         fields = {

@@ -31,10 +31,14 @@ _PADDED = "bert-99"
 _REFERENCE = "-reference-"
 """In the name of a platform: the reference implementation, which pads each question to 384 tokens. Others do not."""
 _SPECIAL = re.compile(
-    r"MIG|MaxQ|max\d+|CTS|custom|-\d+[CQ]\b|virtuali[sz]ed|triton|exp\d|fan\.|deepsparse|tflite_cpp|tflite_armnn_cpp",
+    r"MIG|MaxQ|max\d+|CTS|custom|-\d+[CQ]\b|virtuali[sz]ed|triton|exp\d|fan\.|deepsparse|^aws-|^gcp_.+-cpu|drive-|RTX_4000_Ada|"
+    r"tflite_cpp|tflite_armnn_cpp|cpp_tflite",
     re.IGNORECASE,
 )
 """Part of a device, one of limited or raised power, a server in between, a second try, and a runtime of pruned weights.
+
+Processors of a cloud's instances are parts, and a car's A100 is not sold. An RTX 4000 Ada of round v5.1 took six times
+as long as an RTX 2000E Ada.
 
 Also a program whose builds with and without fast kernels have one name (1.9 and 17 ms for one model on one chip).
 """
@@ -48,7 +52,11 @@ def rows_of_round(checkout: Path) -> Iterator[dict[str, Any]]:
         padded = model == _PADDED and _REFERENCE in platform
         if scenario_of(scenario) != "singlestream" or not (padded or _MODEL.fullmatch(model)):
             continue
-        system = _object(checkout / division / submitter / "systems" / f"{platform}.json")
+        descriptions = [_object(path) for path in checkout.glob(f"*/{submitter}/systems/{platform}.json")]
+        path = checkout / division / submitter / "systems" / f"{platform}.json"
+        if not path.exists() or len({_device(each) for each in descriptions}) > 1:
+            continue
+        system = _object(path)
         if not (_is_one_plain_device(platform, system) and _is_of_one_runtime(platform, system)):
             continue
         folder = checkout / division / submitter / "measurements" / platform / model / scenario
@@ -65,12 +73,16 @@ def rows_of_round(checkout: Path) -> Iterator[dict[str, Any]]:
             "Organization": submitter,
             "Platform": platform,
             "Location": str(summary.relative_to(checkout).parent.parent.parent),
-            "Result": int(found["90th percentile latency (ns)"]) / NS_PER_MS,
+            "Result": int(found["90.00 percentile latency (ns)"]) / NS_PER_MS,
             "Units": "Latency (ms)",
             **{name: system[name] for name in _SYSTEM if system.get(name) not in (None, "")},
             **{name: weights[name] for name in _WEIGHTS if weights.get(name)},
             **{name: int(value) for name, value in found.items() if _TIME.fullmatch(name)},
         }
+
+
+def _device(system: dict[str, Any]) -> tuple[Any, Any]:
+    return system.get("accelerator_model_name"), system.get("host_processor_model_name")
 
 
 def _is_one_plain_device(platform: str, system: dict[str, Any]) -> bool:

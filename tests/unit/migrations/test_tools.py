@@ -303,6 +303,8 @@ class TestMlperf:
             ("L4_form_TRT", "resnet50"): (gpu, {**weights, "starting_weights_filename": "none"}, summary),
             ("L4_stepped_TRT", "resnet50"): (gpu, weights, re.sub(r"(Min latency.*: )", r"\1-", summary)),
             ("L4_invalid_TRT", "resnet50"): (gpu, weights, summary.replace(": VALID", ": INVALID")),
+            ("L4_or_T4_TRT", "resnet50"): (gpu, weights, summary),
+            ("m1-onnxruntime-cpu", "resnet50"): (processor, {**weights, "weight_data_types": "fp32"}, summary),
             ("m1-reference-cpu-pytorch", "bert-99"): (processor, {**weights, "weight_data_types": "fp32"}, summary),
             ("m1-tflite-ruy", "mobilenet-v1-1.0-160-quantized"): (
                 processor, {**weights, "weight_data_types": "uint8"}, summary
@@ -318,11 +320,17 @@ class TestMlperf:
                 path = tmp_path / "closed" / "Acme" / place
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
+        elsewhere = tmp_path / "open" / "Acme" / "systems" / "L4_or_T4_TRT.json"
+        elsewhere.parent.mkdir(parents=True)
+        elsewhere.write_text(json.dumps({**gpu, "accelerator_model_name": "NVIDIA T4"}))
         rows = "\n".join(map(json.dumps, rows_of_round(tmp_path)))
-        gpu_run, bert, mobile = results(parse(Content.of(rows.encode(), "/old/single_stream.jsonl"))).values()
+        gpu_run, on_processor, bert, mobile = results(
+            parse(Content.of(rows.encode(), "/old/single_stream.jsonl"))
+        ).values()
         assert (gpu_run.model_id, gpu_run.device_name, gpu_run.backend) == ("resnet-50", "NVIDIA L4", "tensorrt")
         assert (gpu_run.hardware, gpu_run.precision, gpu_run.batch_size) == ("cuda", "int8", 1)
         assert gpu_run.latency_p50_ms == results(document("mlperf_summary"))["/1"].latency_p50_ms
+        assert (on_processor.hardware, on_processor.device_name) == ("onnxruntime", "Apple M1")
         assert (bert.model_id, bert.backend, bert.sequence_length) == ("bert-large", "pytorch", 384)
         assert (mobile.hardware, mobile.device_name, mobile.precision) == ("cpu", "Apple M1", "int8")
         assert mobile.original["image_size"] == 160
