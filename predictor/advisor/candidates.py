@@ -32,6 +32,8 @@ _HARDWARE_BY_VENDOR = {
 """Hardware name under which a vendor's accelerators are measured; every processor is `cpu`."""
 OPERATOR_HARDWARE = ("cuda", "rocm")
 """Hardware names that the operator predictor covers: its kernels were measured under their runtime, PyTorch."""
+_ON_PROCESSORS = ("cpu", "openvino", "onnxruntime", "jax")
+"""Hardware names of runtimes that drive processors."""
 _KINDS = ("gpu", "npu")
 """Kinds of devices that a query may name; `cpu` is a hardware name."""
 _CUSTOM_PREFIX = "own:"
@@ -99,7 +101,8 @@ def choose_candidates(
     hardware
         Hardware names, `gpu` and `npu` for all of that kind, device names or device ids, in any case, and specs of
         custom devices. A device of the catalogue goes by any of its names, by that of its chip, and by that of a
-        cloud's instance that has it. None means every target of the evidence.
+        cloud's instance that has it. A hardware name or a runtime before a colon picks one of a device, as in
+        `openvino:i9-13900K`. None means every target of the evidence.
     add_unmeasured_gpus
         Add GPUs of the evidence that were measured under other runtimes only, as candidates under this platform's
         runtime. The operator predictor may answer for them.
@@ -155,13 +158,38 @@ def _resolve_name(evidence: Evidence, name: str) -> list[Candidate | AbsentDevic
         return [*named] or [AbsentDevice(name.casefold(), None, "unavailable", _NOWHERE)]
     known = [_known_candidate(evidence, target) for target in _targets_named(evidence, name)]
     spec = find_spec(name)
-    hardware = None if spec is None else _hardware_of(spec)
-    own = None if hardware is None else runtime_for(hardware).backend
-    # Figures that state no runtime stand for the platform's own, so that no second candidate outranks them.
-    if spec is None or hardware is None or any(c.target.backend in (own, UNSTATED) for c in known):
-        return [*known] or [_resolve_without_target(name, evidence.targets())]
-    # Others measured it with another runtime; the platform's own is a candidate too.
-    return [*known, _unmeasured_candidate(hardware, spec, "catalogue:")]
+    runtime, _, device = name.partition(":")
+    if not known and spec is None and device and runtime.casefold() in _runtimes(evidence):
+        return _resolve_runtime(evidence, runtime.casefold(), device.strip())
+    # Others may have measured it with other runtimes; the platform's own are candidates, too. Figures that state no
+    # runtime stand for them, so that no second candidate outranks those.
+    measured = {candidate.target.backend for candidate in known}
+    usual = [] if spec is None else [_unmeasured_candidate(name, spec, "catalogue:") for name in _usual_hardware(spec)]
+    unmeasured = [one for one in usual if not measured & {one.target.backend, UNSTATED}]
+    return [*known, *unmeasured] or [_resolve_without_target(name, evidence.targets())]
+
+
+def _runtimes(evidence: Evidence) -> frozenset[str]:
+    """Return the hardware names and runtimes that may stand before a device."""
+    targets = evidence.targets()
+    return evidence.memoize(
+        "runtimes",
+        lambda: frozenset({*_HARDWARE_NAMES, *(t.hardware for t in targets), *(t.backend for t in targets)}),
+    )
+
+
+def _resolve_runtime(evidence: Evidence, runtime: str, device: str) -> list[Candidate | AbsentDevice]:
+    """Return what a device's name stands for with one runtime. Raises InvalidInput where the device has none of it."""
+    matches = _resolve_name(evidence, device)
+    known = [match.target for match in matches if isinstance(match, Candidate)]
+    if any(runtime in (target.hardware, target.backend) for target in known):
+        return [m for m in matches if isinstance(m, Candidate) and runtime in (m.target.hardware, m.target.backend)]
+    spec = find_spec(queried_device_name(device))
+    possible = () if spec is None else _possible_hardware(spec)
+    if spec is not None and runtime in possible:
+        return [_unmeasured_candidate(runtime, spec, "catalogue:")]
+    names = sorted({*possible, *(target.hardware for target in known), *(target.backend for target in known)})
+    raise InvalidInput(f"{device} does not run {runtime}. Known of it: {', '.join(names) or 'nothing'}.")
 
 
 def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | AbsentDevice:
@@ -170,10 +198,7 @@ def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | Abs
         return AbsentDevice(_HARDWARE_NAMES[name.casefold()], None, "unavailable", _NOWHERE)
     spec = find_spec(name)
     if spec is not None:
-        hardware = _hardware_of(spec)
-        if hardware is None:
-            return AbsentDevice(spec.kind, spec.name, "no_runtime", f"no runtime of this platform drives {spec.name}")
-        return _unmeasured_candidate(hardware, spec, "catalogue:")
+        return AbsentDevice(spec.kind, spec.name, "no_runtime", f"no runtime of this platform drives {spec.name}")
     # The id of an imported device is its name once more.
     named = (_names(target) - {f"imported:{target.device}"} for target in targets)
     known = {*_HARDWARE_NAMES.values(), *itertools.chain.from_iterable(named)}
@@ -224,6 +249,18 @@ def _parts(name: str) -> set[str]:
 def _hardware_of(spec: DeviceSpec) -> str | None:
     """Return the hardware name that drives a device; None where no runtime of this platform does."""
     return "cpu" if spec.kind == "cpu" else _HARDWARE_BY_VENDOR.get((str(spec.vendor), spec.kind))
+
+
+def _usual_hardware(spec: DeviceSpec) -> list[str]:
+    """Return the hardware names that people would measure a device under: Intel's processors under OpenVINO, too."""
+    hardware = _hardware_of(spec)
+    beside = ["openvino"] if spec.kind == "cpu" and spec.vendor == "Intel" else []
+    return [*([] if hardware is None else [hardware]), *beside]
+
+
+def _possible_hardware(spec: DeviceSpec) -> Sequence[str]:
+    """Return the hardware names of all runtimes that can drive a device."""
+    return _ON_PROCESSORS if spec.kind == "cpu" else _usual_hardware(spec)
 
 
 def _custom_candidate(device: OwnDevice) -> Candidate:

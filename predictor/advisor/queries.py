@@ -168,15 +168,13 @@ def _other_choices(name: str, best: Figures, ranked: Sequence[Figures]) -> list[
             f"{name} stands for {len(devices)} devices: this is {first}. Others, by name or id: {join_first(others)}."
         ]
     # In one order, so that many cells do not say the same in different words.
-    runtimes = sorted({r.hardware for r in ranked if r.hardware != best.hardware})
-    if runtimes:
-        return [
-            f"{name} has several runtimes: this is {best.hardware}. Ask for another by name: {', '.join(runtimes)}."
-        ]
-    backends = dict.fromkeys(r.backend for r in ranked if r.backend != best.backend)
-    if backends:
-        return [f"{name} was measured with several runtimes: this is {best.backend}, the others {', '.join(backends)}."]
-    return []
+    used, others = best.hardware, sorted({r.hardware for r in ranked if r.hardware != best.hardware})
+    if not others:
+        used, others = best.backend, sorted({r.backend for r in ranked if r.backend != best.backend})
+    if not others:
+        return []
+    names = ", ".join(f"{runtime}:{name}" for runtime in others)
+    return [f"{name} has several runtimes: this is {used}. Ask for another by name: {names}."]
 
 
 def _device_label(figures: Figures) -> str:

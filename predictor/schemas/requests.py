@@ -214,7 +214,8 @@ class RecommendQuery(Query):
         min_length=1,
         max_length=64,
         description="Hardware names, `gpu` or `npu`, device names (of hosts or of the spec sheet), instance types of "
-        "clouds, device ids or custom specs to choose among. Default: all that was measured or that a host has.",
+        "clouds, device ids or custom specs to choose among; one runtime of a device as `openvino:i9-13900K`. Default: "
+        "all that was measured or that a host has.",
     )
 
 
@@ -222,7 +223,8 @@ class PredictQuery(Query):
     """Query for the figures of a model on one piece of hardware."""
 
     hardware: HardwareInput = Field(
-        description="A hardware name (cpu, openvino, ...), a device's name or id, an instance type, or a spec.",
+        description="A hardware name (cpu, openvino, ...), a device's name or id, an instance type, or a spec; one "
+        "runtime of a device as `openvino:i9-13900K`.",
         examples=["cpu"],
     )
 

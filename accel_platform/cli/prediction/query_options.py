@@ -192,7 +192,8 @@ class HardwareOptions:
         typer.Option(
             "--hardware",
             metavar=NAMES,
-            help="A hardware name, gpu or npu, a device of a host or the spec sheet, or a cloud's instance type.",
+            help="A hardware name, gpu or npu, a device of a host or the spec sheet, a cloud's instance type, or one "
+            "runtime of a device: openvino:i9-13900K.",
         ),
     ] = None
     hardware_spec: Annotated[

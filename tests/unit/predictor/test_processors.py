@@ -143,3 +143,9 @@ def test_an_unmeasured_processor_is_answered_for_beside_the_own_one(tmp_path: Pa
     assert "its maker is unknown, so nobody knows how often the limits hold" in " ".join(own.warnings)
     training = ask("bert-base", "AMD EPYC 9654", mode="training")
     assert "in inference only, not in training" in training.excluded[0].reason
+    small = ask("bert-base", "Xeon Platinum 8592+", "AMD EPYC 9654", "openvino:Xeon Gold 6240R", precision="int8")
+    assert {r.device for r in small.recommendations if r.hardware == "openvino"} == {
+        "Intel Xeon Platinum 8592+", "Intel Xeon Gold 6240R"
+    }  # fmt: skip
+    elsewhere = ask("bert-base", "openvino:AMD EPYC 9654", precision="int8").recommendations
+    assert [(r.hardware, r.latency_ms.level) for r in elsewhere] == [("openvino", None)]

@@ -431,7 +431,14 @@ def test_predict_answers_one_cell_or_says_what_to_measure(advisor: Advisor) -> N
         # The device is settled, so only the runtime can be chosen.
         assert choice.startswith(f"{name} has several runtimes: this is {one.hardware}. Ask for another by name: ")
         others = choice.partition("name: ")[2].rstrip(".").split(", ")
-        assert others == sorted({*BACKENDS} - {"cuda", one.hardware}), "in one order, whatever their speed"
+        runtimes = sorted({*BACKENDS} - {"cuda", one.hardware})
+        assert others == [f"{runtime}:{name}" for runtime in runtimes], "in one order, whatever their speed"
+        picked = [advisor.predict(PredictQuery(model="bert-base", hardware=other)) for other in others]
+        assert [(p.hardware, p.device_id) for p in picked] == [(runtime, one.device_id) for runtime in runtimes]
+    with pytest.raises(InvalidInput, match=r"does not run cuda\. Known of it: cpu, "):
+        advisor.predict(PredictQuery(model="bert-base", hardware=f"cuda:{CPU}"))
+    with pytest.raises(InvalidInput, match="No hardware is called 'abacus'"):
+        advisor.predict(PredictQuery(model="bert-base", hardware="cpu:abacus"))
 
 
 @pytest.mark.slow
@@ -563,7 +570,7 @@ def test_the_spec_sheet_of_a_device_and_what_others_measured_there_are_of_one_de
         )
     )  # fmt: skip
     assert _other_choices("L4", measured, [measured, priced]) == [
-        "L4 has several runtimes: this is cpu. Ask for another by name: cuda."
+        "L4 has several runtimes: this is cpu. Ask for another by name: cuda:L4."
     ]
     assert _other_choices("L4", measured, [measured, own])[0].startswith("L4 stands for 2 devices")
 
