@@ -134,13 +134,12 @@ def _die_with_parent() -> None:
 
 
 def child_environment(threads: int) -> dict[str, str]:
-    """Return the environment variables of a child: its threads, and no network, telemetry or progress bars."""
+    """Return the environment variables of a child: its threads, and neither network nor progress bars."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
         "HF_HUB_OFFLINE": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TRANSFORMERS_VERBOSITY": "error",
         "PYTHONWARNINGS": "ignore",

@@ -347,9 +347,6 @@ def _examples(con: duckdb.DuckDBPyConnection, rule: Rule, broken: int) -> tuple[
 
 def audit_by_expectations(results: pd.DataFrame, rules: Sequence[Rule] = RULES) -> list[CheckResult]:
     """Check every rule as a Great Expectation over `results`, in the order of `rules`. Importing GX takes 2-4 s."""
-    import os
-
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"
     with _without_spark():
         import great_expectations as gx
 
