@@ -93,7 +93,13 @@ def own_rents() -> dict[str, Rent]:
                     f"{path} has other columns than name, usd_per_hour and date: give it a line with these."
                 )
             written = datetime.fromtimestamp(path.stat().st_mtime, UTC).date()
-            return {(row["name"] or "").strip().casefold(): _own_rent(path, row, written) for row in rows}
+            rents: dict[str, Rent] = {}
+            for row in rows:
+                name = (row["name"] or "").strip()
+                if name.casefold() in rents:
+                    raise InvalidInput(f"{path} prices {name!r} twice: leave one line.")
+                rents[name.casefold()] = _own_rent(path, row, written)
+            return rents
     except OSError as error:
         raise InvalidInput(f"The price list ({PRICE_LIST}) cannot be read: {path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:

@@ -114,6 +114,7 @@ def test_own_prices_come_first(price_list: PriceList) -> None:
         ("name,usd_per_hour\nNVIDIA L4,0\n", "is 0 USD per hour: give one above 0"),
         ("name,usd_per_hour\nNVIDIA L4,nan\n", "is nan USD per hour: give one above 0"),
         ("name,usd_per_hour\nH100,2\n", r"no device or instance: 'h100'. Did you mean NVIDIA H100 SXM5 80GB, "),
+        ("name,usd_per_hour\nNVIDIA L4,1\nnvidia l4,2\n", "prices 'nvidia l4' twice: leave one line"),
         ("name,usd_per_hour\nfoo,2\n", "no device or instance: 'foo'. `accel devices` lists their names."),
     ],
 )
