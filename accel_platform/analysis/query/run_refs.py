@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events.types import MeasuredSeries
 
 if TYPE_CHECKING:
     # Only for the checker: hosts that only measure have labels, and no tables.
@@ -113,6 +115,40 @@ def _git_answer(ref: str, folder: Path | None, *command: str) -> str | None:
     return answer.stdout.strip() or None if answer.returncode == 0 else None
 
 
+PlannedCell = tuple[str, str, str | None, int, int | None, str, str, int, str | None]
+"""Model id, hardware, its choice, batch size, sequence length, precision, mode, processes, hash of real weights."""
+
+
+_RECORDED_CELLS = """
+SELECT DISTINCT model_id, hardware, choice, batch_size, sequence_length, precision, mode, coalesce(processes, 1),
+    weights_sha256
+FROM results WHERE list_contains($runs, run_id)
+"""
+
+
+def unrecorded_cells(reader: Reader, run_ids: Collection[str]) -> frozenset[PlannedCell]:
+    """Return the cells that these runs were to measure and that none has a result of, not even a failed one."""
+    runs = {"runs": list(run_ids)}
+    planned: set[PlannedCell] = set()
+    for row in reader.rows("SELECT plan FROM runs WHERE list_contains($runs, run_id)", runs):
+        plan = json.loads(row["plan"] or "{}")
+        for cell in plan.get("work", ()) if plan.get("how", {}).get("work") != "verify" else ():
+            model, runtime = plan["models"][cell["model"]], runtime_for(cell["hardware"])
+            size = cell["batch_size"], cell["sequence_length"]
+            weights = model["weights"]["sha256"] if model["weights"] else None
+            kind = cell["precision"], cell["mode"], cell["processes"]
+            planned.add((model["model_id"], runtime.hardware, runtime.choice, *size, *kind, weights))
+    recorded = {tuple(row.values()) for row in reader.rows(_RECORDED_CELLS, runs)} if planned else set()
+    return frozenset(planned - recorded)
+
+
+def planned_cell(series: MeasuredSeries) -> PlannedCell:
+    """Return the cell of a series as `unrecorded_cells` names it."""
+    hardware, size = (series.hardware, series.choice), (series.batch_size, series.sequence_length)
+    kind = series.precision, series.mode, series.processes or 1
+    return (series.model_id, *hardware, *size, *kind, series.weights_sha256)
+
+
 _DEVICES = """
 SELECT run_id, payload->>'$.hardware' AS hardware, payload->>'$.choice' AS choice, payload->>'$.driver' AS driver,
     payload->'$.runtime_versions' AS versions
@@ -130,6 +166,21 @@ def observed_devices(reader: Reader, run_ids: Collection[str]) -> ObservedDevice
         versions = json.loads(row["versions"] or "{}")
         found[row["run_id"], row["hardware"], row["choice"]] = {"driver": row["driver"], **versions}
     return found
+
+
+_UNAVAILABLE = """
+SELECT payload->>'$.hardware' AS hardware, payload->>'$.choice' AS choice,
+    any_value(payload->>'$.reason' ORDER BY run_id DESC) AS reason
+FROM other_events
+WHERE type = 'DeviceObserved' AND list_contains($runs, run_id)
+GROUP BY ALL HAVING NOT bool_or(CAST(payload->>'$.available' AS BOOLEAN))
+"""
+
+
+def unavailable_hardware(reader: Reader, run_ids: Collection[str]) -> dict[tuple[str, str | None], str | None]:
+    """Return the hardware, by name and choice, that none of these runs had, and the reason that the last one gave."""
+    rows = reader.rows(_UNAVAILABLE, {"runs": list(run_ids)})
+    return {(row["hardware"], row["choice"]): row["reason"] for row in rows}
 
 
 def differing_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

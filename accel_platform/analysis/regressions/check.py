@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from accel_platform.analysis.query.measured import ProcessResult, attach_samples, read_series_of_runs
-from accel_platform.analysis.query.run_refs import ObservedDevices, RunSet, differing_keys, observed_devices
+from accel_platform.analysis.query.run_refs import (
+    ObservedDevices,
+    PlannedCell,
+    RunSet,
+    differing_keys,
+    observed_devices,
+    planned_cell,
+    unavailable_hardware,
+    unrecorded_cells,
+)
 from accel_platform.analysis.regressions.decision import MIN_EARLIER_PROCESSES, Decision, State
 from accel_platform.analysis.regressions.regression_test import decide, is_tested
 from accel_platform.analysis.regressions.thresholds import MEMORY_MEASURES, MIN_CHANGE_PERCENT, least_change_percent
@@ -48,13 +57,13 @@ class Check:
 
     @property
     def exit_code(self) -> int:
-        """0 if no cell regressed, 1 if one did, 2 if every cell has insufficient data or one was disturbed.
+        """0 if no cell regressed, 1 if one did, 2 if none could be decided or one was disturbed or cut short.
 
         A decision on its memory alone decides no cell.
         """
         if self.count("regressed"):
             return 1
-        if any(decision.disturbed for decision in self.decisions):
+        if any(decision.disturbed or decision.cut_short for decision in self.decisions):
             return CANNOT_DECIDE
         decided = (d.state != "insufficient_data" for d in self.decisions if d.measure not in MEMORY_MEASURES)
         return 0 if any(decided) else CANNOT_DECIDE
@@ -79,7 +88,7 @@ def check(
     snapshot_id = reader.snapshot_id
     decided = read_decisions(reader)
     cells = _cells(reader, sides, decided)
-    devices = observed_devices(reader, sides.runs)
+    absence = _Absence.read(reader, sides)
     alike: dict[MeasuredSeries, list[_Cell]] = {}
     for cell in cells["latency"]:
         alike.setdefault(_without_device(cell.series), []).append(cell)
@@ -92,7 +101,7 @@ def check(
     for of_measures in zip(*(cells[measure] for measure in MEASURES), strict=True):
         latency, *_ = of_measures
         if not latency.two_sided:
-            decisions.append(_decide_one_sided(latency, alike[_without_device(latency.series)], devices))
+            decisions.append(_decide_one_sided(latency, alike[_without_device(latency.series)], absence))
             continue
         found = {
             measure: _decide_two_sided(cell, measure, decided[measure], min_change_percent, tests[measure])
@@ -131,6 +140,37 @@ class _Sides:
     def runs(self) -> frozenset[str]:
         """All runs of both sides."""
         return self.baseline | self.candidate
+
+
+@dataclass(frozen=True)
+class _Absence:
+    """What tells why a side lacks a cell."""
+
+    devices: ObservedDevices
+    unrecorded_before: frozenset[PlannedCell]
+    unrecorded_after: frozenset[PlannedCell]
+    unavailable: Mapping[tuple[str, str | None], str | None]
+    """Hardware that the candidate's hosts lacked, with the reason."""
+
+    @classmethod
+    def read(cls, reader: Reader, sides: _Sides) -> _Absence:
+        return cls(
+            observed_devices(reader, sides.runs),
+            unrecorded_cells(reader, sides.baseline),
+            unrecorded_cells(reader, sides.candidate),
+            unavailable_hardware(reader, sides.candidate),
+        )
+
+    def explain(self, decision: Decision, *, measured_before: bool) -> Decision:
+        """Complete a decision on a cell of one side where the other was to measure it, too."""
+        series, unrecorded = decision.series, self.unrecorded_after if measured_before else self.unrecorded_before
+        why = None
+        if planned_cell(series) in unrecorded:
+            why = "its run was to, and was stopped or is still under way"
+        elif measured_before and (series.hardware, series.choice) in self.unavailable:
+            cause = self.unavailable[series.hardware, series.choice] or "for a reason not recorded"
+            why = f"{series.hardware} was not available, {cause}"
+        return decision if why is None else replace(decision, cut_short=True, reason=f"{decision.reason}: {why}")
 
 
 @dataclass(frozen=True)
@@ -292,15 +332,19 @@ def _decide_accepted(cell: _Cell, measure: Measure, level: AcceptedShift) -> Dec
     )
 
 
-def _decide_one_sided(cell: _Cell, alike: Sequence[_Cell], devices: ObservedDevices) -> Decision | None:
-    """Decide a cell of one side only; return None if an incomparable cell of the other side already reports it."""
+def _decide_one_sided(cell: _Cell, alike: Sequence[_Cell], absence: _Absence) -> Decision | None:
+    """Decide a cell of one side only; return None if a cell of another fingerprint already reports it."""
     decision = decide(cell.series, cell.before, cell.after, ())
     if not cell.before:
-        return None if any(other.before and not other.after for other in alike) else decision
+        if any(other.before and not other.after for other in alike):
+            return None
+        return absence.explain(decision, measured_before=False)
+    if any(other.two_sided and other.series.device_id == cell.series.device_id for other in alike):
+        return None
     unlike = next((other for other in alike if other.after and not other.before), None)
     if unlike is None:
-        return decision
-    what = _differences(cell.before[-1], unlike.after[-1], cell.series, unlike.series, devices)
+        return absence.explain(decision, measured_before=True)
+    what = _differences(cell.before[-1], unlike.after[-1], cell.series, unlike.series, absence.devices)
     return replace(decision, processes_after=len(unlike.after), reason=f"not comparable: {what}")
 
 

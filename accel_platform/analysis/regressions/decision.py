@@ -46,6 +46,8 @@ class Decision:
     """Ids of the candidate's results that decided."""
     disturbed: bool = False
     """True if other processes disturbed one side: its figures may be off by any factor, so they decide nothing."""
+    cut_short: bool = False
+    """True if a side was to measure it and did not: its run was stopped, or its hardware was not available."""
     left_out: int = 0
     """Processes of both sides that were measured and do not count: they failed or are in doubt."""
     accepted: bool = False

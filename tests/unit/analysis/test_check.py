@@ -64,6 +64,14 @@ class Lab:
         self.log.append([event(payload, run_id=run_id) for payload in payloads], key=f"bench-{run_id}-0000")
         return run_id
 
+    def plan(self, commit: str, *batch_sizes: int) -> None:
+        """Begin a run of these cells, of which nothing is recorded."""
+        cell = {"model": 0, "hardware": "cpu", "sequence_length": 128, "precision": "float32", "mode": "inference"}
+        work = [{**cell, "batch_size": size, "processes": 1} for size in batch_sizes]
+        plan = {"models": [{"model_id": "bert-base", "weights": None}], "work": work}
+        begun = RunStarted(kind="benchmark", labels={"commit": commit}, plan=plan)
+        self.log.append([event(begun, run_id=f"run-stopped-{commit[0]}")], key=f"bench-run-stopped-{commit[0]}-0000")
+
     def runs(self, count: int, commit: str | None, factor: float = 1.0, **changes: Any) -> list[str]:
         return [self.run(commit, factor, **changes) for _ in range(count)]
 
@@ -194,6 +202,41 @@ class TestVerdict:
             4: ("insufficient_data", "the baseline did not measure it"),
         }
 
+    def test_a_run_that_was_stopped_passes_no_gate_and_a_cell_that_nobody_wants_any_more_does(self, lab: Lab) -> None:
+        for size in (1, 2, 4):
+            lab.runs(6, OLD, batch_size=size)
+        lab.run(NEW, batch_size=1)
+        lab.plan(NEW, 1, 2)
+        checked = lab.check()
+        told = {d.series.batch_size: (d.state, d.cut_short, d.reason) for d in checked.decisions}
+        assert told[2] == (
+            "insufficient_data",
+            True,
+            "the candidate did not measure it: its run was to, and was stopped or is still under way",
+        )
+        assert told[4] == ("insufficient_data", False, "the candidate did not measure it")
+        assert (told[1][0], checked.exit_code) == ("ok", 2)
+        lab.run(NEW, batch_size=2)
+        assert lab.check().exit_code == 0
+
+    def test_a_baseline_that_was_stopped_passes_no_gate(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.plan(OLD, 1, 2)
+        for size in (1, 2):
+            lab.run(NEW, batch_size=size)
+        assert {d.series.batch_size: d.cut_short for d in lab.check().decisions} == {1: False, 2: True}
+        assert lab.check().exit_code == 2
+
+    def test_hardware_that_went_away_passes_no_gate(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(6, OLD, hardware="openvino", backend="openvino")
+        gone = DeviceObserved(hardware="openvino", backend="openvino", available=False, reason="no plug-in")
+        lab.log.append([event(gone, run_id=lab.run(NEW))])
+        checked = lab.check()
+        told = {d.series.hardware: d.reason for d in checked.decisions}
+        assert told["openvino"] == "the candidate did not measure it: openvino was not available, no plug-in"
+        assert checked.exit_code == 2
+
     @pytest.mark.parametrize("changes", [{"provenance": "emulated"}, {"provenance": "imported"}])
     def test_only_what_was_measured_counts(self, lab: Lab, changes: dict[str, Any]) -> None:
         lab.runs(6, OLD, **changes)
@@ -230,6 +273,12 @@ class TestUnlike:
             lab.runs(3, NEW, factor * (1.3 if driver == "1.0" else 1.0), driver=driver)
         told = {d.series.fingerprint: d.state for d in lab.check().decisions}
         assert told == {"driver 1.0": "regressed", "driver 2.0": "ok"}
+
+    def test_a_cell_compared_under_a_new_fingerprint_is_not_missed_under_the_old_one(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(6, OLD, driver="2.0")
+        lab.run(NEW, driver="2.0")
+        assert [(d.series.fingerprint, d.state) for d in lab.check().decisions] == [("driver 2.0", "ok")]
 
     def test_whatever_is_measured_where_no_decision_mixes_fingerprints(self, lab: Lab) -> None:
         generator = random.Random(3)
