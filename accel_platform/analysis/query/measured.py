@@ -15,8 +15,8 @@ _IDENTITY = tuple(MeasuredSeries.model_fields)
 # Own measurements only, because imported results have no samples. Ids of measurements begin with their time.
 _ROWS = f"""
 SELECT {", ".join(f"r.{name}" for name in _IDENTITY)},
-    r.result_id, r.run_id, u."commit", r.threads, r.latency_p50_ms, r.noisy, r.verified, r.disturbed,
-    r.memory_peak_mib, r.memory_device_peak_mib,
+    r.result_id, r.run_id, u."commit", u.labels->>'$.branch' AS branch, r.threads, r.latency_p50_ms, r.noisy,
+    r.verified, r.disturbed, r.memory_peak_mib, r.memory_device_peak_mib,
     CASE WHEN r.status <> 'ok' THEN r.reason WHEN NOT r.verified THEN 'its outputs were found wrong' END AS failure
 FROM judged_results AS r
 LEFT JOIN runs AS u USING (run_id)
@@ -57,6 +57,8 @@ class ProcessResult:
     """Peak memory of the process, and (`device_memory_mib`) of the device's allocator; None if it failed or is unknown.
     """
     device_memory_mib: float | None = None
+    branch: str | None = None
+    """Branch of its commit, by the label of its run."""
 
     def figure(self, measure: Measure) -> float | None:
         """Return its figure of a measure: ms, MiB, or for failures 1.0 if it failed and 0.0 if not; None if unknown."""
@@ -94,6 +96,14 @@ def attach_samples(reader: Reader, processes: Iterable[ProcessResult]) -> dict[U
     return {result_id: _with_samples(process, details[result_id]) for result_id, process in known.items()}
 
 
+def by_branch(processes: Iterable[ProcessResult]) -> list[list[ProcessResult]]:
+    """Divide processes by the branch of their commits, because branches measured in turns differ by code, not noise."""
+    groups: dict[str | None, list[ProcessResult]] = {}
+    for process in processes:
+        groups.setdefault(process.branch, []).append(process)
+    return list(groups.values())
+
+
 def _group_by_series(rows: Sequence[Mapping[str, Any]]) -> MeasuredProcesses:
     found: dict[tuple[Any, ...], list[ProcessResult]] = {}
     for row in rows:
@@ -110,6 +120,7 @@ def _group_by_series(rows: Sequence[Mapping[str, Any]]) -> MeasuredProcesses:
                 disturbed=bool(row["disturbed"]),
                 memory_mib=None if row["failure"] else row["memory_peak_mib"],
                 device_memory_mib=None if row["failure"] else row["memory_device_peak_mib"],
+                branch=row["branch"],
             )
         )
     return {

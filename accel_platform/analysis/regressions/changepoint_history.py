@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 from uuid import UUID
 
-from accel_platform.analysis.query.measured import MeasuredProcesses, ProcessResult
+from accel_platform.analysis.query.measured import MeasuredProcesses, ProcessResult, by_branch
 from accel_platform.analysis.regressions.changepoint import ChangePoint, watch_changes
 from accel_platform.analysis.regressions.decision import Decision
 from accel_platform.analysis.regressions.thresholds import MEMORY_MEASURES, MIN_MEMORY_CHANGE_MIB, least_change_percent
@@ -31,7 +31,7 @@ class SeriesHistory:
 def find_shifts(
     measured: MeasuredProcesses, decided: Mapping[Measure, ShiftDecisions], *, min_change_percent: float
 ) -> list[SeriesHistory]:
-    """Find the shifts of every series with verified latencies, in each measure.
+    """Find the shifts of every series with verified latencies, in each measure and on each branch by itself.
 
     An accepted shift begins a new baseline; the results before it are still searched. Rejected results are left out.
     """
@@ -42,9 +42,8 @@ def find_shifts(
             shifts = [
                 shift
                 for measure, decisions in decided.items()
-                for shift in _shifts(
-                    series, _points(processes, measure, decisions), measure, decisions, min_change_percent
-                )
+                for points in by_branch(_points(processes, measure, decisions))
+                for shift in _shifts(series, points, measure, decisions, min_change_percent)
             ]
             found.append(SeriesHistory(series, len(timed), _figure(timed[-1], "latency"), tuple(shifts)))
     return found

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import numpy as np
 
-from accel_platform.analysis.query.measured import ProcessResult
+from accel_platform.analysis.query.measured import ProcessResult, by_branch
 from accel_platform.analysis.regressions.changepoint import find_changes
 from accel_platform.events.types import Measure
 
@@ -58,13 +58,16 @@ def levels_of(
 ) -> list[Level]:
     """Divide the newest processes at shifts of the series, and at shifts that a person accepted.
 
-    The levels of `apart` are taken out first. One with a single process says nothing of noise. All have the figure.
+    Between accepted shifts the processes of a branch stand together, so that a branch of another speed is a level and
+    no noise. The levels of `apart` are taken out first. One with a single process says nothing of noise. All have the
+    figure.
     """
     newest = earlier[-MAX_EARLIER_PROCESSES:]
     left_again = [[p for p in newest if p.result_id in ids] for ids in apart]
     stayed = [p for p in newest if not any(p.result_id in ids for ids in apart)]
-    cuts = {change.index for change in find_changes(_known_figures(stayed, measure))}
-    cuts |= {sum(p.result_id < first for p in stayed) for first in accepted}
+    eras = sorted({0, *(sum(p.result_id < first for p in stayed) for first in accepted), len(stayed)})
+    stayed = [p for a, b in pairwise(eras) for branch in by_branch(stayed[a:b]) for p in branch]
+    cuts = {*eras, *(change.index for change in find_changes(_known_figures(stayed, measure)))}
     bounds = sorted({0, *cuts, len(stayed)})
     parts = [*(part for part in left_again if len(part) > 1), *(stayed[a:b] for a, b in pairwise(bounds))]
     return [Level(tuple(p.result_id for p in part), _known_figures(part, measure)) for part in parts]

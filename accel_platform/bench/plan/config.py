@@ -186,7 +186,8 @@ class BenchmarkConfig(BaseModel):
         default={},
         title='an object of texts such as {"branch": "main"}',
         description="What the run is to be found by later. `commit` is the code that is measured; where it is not"
-        " given, ACCEL_COMMIT, GITHUB_SHA or CI_COMMIT_SHA says it.",
+        " given, ACCEL_COMMIT, GITHUB_SHA or CI_COMMIT_SHA says it."
+        " Nor need `branch` be given on GitHub and GitLab.",
     )
     report_dir: Path | None = Field(
         default=None,

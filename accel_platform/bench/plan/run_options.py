@@ -55,6 +55,8 @@ def stale_cutoff(age: str | None, *, missing: bool, now: datetime | None = None)
 
 COMMIT_VARIABLES = ("ACCEL_COMMIT", "GITHUB_SHA", "CI_COMMIT_SHA")
 """The first that is set says the commit where no label does: ours, GitHub's, GitLab's."""
+BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF", "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", "CI_COMMIT_BRANCH")
+"""The same for the branch. `GITHUB_REF` also names tags, and of a pull request a merge that GitHub made for it."""
 
 
 def parse_labels(words: Sequence[str]) -> dict[str, str]:
@@ -69,17 +71,24 @@ def parse_labels(words: Sequence[str]) -> dict[str, str]:
 
 
 def add_commit_label(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels with the environment's commit, where they name none, and with its time where git knows it here.
+    """Return the labels with the environment's commit and branch, where they name none.
 
-    `committed_at` orders the commits of a series, whenever each was measured.
+    Where git knows the commit here its time is added as `committed_at`, which orders the commits of a series, whenever
+    each was measured.
     """
     commit = labels.get("commit") or commit_from_environment()
     if not commit:
         return dict(labels)
-    committed_at = git_commit_time(commit)
-    return {"commit": commit, **({"committed_at": committed_at} if committed_at else {}), **labels}
+    found = {"commit": commit, "branch": _branch_from_environment(), "committed_at": git_commit_time(commit)}
+    return {**{name: value for name, value in found.items() if value}, **labels}
 
 
 def commit_from_environment() -> str | None:
     """Return the measured commit from the first variable that is set, None without one."""
     return next((value for name in COMMIT_VARIABLES if (value := os.environ.get(name, "").strip())), None)
+
+
+def _branch_from_environment() -> str | None:
+    """Return the branch that GitHub or GitLab builds, of a pull request its own; None for a tag, and without them."""
+    names = (os.environ.get(name, "").removeprefix("refs/heads/") for name in BRANCH_VARIABLES)
+    return next((name for name in names if name and not name.startswith("refs/")), None)

@@ -20,7 +20,7 @@ from accel_platform.analysis.regressions.changepoint_history import decision_id,
 from accel_platform.analysis.regressions.check import MEASURES, Check, check
 from accel_platform.analysis.regressions.decision import Decision
 from accel_platform.analysis.regressions.triage import build_acceptance, build_rejection, read_decisions
-from accel_platform.bench.plan.run_options import COMMIT_VARIABLES, add_commit_label, parse_labels
+from accel_platform.bench.plan.run_options import BRANCH_VARIABLES, COMMIT_VARIABLES, add_commit_label, parse_labels
 from accel_platform.cli import app
 from accel_platform.cli.results.regress_check import record_regressions
 from accel_platform.errors import InvalidInput, NotFound
@@ -45,7 +45,14 @@ class Lab:
         self._reader = Reader(settings)
 
     def run(
-        self, commit: str | None, factor: float = 1.0, *, driver: str = "1.0", verify: bool = True, **changes: Any
+        self,
+        commit: str | None,
+        factor: float = 1.0,
+        *,
+        driver: str = "1.0",
+        verify: bool = True,
+        branch: str | None = None,
+        **changes: Any,
     ) -> str:
         """One run of one process of the cell; its id."""
         self._runs += 1
@@ -56,8 +63,9 @@ class Lab:
         versions = {"torch": driver}
         device = DeviceObserved(hardware="cpu", backend="pytorch", available=True, device_id="cpu-test",
                                 driver=driver, runtime_versions=versions)  # fmt: skip
+        labels = {name: value for name, value in (("commit", commit), ("branch", branch)) if value}
         payloads: list[Any] = [
-            RunStarted(kind="benchmark", labels={"commit": commit} if commit else {}), device, measured,
+            RunStarted(kind="benchmark", labels=labels), device, measured,
         ]  # fmt: skip
         if verify and measured.status == "ok":
             payloads.append(verification(**{name: getattr(measured, name) for name in _VERDICT_FIELDS}))
@@ -124,7 +132,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lab]:
 @pytest.fixture
 def lab(request: pytest.FixtureRequest, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.setenv("ACCEL_HOME", str(settings.home))  # --home sets it, and nobody else would set it back
-    for name in COMMIT_VARIABLES:
+    for name in (*BRANCH_VARIABLES, *COMMIT_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     if hasattr(request, "param"):
         built: dict[str, Lab] = request.getfixturevalue("built")
@@ -248,6 +256,35 @@ class TestVerdict:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 2.0, verify=False)
         assert "outputs were not verified" in (lab.only().reason or "")
+
+
+class TestBranches:
+    """Branches that are measured in turns, as pull requests of several people are."""
+
+    def test_a_faster_branch_hides_no_regression_of_another(self, lab: Lab) -> None:
+        lab.runs(5, OLD, branch="main")
+        for number in range(10):
+            lab.run(f"c{number:039}", branch="main")
+            lab.run(f"d{number:039}", 0.8, branch="feature")
+        lab.runs(3, NEW, 1.05, branch="slower")
+        assert lab.only().state == "regressed"
+
+    def test_failures_of_a_branch_excuse_no_other(self, lab: Lab) -> None:
+        lab.runs(5, OLD, branch="main")
+        for number in range(5):
+            lab.run(f"c{number:039}", branch="main")
+            lab.run(f"d{number:039}", branch="broken", status="failed", reason="out of memory", samples_ns=())
+        lab.run(NEW, branch="feature", status="failed", reason="out of memory", samples_ns=())
+        assert lab.only().state == "regressed"
+
+    def test_the_history_watches_each_branch_by_itself(self, lab: Lab) -> None:
+        for number in range(12):
+            lab.run(f"c{number:039}", 1.0 if number < 9 else 1.2, branch="main")
+            lab.run(f"d{number:039}", 0.8, branch="feature")
+        reader = lab.reader()
+        [found] = find_shifts(read_measured_series(reader), read_decisions(reader), min_change_percent=3.0)
+        [shift] = found.shifts
+        assert (shift.state, shift.commits_after[0]) == ("regressed", f"c{9:039}")
 
 
 class TestUnlike:
@@ -911,7 +948,7 @@ def test_names_that_mean_something_elsewhere_stay_names(lab: Lab) -> None:
 
 class TestLabels:
     def test_words_and_the_environment_make_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in COMMIT_VARIABLES:
+        for name in (*BRANCH_VARIABLES, *COMMIT_VARIABLES):
             monkeypatch.delenv(name, raising=False)
         assert add_commit_label(parse_labels(["branch=main", "note=a=b"])) == {"branch": "main", "note": "a=b"}
         monkeypatch.setenv("CI_COMMIT_SHA", "gitlab")
@@ -920,6 +957,26 @@ class TestLabels:
         monkeypatch.setenv("ACCEL_COMMIT", "ours")
         assert add_commit_label({}) == {"commit": "ours"}
         assert add_commit_label({"commit": "said"}) == {"commit": "said"}
+
+    @pytest.mark.parametrize(
+        ("environment", "branch"),
+        [
+            ({"GITHUB_REF": "refs/heads/main", "GITHUB_HEAD_REF": ""}, "main"),
+            ({"GITHUB_REF": "refs/pull/7/merge", "GITHUB_HEAD_REF": "feature"}, "feature"),
+            ({"GITHUB_REF": "refs/tags/v1"}, None),
+            ({"CI_COMMIT_BRANCH": "main"}, "main"),
+            ({"CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "feature"}, "feature"),
+        ],
+    )
+    def test_ci_says_the_branch(
+        self, environment: dict[str, str], branch: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in BRANCH_VARIABLES:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        assert add_commit_label({"commit": "f" * 40}).get("branch") == branch
+        assert add_commit_label({"commit": "f" * 40, "branch": "said"})["branch"] == "said"
 
     @pytest.mark.parametrize("word", ["", "main", "=main", "branch=", " = "])
     def test_what_is_no_label_is_refused(self, word: str) -> None:

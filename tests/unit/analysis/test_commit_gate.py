@@ -19,7 +19,7 @@ from accel_platform.analysis.regressions.commit_gate import (
 )
 from accel_platform.analysis.regressions.trend import trends
 from accel_platform.analysis.regressions.triage import build_rejection
-from accel_platform.bench.plan.run_options import add_commit_label
+from accel_platform.bench.plan.run_options import BRANCH_VARIABLES, add_commit_label
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
@@ -177,6 +177,8 @@ def test_a_run_says_when_its_commit_was_made(tmp_path: Path, monkeypatch: pytest
     commit = git("rev-parse", "HEAD")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ACCEL_COMMIT", commit)
+    for name in BRANCH_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     assert add_commit_label({}) == {"commit": commit, "committed_at": "2026-11-05T07:08:09+01:00"}
     assert add_commit_label({"committed_at": "2020-01-01"})["committed_at"] == "2020-01-01", "what is said counts"
     assert add_commit_label({"commit": "f" * 40}) == {"commit": "f" * 40}, "git does not know it here"
