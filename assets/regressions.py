@@ -1,23 +1,25 @@
 """Regressions: shifts in series, and commits against their baselines."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
 from accel_platform.analysis.query.measured import read_series_of_runs
-from accel_platform.analysis.regressions.changepoint_history import find_shifts, record_regressions
+from accel_platform.analysis.regressions.changepoint_history import decision_id, find_shifts, record_regressions
 from accel_platform.analysis.regressions.commit_gate import (
     MeasuredCommit,
     check_commit,
-    last_outcome,
     measured_commits,
     record_check,
+    reported_regressions,
 )
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.triage import read_decisions
-from accel_platform.events import Snapshot
-from accel_platform.reports.regressions import markdown, name_regressions
+from accel_platform.events import Event, Snapshot
+from accel_platform.events.types import RegressionFound
+from accel_platform.reports.regressions import markdown, name_regressions, name_shifts
 from accel_platform.warehouse.dictionary import table_columns
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
@@ -54,15 +56,19 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
     """
     log, reader = accel.log, Reader(accel.settings)
     snapshot_id = reader.snapshot_id
-    made_from = segments_of(log, last_snapshot_id(context, "regressions"))
+    last = last_snapshot_id(context, "regressions")
+    made_from = segments_of(log, last)
     # Also of runs that began long ago: one may be killed, and then no end tells of its last results.
     runs = log.run_ids(Snapshot(log.load_snapshot(snapshot_id).segments - made_from))
     found = find_shifts(
         read_series_of_runs(reader, runs), read_decisions(reader), min_change_percent=MIN_CHANGE_PERCENT
     )
     new = record_regressions(log, (shift for series in found for shift in series.shifts), source=_SOURCE)
+    # What is found at first are the shifts of years ago.
+    if last is not None:
+        _notify(context, accel, new)
     rows = reader.rows(_TABLE)
-    context.log.info(f"{len(found)} series looked at; shifts: {new} new, {len(rows)} in the tables")
+    context.log.info(f"{len(found)} series looked at; shifts: {len(new)} new, {len(rows)} in the tables")
     return dg.MaterializeResult(
         data_version=dg.DataVersion(snapshot_id),
         metadata={
@@ -71,11 +77,23 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
             **metadata_previews.schema(table_columns(reader, "regressions")),
             "open": sum(row["state"] == "open" for row in rows),
             "series_looked_at": len(found),
-            "new": new,
+            "new": len(new),
             "preview": metadata_previews.table(rows, empty="No series moved."),
             "changes": _change_chart(rows),
         },
     )
+
+
+def _notify(context: dg.AssetExecutionContext, accel: Installation, new: Sequence[Event]) -> None:
+    """Send one message about the new shifts for the worse, with the event of the first."""
+    worse = [
+        (event, event.payload)
+        for event in new
+        if isinstance(event.payload, RegressionFound) and event.payload.state == "regressed"
+    ]
+    if worse:
+        names = name_shifts([shift for _, shift in worse])
+        accel.notify(worse[0][0], f"a series of results moved for the worse: {names}", warn=context.log.warning)
 
 
 def _change_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
@@ -125,7 +143,8 @@ def commit_gate(
     regressed = checked is not None and outcome.outcome == "regressed"
     why = name_regressions(checked) if checked is not None and regressed else outcome.reason
     event = record_check(accel.log, checked, outcome, source=_SOURCE)
-    if event is not None and regressed and last_outcome(reader, commit) != "regressed":
+    found = {decision_id(d) for d in checked.decisions if d.state == "regressed"} if checked is not None else set()
+    if event is not None and regressed and not found <= reported_regressions(reader, commit):
         against = f"commit {commit.name[:12]} regressed against {str(outcome.baseline)[:12]}"
         accel.notify(event, f"{against}: {why}", warn=context.log.warning)
     context.log.info(f"commit {commit.name[:12]}: {outcome.outcome}{f' ({why})' if why else ''}")

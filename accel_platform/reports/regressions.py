@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 from accel_platform.analysis.regressions.changepoint_history import decision_id
 from accel_platform.analysis.regressions.check import CANNOT_DECIDE, Check
 from accel_platform.analysis.regressions.decision import MAX_PROCESSES_NEEDED, Decision, State
+from accel_platform.events.types import RegressionFound
 from accel_platform.table_io.values import count_of, rounded
 
 Outcome = State | Literal["accepted"]
@@ -44,8 +45,33 @@ def name_regressions(checked: Check) -> str:
         for text, decision in named_decisions(checked)
         if decision.state == "regressed"
     ]
+    return _in_a_line(found)
+
+
+def name_shifts(shifts: Sequence[RegressionFound]) -> str:
+    """Return shifts that the history found in one line: the first with their figures, and the number of others."""
+    rows = [vars(shift) for shift in shifts]
+    return _in_a_line(
+        [
+            f"{row['model_id']}, {text}, {_describe_shift(row)}"
+            for row, text in zip(rows, distinct_cells(rows), strict=True)
+        ]
+    )
+
+
+def _describe_shift(shift: Mapping[str, Any]) -> str:
+    """Return what moved, and since which commit."""
+    figures = shift["reason"] or ""
+    if shift["change_percent"] is not None:
+        before, after = sides_in_words(shift)
+        figures = f"{before} -> {after}, {shift['change_percent']:+.1f} %"
+    commits = ", ".join(commit[:12] for commit in shift["commits_after"][:1])
+    return f"{measure_name(shift['measure'])}: {figures}{f', since commit {commits}' if commits else ''}"
+
+
+def _in_a_line(found: Sequence[str]) -> str:
     others = [f"and {len(found) - _IN_A_LINE} more"] if len(found) > _IN_A_LINE else []
-    return "; ".join(found[:_IN_A_LINE] + others)
+    return "; ".join([*found[:_IN_A_LINE], *others])
 
 
 def next_step(decisions: Sequence[Decision], *, recorded: bool) -> str | None:

@@ -245,6 +245,32 @@ def test_results_of_a_run_that_was_still_measuring_are_looked_at(home: Home, kil
 
 
 @pytest.mark.slow
+def test_a_series_that_moved_without_a_commit_is_told_once_and_the_past_is_not(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made() -> list[dict[str, Any]]:
+        publish.publish(home.settings, publish.stage(home.settings))
+        with Receiver() as receiver:
+            monkeypatch.setenv("ACCEL_WEBHOOK_URL", receiver.url)
+            assert home.make({"regressions"}).success
+            return [json.loads(body) for _, body in receiver.received]
+
+    home.ci.runs(12, None)
+    home.ci.runs(12, None, 1.4)
+    assert made() == [], "what was there before anybody looked"
+    home.ci.runs(12, None)
+    assert made() == [], "for the better"
+    home.ci.runs(5, None, 1.4)
+    [told] = made()
+    assert told["type"] == "RegressionFound"
+    assert told["text"].startswith(
+        "a series of results moved for the worse: bert-base, cpu, batch 1, length 128, float32, latency: "
+    )
+    assert told["text"].endswith(" %")
+    assert made() == []
+
+
+@pytest.mark.slow
 def test_nothing_follows_a_failed_check_and_the_failure_moves_nothing(home: Home) -> None:
     home.ci.runs(2, OLD)
     assert home.make(TABLES).success
@@ -331,6 +357,15 @@ def test_a_commit_is_checked_when_its_results_are_in_and_a_slower_one_is_told_on
         assert job.execute_in_process(instance=home.instance, run_config=request.run_config).success
         assert receiver.received == []
     assert [event.outcome for event in home.events(CommitChecked.__name__)] == ["regressed"] * 2
+    # That it takes more memory, too, is something else.
+    for _ in range(7):
+        home.ci.run(NEW, 1.3, memory_mib=900)
+    publish.publish(home.settings, publish.stage(home.settings))
+    [request] = ticked()
+    with Receiver() as receiver:
+        monkeypatch.setenv("ACCEL_WEBHOOK_URL", receiver.url)
+        assert job.execute_in_process(instance=home.instance, run_config=request.run_config).success
+        assert "memory: 700.5 MiB -> " in json.loads(receiver.received[0][1])["text"]
 
 
 @pytest.mark.slow

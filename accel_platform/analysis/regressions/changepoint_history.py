@@ -106,12 +106,15 @@ def regression_event(decision: Decision) -> RegressionFound:
     )
 
 
-def record_regressions(log: EventLog, found: Iterable[RegressionFound], *, source: str) -> int:
-    """Append the regressions, each once, and return how many are new."""
-    return sum(
-        log.append([Event.of(payload, source=source)], key=f"regression-{payload.regression_id}").new
-        for payload in found
-    )
+def record_regressions(log: EventLog, found: Iterable[RegressionFound], *, source: str) -> list[Event]:
+    """Append the regressions, each once, and return the events of those that are new."""
+    events = [Event.of(payload, source=source) for payload in found]
+    return [
+        event
+        for event in events
+        if isinstance(event.payload, RegressionFound)
+        and log.append([event], key=f"regression-{event.payload.regression_id}").new
+    ]
 
 
 def regression_id(series: MeasuredSeries, first_result: UUID, measure: Measure) -> str:

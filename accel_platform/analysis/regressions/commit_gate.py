@@ -35,12 +35,10 @@ SELECT payload->>'$.commit' AS "commit", payload->'$.candidate_runs' AS runs
 FROM other_events
 WHERE type = 'CommitChecked'
 """
-_LAST_OUTCOME = """
-SELECT payload->>'$.outcome' AS outcome
+_REPORTED = """
+SELECT DISTINCT unnest(CAST(payload->'$.regressions' AS VARCHAR[])) AS regression_id
 FROM other_events
 WHERE type = 'CommitChecked' AND payload->>'$.commit' = $commit
-ORDER BY occurred_at DESC
-LIMIT 1
 """
 _OUTCOMES = {0: "passed", 1: "regressed", 2: "undecided"}
 
@@ -108,9 +106,9 @@ def unchecked_commits(reader: Reader) -> list[MeasuredCommit]:
     ]
 
 
-def last_outcome(reader: Reader, commit: MeasuredCommit) -> str | None:
-    """Return how the commit's last check in the tables ended; None without one."""
-    return next((row["outcome"] for row in reader.rows(_LAST_OUTCOME, {"commit": commit.name})), None)
+def reported_regressions(reader: Reader, commit: MeasuredCommit) -> set[str]:
+    """Return the ids of what earlier checks of the commit found, by the tables."""
+    return {row["regression_id"] for row in reader.rows(_REPORTED, {"commit": commit.name})}
 
 
 def find_baseline(commit: MeasuredCommit, known: Sequence[MeasuredCommit]) -> MeasuredCommit | str:

@@ -217,4 +217,4 @@ def record_regressions(settings: Settings, found: Sequence[RegressionFound]) -> 
     from accel_platform.events import EventLog
 
     new = record_regressions(EventLog.open(settings), found, source="accel regress")
-    note(f"{len(found)} found, {new} of them new: recorded." if found else "Nothing found to record.")
+    note(f"{len(found)} found, {len(new)} of them new: recorded." if found else "Nothing found to record.")
