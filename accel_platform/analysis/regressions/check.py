@@ -186,6 +186,8 @@ class _Cell:
     """All processes but the candidate's."""
     rejected: int
     """Number of the candidate's processes that do not count."""
+    accepted: tuple[AcceptedShift, ...]
+    """Accepted shifts that concern both sides, in order of time."""
     level: AcceptedShift | None
     """The shift accepted since the baseline: `before` holds processes at its level then, where there are others."""
     replaced: list[ProcessResult]
@@ -234,14 +236,17 @@ def _cell(series: MeasuredSeries, found: Sequence[ProcessResult], decided: Shift
     others = _others(counted, sides.candidate)
     if not before and (rejected := _of(found, sides.baseline)):
         before = _newest([process for process in others if process.result_id < rejected[0].result_id])
-    level = _accepted_level(before, after, decided.accepted.get(series, ())) if before and after else None
+    accepted = tuple(s for s in decided.accepted.get(series, ()) if _concerns(s, found, before, after))
+    level = _accepted_level(before, after, accepted) if before and after else None
     replaced = before if level else []
     if level is not None:
         # What was measured again at the old level is neither baseline nor noise of the new one.
         others = [p for p in others if p.result_id < level.first_result or p.commit not in level.commits_before]
-        before = _at_level(level, others, decided.unaccepted.get(series, ()))
+        branches = {_branch_of(level, found), *(process.branch for process in replaced)}
+        standing = [p for p in others if p.branch in branches]
+        before = _at_level(level, standing, decided.unaccepted.get(series, ()))
     rejections = len(_of(found, sides.candidate)) - len(after)
-    return _Cell(series, before, after, _of(counted, sides.confirming), others, rejections, level, replaced)
+    return _Cell(series, before, after, _of(counted, sides.confirming), others, rejections, accepted, level, replaced)
 
 
 def _at_level(
@@ -262,6 +267,29 @@ def _at_level(
         and not any(shift.includes(p) for shift in shifts)
     ]
     return since[:MIN_EARLIER_PROCESSES]
+
+
+def _concerns(
+    shift: AcceptedShift,
+    found: Sequence[ProcessResult],
+    before: Sequence[ProcessResult],
+    after: Sequence[ProcessResult],
+) -> bool:
+    """Return whether an accepted shift may lie between the sides.
+
+    That of another branch does once the baseline's branch was measured at its level: until then it is not merged.
+    """
+    branches = {process.branch for process in before}
+    of_shift = _branch_of(shift, found)
+    if of_shift is None or None in branches or of_shift in branches | {process.branch for process in after}:
+        return True
+    since = [p for p in found if p.result_id > shift.first_result and p.branch in branches]
+    return any(shift.is_reached_by(process) for process in since)
+
+
+def _branch_of(shift: AcceptedShift, found: Sequence[ProcessResult]) -> str | None:
+    """Return the branch on which a level was accepted; None where its run names none."""
+    return next((process.branch for process in found if process.result_id == shift.first_result), None)
 
 
 def _accepted_level(
@@ -300,7 +328,7 @@ def _decide_two_sided(
         cell.others,
         measure=measure,
         min_change_percent=least_change_percent(measure, min_change_percent),
-        accepted=[shift.first_result for shift in decided.accepted.get(cell.series, ())],
+        accepted=[shift.first_result for shift in cell.accepted],
         apart=[
             {process.result_id for process in cell.others if shift.includes(process)}
             for shift in decided.unaccepted.get(cell.series, ())

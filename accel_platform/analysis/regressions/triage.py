@@ -18,7 +18,8 @@ from accel_platform.warehouse.reader import Reader
 Rows = Sequence[Mapping[str, Any]]
 _IDENTITY = tuple(MeasuredSeries.model_fields)
 _ACCEPTED = f"""
-SELECT {", ".join(_IDENTITY)}, measure, first_result, commits_before, accepted_by
+SELECT {", ".join(_IDENTITY)}, measure, direction, before_ms, after_ms, before_mib, after_mib, first_result,
+    commits_before, accepted_by
 FROM regressions WHERE state = 'accepted' ORDER BY first_result
 """
 # A shift passes the filters that its first result passes.
@@ -52,6 +53,12 @@ class AcceptedShift:
     """Commits at the old level, whenever they are measured."""
     by: str = ""
     """Who accepted it."""
+    row: Mapping[str, Any] = field(default_factory=dict)
+    """Its measure, direction and figures, as in the table `regressions`."""
+
+    def is_reached_by(self, process: ProcessResult) -> bool:
+        """Return whether a process is nearer to this level than to the one before it."""
+        return process.figure(self.row["measure"]) is not None and not _is_nearer_before(process, self.row)
 
 
 @dataclass(frozen=True)
@@ -150,7 +157,7 @@ def read_decisions(reader: Reader) -> dict[Measure, ShiftDecisions]:
 def _of_measure(accepted: Rows, rejected: Rows, unaccepted: Rows) -> ShiftDecisions:
     levels: dict[MeasuredSeries, list[AcceptedShift]] = {}
     for row in accepted:
-        shift = AcceptedShift(row["first_result"], frozenset(row["commits_before"] or ()), row["accepted_by"])
+        shift = AcceptedShift(row["first_result"], frozenset(row["commits_before"] or ()), row["accepted_by"], row)
         levels.setdefault(_series(row), []).append(shift)
     shifts: dict[MeasuredSeries, list[UnacceptedShift]] = {}
     for row in unaccepted:

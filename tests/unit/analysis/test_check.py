@@ -286,6 +286,22 @@ class TestBranches:
         [shift] = found.shifts
         assert (shift.state, shift.commits_after[0]) == ("regressed", f"c{9:039}")
 
+    def test_a_level_that_a_branch_had_accepted_is_no_baseline_of_another_before_it_is_merged(self, lab: Lab) -> None:
+        lab.runs(6, OLD, branch="main")
+        lab.runs(3, "c" * 40, 1.3, branch="feature")
+        [shift] = map(regression_event, lab.check(OLD, "c" * 40).decisions)
+        record_regressions(lab.settings, [shift])
+        accepted = build_acceptance(lab.reader(), shift.regression_id, by="ada", reason="wanted")
+        lab.log.append([event(accepted)])
+        lab.runs(3, NEW, 1.2, branch="other")
+        assert lab.only().state == "regressed", "and not faster than a level that is not merged"
+        assert lab.check(OLD, "c" * 40).exit_code == 0
+        lab.run("d" * 40, 1.3, branch="main")
+        assert [d.state for d in lab.check(OLD, "d" * 40).decisions] == ["ok"]
+        lab.runs(3, "e" * 40, 1.3, branch="third")
+        [found] = lab.check(OLD, "e" * 40).decisions
+        assert (found.state, found.reason) == ("ok", "before: the level that ada accepted")
+
 
 class TestUnlike:
     def test_unlike_fingerprints_are_never_compared_but_say_what_differs(self, lab: Lab) -> None:
