@@ -1,7 +1,8 @@
 -- Each shift that was found in a series of measurements, once, and what became of it: `accepted` or `rejected` by a
 -- person, whose last word counts; `gone` when the newest three results of its series all lie nearer to where it was before
 -- (where all failed on a side: when the newest is as before; where some did: when the newest three work, or one of them
--- fails again), else `open`. Events that name no measure are of latencies, or of failures where a side has no latency.
+-- fails again), else `open`. Results of branches other than the baseline's say nothing of that, because their code may lack
+-- the shift. Events that name no measure are of latencies, or of failures where a side has no latency.
 WITH recorded AS (
     SELECT payload->>'$.regression_id' AS regression_id, min(occurred_at) AS found_at,
         unnest(json_transform(arg_max(payload, (recorded_at, event_id)), '{
@@ -33,6 +34,19 @@ said AS (
 ),
 accepted AS (SELECT * FROM said WHERE type = 'ShiftAccepted'),
 rejected AS (SELECT * FROM said WHERE type = 'ShiftRejected'),
+branches AS (
+    SELECT run_id, min(payload->>'$.labels.commit') AS "commit", min(payload->>'$.labels.branch') AS branch
+    FROM other_events
+    WHERE type = 'RunStarted'
+    GROUP BY run_id
+),
+baselines AS (
+    SELECT f.regression_id, array_agg(b.branch) AS branches
+    FROM found AS f
+    JOIN branches AS b ON list_contains(f.commits_before, b."commit")
+    WHERE b.branch IS NOT NULL
+    GROUP BY f.regression_id
+),
 later AS (
     SELECT f.regression_id, f.state, f.shifted, f.before_ms IS NULL AS failed_before, f.after_ms IS NULL AS failed_after,
         coalesce(f.before_ms, f.before_mib) AS before, coalesce(f.after_ms, f.after_mib) AS after,
@@ -45,8 +59,11 @@ later AS (
         AND r.batch_size = f.batch_size AND r.choice IS NOT DISTINCT FROM f.choice
         AND r.sequence_length IS NOT DISTINCT FROM f.sequence_length
         AND r.processes IS NOT DISTINCT FROM f.processes AND r.weights_sha256 IS NOT DISTINCT FROM f.weights_sha256
+    LEFT JOIN branches AS b ON b.run_id = r.run_id
+    LEFT JOIN baselines AS l ON l.regression_id = f.regression_id
     -- Ids of measurements of ours begin with their time.
     WHERE r.result_id > f.first_result AND r.provenance = 'measured' AND (r.verified IS NOT NULL OR r.status <> 'ok')
+        AND (b.branch IS NULL OR l.branches IS NULL OR list_contains(l.branches, b.branch))
 ),
 since AS (
     SELECT *, row_number() OVER (PARTITION BY regression_id ORDER BY result_id DESC) AS age

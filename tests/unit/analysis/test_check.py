@@ -286,6 +286,20 @@ class TestBranches:
         [shift] = found.shifts
         assert (shift.state, shift.commits_after[0]) == ("regressed", f"c{9:039}")
 
+    def test_a_shift_is_not_gone_because_another_branch_is_as_before(self, lab: Lab) -> None:
+        lab.runs(6, OLD, branch="main")
+        lab.runs(3, NEW, 1.3, branch="main")
+        record_regressions(lab.settings, [regression_event(lab.only())])
+
+        def state() -> str:
+            [row] = lab.reader().rows("SELECT state FROM regressions")
+            return str(row["state"])
+
+        lab.runs(3, "c" * 40, branch="begun-before")
+        assert state() == "open"
+        lab.runs(3, "d" * 40, branch="main")
+        assert state() == "gone"
+
     def test_a_level_that_a_branch_had_accepted_is_no_baseline_of_another_before_it_is_merged(self, lab: Lab) -> None:
         lab.runs(6, OLD, branch="main")
         lab.runs(3, "c" * 40, 1.3, branch="feature")
