@@ -23,6 +23,7 @@ from accel_platform.events.types import (
     HostObserved,
     MeasuredSeries,
     RegressionFound,
+    RunStarted,
     ShiftAccepted,
     ShiftRejected,
     WriteAudited,
@@ -640,8 +641,11 @@ def test_a_shift_is_rejected_and_then_accepted_with_a_name_and_a_reason(client: 
     assert ("Accept the new level" in text, "Reject: no real shift" in text) == (True, False)
     assert "<b>0</b><span>open regressions" in page(client, "")
     assert row["regression_id"] in page(client, "/regressions?state=rejected")
+    other = [RunStarted(kind="benchmark", labels={"branch": "other"}), result(memory_peak_mib=1.0), verification()]
+    EventLog.open(settings).append([event(payload, run_id="run-other") for payload in other])
     client.post(f"/dashboard{path}", data={"decision": "accept", "by": "Bob", "reason": "five layers"})
     text = page(client, path)
+    assert "Without 1 result of other branches." in text
     assert re.search("Accepted by <b>Bob</b>.*Earlier decisions.*Rejected by <b>Ada</b>", text, re.DOTALL)
     words = [e.payload for e in EventLog.open(settings).read() if isinstance(e.payload, ShiftAccepted | ShiftRejected)]
     assert [word.by for word in words] == ["Ada", "Bob"]

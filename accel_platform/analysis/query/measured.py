@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,10 @@ _IDENTITY = tuple(MeasuredSeries.model_fields)
 # Own measurements only, because imported results have no samples. Ids of measurements begin with their time.
 _ROWS = f"""
 SELECT {", ".join(f"r.{name}" for name in _IDENTITY)},
-    r.result_id, r.run_id, u."commit", u.labels->>'$.branch' AS branch, r.threads, r.latency_p50_ms, r.noisy,
+    r.result_id, r.run_id, u."commit", u.labels->>'$.branch' AS branch,
+    CASE WHEN u.labels->>'$.committed_at' IS NOT NULL
+        THEN least(TRY_CAST(u.labels->>'$.committed_at' AS TIMESTAMPTZ), u.started_at) END AS committed_at,
+    r.threads, r.latency_p50_ms, r.noisy,
     r.verified, r.disturbed, r.memory_peak_mib, r.memory_device_peak_mib,
     CASE WHEN r.status <> 'ok' THEN r.reason WHEN NOT r.verified THEN 'its outputs were found wrong' END AS failure
 FROM judged_results AS r
@@ -59,6 +63,8 @@ class ProcessResult:
     device_memory_mib: float | None = None
     branch: str | None = None
     """Branch of its commit, by the label of its run."""
+    committed_at: datetime | None = None
+    """Time of its commit, by the label of its run, and at the latest when that began; None without the label."""
 
     def figure(self, measure: Measure) -> float | None:
         """Return its figure of a measure: ms, MiB, or for failures 1.0 if it failed and 0.0 if not; None if unknown."""
@@ -121,6 +127,7 @@ def _group_by_series(rows: Sequence[Mapping[str, Any]]) -> MeasuredProcesses:
                 memory_mib=None if row["failure"] else row["memory_peak_mib"],
                 device_memory_mib=None if row["failure"] else row["memory_device_peak_mib"],
                 branch=row["branch"],
+                committed_at=row["committed_at"],
             )
         )
     return {

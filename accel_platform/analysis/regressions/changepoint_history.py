@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from statistics import median
 from uuid import UUID
@@ -33,7 +34,8 @@ def find_shifts(
 ) -> list[SeriesHistory]:
     """Find the shifts of every series with verified latencies, in each measure and on each branch by itself.
 
-    An accepted shift begins a new baseline; the results before it are still searched. Rejected results are left out.
+    An accepted shift begins a new baseline; the results before it are still searched. Rejected results do not count.
+    Nor do those of older commits that were measured late.
     """
     found = []
     for series, processes in measured.items():
@@ -43,7 +45,7 @@ def find_shifts(
                 shift
                 for measure, decisions in decided.items()
                 for points in by_branch(_points(processes, measure, decisions))
-                for shift in _shifts(series, points, measure, decisions, min_change_percent)
+                for shift in _shifts(series, _without_late(points), measure, decisions, min_change_percent)
             ]
             found.append(SeriesHistory(series, len(timed), _figure(timed[-1], "latency"), tuple(shifts)))
     return found
@@ -53,6 +55,17 @@ def _points(processes: Sequence[ProcessResult], measure: Measure, decided: Shift
     """Return the processes that count; of failures also those whose outputs nobody compared, because they ran."""
     counted = decided.without_rejected(processes)
     return [p for p in counted if measure == "failures" or (p.verified and p.figure(measure) is not None)]
+
+
+def _without_late(points: Sequence[ProcessResult]) -> list[ProcessResult]:
+    """Return the processes without those of a commit older than one measured before: no code moved with them."""
+    newest: datetime | None = None
+    in_order = []
+    for point in points:
+        if point.committed_at is None or newest is None or point.committed_at >= newest:
+            in_order.append(point)
+            newest = point.committed_at or newest
+    return in_order
 
 
 def _shifts(

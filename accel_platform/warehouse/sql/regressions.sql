@@ -1,8 +1,8 @@
 -- Each shift that was found in a series of measurements, once, and what became of it: `accepted` or `rejected` by a
 -- person, whose last word counts; `gone` when the newest three results of its series all lie nearer to where it was before
 -- (where all failed on a side: when the newest is as before; where some did: when the newest three work, or one of them
--- fails again), else `open`. Results of branches other than the baseline's say nothing of that, because their code may lack
--- the shift. Events that name no measure are of latencies, or of failures where a side has no latency.
+-- fails again), else `open`. Results of the baseline's commits, measured again, and of other branches than the baseline's say
+-- nothing of that, because their code never had the shift. Events that name no measure are of latencies, or of failures where a side has no latency.
 WITH recorded AS (
     SELECT payload->>'$.regression_id' AS regression_id, min(occurred_at) AS found_at,
         unnest(json_transform(arg_max(payload, (recorded_at, event_id)), '{
@@ -64,6 +64,7 @@ later AS (
     -- Ids of measurements of ours begin with their time.
     WHERE r.result_id > f.first_result AND r.provenance = 'measured' AND (r.verified IS NOT NULL OR r.status <> 'ok')
         AND (b.branch IS NULL OR l.branches IS NULL OR list_contains(l.branches, b.branch))
+        AND NOT coalesce(list_contains(f.commits_before, b."commit"), false)
 ),
 since AS (
     SELECT *, row_number() OVER (PARTITION BY regression_id ORDER BY result_id DESC) AS age

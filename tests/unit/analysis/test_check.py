@@ -52,6 +52,7 @@ class Lab:
         driver: str = "1.0",
         verify: bool = True,
         branch: str | None = None,
+        committed_at: str | None = None,
         **changes: Any,
     ) -> str:
         """One run of one process of the cell; its id."""
@@ -63,7 +64,8 @@ class Lab:
         versions = {"torch": driver}
         device = DeviceObserved(hardware="cpu", backend="pytorch", available=True, device_id="cpu-test",
                                 driver=driver, runtime_versions=versions)  # fmt: skip
-        labels = {name: value for name, value in (("commit", commit), ("branch", branch)) if value}
+        given = {"commit": commit, "branch": branch, "committed_at": committed_at}
+        labels = {name: value for name, value in given.items() if value}
         payloads: list[Any] = [
             RunStarted(kind="benchmark", labels=labels), device, measured,
         ]  # fmt: skip
@@ -514,6 +516,11 @@ class TestRecorded:
             states.append(lab.rows()[0]["state"])
         assert states == ["open", "open", "open", "open", "gone"]
 
+    @RECORDED
+    def test_a_baseline_that_is_measured_again_does_not_end_a_shift(self, lab: Lab) -> None:
+        lab.runs(5, OLD)
+        assert lab.rows()[0]["state"] == "open"
+
     def test_a_failure_is_gone_once_it_works(self, lab: Lab) -> None:
         lab.runs(2, OLD)
         lab.run(NEW, status="failed", reason="out of memory", samples_ns=())
@@ -652,6 +659,17 @@ class TestHistory:
         assert shift.processes_after == 3
         record_regressions(lab.settings, [shift])
         assert lab.rows()[0]["regression_id"] == shift.regression_id
+
+    def test_older_commits_measured_late_are_none(self, lab: Lab) -> None:
+        for day in range(10, 22):
+            lab.run(f"c{day:039}", committed_at=f"2026-10-{day}T00:00:00+00:00")
+        for day in range(1, 5):
+            lab.run(f"c{day:039}", 1.5, committed_at=f"2026-10-0{day}T00:00:00+00:00")
+        assert _shifts(lab) == []
+        for day in range(22, 26):
+            lab.run(f"c{day:039}", 1.5, committed_at=f"2026-10-{day}T00:00:00+00:00")
+        [shift] = _shifts(lab)
+        assert shift.commits_after[0] == f"c{22:039}"
 
     def test_a_spike_is_none(self, lab: Lab) -> None:
         lab.runs(12, OLD)

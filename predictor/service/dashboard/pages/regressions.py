@@ -129,10 +129,15 @@ def _one(site: DashboardSite, request: Request, regression_id: str) -> dict[str,
     processes = read_measured_series(site.reader, model=series.model_id, hardware=series.hardware).get(series, [])
     measure: Measure = row["measure"]
     drawn: Measure = "latency" if measure == "failures" else measure
-    points = [process for process in processes if process.figure(drawn) is not None]
+    known = [process for process in processes if process.figure(drawn) is not None]
+    # Code of other branches is neither before nor after the shift.
+    commits = row["commits_before"] or ()
+    branches = {p.branch for p in processes if p.result_id == row["first_result"] or p.commit in commits}
+    points = [process for process in known if process.branch in branches] if branches else known
     return {
         "regression": {**row, **short_shift(row), "cell": cell(row)},
         "points": points,
+        "of_other_branches": len(known) - len(points),
         "figures": [point.figure(drawn) for point in points],
         "figure_name": "Median latency" if drawn == "latency" else f"Peak of {measure_name(measure)}",
         "unit": "ms" if drawn == "latency" else "MiB",
