@@ -288,6 +288,10 @@ class Client:
         """`POST /regressions/{regression_id}/reject`: it is none. `by` is needed without API keys."""
         return self._write(f"/regressions/{_quote_segment(regression_id)}/reject", {"by": by, "reason": reason}, key)
 
+    def reopen(self, regression_id: str, *, reason: str, by: str | None = None, key: str | None = None) -> JsonObject:
+        """`POST /regressions/{regression_id}/reopen`: withdraws the decision. `by` is needed without API keys."""
+        return self._write(f"/regressions/{_quote_segment(regression_id)}/reopen", {"by": by, "reason": reason}, key)
+
     def _write(self, path: str, body: Any, key: str | None) -> JsonObject:
         return self._json("POST", path, body=body, headers={"Idempotency-Key": key or str(uuid4())})
 

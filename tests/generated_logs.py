@@ -28,6 +28,7 @@ from accel_platform.events.types import (
     SegmentQuarantined,
     ShiftAccepted,
     ShiftRejected,
+    ShiftReopened,
     Suspicion,
     SuspicionOverruled,
 )
@@ -84,6 +85,8 @@ _payloads = st.one_of(
               by=st.just("b"), reason=st.sampled_from("rs")),
     st.builds(ShiftRejected, **_SERIES, regression_id=st.sampled_from("ab"), first_result=st.just(UUID(int=0)),
               results=st.sampled_from([(), (UUID(int=0), UUID(int=1))]), by=st.just("b"), reason=st.sampled_from("rs")),
+    st.builds(ShiftReopened, **_SERIES, regression_id=st.sampled_from("ab"), first_result=st.just(UUID(int=0)),
+              by=st.just("b"), reason=st.sampled_from("rs")),
     st.builds(RunFinished, status=st.just("succeeded"), duration_s=st.just(1.0)),
     st.builds(DocumentImported, source_path=st.just("f"), content_sha256=st.just("0"), format=st.just("x"),
               outcome=st.just("imported"), size_bytes=st.just(1)),

@@ -470,6 +470,19 @@ class ShiftRejected(MeasuredSeries, Payload):
     reason: str
 
 
+class ShiftReopened(MeasuredSeries, Payload):
+    """A person's withdrawal of the last decision about a shift, which is as if nobody had decided."""
+
+    regression_id: str
+    first_result: UUID
+    by: str
+    reason: str
+
+
+DecidedShift = ShiftAccepted | ShiftRejected | ShiftReopened
+"""A person's decision about a shift. The last one counts."""
+
+
 class CommitChecked(Payload):
     """Comparison of a commit's results with those of its baseline. Shifts are RegressionFound events."""
 
@@ -608,6 +621,7 @@ PAYLOADS: dict[str, type[Payload]] = {
         RegressionFound,
         ShiftAccepted,
         ShiftRejected,
+        ShiftReopened,
         CommitChecked,
         RunFailed,
         SnapshotTaken,

@@ -125,7 +125,7 @@ def test_writes_of_the_client(client: Client) -> None:
     assert client.request(request["request_id"]) == request
     assert client.cancel(request["request_id"])["state"] == "cancelled"
     assert [r["state"] for r in client.requests()] == ["cancelled"]
-    for word in (client.accept, client.reject):
+    for word in (client.accept, client.reject, client.reopen):
         with pytest.raises(RequestRefused) as refused:
             word("nothing", by="me", reason="why")
         assert refused.value.status == 404

@@ -650,6 +650,11 @@ def test_a_shift_is_rejected_and_then_accepted_with_a_name_and_a_reason(client: 
     words = [e.payload for e in EventLog.open(settings).read() if isinstance(e.payload, ShiftAccepted | ShiftRejected)]
     assert [word.by for word in words] == ["Ada", "Bob"]
     assert "No shift matches" in page(client, "/regressions?state=open")
+    client.post(f"/dashboard{path}", data={"decision": "reopen", "by": "Eve", "reason": "the wrong one"})
+    text = page(client, path)
+    assert re.search("Reopened by <b>Eve</b>.*Accepted by <b>Bob</b>", text, re.DOTALL)
+    assert ("Accept the new level" in text, "Reject: no real shift" in text, ">Reopen<" in text) == (True, True, False)
+    assert row["regression_id"] in page(client, "/regressions?state=open")
 
 
 def test_shifts_of_memory_and_failures_name_their_measure(own: Settings) -> None:

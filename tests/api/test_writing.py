@@ -305,7 +305,13 @@ def test_of_accepting_and_rejecting_the_last_word_counts(client: TestClient, set
     [listed] = client.get("/regressions", params={"state": "open"}).json()["regressions"]
     assert client.get(f"/regressions/{listed['regression_id']}").json()["regression"] == listed
     path = "/regressions/abcdef123456"
-    for word, state, person in (("accept", "accepted", "ann"), ("reject", "rejected", "bob")):
+    nothing = client.post(f"{path}/reopen", json={"by": "ann", "reason": "x"})
+    assert (nothing.status_code, "Nobody decided" in nothing.json()["detail"]) == (409, True)
+    for word, state, person in (
+        ("accept", "accepted", "ann"),
+        ("reject", "rejected", "bob"),
+        ("reopen", "reopened", "eve"),
+    ):
         for wrong in ({"by": "", "reason": "x"}, {"reason": "nobody says it"}, {"by": "ann", "reason": " "}):
             assert client.post(f"{path}/{word}", json=wrong).status_code == 422
         assert client.post(f"/regressions/abc/{word}", json={"by": "a", "reason": "b"}).status_code == 404
@@ -320,8 +326,12 @@ def test_of_accepting_and_rejecting_the_last_word_counts(client: TestClient, set
         refresh(settings)
         assert client.post(f"{path}/{word}", json={"by": "cy", "reason": "me too"}).status_code == 409
         told = client.get(path).json()["regression"]
-        assert (told["state"], told[f"{state}_by"]) == (state, person)
-    assert (told["accepted_by"], told["rejected_results"]) == (None, [str(one)])
+        if word == "reopen":
+            assert (told["state"], told["accepted_by"], told["rejected_by"]) == ("open", None, None)
+        else:
+            assert (told["state"], told[f"{state}_by"]) == (state, person)
+        if word == "reject":
+            assert (told["accepted_by"], told["rejected_results"]) == (None, [str(one)])
     with ThreadPoolExecutor(4) as pool:
         sent = [
             pool.submit(client.post, f"{path}/accept", json={"by": "dan", "reason": f"click {n}"}) for n in range(4)

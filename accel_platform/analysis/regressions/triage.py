@@ -12,7 +12,15 @@ from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.query.measured import ProcessResult, read_measured_series
 from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog, Snapshot
-from accel_platform.events.types import Measure, MeasuredSeries, Mode, ShiftAccepted, ShiftRejected
+from accel_platform.events.types import (
+    DecidedShift,
+    Measure,
+    MeasuredSeries,
+    Mode,
+    ShiftAccepted,
+    ShiftRejected,
+    ShiftReopened,
+)
 from accel_platform.warehouse.reader import Reader
 
 Rows = Sequence[Mapping[str, Any]]
@@ -34,10 +42,12 @@ FROM regressions WHERE state IN ('open', 'gone') ORDER BY first_result
 """
 _DECISIONS = """
 SELECT recorded_at, event_id, payload->>'$.by' AS by,
-    CASE type WHEN 'ShiftAccepted' THEN 'accepted' ELSE 'rejected' END AS state
+    CASE type WHEN 'ShiftAccepted' THEN 'accepted' WHEN 'ShiftRejected' THEN 'rejected' ELSE 'open' END AS state
 FROM other_events
-WHERE type IN ('ShiftAccepted', 'ShiftRejected') AND payload->>'$.regression_id' = ?
+WHERE type IN ('ShiftAccepted', 'ShiftRejected', 'ShiftReopened') AND payload->>'$.regression_id' = ?
 """
+_STATES: dict[type[DecidedShift], str] = {ShiftAccepted: "accepted", ShiftRejected: "rejected", ShiftReopened: "open"}
+_WORDS = {"accepted": "accepted", "rejected": "rejected", "open": "reopened"}
 _MOST_AT_ONCE = 10
 """Decisions about one shift that may be stored while one more is."""
 _REJECTED = "SELECT measure, unnest(rejected_results) AS result_id FROM regressions WHERE state = 'rejected'"
@@ -196,16 +206,27 @@ def build_rejection(reader: Reader, beginning: str, *, by: str, reason: str) -> 
     return ShiftRejected(**_shared_fields(row, by, reason), results=tuple(sorted(results)))
 
 
-def decision_key(reader: Reader, log: EventLog, decided: ShiftAccepted | ShiftRejected) -> str:
+def build_reopening(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftReopened:
+    """Build the event by which a person withdraws the last decision about a recorded regression.
+
+    Parameters and errors are those of `build_acceptance`.
+    """
+    row = find_regression(reader, beginning)
+    return ShiftReopened(**_shared_fields(row, by, reason))
+
+
+def decision_key(reader: Reader, log: EventLog, decided: DecidedShift) -> str:
     """Return the name of the segment for a decision: of two decisions on one state only the first can take it.
 
-    Raises Conflict where the last decision in the log says the same. Tables alone would not do, because they follow the
-    log after seconds.
+    Raises Conflict where the last decision in the log says the same, or there is none to withdraw. Tables alone would
+    not do, because they follow the log after seconds.
     """
     state = _state(decided)
     last = _last_decision(reader, log, decided.regression_id)
+    if last is None and state == "open":
+        raise Conflict(f"Nobody decided about the regression {decided.regression_id}: there is nothing to withdraw.")
     if last is not None and last.state == state:
-        raise Conflict(f"The regression {decided.regression_id} was {state} already, by {last.by}.")
+        raise Conflict(f"The regression {decided.regression_id} was {_WORDS[state]} already, by {last.by}.")
     # So the names sort by time, in which the log is read.
     return f"decided-{decided.regression_id}-{0 if last is None else last.event_id}"
 
@@ -215,7 +236,7 @@ def append_decision(reader: Reader, log: EventLog, event: Event, *, prefix: str 
 
     Raises Conflict where the last decision says the same, also one that is stored at the same moment.
     """
-    assert isinstance(event.payload, ShiftAccepted | ShiftRejected)
+    assert isinstance(event.payload, DecidedShift)
     for _ in range(_MOST_AT_ONCE):
         segment = prefix + decision_key(reader, log, event.payload)
         if log.append([event], key=segment).new:
@@ -242,15 +263,15 @@ def _last_decision(reader: Reader, log: EventLog, regression_id: str) -> _Decisi
     except NotFound:  # because the tables are of another log
         published = frozenset()
     newer = Snapshot(log.snapshot().segments - published)
-    for event in log.read(newer, types={ShiftAccepted.__name__, ShiftRejected.__name__}):
+    for event in log.read(newer, types={kind.__name__ for kind in _STATES}):
         decided = event.payload
-        if isinstance(decided, ShiftAccepted | ShiftRejected) and decided.regression_id == regression_id:
+        if isinstance(decided, DecidedShift) and decided.regression_id == regression_id:
             found.append(_Decision(event.recorded_at, event.event_id, _state(decided), decided.by))
     return max(found, default=None)
 
 
-def _state(decided: ShiftAccepted | ShiftRejected) -> str:
-    return "accepted" if isinstance(decided, ShiftAccepted) else "rejected"
+def _state(decided: DecidedShift) -> str:
+    return _STATES[type(decided)]
 
 
 def _is_nearer_before(process: ProcessResult, row: Mapping[str, Any]) -> bool:

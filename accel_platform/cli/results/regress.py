@@ -30,11 +30,11 @@ from accel_platform.cli.results.regress_check import open_tables, record_regress
 from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
-    from accel_platform.events.types import ShiftAccepted, ShiftRejected
+    from accel_platform.events.types import DecidedShift, ShiftAccepted, ShiftRejected, ShiftReopened
     from accel_platform.settings import Settings
     from accel_platform.warehouse.reader import Reader
 
-    Decision = TypeVar("Decision", ShiftAccepted, ShiftRejected)
+    Decision = TypeVar("Decision", ShiftAccepted, ShiftRejected, ShiftReopened)
 
 app = CommandApp(help="Find performance changes in series of results.", no_args_is_help=True)
 app.command("check")(regress_check.check)
@@ -228,7 +228,19 @@ def reject(*, regression_ids: RegressionIds, reason: Reason, by: By = None, comm
     _append_decisions(settings, reader, decided, effects, as_json=common.wants_json)
 
 
-def _describe(reader: Reader, decided: ShiftAccepted | ShiftRejected) -> str:
+@app.command()
+def reopen(*, regression_ids: RegressionIds, reason: Reason, by: By = None, common: CommonOptions) -> None:
+    """Withdraw the last decision about shifts, as if nobody had decided. The history of decisions stays."""
+    from accel_platform.analysis.regressions.triage import build_reopening
+
+    settings, name = settings_for(common.home), _name(by)
+    reader = open_tables(settings)
+    decided = _each_once(build_reopening(reader, one, by=name, reason=reason) for one in regression_ids)
+    effects = [f"{_describe(reader, one)}: undecided again; the baseline is as it was." for one in decided]
+    _append_decisions(settings, reader, decided, effects, as_json=common.wants_json)
+
+
+def _describe(reader: Reader, decided: DecidedShift) -> str:
     """Return the cell of a decision, and what moved."""
     from accel_platform.analysis.regressions.triage import find_regression
     from accel_platform.reports.regressions import cell, measure_name, sides_in_words
@@ -250,7 +262,7 @@ def _each_once(decided: Iterable[Decision]) -> list[Decision]:
 def _append_decisions(
     settings: Settings,
     reader: Reader,
-    decided: Sequence[ShiftAccepted | ShiftRejected],
+    decided: Sequence[DecidedShift],
     effects: Sequence[str],
     *,
     as_json: bool,

@@ -1,5 +1,5 @@
 -- Each shift that was found in a series of measurements, once, and what became of it: `accepted` or `rejected` by a
--- person, whose last word counts; `gone` when the newest three results of its series all lie nearer to where it was before
+-- person, whose last word counts and may reopen it; `gone` when the newest three results of its series all lie nearer to where it was before
 -- (where all failed on a side: when the newest is as before; where some did: when the newest three work, or one of them
 -- fails again), else `open`. Results of the baseline's commits, measured again, and of other branches than the baseline's say
 -- nothing of that, because their code never had the shift. Events that name no measure are of latencies, or of failures where a side has no latency.
@@ -29,7 +29,7 @@ said AS (
         unnest(json_transform(arg_max(payload, (recorded_at, event_id)),
             '{"by": "VARCHAR", "reason": "VARCHAR", "results": "UUID[]"}'))
     FROM other_events
-    WHERE type IN ('ShiftAccepted', 'ShiftRejected')
+    WHERE type IN ('ShiftAccepted', 'ShiftRejected', 'ShiftReopened')
     GROUP BY payload->>'$.regression_id'
 ),
 accepted AS (SELECT * FROM said WHERE type = 'ShiftAccepted'),

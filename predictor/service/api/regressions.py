@@ -13,12 +13,13 @@ from accel_platform.analysis.regressions.triage import (
     append_decision,
     build_acceptance,
     build_rejection,
+    build_reopening,
     decision_key,
 )
 from accel_platform.errors import NotFound
 from accel_platform.events import Event
 from accel_platform.events.audited import AuditedLog
-from accel_platform.events.types import ShiftAccepted, ShiftRejected
+from accel_platform.events.types import DecidedShift
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.queries import RegressionsQuery, selection_of
@@ -125,13 +126,20 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
         """
         return _store_decision(request, response, regression_id, decision, idempotency_key, build_rejection)
 
+    @routes.post("/regressions/{regression_id}/reopen", status_code=202, responses=problems, dependencies=body)
+    def reopen(
+        request: Request, response: Response, regression_id: str, decision: ShiftDecision, idempotency_key: Key = None
+    ) -> StoredResponse:
+        """Withdraw the last decision about a regression, as if nobody had decided. The last decision counts."""
+        return _store_decision(request, response, regression_id, decision, idempotency_key, build_reopening)
+
     def _store_decision(
         request: Request,
         response: Response,
         regression_id: str,
         decision: ShiftDecision,
         key: str | None,
-        make: Callable[..., ShiftAccepted | ShiftRejected],
+        make: Callable[..., DecidedShift],
     ) -> StoredResponse:
         by = decision_author(request, decision.by)
         tables, log = reader.pinned(), log_for(request)
@@ -148,9 +156,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
     return routes
 
 
-def _append_once(
-    tables: Reader, log: AuditedLog, payload: ShiftAccepted | ShiftRejected, event: Event, key: str | None
-) -> StoredEvents:
+def _append_once(tables: Reader, log: AuditedLog, payload: DecidedShift, event: Event, key: str | None) -> StoredEvents:
     """Append a decision once per idempotency key. Raises Conflict if the last decision says the same."""
     if key is None:
         return StoredEvents(append_decision(tables, log, event, prefix=SEGMENT_PREFIX), (event,), replayed=False)

@@ -638,6 +638,13 @@ class TestRejected:
             )
         told = lab.reader().rows("SELECT count(*) AS n FROM events WHERE starts_with(type, 'Shift')")
         assert told == [{"n": 3}]
+        assert lab.check().exit_code == 0
+        # Whoever was mistaken withdraws it, and the gate fails as if nobody had decided.
+        words = ("reopen", found, "--by", "eve", "--reason", "the wrong one")
+        assert lab.accel(*words).stdout.endswith("undecided again; the baseline is as it was.\n")
+        assert lab.rows()[0]["state"] == "open"
+        assert (lab.only().state, lab.check().exit_code) == ("regressed", 1)
+        assert str(lab.accel(*words).exception) == _already(found, "reopened", "eve")
 
 
 def _shifts(lab: Lab) -> list[Any]:

@@ -86,7 +86,8 @@ OTHERS = {
     "bench serve",  # loads a server: test_load
     "bench run", "bench request", "bench take", "bench coverage",  # look for hardware first, for seconds
     "bench wheels",  # asks a package registry: test_carried_wheels
-    "history clean", "history overrule", "regress accept", "regress reject", "regress check",  # as those beside them
+    "history clean", "history overrule", "regress accept", "regress reject",  # as those beside them
+    "regress reopen", "regress check",
 }  # fmt: skip
 
 

@@ -1,7 +1,8 @@
-"""Pages of recorded shifts, and the form that accepts or rejects one."""
+"""Pages of recorded shifts, and the form that accepts, rejects or reopens one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
@@ -16,11 +17,12 @@ from accel_platform.analysis.regressions.triage import (
     append_decision,
     build_acceptance,
     build_rejection,
+    build_reopening,
     read_decisions,
 )
 from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
-from accel_platform.events.types import Measure, MeasuredSeries
+from accel_platform.events.types import DecidedShift, Measure, MeasuredSeries
 from accel_platform.reports.regressions import cell, measure_name, short_shift, with_cells
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import bring_up_to_date
@@ -40,9 +42,10 @@ WHERE ($state IS NULL OR state = $state) AND ($direction IS NULL OR direction = 
 ORDER BY state = 'open' DESC, found_at DESC, regression_id LIMIT 100
 """
 _DECISIONS = """
-SELECT type = 'ShiftAccepted' AS accepted, occurred_at, payload->>'$.by' AS by, payload->>'$.reason' AS reason
+SELECT CASE type WHEN 'ShiftAccepted' THEN 'Accepted' WHEN 'ShiftRejected' THEN 'Rejected' ELSE 'Reopened' END AS word,
+    occurred_at, payload->>'$.by' AS by, payload->>'$.reason' AS reason
 FROM other_events
-WHERE type IN ('ShiftAccepted', 'ShiftRejected') AND payload->>'$.regression_id' = ?
+WHERE type IN ('ShiftAccepted', 'ShiftRejected', 'ShiftReopened') AND payload->>'$.regression_id' = ?
 ORDER BY recorded_at DESC, event_id DESC
 """
 _COUNTS = "SELECT state, direction, count(*) AS shifts FROM regressions GROUP BY state, direction"
@@ -63,7 +66,7 @@ class ShiftDecisionForm(BaseModel):
     """A decision, its author (None if the API key names them) and reason, all stored permanently."""
 
     model_config = ConfigDict(extra="forbid")
-    decision: Literal["accept", "reject"]
+    decision: Literal["accept", "reject", "reopen"]
     by: str | None = Field(default=None, max_length=200)
     reason: str = Field(default="", max_length=2000)
 
@@ -154,7 +157,11 @@ def _decide(
     site: DashboardSite, settings: Settings, log: EventLog, regression_id: str, decision: str, by: str, reason: str
 ) -> None:
     """Record a decision, and bring the tables up to date."""
-    make = build_acceptance if decision == "accept" else build_rejection
-    event = Event.of(make(site.reader, regression_id, by=by, reason=reason), source="dashboard")
+    makers: dict[str, Callable[..., DecidedShift]] = {
+        "accept": build_acceptance,
+        "reject": build_rejection,
+        "reopen": build_reopening,
+    }
+    event = Event.of(makers[decision](site.reader, regression_id, by=by, reason=reason), source="dashboard")
     append_decision(site.reader, log, event)
     bring_up_to_date(settings)
