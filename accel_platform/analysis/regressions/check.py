@@ -166,7 +166,7 @@ class _Absence:
         series, unrecorded = decision.series, self.unrecorded_after if measured_before else self.unrecorded_before
         why = None
         if planned_cell(series) in unrecorded:
-            why = "its run was to, and was stopped or is still under way"
+            why = "its run was to, and was stopped or is still under way; `accel bench run --resume` measures the rest"
         elif measured_before and (series.hardware, series.choice) in self.unavailable:
             cause = self.unavailable[series.hardware, series.choice] or "for a reason not recorded"
             why = f"{series.hardware} was not available, {cause}"

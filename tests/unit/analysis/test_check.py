@@ -218,11 +218,12 @@ class TestVerdict:
         lab.run(NEW, batch_size=1)
         lab.plan(NEW, 1, 2)
         checked = lab.check()
+        stopped = "its run was to, and was stopped or is still under way; `accel bench run --resume` measures the rest"
         told = {d.series.batch_size: (d.state, d.cut_short, d.reason) for d in checked.decisions}
         assert told[2] == (
             "insufficient_data",
             True,
-            "the candidate did not measure it: its run was to, and was stopped or is still under way",
+            f"the candidate did not measure it: {stopped}",
         )
         assert told[4] == ("insufficient_data", False, "the candidate did not measure it")
         assert (told[1][0], checked.exit_code) == ("ok", 2)
