@@ -41,6 +41,11 @@ class Level:
         return [math.exp(value) for value in np.clip(logs, -width, width)]
 
 
+def even_medians(levels: Sequence[Level]) -> list[float]:
+    """Return the even medians of all levels in order of time, which levels of branches measured in turns interrupt."""
+    return [value for _, value in sorted(pair for level in levels for pair in zip(level.ids, level.even, strict=True))]
+
+
 def newest_level(
     earlier: Sequence[ProcessResult], accepted: Collection[UUID], apart: Sequence[Collection[UUID]]
 ) -> list[ProcessResult]:

@@ -23,7 +23,7 @@ import numpy as np
 from accel_platform.analysis.query.measured import ProcessResult
 from accel_platform.analysis.regressions.decision import MIN_EARLIER_PROCESSES, MIN_PROCESSES, Decision
 from accel_platform.analysis.regressions.failure_test import decide_failures
-from accel_platform.analysis.regressions.levels import Level, levels_of, newest_level
+from accel_platform.analysis.regressions.levels import Level, even_medians, levels_of, newest_level
 from accel_platform.analysis.regressions.sides import any_works, comparable_processes, figures_of, pool_samples
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, MIN_MEMORY_CHANGE_MIB
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
@@ -174,7 +174,7 @@ def _decide_by_noise(  # noqa: PLR0911 - a return per way of ending
         left_out=decision.processes_before + decision.processes_after - len(before) - len(after),
         evidence=tuple(process.result_id for process in after),
     )
-    medians = [value for level in levels for value in level.even]
+    medians = even_medians(levels)
     if found.ratio is None:
         return replace(decision, reason="its samples are 0 ns long")
     if len(medians) < MIN_EARLIER_PROCESSES:

@@ -67,6 +67,19 @@ def test_a_change_well_above_the_noise_is_found(factor: float, state: str) -> No
     assert states(factor, earlier=12, before=1, after=3, spread=0.01, count=100)[state] >= 90
 
 
+def test_branches_that_take_turns_on_a_drifting_machine_are_no_noise() -> None:
+    generator, level = random.Random(5), 0.0
+    old = []
+    for _ in range(40):
+        level = 0.9 * level + generator.gauss(0, 0.02)
+        old.append(process(generator, 1 + level, branch=generator.choice(["main", "a", "b", "c"])))
+
+    def noise(earlier: list[ProcessResult]) -> float:
+        return decide(SERIES, earlier[-3:], processes(generator, 2, 1 + level), earlier).noise_percent or 0.0
+
+    assert noise(old) == pytest.approx(noise([replace(p, branch=None) for p in old]), rel=0.1)
+
+
 def test_what_is_missed_in_noise_is_suspicious_and_says_how_many_processes_it_takes() -> None:
     generator = random.Random(3)
     old = [*processes(generator, 20, spread=0.06), *processes(generator, 2, spread=0.0)]
