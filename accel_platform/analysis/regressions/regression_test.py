@@ -115,7 +115,7 @@ def decide(
             return replace(decision, reason=f"the {side}'s outputs were not verified, so it answers for nothing")
     alpha = ALPHA * MAX_TESTS_AT_ALPHA / max(tests, MAX_TESTS_AT_ALPHA)
     if measure == "failures" or not any_works(baseline) or not any_works(candidate):
-        branches = {process.branch for process in baseline}
+        branches = {None, *(process.branch for process in baseline)}
         earlier = newest_level([p for p in others if p.branch in branches], accepted, apart)
         return decide_failures(replace(decision, measure="failures"), baseline, candidate, earlier, alpha)
     before, after = comparable_processes(baseline, measure), comparable_processes(candidate, measure)

@@ -1,8 +1,9 @@
 -- Each shift that was found in a series of measurements, once, and what became of it: `accepted` or `rejected` by a
--- person, whose last word counts and may reopen it; `gone` when the newest three results of its series all lie nearer to where it was before
--- (where all failed on a side: when the newest is as before; where some did: when the newest three work, or one of them
--- fails again), else `open`. Results of the baseline's commits, measured again, and of other branches than the baseline's say
--- nothing of that, because their code never had the shift. Events that name no measure are of latencies, or of failures where a side has no latency.
+-- person, whose last word counts and may reopen it; `gone` when the newest three results of its series all lie nearer to
+-- where it was before (where all failed on a side: when the newest is as before; where some did: when the newest three
+-- work, or one of them fails again), else `open`. Results of the baseline's commits, measured again, and of other branches
+-- than the baseline's say nothing of that, because their code never had the shift. Events that name no measure are of
+-- latencies, or of failures where a side has no latency.
 WITH recorded AS (
     SELECT payload->>'$.regression_id' AS regression_id, min(occurred_at) AS found_at,
         unnest(json_transform(arg_max(payload, (recorded_at, event_id)), '{
