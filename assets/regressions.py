@@ -1,6 +1,6 @@
 """Regressions: shifts in series, and commits against their baselines."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import dagster as dg
@@ -14,6 +14,7 @@ from accel_platform.analysis.regressions.commit_gate import (
     measured_commits,
     record_check,
     reported_regressions,
+    unchecked_commits,
 )
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.triage import read_decisions
@@ -66,7 +67,7 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
     new = record_regressions(log, (shift for series in found for shift in series.shifts), source=_SOURCE)
     # What is found at first are the shifts of years ago.
     if last is not None:
-        _notify(context, accel, new)
+        _notify(context, accel, new, checked_next={commit.name for commit in unchecked_commits(reader)})
     rows = reader.rows(_TABLE)
     context.log.info(f"{len(found)} series looked at; shifts: {len(new)} new, {len(rows)} in the tables")
     return dg.MaterializeResult(
@@ -84,12 +85,19 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
     )
 
 
-def _notify(context: dg.AssetExecutionContext, accel: Installation, new: Sequence[Event]) -> None:
-    """Send one message about the new shifts for the worse, with the event of the first."""
+def _notify(
+    context: dg.AssetExecutionContext, accel: Installation, new: Sequence[Event], *, checked_next: Collection[str]
+) -> None:
+    """Send one message about the new shifts for the worse, with the event of the first.
+
+    The check of a commit that is due tells its own.
+    """
     worse = [
         (event, event.payload)
         for event in new
-        if isinstance(event.payload, RegressionFound) and event.payload.state == "regressed"
+        if isinstance(event.payload, RegressionFound)
+        and event.payload.state == "regressed"
+        and not set(event.payload.commits_after) & set(checked_next)
     ]
     if worse:
         names = name_shifts([shift for _, shift in worse])

@@ -260,7 +260,7 @@ def test_a_series_that_moved_without_a_commit_is_told_once_and_the_past_is_not(
     assert made() == [], "what was there before anybody looked"
     home.ci.runs(12, None)
     assert made() == [], "for the better"
-    home.ci.runs(5, None, 1.4)
+    home.ci.runs(12, None, 1.4)
     [told] = made()
     assert told["type"] == "RegressionFound"
     assert told["text"].startswith(
@@ -268,6 +268,9 @@ def test_a_series_that_moved_without_a_commit_is_told_once_and_the_past_is_not(
     )
     assert told["text"].endswith(" %")
     assert made() == []
+    home.ci.runs(5, NEW, 2.0, baseline=OLD)
+    assert made() == [], "its check tells that"
+    assert (NEW,) in [shift.commits_after for shift in home.events(RegressionFound.__name__)]
 
 
 @pytest.mark.slow
