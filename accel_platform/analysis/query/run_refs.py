@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events.types import MeasuredSeries
 
@@ -133,11 +132,11 @@ def unrecorded_cells(reader: Reader, run_ids: Collection[str]) -> frozenset[Plan
     for row in reader.rows("SELECT plan FROM runs WHERE list_contains($runs, run_id)", runs):
         plan = json.loads(row["plan"] or "{}")
         for cell in plan.get("work", ()) if plan.get("how", {}).get("work") != "verify" else ():
-            model, runtime = plan["models"][cell["model"]], runtime_for(cell["hardware"])
+            model, (hardware, _, choice) = plan["models"][cell["model"]], cell["hardware"].partition(":")
             size = cell["batch_size"], cell["sequence_length"]
             weights = model["weights"]["sha256"] if model["weights"] else None
             kind = cell["precision"], cell["mode"], cell["processes"]
-            planned.add((model["model_id"], runtime.hardware, runtime.choice, *size, *kind, weights))
+            planned.add((model["model_id"], hardware, choice or None, *size, *kind, weights))
     recorded = {tuple(row.values()) for row in reader.rows(_RECORDED_CELLS, runs)} if planned else set()
     return frozenset(planned - recorded)
 
