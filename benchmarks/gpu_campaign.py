@@ -81,12 +81,6 @@ def models() -> list[ModelSpec]:
     return [model for turn in in_turns for model in turn if model is not None]
 
 
-def catalog_names() -> list[str]:
-    """Return the names of the campaign's models that the catalog knows."""
-    names: list[str] = _spec()["catalog"]
-    return names
-
-
 def passes(hardware: str) -> list[Pass]:
     """Return the passes that the hardware name has, most telling first."""
     runtime = runtime_for(hardware)

@@ -1,8 +1,7 @@
-"""What the predictor says of every cell of the GPU campaign, written before anything was measured, and how it did.
+"""Errors of predictions of the GPU campaign: those made before it was measured, and those of the present predictor.
 
-`python benchmarks/gpu_predictions.py write` made the files of `gpu_predictions/`. They are never made again for a
-device that was measured since. `judge` tells what the present operator predictor says of the cells of a measured
-campaign: no test of it where it has learned from that campaign.
+The files of `gpu_predictions/` were written before the measurements, and are never made again. This command predicts
+the cells of a measured campaign anew, which is no test of a predictor that has learned from that campaign.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import gpu_campaign
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
 from accel_platform.bench.plan.plan import Cell, plan_cells
-from accel_platform.errors import AccelError, NotFound
+from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded
 from accel_platform.hardware.catalog import find_spec
@@ -35,10 +34,8 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).with_name("gpu_predictions")
 DEVICES = {"h100": "NVIDIA H100 SXM5 80GB", "h200": "NVIDIA H200 SXM"}
-COLUMNS = (
-    *("model_id", "modality", "precision", "batch_size", "sequence_length"),
-    *("latency_ms", "low", "high", "level", "provenance", "reason"),
-)
+_CELL = ("model_id", "precision", "batch_size", "sequence_length")
+"""Fields that tell cells apart."""
 
 
 def file_of(device: str) -> Path | None:
@@ -47,59 +44,8 @@ def file_of(device: str) -> Path | None:
     return None if key is None else FOLDER / f"{key}.csv.gz"
 
 
-def predict_all(home: Path, device: str) -> list[dict[str, Any]]:
-    """Return a row per eager cell; where the predictor abstains, with its reason."""
-    from predictor.advisor.advisor import Advisor
-
-    advisor = Advisor(Settings(home=home))
-    rows = []
-    models = {model.model_id: model for model in gpu_campaign.models()}
-    catalog = set(gpu_campaign.catalog_names())
-    for group in gpu_campaign.cells("cuda"):
-        for cell in group:
-            if cell.hardware != "cuda":
-                continue
-            model = models[cell.model.model_id]
-            row: dict[str, Any] = {
-                "model_id": model.model_id,
-                "modality": model.modality,
-                "precision": cell.precision,
-                "batch_size": cell.batch_size,
-                "sequence_length": cell.sequence_length,
-            }
-            try:
-                latency = (
-                    _ask(advisor, cell, device) if model.model_id in catalog else _sum_of_operators(model, cell, device)
-                )
-            except (AccelError, ValueError) as error:
-                row["reason"] = " ".join(str(error).split())[:160]
-            else:
-                figures = {"latency_ms": latency.p50, "low": latency.low, "high": latency.high, "level": latency.level}
-                row |= {name: float(f"{value:.5g}") for name, value in figures.items()}
-                row["provenance"] = "predicted"
-            rows.append(row)
-    return rows
-
-
-def _ask(advisor: Any, cell: Cell, device: str) -> Interval:
-    """Return what `accel predict` answers for a model of the catalog."""
-    from predictor.schemas.requests import PredictQuery
-
-    query = PredictQuery(
-        model=cell.model.model_id,
-        hardware=device,
-        batch_size=cell.batch_size,
-        sequence_length=cell.sequence_length,
-        precision=cell.precision,
-    )
-    latency: Interval | None = advisor.predict(query).latency_ms
-    if latency is None:
-        raise NotFound("no figure")
-    return latency
-
-
 def _sum_of_operators(model: ModelSpec, cell: Cell, device: str) -> Interval:
-    """Return the same for a model of the campaign's own, as `accel predict` does once a run has described it."""
+    """Return the operator predictor's latency. Raises NotFound where it has none."""
     from predictor.data.traced_models import OWN_SIZES, traced_operators
     from predictor.operators.device_rates import DeviceRates, device_rates
     from predictor.operators.kernels import BITS
@@ -116,16 +62,6 @@ def _sum_of_operators(model: ModelSpec, cell: Cell, device: str) -> Interval:
     tables = operator_tables(profile.at(cell.batch_size))
     [found] = shipped_predictor().predict(tables, [rates], BITS[cell.precision])
     return found.latency_ms
-
-
-def write(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write rows as a compressed CSV; equal rows give equal bytes."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -146,7 +82,7 @@ def compare(predicted: Iterable[Mapping[str, str]], measured: Iterable[ResultRec
     for result in measured:
         if result.choice is not None or result.mode != "inference":
             continue
-        row = known.get(_key({name: getattr(result, name) for name in COLUMNS[:5] if name != "modality"}))
+        row = known.get(_key({name: getattr(result, name) for name in _CELL}))
         if result.status != "ok" or len(result.samples_ns) < MIN_MEDIAN_SAMPLES:
             skipped["failed, or with too few samples"] += 1
         elif row is None or not row["latency_ms"]:
@@ -176,8 +112,7 @@ def _cell(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, ...]:
-    names = ("model_id", "precision", "batch_size", "sequence_length")
-    return tuple("" if row[name] is None else str(row[name]) for name in names)
+    return tuple("" if row[name] is None else str(row[name]) for name in _CELL)
 
 
 def predict_measured(measured: Iterable[ResultRecorded], device: str) -> list[dict[str, str]]:
@@ -189,7 +124,7 @@ def predict_measured(measured: Iterable[ResultRecorded], device: str) -> list[di
             continue
         model = models[result.model_id]
         [cell] = plan_cells([model], ["cuda"], [result.batch_size], precisions=[result.precision])
-        row = {name: getattr(result, name) for name in COLUMNS[:5] if name != "modality"}
+        row = {name: getattr(result, name) for name in _CELL}
         row |= {"modality": model.modality, "latency_ms": "", "low": "", "high": ""}
         try:
             latency = _sum_of_operators(model, cell, device)
@@ -201,12 +136,16 @@ def predict_measured(measured: Iterable[ResultRecorded], device: str) -> list[di
     return rows
 
 
-def _judge(campaign: Path, device: str) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("campaign", type=Path, help="events, such as the reference campaign of an H100")
+    parser.add_argument("--device", choices=DEVICES, required=True)
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(home=Path(folder))
-        EventLog.open(settings).adopt(campaign)
+        EventLog.open(settings).adopt(arguments.campaign)
         results = gpu_campaign.results(settings.home)
-    compared = compare(predict_measured(results, device), results)
+    compared = compare(predict_measured(results, DEVICES[arguments.device]), results)
     for group, figures in compared["groups"].items():
         error, inside = figures["median_error"], figures["inside_interval"]
         print(f"{group}: {figures['cells']} cells, {error:.1%} off in the median, {inside:.0%} inside")
@@ -214,29 +153,6 @@ def _judge(campaign: Path, device: str) -> None:
         print(
             ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else str(value) for name, value in loss.items())
         )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(dest="what", required=True)
-    writing = commands.add_parser("write", help="write the predictions of every cell")
-    writing.add_argument("--home", type=Path, required=True, help="a home with `accel knowledge add --all`")
-    writing.add_argument("--device", choices=DEVICES, action="append")
-    judging = commands.add_parser("judge", help="compare the present predictor with a measured campaign")
-    judging.add_argument("campaign", type=Path, help="events, such as the reference campaign of an H100")
-    judging.add_argument("--device", choices=DEVICES, required=True)
-    arguments = parser.parse_args()
-    if arguments.what == "judge":
-        _judge(arguments.campaign, DEVICES[arguments.device])
-        return
-    for key in arguments.device or DEVICES:
-        path = FOLDER / f"{key}.csv.gz"
-        if path.exists():
-            raise SystemExit(f"{path} was written before, and predictions are not made again.")
-        rows = predict_all(arguments.home, DEVICES[key])
-        write(rows, path)
-        answered = sum("latency_ms" in row for row in rows)
-        print(f"{path}: {answered} of {len(rows)} cells predicted, {path.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -103,18 +103,6 @@ def test_the_same_shapes_are_drawn_each_time() -> None:
     assert list(gpu_kernels.shapes(1.0)) == list(gpu_kernels.shapes(1.0))
 
 
-@pytest.mark.parametrize(("key", "answered"), [("h100", 800), ("h200", 650)])
-def test_predictions_were_made_for_every_eager_cell(key: str, answered: int) -> None:
-    rows = gpu_predictions.read(gpu_predictions.FOLDER / f"{key}.csv.gz")
-    cells = {(cell.model.model_id, cell.precision, str(cell.batch_size))
-             for group in gpu_campaign.cells("cuda") for cell in group if cell.hardware == "cuda"}  # fmt: skip
-    predicted = {(row["model_id"], row["precision"], row["batch_size"]) for row in rows}
-    # Those of the H100 were made when the campaign still had more batch sizes.
-    assert predicted > cells if key == "h100" else predicted == cells
-    assert sum(bool(row["latency_ms"]) for row in rows) > answered
-    assert all(bool(row["latency_ms"]) != bool(row["reason"]) for row in rows)
-
-
 def test_errors_of_predictions_are_counted_against_results() -> None:
     row = {"model_id": "bert-base", "modality": "text", "precision": "float32", "sequence_length": "128",
            "latency_ms": "2.0", "low": "1.5", "high": "3.0"}  # fmt: skip
