@@ -1,4 +1,4 @@
-"""1,000 new events on 1,000,000 to tables, audit and matrix in service: in a warm process, a fresh one, Dagster's."""
+"""Time from 1,000 new events on 1,000,000 to tables, audit and matrix in service, by three kinds of process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from pathlib import Path
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
-from figures import tell
+from figures import Figure, tell
 from synthetic import result_events, with_verifications, write_log
 
-Figure = dict[str, object]
 _REACH_S = 10.0
 
 _FRESH = """
@@ -54,7 +53,7 @@ class Bench:
         self._rounds += 1
 
     def warm(self) -> tuple[float, float, float]:
-        """Seconds for tables, audit and matrix in this process, Great Expectations loaded already."""
+        """Return the seconds for tables, audit and matrix in this process, Great Expectations loaded already."""
         self.arrive()
         started = time.perf_counter()
         staged = publish.stage(self.settings)
@@ -66,7 +65,7 @@ class Bench:
         return built - started, checked - built, time.perf_counter() - checked
 
     def fresh(self, program: str) -> tuple[float, float]:
-        """Seconds of a process of its own, from its start to its end, and of the processor for it."""
+        """Return the wall and processor seconds of a process of its own, from its start to its end."""
         self.arrive()
         environment = {**os.environ, "ACCEL_HOME": str(self.settings.home.resolve())}
         started, used = time.perf_counter(), _children_cpu_s()
@@ -75,7 +74,7 @@ class Bench:
 
 
 def measure(home: Path, events: int, rounds: int) -> list[Figure]:
-    """The three ways in turn, so that what else the machine does falls on all of them."""
+    """Measure the three ways in turns, so that other work on the machine slows all of them."""
     bench = Bench(home, events)
     warm, fresh, dagster = [], [], []
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""The change-point detector on drawn, labelled and permuted real series: found, how late, and how often for nothing.
+"""Detection rate, delay and false alarms of the change-point detector on drawn, labeled and permuted series.
 
 Real series need their folder (default: ../shared/data/changepoints beside the repository), which is not part of it.
 """
@@ -27,7 +27,7 @@ def white(generator: np.random.Generator, count: int) -> Values:
 
 
 def wandering(generator: np.random.Generator, count: int) -> Values:
-    """AR(1) noise of unit width, each value 0.7 times the one before it and news."""
+    """Draw AR(1) noise of unit width: each value is 0.7 times the one before plus new noise."""
     values = white(generator, count + 50)
     for at in range(1, len(values)):
         values[at] = 0.7 * values[at - 1] + 0.51**0.5 * values[at]
@@ -35,13 +35,13 @@ def wandering(generator: np.random.Generator, count: int) -> Values:
 
 
 def daily(generator: np.random.Generator, count: int) -> Values:
-    """A wave of 24 values, and half as much noise."""
+    """Draw a wave with a period of 24 values, and half as much noise."""
     wave = np.sin(2 * np.pi * (np.arange(count) + generator.integers(24)) / 24)
     return np.asarray(wave + 0.5 * white(generator, count))
 
 
 def spiked(generator: np.random.Generator, count: int) -> Values:
-    """Normal noise, and one value in fifty 50 widths off: three times as long where the width is 2 %."""
+    """Draw normal noise with a spike of 50 widths at one value in fifty."""
     return np.asarray(white(generator, count) + 50 * (generator.random(count) < 0.02))
 
 
@@ -61,7 +61,7 @@ DRAWN: tuple[tuple[str, Callable[[np.random.Generator, int], Values], float, tup
 
 
 def drawn(trials: int) -> Iterator[dict[str, object]]:
-    """Share of the steps found within 5 positions, and other alarms a series, of shifts from 3 %."""
+    """Yield the share of steps found within 5 positions, and other alarms per series, for shifts from 3 %."""
     for name, noise, width, levels in DRAWN:
         steps = np.cumsum([count for _, count in levels])[:-1]
         row: dict[str, object] = {"drawn": name, "trials": trials}
@@ -83,7 +83,7 @@ FAILING = ((0.02, 0.02), (0.1, 0.1), (0.3, 0.3), (0.0, 1.0), (0.02, 1.0), (0.1, 
 
 
 def failing(trials: int) -> Iterator[dict[str, object]]:
-    """Share of the steps found, how many values after the first at the new level, and other alarms a series."""
+    """Yield the share of steps found, the values until then, and other alarms per series."""
     for before, after in FAILING:
         generator = np.random.default_rng(20261128)
         delays, others = [], 0
@@ -102,7 +102,7 @@ def failing(trials: int) -> Iterator[dict[str, object]]:
 
 
 def labelled(folder: Path) -> dict[str, object]:
-    """Alerts of a watcher over every series, against the labels: the first regressed row, 0 for none."""
+    """Compare the alerts over every series with its label: the first regressed row, 0 for none."""
     lines = (folder / "metadata" / "dataset_details.csv").read_text().splitlines()[1:]
     labels = {name.strip(): int(row) for _, name, row in (line.split(";") for line in lines)}
     delays: dict[str, int | None] = {}
@@ -123,7 +123,7 @@ def labelled(folder: Path) -> dict[str, object]:
 
 
 def injected(folder: Path, permutations: int) -> list[dict[str, object]]:
-    """A step in the last 100 values of each large series, permuted: how often it is found, and what without one."""
+    """Return how often a step in the last 100 permuted values of a series is found, and the alarms without one."""
     generator = np.random.default_rng(0)
     series = [read_series(path, value="value").values[-LENGTH:] for path in sorted((folder / "data").glob("*.csv"))]
     series = [values for values in series if len(values) == LENGTH]

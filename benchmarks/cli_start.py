@@ -1,9 +1,8 @@
-"""How long commands take to start: `accel --help` and `accel db query` against imports alone, alternating."""
+"""Start-up time of `accel --help` and `accel db query` over that of their imports alone, in turns."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from accel_platform.events import EventLog
 from accel_platform.knowledge import adopt_campaigns
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
+from figures import Figure, tell
 
 ACCEL = [sys.executable, "-m", "accel_platform"]
 
@@ -25,7 +25,7 @@ def _seconds(command: list[str]) -> float:
     return time.perf_counter() - started
 
 
-def _figure(what: str, reach: str, command: list[str], imports: str, rounds: int) -> dict[str, object]:
+def _figure(what: str, reach: str, command: list[str], imports: str, rounds: int) -> Figure:
     """Return the ratio of the medians; each round runs both."""
     importing = [sys.executable, "-c", f"import {imports}"]
     pairs = [(_seconds(command), _seconds(importing)) for _ in range(rounds)]
@@ -48,11 +48,7 @@ def main() -> None:
             _figure("accel --help against import typer", "<= 1.4", [*ACCEL, "--help"], "typer", arguments.rounds),
             _figure("accel db query against import duckdb, typer", "<= 2", query, "duckdb, typer", arguments.rounds),
         ]
-    if arguments.json:
-        print(json.dumps(figures, indent=2))
-        return
-    for figure in figures:
-        print(f"{figure['what']}: {figure['got']} (reach {figure['reach']}; {figure['detail']})")
+    tell(figures, for_machines=arguments.json)
 
 
 if __name__ == "__main__":

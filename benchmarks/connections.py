@@ -21,11 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from accel_platform.settings import Settings
-from figures import tell
+from figures import Figure, tell
 from service import Served, make_home, repeated, serving
 from service_load import load
 
-Figure = dict[str, object]
 HALF_OPEN = 2_000
 DESCRIPTORS = 1_024
 PROBES = 200
@@ -37,7 +36,7 @@ BEGUN = b"GET /health HTTP/1.1\r\nHost: 127."
 
 
 def _health_s(port: int) -> float | None:
-    """Seconds from connecting to the end of the response; None where there is no whole one within 5 s."""
+    """Return the seconds from connecting to the end of the response; None where none is complete within 5 s."""
     started = time.perf_counter()
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
@@ -109,7 +108,7 @@ def _command(which: str, settings: Settings) -> list[str]:
 
 
 def _serve(which: str, settings: Settings) -> None:
-    """The service on a free port, under its own server (`limited`) or uvicorn's (`plain`)."""
+    """Serve on a free port, under the platform's own server (`limited`) or uvicorn's (`plain`)."""
     import uvicorn
 
     from predictor.service.app import create_app
@@ -126,7 +125,7 @@ def _serve(which: str, settings: Settings) -> None:
 
 
 def cost(settings: Settings, *, rounds: int, seconds: float) -> list[Figure]:
-    """Processor time of a request with limits against without: on a kept connection, and on one of its own."""
+    """Compare the processor time of a request with and without limits, on a kept and on a new connection."""
     spells: dict[tuple[str, str], list[float]] = {}
     with (
         serving(_command("plain", settings)) as plain,

@@ -1,4 +1,4 @@
-"""Answers of a fresh home that contradict one another, by kind: a larger batch said to be faster, a better card slower.
+"""Contradictions among answers of a fresh home, by kind, such as a larger batch that is faster.
 
 Each question is asked of all GPUs of the spec sheet at once, with one size or precision changed at a time. A pair of
 answers about one device contradicts itself where the one for more work is shorter by more than `TOLERANCE`.

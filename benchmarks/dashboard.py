@@ -1,4 +1,4 @@
-"""The dashboard's figures: how long the service takes for each kind of page over 1,000,000 results.
+"""Time that the service takes for each kind of dashboard page over 1,000,000 results.
 
 `accel serve` over a synthetic log; one client in a process of its own asks for pages one after the other, no address
 twice, so that only what is kept per snapshot is kept. Times are the client's, from the request to the last byte.
@@ -19,11 +19,10 @@ import httpx
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.reader import Reader
-from figures import tell
+from figures import Figure, tell
 from service import accel, serving
 from synthetic import write_log
 
-Figure = dict[str, object]
 _DRAWN = random.Random(0)  # noqa: S311
 _HARDWARE = ("cpu", "openvino", "onnxruntime", "cuda", "rocm")
 
@@ -37,7 +36,7 @@ def make_home(home: Path, results: int) -> Settings:
 
 
 def pages(settings: Settings) -> dict[str, Callable[[], str]]:
-    """An address of each kind of page, another one each time."""
+    """Return a function for each kind of page that gives a new address at each call."""
     reader = Reader(settings)
     ids = [row["result_id"] for row in reader.rows("SELECT result_id FROM results USING SAMPLE 2000")]
     results, days = iter(ids), iter(range(1, 10**6))
@@ -49,7 +48,7 @@ def pages(settings: Settings) -> dict[str, Callable[[], str]]:
         return _DRAWN.choice(_HARDWARE)
 
     def once() -> str:
-        """A filter that leaves nearly all in, and is never the same."""
+        """Return a new filter that keeps nearly all results."""
         return f"since=2020-01-01T00:00:{next(days) % 60:02}.{_DRAWN.randrange(10**6):06}"
 
     return {

@@ -1,4 +1,4 @@
-"""The log's durability: damage that goes unnoticed, what hashing costs, what many small appends take on disk."""
+"""Durability of the log: unnoticed damage, the cost of hashing, and the disk use of many small appends."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from accel_platform.events.compaction import compact
 from accel_platform.events.log import segment_key
 from accel_platform.settings import Settings
 from accel_platform.warehouse import disk_use, publish
-from figures import tell
+from figures import Figure, tell
 from synthetic import result_events, write_log
 
-Figure = dict[str, object]
 _ARROW_ERRORS = (pa.ArrowInvalid, OSError, ValueError)
 
 
@@ -99,7 +98,7 @@ def hashing(home: Path, rounds: int, events: int) -> list[Figure]:
 
 
 def disk(home: Path, appends: int, nights: int) -> Figure:
-    """Disk use after many small appends with nightly compaction, against the same events as one segment."""
+    """Compare the disk use after many small appends and nightly compactions with that of one segment."""
     settings = Settings(home=home / "many")
     log = EventLog.open(settings)
     table = result_events(appends, first=0)

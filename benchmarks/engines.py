@@ -1,4 +1,4 @@
-"""The same projection by DuckDB and by Spark (a Sail server of its own, or `--spark`): seconds, and their ratio."""
+"""Time of a projection by Spark (a Sail server of its own, or `--spark`) over the same by DuckDB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REACH = 4.0
 
 @contextlib.contextmanager
 def sail() -> Iterator[tuple[str, psutil.Process]]:
-    """A Sail server on a free port, and its process."""
+    """Start a Sail server on a free port; yield its address and its process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -44,7 +44,7 @@ def sail() -> Iterator[tuple[str, psutil.Process]]:
 
 
 def projected(settings: Settings, server: psutil.Process | None) -> tuple[float, float]:
-    """Seconds of one whole projection, audited and in service: on the clock, and of processors."""
+    """Return the wall and processor seconds of one whole projection, audited and in service."""
     processes = [psutil.Process(), *([server] if server else [])]
     before = sum(sum(process.cpu_times()[:2]) for process in processes)
     started = time.perf_counter()
@@ -54,7 +54,7 @@ def projected(settings: Settings, server: psutil.Process | None) -> tuple[float,
 
 
 def compared(events: int, rounds: int, url: str, server: psutil.Process | None) -> dict[str, object]:
-    """Medians over alternating rounds."""
+    """Compare the medians of alternating rounds."""
     with tempfile.TemporaryDirectory() as folder:
         write_log(Path(folder), events)
         duckdb = Settings(home=Path(folder))

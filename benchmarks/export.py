@@ -1,4 +1,4 @@
-"""How long `accel db export results` takes in each format, and how much memory its process needs at most."""
+"""Time and peak memory of `accel db export results` in each format."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How far the measuring engine's figures can be trusted: against other tools' figures and against its own.
+"""Fidelity of the measuring engine: its figures against those of other tools and against its own.
 
-Every ratio is taken side by side: fresh processes in the order A B B A, so that what drifts touches both alike.
+Both sides of a ratio run in fresh processes in the order A B B A, so that drift affects both alike.
 """
 
 from __future__ import annotations
@@ -153,12 +153,11 @@ def _percent(share: float | None) -> str:
 
 
 def pairs(bench: Bench) -> list[Figure]:
-    """A/A pairs of real processes, and the same pairs with every sample of one side made 3 % longer.
+    """Compare A/A pairs of real processes, and the same pairs with every sample of one side made 3 % longer.
 
-    A pair is a window of successive processes that take turns; the windows overlap. How many a side, and the noise
-    level, come from processes measured before the first window. Processes that call themselves noisy by their own
-    samples are left out, as nobody should compare with them, unless so many do that too few are left; the detail tells
-    the figures with them too.
+    A pair is a window of successive processes that take turns; the windows overlap. Processes measured before the
+    first window give the number a side and the noise level. Processes that are noisy by their own samples are left out
+    unless too few remain; the detail has the figures with them too.
     """
     sampling = Sampling(min_time_s=0.3, max_time_s=1.0)
     history = bench.several(24, "onnxruntime", sampling)

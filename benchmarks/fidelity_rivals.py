@@ -21,7 +21,7 @@ from fidelity_engine import Prepared
 
 
 def benchmark_app(prepared: Prepared, threads: int, seconds: int) -> float:
-    """p50 in ns as OpenVINO's benchmark_app reports it, in float32 and on the very inputs that our child gets."""
+    """Return the p50 in ns that OpenVINO's benchmark_app reports, in float32 and on the inputs of our child."""
     with tempfile.TemporaryDirectory() as folder, np.load(prepared.data) as stored:
         inputs = {key.partition("/")[2]: stored[key] for key in stored.files if key.startswith("input/")}
         for name, array in inputs.items():
@@ -42,14 +42,14 @@ def benchmark_app(prepared: Prepared, threads: int, seconds: int) -> float:
 
 
 def torch_timer(prepared: Prepared, threads: int, seconds: float) -> float:
-    """p50 in ns by torch.utils.benchmark's blocked_autorange."""
+    """Return the p50 in ns of torch.utils.benchmark's blocked_autorange."""
     answer = _ask("timer", prepared, threads, seconds)
     assert isinstance(answer, float)
     return answer
 
 
 def plain_loop(prepared: Prepared, threads: int, seconds: float) -> list[int]:
-    """Times in ns of a bare loop in one process: no parent waits for it through a pipe, no harness is imported."""
+    """Return the times in ns of a bare loop in one process, without a harness or a parent that waits."""
     answer = _ask("loop", prepared, threads, seconds)
     assert isinstance(answer, list)
     return answer
@@ -101,5 +101,5 @@ def _torch(what: str, job: dict[str, Any]) -> float | list[int]:
 
 
 def time_torch() -> None:
-    """The process that `_ask` starts: prints what was asked for in its first argument, of the job in its second."""
+    """Print the figure that the first argument names, for the job in the second: all that a process of `_ask` does."""
     print(json.dumps(_torch(sys.argv[1], json.loads(sys.argv[2]))))

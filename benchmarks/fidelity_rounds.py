@@ -26,7 +26,7 @@ Answer = Sequence[float]
 
 
 def abba(wanted: int, ends_at: float, ours: Callable[[], Answer], theirs: Callable[[], Answer]) -> list[list[Round]]:
-    """Rounds of every figure that both sides answer: until `wanted` of them were calm, or time.monotonic is up."""
+    """Return the rounds of each figure of both sides, until `wanted` rounds were calm or time is up."""
     rounds: list[list[Round]] = []
     while sum(turn[0].others <= MAX_OTHERS_SHARE for turn in rounds) < wanted and (
         not rounds or time.monotonic() < ends_at
@@ -43,14 +43,14 @@ def abba(wanted: int, ends_at: float, ours: Callable[[], Answer], theirs: Callab
 
 
 def _watched(side: Callable[[], Answer]) -> tuple[Answer, float]:
-    """The answer of a side, and the share of the machine that others used meanwhile."""
+    """Return the answer of a side, and the share of the machine that others used meanwhile."""
     before = read_load_counters()
     answer = side()
     return answer, measure_contention(before, read_load_counters()).others_share
 
 
 def ratio_figure(what: str, most: float, rounds: Sequence[Round]) -> Figure:
-    """The median over calm rounds where there are three, else over all: the detail says which."""
+    """Return the median over calm rounds where there are three, else over all; the detail says which."""
     calm = [turn for turn in rounds if turn.others <= MAX_OTHERS_SHARE]
     used = calm if len(calm) >= 3 else rounds
     got = statistics.median(turn.ratio for turn in used) - 1

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
+Figure = dict[str, object]
+"""Name, value, bound to reach and details of a figure: `what`, `got`, `reach` and `detail`."""
+
 
 def tell(figures: Iterable[Mapping[str, object]], *, for_machines: bool) -> None:
     """Print the figures as JSON, or one line each: name, value, bound to reach and details."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import socket
 import subprocess
@@ -13,6 +12,8 @@ import time
 from pathlib import Path
 
 import httpx
+
+from figures import tell
 
 QUESTION = {"model": "bert-base-uncased", "batch_size": 4, "sequence_length": 128}
 
@@ -62,11 +63,7 @@ def main() -> None:
         }
         for name, seconds in times.items()
     ]
-    if arguments.json:
-        print(json.dumps(figures, indent=2))
-        return
-    for figure in figures:
-        print(f"{figure['what']}: {figure['got']} (reach {figure['reach']}; {figure['detail']})")
+    tell(figures, for_machines=arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Text generation by the measuring engine against each runtime's own loop, on the same decoder and prompt.
 
-In one process both generate by turns, A B B A, so that whatever else the machine does touches both alike. The rivals
+In one process both generate by turns, A B B A, so that other work on the machine slows both alike. The rivals
 drive the libraries as their own samples do: `benchmark_genai.py` of OpenVINO, `benchmark_e2e.py` of ONNX Runtime.
 """
 

@@ -40,10 +40,9 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import require_current
 from accel_platform.warehouse.reader import Reader
-from figures import tell
+from figures import Figure, tell
 from synthetic import result_events, with_verifications, write_log
 
-Figure = dict[str, object]
 _MODELLED = (10**8, 10**9, 10**10)
 _WRITERS_LOG = "s3://growth/writers"
 """Another one than the logs that are opened, because servers of one process may share their objects."""

@@ -1,7 +1,7 @@
-"""How often the predictor's interval holds, and how wide it is, where few families were seen: draws of them from many.
+"""Coverage and width of the predictor's interval where few families were seen.
 
-Every family of an installation's cases is predicted with the others told, once. Then some families are drawn, an
-interval is calibrated on their errors, and held against all the others, which it never saw.
+Every family of an installation's samples is predicted once from the others. Then some families are drawn, an interval
+is calibrated on their errors, and its coverage of all other families is counted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FAMILIES = (4, 6, 8, 10, 12, 15, 20)
 
 
 def hierarchical(errors: np.ndarray, groups: list[str]) -> float:
-    """The width that holds whatever the families are like: the quantile with the family to come counted as infinite."""
+    """Return the quantile of the errors with the next family counted as infinite, which holds for any families."""
     _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     count = len(sizes)
     order = np.argsort(errors)

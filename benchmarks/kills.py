@@ -1,4 +1,4 @@
-"""SIGKILL at every file operation and at random moments of what writes; afterwards nothing may be lost or stuck.
+"""Losses after SIGKILL at every file operation, and at random moments, of operations that write.
 
 Each case forks: the operation runs in a copy of a prepared installation and is killed, then a second process repeats it
 and checks the promises. A file operation is one that Python's audit events tell; DuckDB's own are met by random kills.
@@ -29,13 +29,12 @@ from accel_platform.events.types import ResultRecorded
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.validate import validate
-from figures import tell
+from figures import Figure, tell
 from migrations.pipeline.importer import migrate
 from predictor.training import artifact
 from predictor.training.train import train
 from synthetic import result_events
 
-Figure = dict[str, object]
 _OPERATIONS = frozenset({"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"})
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 

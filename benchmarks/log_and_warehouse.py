@@ -1,4 +1,4 @@
-"""The event log's and the warehouse's figures: append, concurrency, rebuild, increment, growth, size, query path."""
+"""Figures of event log and warehouse: append, concurrency, rebuild, increment, growth, size and query path."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import require_current
 from accel_platform.warehouse.reader import Reader
-from figures import tell
+from figures import Figure, tell
 from synthetic import result_events, with_verifications, write_log
-
-Figure = dict[str, object]
 
 
 def _event(index: int) -> Event:
@@ -63,7 +61,7 @@ def _write_plainly(path: Path, data: bytes) -> None:
 
 
 def append_some(home: Path, many: int) -> Figure:
-    """p50 of appending so many events at once against writing and fsyncing the same bytes to a new file."""
+    """Compare the p50 of appending `many` events at once with writing and syncing the same bytes to a new file."""
     log = EventLog.open(Settings(home=home))
     plain_dir = home / "plain"
     plain_dir.mkdir(parents=True)
@@ -95,7 +93,7 @@ def _appender(home: str, worker: int, ready: object, go: object, failures: objec
 
 
 def append_together(home: Path) -> Figure:
-    """Four processes with 200 appends each, from the starting shot to the last one's end."""
+    """Measure four processes that append 200 events each, from their common start to the last end."""
     context = multiprocessing.get_context("spawn")
     ready, go, failures = context.Semaphore(0), context.Event(), context.Queue()
     workers = [context.Process(target=_appender, args=(str(home), n, ready, go, failures)) for n in range(4)]
@@ -114,7 +112,7 @@ def append_together(home: Path) -> Figure:
 
 
 def rebuild(home: Path, rounds: int) -> list[Figure]:
-    """Full rebuild against one plain table, increment against full rebuild, alternating; then size and query path."""
+    """Compare a full rebuild with one plain table and an increment with it, in turns; then size and query path."""
     settings = Settings(home=home)
     segments = sorted((home / "log" / "segments").glob("*.parquet"))
     n_events = sum(pq.read_metadata(file).num_rows for file in segments)
@@ -142,7 +140,7 @@ def rebuild(home: Path, rounds: int) -> list[Figure]:
 
 
 def growth(home: Path, sizes: Sequence[int]) -> list[Figure]:
-    """Cost of one more event, from its append to the tables in service, on a history of each of these sizes."""
+    """Measure one more event, from its append to the tables in service, on a history of each of these sizes."""
     settings, figures, written = Settings(home=home), list[Figure](), 0
     log = EventLog.open(settings)
     for size in sizes:

@@ -1,7 +1,7 @@
-"""The figures of importing: accounted for, time against parsing, second run, stored size, rate, memory on a large file.
+"""Figures of importing: documents accounted for, time over parsing, second run, stored size, rate and memory.
 
-The data is any directory of old results; by default the one that lies beside this repository. Times alternate between
-importing and parsing, each in a process of its own, so that neither warms the other; the median of the ratios counts.
+The data is any directory of old results, by default the one beside this repository. Importing and parsing take turns,
+each in a process of its own, so that neither warms the other; the median of the ratios counts.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ import numpy as np
 from accel_platform.events import EventLog
 from accel_platform.events.types import DocumentImported, ResultRecorded
 from accel_platform.settings import Settings
-from figures import tell
+from figures import Figure, tell
 from migrations.formats import all_formats
 from migrations.pipeline.importer import migrate
 from migrations.suspicion.statistics import has_other_figure
 
-Figure = dict[str, object]
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 _STATED = re.compile(
     r'"?[a-z_]*(latency|throughput|inference_time|avg_time|average_time|elapsed_time|generation_time|memory_peak)[a-z_]*"?'
@@ -50,7 +49,7 @@ def _aside(work: Callable[..., Any], *args: Any) -> Any:
 
 
 def _parse(paths: list[Path]) -> float:
-    """Seconds to parse these files with the json module, those it can parse; lines one by one."""
+    """Return the seconds to parse these files with the json module, line by line where the whole is no JSON."""
     started = time.perf_counter()
     for path in paths:
         text = path.read_text(errors="replace")
@@ -66,7 +65,7 @@ def _parse(paths: list[Path]) -> float:
 
 
 def _import(paths: list[Path], home: Path) -> dict[str, Any]:
-    """Seconds of a first and a second import, and the peak memory of this process in MiB."""
+    """Import twice; return the seconds of each, and the peak memory of this process in MiB."""
     all_formats()  # a command pays for its modules once, whatever it imports
     seconds, of_processor, reports = [], [], []
     for _ in range(2):
@@ -90,7 +89,7 @@ def _import(paths: list[Path], home: Path) -> dict[str, Any]:
 
 
 def whole(data: Path, home: Path) -> list[Figure]:
-    """Accounted for, rows without figures, second run and stored size over all the files."""
+    """Count documents accounted for and rows without figures, and measure a second run and the stored size."""
     paths = _files(data)
     size = sum(path.stat().st_size for path in paths)
     done = _aside(_import, paths, home)
@@ -110,7 +109,7 @@ def whole(data: Path, home: Path) -> list[Figure]:
 
 
 def _without_figures(home: Path) -> list[str]:
-    """Imported documents of which no row has latency, throughput or memory, though their text states one."""
+    """Return imported documents without a latency, throughput or memory, though their text states one."""
     log = EventLog.open(Settings(home=home))
     known: dict[str, bool] = {}
     for event in log.read(types={"ResultRecorded"}):
@@ -129,7 +128,7 @@ def _without_figures(home: Path) -> list[str]:
 
 
 def against_parsing(what: str, paths: list[Path], scratch: Path, rounds: int) -> Figure:
-    """Time of a first import against parsing the same files."""
+    """Compare the time of a first import with parsing the same files."""
     ratios, imports, parses = [], [], []
     for number in range(rounds):
         parses.append(_aside(_parse, paths))
@@ -143,7 +142,7 @@ def against_parsing(what: str, paths: list[Path], scratch: Path, rounds: int) ->
 
 
 def write_runs(directory: Path, count: int, samples: int) -> None:
-    """Files as the old hardware benchmark runner wrote them, with their samples."""
+    """Write files as the old hardware benchmark runner did, with their samples."""
     numbers = np.random.default_rng(5)
     directory.mkdir(parents=True)
     for number in range(count):
@@ -163,7 +162,7 @@ def write_runs(directory: Path, count: int, samples: int) -> None:
 
 
 def write_lines(path: Path, size: int) -> None:
-    """JSON Lines of flat results, so many bytes."""
+    """Write at least `size` bytes of flat results as JSON Lines."""
     numbers = np.random.default_rng(7)
     names = ("bert-base-uncased", "gpt2", "t5-small", "vit-base", "whisper-tiny")
     with path.open("w") as file:
@@ -182,7 +181,7 @@ def write_lines(path: Path, size: int) -> None:
 
 
 def tables(scratch: Path, size: int, rounds: int) -> list[Figure]:
-    """Records per second of one core's time, for the same rows as JSON Lines and as CSV."""
+    """Measure records per second of one core, for the same rows as JSON Lines and as CSV."""
     lines, cells = scratch / "table.jsonl", scratch / "table.csv"
     write_lines(lines, size)
     with lines.open() as file, cells.open("w", newline="") as table:
@@ -208,7 +207,7 @@ def tables(scratch: Path, size: int, rounds: int) -> list[Figure]:
 
 
 def _parse_table(path: Path) -> float:
-    """Seconds of the processor to read a table into dicts with the standard library."""
+    """Return the processor seconds to read a table into dicts with the standard library."""
     started = time.process_time()
     with path.open(newline="") as file:
         for _ in csv.DictReader(file) if path.suffix == ".csv" else map(json.loads, file):
@@ -217,7 +216,7 @@ def _parse_table(path: Path) -> float:
 
 
 def large(scratch: Path, size: int) -> list[Figure]:
-    """Peak memory, and time, on one large file of JSON Lines."""
+    """Measure peak memory and time on one large file of JSON Lines."""
     path = scratch / "large.jsonl"
     write_lines(path, size)
     done = _aside(_import, [path], scratch / "large-home")

@@ -1,10 +1,10 @@
-"""What it is worth that settings of the learner were chosen while looking at the splits they are judged on: each is
-chosen again for every round, by the same split of that round's training part alone, and the round is asked with that.
+"""Optimism of the predictor's settings, which were chosen on the splits that they are judged by.
 
-A setting is looked at by itself, the others as they are. Beside the error with the nested choice stand the errors with
-each value throughout: the least of them is what choosing with hindsight gives. Takes half an hour of one core.
+Nested cross-validation chooses a setting again for each training set, by inner splits of that set alone, with the other
+settings as they are. Its error stands beside the error of each value in all folds, whose least is the choice with
+hindsight. It takes half an hour of one core.
 
-Needs a folder of timm's tables and LLM-Inference-Bench (default: ../shared/data/perf beside the repository).
+It needs a folder of timm's tables and LLM-Inference-Bench (default: ../shared/data/perf beside the repository).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,8 @@ from predictor.models.latency_model import LatencyModel, log_latency
 
 Array = npt.NDArray[np.float64]
 DATA = Path(__file__).parents[2] / "shared" / "data" / "perf"
-Rounds = list[tuple[list[Sample], list[Sample]]]
-"""A few figures of a device, where there are any, and what is asked."""
+Folds = list[tuple[list[Sample], list[Sample]]]
+"""Pairs of a few samples of a device, where there are any, and the samples to predict."""
 SETTINGS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
     "doubt": (latency_model, "_PRIOR_WEIGHT", (0.0, math.exp(-6), math.exp(-4), math.exp(-3), math.exp(-2))),
     "stretch": (few_shot, "_STRETCH_STD", (0.0, 0.1, 0.2, 0.3)),
@@ -47,9 +47,9 @@ SETTINGS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
     "reach": (gaussian_process, "_LENGTH_SCALE", (2.0, 3.0, 4.5)),
     "vendors": (None, "vendor", (False, True)),
 }
-GROWN = ("leaves", "ridge", "vendors")
-"""Settings that trees are grown with: the others change an answer of the same trees."""
-ASKED = (
+OF_TREES = ("leaves", "ridge", "vendors")
+"""Settings that trees are grown with: the others change the predictions of the same trees."""
+STUDIES = (
     ("generation", "unseen hardware", "vendors"),
     ("generation", "unseen hardware", "doubt"),
     ("generation", "sister device", "doubt"),
@@ -63,82 +63,78 @@ ASKED = (
     ("generation", "unseen hardware", "ridge"),
     ("inference", "unseen hardware", "ridge"),
 )
+"""Mode, split and setting."""
 
 
-def rounds_of(split: str, cases: Sequence[Sample]) -> Iterator[tuple[list[Sample], Rounds]]:
-    """Per training set, its rounds: draws of ten figures share one."""
-    by_known: dict[tuple[int, ...], Rounds] = defaultdict(list)
-    for train, test in cv_splits.SPLITS[split](cases):
-        few = {cases[test[0]].device} if split == "unseen hardware + 10" else set()
-        known = tuple(i for i in train.tolist() if cases[i].device not in few)
-        ten = [cases[i] for i in train.tolist() if cases[i].device in few]
-        by_known[known].append((ten, [cases[i] for i in test.tolist()]))
-    for known, rounds in by_known.items():
-        yield [cases[i] for i in known], rounds
+def split_samples(split: str, samples: Sequence[Sample]) -> Iterator[tuple[list[Sample], Folds]]:
+    """Yield each training set with its folds: folds that differ in the ten samples of a device share one."""
+    by_training: dict[tuple[int, ...], Folds] = defaultdict(list)
+    for train, test in cv_splits.SPLITS[split](samples):
+        few = {samples[test[0]].device} if split == "unseen hardware + 10" else set()
+        training = tuple(i for i in train.tolist() if samples[i].device not in few)
+        ten = [samples[i] for i in train.tolist() if samples[i].device in few]
+        by_training[training].append((ten, [samples[i] for i in test.tolist()]))
+    for training, folds in by_training.items():
+        yield [samples[i] for i in training], folds
 
 
-def errors(setting: str, known: list[Sample], rounds: Rounds) -> list[Array]:
-    """With each value of the setting, predicted less true in logs."""
+def log_errors(setting: str, training: list[Sample], folds: Folds) -> list[Array]:
+    """Return predicted minus true log latency, for each value of the setting."""
     module, name, values = SETTINGS[setting]
-    told = None if setting in GROWN else LatencyModel(known)
-    found = []
+    same_trees = None if setting in OF_TREES else LatencyModel(training)
+    errors = []
     before = getattr(module, name) if module else None
     for value in values:
-        blind: Callable[[Sample], Sample] = (
-            (lambda c: replace(c, vendor="")) if (module, value) == (None, False) else _same
-        )
+        hidden: dict[str, Any] = {"vendor": ""} if module is None and not value else {}
         if module:
             setattr(module, name, value)
-        model = told or LatencyModel([*map(blind, known)])
+        model = same_trees or LatencyModel([replace(sample, **hidden) for sample in training])
         if setting == "reach":
             model._architecture_gp = ArchitectureGP(model.known_samples, model._logs, model._analytical)
         parts = []
-        for ten, asked in rounds:
+        for ten, test in folds:
             model.adapt(ten)
-            parts.append(model.predict([*map(blind, asked)]).logs - log_latency(asked))
-        found.append(np.concatenate(parts))
+            parts.append(model.predict([replace(sample, **hidden) for sample in test]).logs - log_latency(test))
+        errors.append(np.concatenate(parts))
     if module:
         setattr(module, name, before)
-    return found
+    return errors
 
 
-def nested(mode: str, split: str, setting: str, cases: list[Sample]) -> dict[str, Any]:
+def choose_nested(mode: str, split: str, setting: str, samples: list[Sample]) -> dict[str, Any]:
+    """Return the median errors in percent of the nested choice and of each value in all folds."""
     values = SETTINGS[setting][2]
     outer: list[list[Array]] = [[] for _ in values]
-    chosen_errors: list[Array] = []
+    nested: list[Array] = []
     chosen: Counter[str] = Counter()
-    for known, rounds in rounds_of(split, cases):
-        inner: list[list[Array]] = [[] for _ in values]
-        for inner_known, inner_rounds in rounds_of(split, known):
-            for kept, told in zip(inner, errors(setting, inner_known, inner_rounds), strict=True):
-                kept.append(told)
-        best = int(np.argmin([_median(kept) for kept in inner])) if inner[0] else len(values) // 2
-        chosen[f"{values[best]:.3g}" if inner[0] else "nothing to choose by"] += 1
-        found = errors(setting, known, rounds)
-        for kept, error in zip(outer, found, strict=True):
-            kept.append(error)
-        chosen_errors.append(found[best])
-    throughout = {f"{value:.3g}": round(_median(kept), 2) for value, kept in zip(values, outer, strict=True)}
-    asked = {"dataset": mode, "split": split, "setting": setting}
+    for training, folds in split_samples(split, samples):
+        inner = [log_errors(setting, *inner_split) for inner_split in split_samples(split, training)]
+        by_value = list(zip(*inner, strict=True))
+        best = int(np.argmin([_median_percent(errors) for errors in by_value])) if inner else len(values) // 2
+        chosen[f"{values[best]:.3g}" if inner else "nothing to choose by"] += 1
+        errors = log_errors(setting, training, folds)
+        for of_value, error in zip(outer, errors, strict=True):
+            of_value.append(error)
+        nested.append(errors[best])
     return {
-        **asked,
-        "nested_percent": round(_median(chosen_errors), 2),
-        "throughout_percent": throughout,
+        "dataset": mode,
+        "split": split,
+        "setting": setting,
+        "nested_percent": round(_median_percent(nested), 2),
+        "throughout_percent": {
+            f"{value:.3g}": round(_median_percent(errors), 2) for value, errors in zip(values, outer, strict=True)
+        },
         "chosen": dict(chosen),
     }
 
 
-def _median(errors: list[Array]) -> float:
+def _median_percent(errors: Sequence[Array]) -> float:
     return 100 * float(np.median(np.abs(np.expm1(-np.concatenate(errors)))))
 
 
-def _same(case: Sample) -> Sample:
-    return case
-
-
-def cases_of(directory: Path) -> list[Sample]:
-    with tempfile.TemporaryDirectory() as place:
-        settings = Settings(home=Path(place), log_uri=None)
+def load_samples(directory: Path) -> list[Sample]:
+    with tempfile.TemporaryDirectory() as home:
+        settings = Settings(home=Path(home), log_uri=None)
         migrate([directory], EventLog.open(settings))
         refresh(settings)
         return load_training_set(Reader(settings)).measured
@@ -147,15 +143,14 @@ def cases_of(directory: Path) -> list[Sample]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dataset", nargs="?", type=Path, default=DATA, help="files that `accel migrate` reads")
-    cases = cases_of(parser.parse_args().dataset)
-    if not cases:
+    samples = load_samples(parser.parse_args().dataset)
+    if not samples:
         sys.exit("no usable figures there")
     # Ten folds of ten would take hours; phones with a handful of figures each have no device to hold out in turn.
     cv_splits.FOLDS = 5
-    for mode, split, setting in ASKED:
-        here = [c for c in cases if c.mode == mode and (mode != "inference" or c.backend == "pytorch")]
-        json.dump(nested(mode, split, setting, here), sys.stdout)
-        print(flush=True)
+    for mode, split, setting in STUDIES:
+        of_mode = [s for s in samples if s.mode == mode and (mode != "inference" or s.backend == "pytorch")]
+        print(json.dumps(choose_nested(mode, split, setting, of_mode)), flush=True)
 
 
 if __name__ == "__main__":

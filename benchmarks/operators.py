@@ -1,4 +1,4 @@
-"""How far the operator predictor errs on whole models, and how many of a newcomer's questions about GPUs it answers.
+"""Errors of the operator predictor on whole models, and the share of a newcomer's questions that it answers.
 
 Whole models are those of `predictor/operators/whole_models.csv`, each predicted without its device, then without its
 model, then without any newer device. Questions: in an empty home with the shipped packs, before anything is trained.

@@ -230,7 +230,7 @@ class World:
 
 @contextmanager
 def _network() -> Iterator[None]:
-    """A hub and two hosts, each a namespace; the hosts reach the hub and nothing else."""
+    """Make a hub and two hosts, each a namespace; the hosts reach the hub and nothing else."""
     names = [HUB, *(f"accel-{name}" for name in HOSTS)]
     made: list[str] = []
     try:

@@ -1,9 +1,8 @@
-"""How often a check of a commit alerts for nothing, and how often it finds a real step: one look, and confirmed.
+"""False alarms and detection rate of the commit check, at once and confirmed.
 
-Processes are drawn, not measured: medians that differ between processes, wander from one to the next and sometimes
-jump, around samples that spread within each. They imitate the machine of "Fidelity" in `results/measuring.md`. Their
-memory differs between processes, too, and is sometimes higher, and some fail. With `--home`, real processes are dealt
-to the sides: those of every series there that has 12 of them, all measured of one thing.
+Processes are drawn, not measured. Their medians differ, wander and sometimes jump, around samples that spread within
+each, like the machine of "Fidelity" in `results/measuring.md`. Their memory differs too, and some fail. With `--home`,
+real processes of one code are dealt to the sides, from every series with at least 12 of them.
 """
 
 from __future__ import annotations
@@ -94,8 +93,10 @@ class Machine:
 
 
 def checked(machine: Machine, measure: Measure, a_side: int, step: float) -> tuple[Decision, Decision]:
-    """A check of `a_side` processes of a commit against as many of its baseline: at once, and with what alerts measured
-    again, 3 to 5 times, as `--confirm` does."""
+    """Check `a_side` processes of a commit against as many of its baseline, at once and after confirmation.
+
+    What alerts is measured again 3 to 5 times, as `--confirm` does.
+    """
     earlier = machine.several(EARLIER, measure)
     baseline = machine.several(a_side, measure)
     others = [*earlier, *baseline]
@@ -108,7 +109,7 @@ def checked(machine: Machine, measure: Measure, a_side: int, step: float) -> tup
 
 
 def measure(of: Measure, trials: int) -> Iterator[dict[str, object]]:
-    """Shares of checks that alert, by noise, processes a side and step; a step of 0 shows false alarms."""
+    """Yield the shares of checks that alert, by noise, processes a side and step; a step of 0 shows false alarms."""
     generator = np.random.default_rng(0)
     noises = {"latency": NOISES, "failures": FAILING}.get(of, MEMORY_NOISES)
     steps = (0.0, 0.25, 0.5, 1.0) if of == "failures" else (0.0, 0.05, 0.10, 0.25)
@@ -125,7 +126,7 @@ def measure(of: Measure, trials: int) -> Iterator[dict[str, object]]:
 
 
 def deal(home: Path, trials: int) -> Iterator[dict[str, object]]:
-    """Shares of checks that alert, of real processes dealt at random to candidate, baseline and earlier."""
+    """Yield the shares of checks that alert, with real processes dealt at random to candidate, baseline and earlier."""
     generator, reader = np.random.default_rng(0), Reader(Settings(home=home))
     measures: tuple[Measure, ...] = ("latency", "memory")
     for series, processes in read_measured_series(reader).items():
@@ -151,7 +152,7 @@ def deal(home: Path, trials: int) -> Iterator[dict[str, object]]:
 def decided(
     baseline: list[ProcessResult], candidate: list[ProcessResult], others: list[ProcessResult], measure: Measure
 ) -> Decision:
-    """A decision with the smallest change that a check reports of the measure."""
+    """Decide with the smallest change of the measure that a check reports."""
     least = least_change_percent(measure, MIN_CHANGE_PERCENT)
     return decide(SERIES, baseline, candidate, others, measure=measure, min_change_percent=least)
 

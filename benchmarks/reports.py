@@ -1,4 +1,4 @@
-"""The figure of reports: `accel report comprehensive` over many results, as a person would start it."""
+"""Time, memory and size of `accel report comprehensive` over many results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from synthetic import write_log
 
 
 def comprehensive(home: Path, events: int, rounds: int) -> dict[str, object]:
-    """Wall and processor seconds of the command, its peak memory and the size of what it writes."""
+    """Measure wall and processor seconds of the command, its peak memory and the size of its output."""
     output = home / "report.html"
     command = [sys.executable, "-m", "accel_platform", "report", "comprehensive"]
     wall, processor = [], []

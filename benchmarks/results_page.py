@@ -30,7 +30,7 @@ _COLUMNS = ", ".join(Result.model_fields)
 
 
 def plain_table(settings: Settings, path: Path) -> duckdb.DuckDBPyConnection:
-    """The results as one table of a DuckDB file of its own."""
+    """Copy the results into one table of a DuckDB file of its own."""
     con = duckdb.connect(str(path))
     con.execute("SET TimeZone = 'UTC'")
     with require_current(settings).open() as served:
@@ -76,7 +76,7 @@ def pages(served: Served, con: duckdb.DuckDBPyConnection, rounds: int) -> list[d
 
 
 def export(served: Served, form: str) -> dict[str, object]:
-    """All results as a stream, and what the service's memory grew by."""
+    """Stream all results, and measure by how much the service's memory grows."""
     before = served.process.memory_info().rss
     most, size, started = before, 0, time.perf_counter()
     with httpx.stream("GET", f"http://127.0.0.1:{served.port}/results.{form}", timeout=600) as response:

@@ -1,8 +1,7 @@
-"""Retraining: seconds from a warehouse of so many configurations to a predictor in service, stage by stage.
+"""Seconds of retraining on a warehouse of many configurations, stage by stage, and of loading the predictor.
 
-The figures of the world it learns from are made up by a physical law with noise; they measure the software and are no
-results. Every configuration is a different one, so none is pooled away. `--shipped` times `accel train` on all that
-ships instead: the first, and again after one more figure of the log's own users.
+The figures to learn from are invented by a physical law with noise, and all of different configurations. `--shipped`
+times `accel train` on all that ships instead: the first time, and again after one more figure of the users.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ FAMILIES = 40
 
 
 def world(rows: int) -> list[Payload]:
-    """Models with a cost, and what a batch of each takes on every device."""
+    """Return models with a cost, and the time of a batch of each on every device."""
     chance = np.random.default_rng(0)
     quirks = {(family, device): math.exp(chance.normal(0, 0.25)) for family in range(FAMILIES) for device in DEVICES}
     payloads: list[Payload] = []

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def fuzz(url: str, *, examples: int, seed: int) -> tuple[list[dict[str, object]], str]:
-    """The figures of one run, and what schemathesis said."""
+    """Return the figures of one run, and the output of schemathesis."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.ndjson"
         command = [

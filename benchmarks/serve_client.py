@@ -1,4 +1,4 @@
-"""How near `accel bench serve` comes to a second client, written apart from it, that loads the same server.
+"""Figures of `accel bench serve` over those of a second, independent client that loads the same server.
 
 The second client is threads that read plain sockets. One server answers after a known time and streams at a known pace;
 the other is a real engine, `transformers serve` with continuous batching. Each runs in a process of its own, and both

@@ -1,7 +1,7 @@
-"""The service's figures: requests per second and p99 against a route that does nothing, and swapping under load.
+"""Requests per second and p99 of the service over those of a constant route, and failures while swapping under load.
 
-`accel serve` over a home with the reference campaign stands beside a FastAPI app of one route, which validates the same
-body with the same model and returns bytes that lie ready, of the size of an answer, under the same server settings.
+`accel serve` over a home with the reference campaign is compared with a FastAPI app of one route. That validates the
+same body with the same model, and returns constant bytes of the size of an answer, under the same server settings.
 They take turns. Client and service are one process each, so two cores are needed.
 """
 
@@ -29,13 +29,12 @@ from accel_platform.events import Event, EventLog
 from accel_platform.events.types import ResultRecorded
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from figures import tell
+from figures import Figure, tell
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.requests import RecommendQuery
 from predictor.training.train import train
 from service_load import Load, load
 
-Figure = dict[str, object]
 REFERENCE = Path(__file__).parent.parent / "accel_platform" / "knowledge" / "reference"
 CANDIDATES = (
     "cpu", "openvino", "onnxruntime", "jax", "wasm", "NVIDIA A100 SXM4 80GB", "NVIDIA H100 SXM5 80GB", "NVIDIA L4",
@@ -64,7 +63,7 @@ def repeated() -> Iterator[bytes]:
 
 
 def distinct() -> Iterator[bytes]:
-    """Bodies none of which was sent before: any model, batch and objective, the candidates in any order."""
+    """Yield bodies that were never sent before: any model, batch and objective, the candidates in any order."""
     drawn = random.Random(0)  # noqa: S311
     sent = set()
     while True:
@@ -81,7 +80,7 @@ def distinct() -> Iterator[bytes]:
 
 
 def first_time(batch_sizes: range) -> list[bytes]:
-    """Every model at each of these batch sizes, once."""
+    """Return bodies with every model at each of these batch sizes, once."""
     asked = [
         RecommendQuery(model=name, batch_size=batch_size, hardware=list(CANDIDATES))
         for name in MODELS
@@ -112,7 +111,7 @@ class Served:
 
 @contextmanager
 def serving(command: list[str]) -> Iterator[Served]:
-    """A service that says on its first line where it listens."""
+    """Start a service that prints its address on its first line, and yield it."""
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
@@ -127,12 +126,12 @@ def serving(command: list[str]) -> Iterator[Served]:
 
 
 def accel_command(*words: str) -> list[str]:
-    """`accel` of this interpreter."""
+    """Return a command of `accel` by this interpreter."""
     return [sys.executable, "-m", "accel_platform", *words]
 
 
 def accel(settings: Settings) -> list[str]:
-    """The service over a home, on a free port."""
+    """Return the command that serves a home on a free port."""
     return accel_command("serve", "--port", "0", "--home", str(settings.home))
 
 
@@ -141,7 +140,7 @@ def _constant(size: int) -> list[str]:
 
 
 def serve_constant(size: int) -> None:
-    """The route that is compared with: bodies are validated, and the answer lies ready."""
+    """Serve the route to compare with: it validates bodies and returns a constant."""
     from fastapi import FastAPI, Response
 
     from predictor.service.server import listen, run
@@ -159,7 +158,7 @@ def serve_constant(size: int) -> None:
 
 
 def against_constant(settings: Settings, *, rounds: int, seconds: float) -> list[Figure]:
-    """Throughput and p99 of both services in turns, for one body again and again and for bodies never seen before."""
+    """Measure throughput and p99 of both services in turns, for one repeated body and for new bodies."""
     size = len(Advisor(settings).answer(PROBE))
     bodies = {"repeated": repeated(), "distinct": distinct()}
     spells: dict[tuple[str, str], list[Load]] = {}
@@ -207,9 +206,9 @@ def _figures(kind: str, reach: str, ours: list[Load], constant: list[Load], size
 
 
 def swapping(settings: Settings, *, swaps: int) -> list[Figure]:
-    """New snapshots and predictors while questions come in: what failed, and which answers no single pair gives.
+    """Count failures, and answers of no single pair, while snapshots and predictors are replaced under load.
 
-    Another process publishes them and says what answer each pair of snapshot and predictor must give.
+    Another process publishes them, and prints the answer that each pair of snapshot and predictor must give.
     """
     answers: dict[str, set[str]] = {}
     bodies = itertools.chain.from_iterable(zip(repeated(), distinct(), strict=False))
@@ -269,7 +268,7 @@ def publish(settings: Settings, swaps: int) -> None:
 
 
 def _imported(number: int) -> ResultRecorded:
-    """A figure that somebody could have imported; made up, and in a home that is thrown away."""
+    """Return an invented figure, as somebody could import it, for a home that is deleted."""
     return ResultRecorded(
         model_id=PROBE.model, model_family="bert", hardware="cuda", backend="pytorch", status="ok",
         provenance="imported", precision="float32", batch_size=PROBE.batch_size, sequence_length=128,

@@ -1,4 +1,4 @@
-"""Loads an HTTP service over keep-alive connections, each waiting for its answer; parses no more than it must."""
+"""Client that loads an HTTP service over keep-alive connections, and parses no more than it must."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ class Load:
 
 
 def load(port: int, bodies: Iterator[bytes], *, connections: int, seconds: float, seen: Seen | None = None) -> Load:
-    """POST bodies to /recommend for so long, or while there are any. What was sent when time is up is still waited for,
-    and not counted."""
+    """POST bodies to /recommend for so long, or while there are any.
+
+    Answers that come after the time is up are awaited and not counted.
+    """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_load(port, bodies, connections, seconds, seen))
 

@@ -1,4 +1,4 @@
-"""30 s at 32 connections, reads and writes mixed, while the warehouse is rebuilt: is a request refused, a write lost?
+"""Failed requests and lost writes of 32 connections that read and write while the warehouse is rebuilt.
 
 `accel serve` over 100,000 synthetic results. Every fourth request writes (results, a benchmark, with an
 Idempotency-Key), and every tenth write is sent twice. Another process rebuilds the warehouse over and over. Afterwards
@@ -60,7 +60,7 @@ def claims(drawn: random.Random) -> list[dict[str, object]]:
 
 
 async def client(url: str, until: float, seen: Seen, seed: int) -> None:
-    """One connection that asks, waits for the answer and asks again."""
+    """Send requests over one connection, each after the answer to the one before."""
     drawn = random.Random(seed)  # noqa: S311
     async with httpx.AsyncClient(base_url=url, timeout=60) as http:
         while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""How far the serving predictor errs on measured loads whose device, model, engine version or layout it never saw.
+"""Errors of the serving predictor on measured loads of a device, model, engine version or layout left out.
 
 Each group is left out in turn; errors are of the loads left out. Questions (a model, a quantization and a load) are
 left out by tenths: that is the error of a load that nobody measured, of a model and on devices that somebody did.
