@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import inspect
 import itertools
 import sys
@@ -10,42 +9,26 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from accel_platform.table_io.kinds import BINARY, Kind, kind_of
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.filters import Selection
 
 
-class FormatOption(enum.StrEnum):
-    table = "table"
-    json = "json"
+FormatOption = Literal["table", "json"]
 
 
-class AnyFormat(enum.StrEnum):
-    """Output format option; mirrors `table_io.files.Kind`."""
-
-    table = "table"
-    markdown = "markdown"
-    html = "html"
-    json = "json"
-    csv = "csv"
-    parquet = "parquet"
-    xlsx = "xlsx"
-
-
-PEOPLE = (AnyFormat.table, AnyFormat.markdown, AnyFormat.html)
+PEOPLE: tuple[Kind, ...] = ("table", "markdown", "html")
 """Formats for reading; the other formats hold all columns."""
 
 
-class Mode(enum.StrEnum):
-    """Mode option; mirrors `events.types.Mode`."""
-
-    inference = "inference"
-    generation = "generation"
-    training = "training"
+Mode = Literal["inference", "generation", "training"]
+"""Mode option; mirrors `events.types.Mode`, whose import takes long."""
 
 
 def _config_file(path: Path | None) -> Path | None:
@@ -68,7 +51,7 @@ Home = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; the same as --format json.")]
 OutputFormat = Annotated[FormatOption, typer.Option("--format", help="Output format.")]
 FileFormat = Annotated[
-    AnyFormat | None,
+    Kind | None,
     typer.Option("--format", help="Output format.", show_default="by --output's ending, else table"),
 ]
 
@@ -96,7 +79,7 @@ Output = Annotated[
 
 def wants_json(as_json: bool, format_: FormatOption) -> bool:
     """Return True if either option asks for JSON."""
-    return as_json or format_ is FormatOption.json
+    return as_json or format_ == "json"
 
 
 @dataclass(frozen=True)
@@ -105,7 +88,7 @@ class CommonOptions:
 
     home: Home = None
     as_json: Json = False
-    format_: OutputFormat = FormatOption.table
+    format_: OutputFormat = "table"
 
     @property
     def wants_json(self) -> bool:
@@ -127,23 +110,20 @@ class TableOptions:
 
     def __post_init__(self) -> None:
         from accel_platform.errors import InvalidInput
-        from accel_platform.table_io.kinds import BINARY
 
-        if self.as_json and self.format_ not in (None, AnyFormat.json):
+        if self.as_json and self.format_ not in (None, "json"):
             raise InvalidInput(f"--json and --format {self.format_} are two formats: choose one.")
         if self.kind in BINARY and self.output is None:
             raise InvalidInput(f"--format {self.kind} is no text: name the file to write with --output.")
 
     @property
-    def kind(self) -> AnyFormat:
+    def kind(self) -> Kind:
         """Requested format."""
-        from accel_platform.table_io.kinds import kind_of
-
         if self.as_json:
-            return AnyFormat.json
+            return "json"
         if self.format_ is not None:
             return self.format_
-        return AnyFormat.table if self.output is None else AnyFormat(kind_of(self.output))
+        return "table" if self.output is None else kind_of(self.output)
 
 
 AsOf = Annotated[

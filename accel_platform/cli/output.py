@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from accel_platform.cli.options import PEOPLE, AnyFormat, TableOptions
+from accel_platform.cli.options import PEOPLE, TableOptions
 from accel_platform.table_io.values import count_of
 
 if TYPE_CHECKING:
     from accel_platform.errors import AccelError
     from accel_platform.settings import Settings
     from accel_platform.table_io.files import Source
-    from accel_platform.table_io.kinds import Kind
 
 _deferred: ContextVar[list[AccelError] | None] = ContextVar("_deferred", default=None)
 """Errors to raise at the end of the command that runs; None outside of one."""
@@ -64,8 +63,8 @@ def write_answer(
     kind, output = table.kind, table.output
     if short is not None and kind in PEOPLE and isinstance(rows, Sequence):
         rows = [short(row) for row in rows]
-    as_document = kind is AnyFormat.json and document is not None
-    if output is None and kind is AnyFormat.table and isinstance(rows, Sequence):
+    as_document = kind == "json" and document is not None
+    if output is None and kind == "table" and isinstance(rows, Sequence):
         print_table(rows, empty=empty, missing=missing, keep=keep, whole=whole)
         return
     if missing is not None and isinstance(rows, Sequence) and not rows:
@@ -74,21 +73,20 @@ def write_answer(
     from accel_platform.table_io import files
     from accel_platform.table_io.values import json_text
 
-    name: Kind = kind.value
     if output is not None:
         if as_document:
             files.save_bytes(output, f"{json_text(document)}\n".encode())
             note(f"written to {output}")
         else:
-            note(f"{count_of(files.save(rows, output, name, title=title), 'row')} written to {output}")
-    elif kind is AnyFormat.json:
+            note(f"{count_of(files.save(rows, output, kind, title=title), 'row')} written to {output}")
+    elif kind == "json":
         print_json(document if as_document else rows if isinstance(rows, Sequence) else rows.to_pylist())
-    elif kind is AnyFormat.markdown and isinstance(rows, Sequence) and not rows:
+    elif kind == "markdown" and isinstance(rows, Sequence) and not rows:
         if missing is None:
             typer.echo(empty)
     else:
         text = io.BytesIO()
-        files.write(rows, text, name, title=title)
+        files.write(rows, text, kind, title=title)
         typer.echo(text.getvalue().decode(), nl=False)
 
 

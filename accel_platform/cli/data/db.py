@@ -235,7 +235,7 @@ def export(
     kind, settings, chosen = TableOptions(output, format_).kind, settings_for(home, as_of), build_selection(filters)
     require_known(Reader(settings), chosen)
     condition, values = chosen.where()
-    rows = export_table(settings, table, output, kind.value, condition=condition, values=values)
+    rows = export_table(settings, table, output, kind, condition=condition, values=values)
     if as_json:
         print_json({"table": table, "rows": rows, "output": str(output), "format": kind})
     else:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import AnyFormat, AsOf, CommandApp, CommonOptions, TableOptions
+from accel_platform.cli.options import AsOf, CommandApp, CommonOptions, TableOptions
 from accel_platform.cli.output import (
     follow_log,
     line_width,
@@ -45,7 +45,7 @@ def audit(
     provenance, verdicts = count_by_provenance(reader), count_by_rule(reader, reasons=reasons)
     document = {"provenance": provenance, "verdicts": verdicts, "snapshot_id": reader.snapshot_id}
     empty = "No imported result is doubted."
-    if table.kind is AnyFormat.table and table.output is None:
+    if table.kind == "table" and table.output is None:
         _print_verdicts([_with_top_reason(verdict) for verdict in verdicts], empty)
     else:
         title = "Verdicts on imported results"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import CommandApp, CommonOptions, FormatOption, Json, OutputFormat, wants_json
+from accel_platform.cli.options import CommandApp, CommonOptions, Json, OutputFormat, wants_json
 from accel_platform.cli.output import note, print_json, print_table, settings_for
 from accel_platform.table_io.values import count_of
 
@@ -141,7 +141,7 @@ def build(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the packs here. Default: beside their cards.")] = None,
     as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    format_: OutputFormat = "table",
 ) -> None:
     """Make packs anew from their source files. The same files and cards give the same bytes."""
     from accel_platform.errors import InvalidInput

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,7 +23,6 @@ from accel_platform.cli.options import (
     CommandApp,
     CommonOptions,
     FileFormat,
-    FormatOption,
     Json,
     ManyValues,
     Output,
@@ -37,12 +35,8 @@ from accel_platform.cli.options import (
 from accel_platform.cli.output import follow_log, note, print_json, print_table, settings_for, write_answer
 from accel_platform.table_io.values import count_of
 
-
-class ExportForm(enum.StrEnum):
-    """Format of the file that `bench export` writes."""
-
-    events = "events"
-    llm_d = "llm-d"
+ExportForm = Literal["events", "llm-d"]
+"""Format of the file that `bench export` writes."""
 
 
 app = CommandApp(no_args_is_help=True, help="Measure models on this host's hardware.")
@@ -182,7 +176,7 @@ def _display_model(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @app.command(name="setup-web")
-def setup_web(*, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
+def setup_web(*, as_json: Json = False, format_: OutputFormat = "table") -> None:
     """Fetch the onnxruntime-web release of the browser backends through npm. Needed once; then it works offline."""
     from accel_platform.backends.browser import package
 
@@ -204,7 +198,7 @@ def export(
     ] = None,
     form: Annotated[
         ExportForm, typer.Option("--as", help="What to write: events, or one load as a Benchmark Report of llm-d.")
-    ] = ExportForm.events,
+    ] = "events",
     result: Annotated[
         str | None, typer.Option("--result", metavar="EVENT", help="The load to write with --as llm-d.")
     ] = None,
@@ -216,7 +210,7 @@ def export(
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 
-    if form is ExportForm.llm_d:
+    if form == "llm-d":
         load.export_report(settings_for(common.home), path, result, as_json=common.wants_json)
         return
     if result is not None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,10 +27,7 @@ _SHOWN = {
 """Columns of the table by field; files hold every field."""
 
 
-class DeviceKind(enum.StrEnum):
-    gpu = "gpu"
-    cpu = "cpu"
-    npu = "npu"
+DeviceKind = Literal["gpu", "cpu", "npu"]
 
 
 def devices(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from accel_platform.cli.options import SEVERAL, FormatOption, Json, OutputFormat, wants_json
+from accel_platform.cli.options import SEVERAL, Json, OutputFormat, wants_json
 from accel_platform.cli.output import note, print_json, print_table
 from accel_platform.table_io.values import count_of
 
@@ -37,7 +37,7 @@ def wheels(
         Path | None, typer.Option(help="The platform's own wheel.", show_default="built from the clone")
     ] = None,
     as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    format_: OutputFormat = "table",
 ) -> None:
     """Collect the wheels with which a host without a network can measure and export. It must have torch."""
     from accel_platform.carried_wheels import TargetHost, collect_wheels, read_installed

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from accel_platform.cli.data.knowledge import adopt_shipped
-from accel_platform.cli.options import CommonOptions, Home, Json, Mode, output_file
+from accel_platform.cli.options import CommonOptions, Home, Json, output_file
 from accel_platform.cli.output import exit_if_nothing, note, print_json, settings_for
 from accel_platform.cli.prediction.query_options import (
     BatchSize,
@@ -31,27 +30,14 @@ if TYPE_CHECKING:
     from predictor.advisor.advisor import Advisor
 
 
-class Objective(enum.StrEnum):
-    latency = "latency"
-    throughput = "throughput"
-    cost = "cost"
-    energy = "energy"
-    memory = "memory"
+Objective = Literal["latency", "throughput", "cost", "energy", "memory"]
 
 
-class Where(enum.StrEnum):
-    here = "here"
-    mine = "mine"
-    anywhere = "anywhere"
+Where = Literal["here", "mine", "anywhere"]
 
 
-class TableKind(enum.StrEnum):
-    """Output format of `accel predict`."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
-    html = "html"
+TableKind = Literal["table", "json", "csv", "html"]
+"""Output format of `accel predict`."""
 
 
 # The last word on a pack decides.
@@ -67,12 +53,12 @@ def recommend(
     batch_size: BatchSize = 1,
     item_size: SizeOptions,
     precision: Precision = None,
-    mode: ModeOption = Mode.inference,
-    objective: Annotated[Objective, typer.Option("--objective", help="The figure to rank by.")] = Objective.latency,
+    mode: ModeOption = "inference",
+    objective: Annotated[Objective, typer.Option("--objective", help="The figure to rank by.")] = "latency",
     limits: LimitOptions,
     where: Annotated[
         Where, typer.Option("--where", help="Rank hardware of this host, of all hosts of this log, or all.")
-    ] = Where.anywhere,
+    ] = "anywhere",
     hardware: HardwareOptions,
     verbose: Annotated[bool, typer.Option("--verbose", help="List all hardware that was left out.")] = False,
     wide: Annotated[bool, typer.Option("--wide", help="Print all columns, with the limits of each figure.")] = False,
@@ -88,10 +74,10 @@ def recommend(
         batch_size=batch_size,
         **asdict(item_size),
         precision=precision,
-        mode=mode.value,
-        objective=objective.value,
+        mode=mode,
+        objective=objective,
         constraints=given_fields(asdict(limits)),
-        where=where.value,
+        where=where,
         hardware=hardware.chosen() or None,
     )
     advisor = _advisor(common.home)
@@ -103,10 +89,10 @@ def recommend(
         without_packs = not advisor.reader.rows(_PACKS_IN_USE)
         if without_packs and not answer.recommendations:
             note(_ADD_PACKS)
-        print_answer(answer, objective.value, named=bool(query.hardware), verbose=verbose, wide=wide)
+        print_answer(answer, objective, named=bool(query.hardware), verbose=verbose, wide=wide)
         if without_packs and answer.recommendations:
             note(_ADD_PACKS)
-        if not query.hardware and where is Where.anywhere and mode is not Mode.generation:
+        if not query.hardware and where == "anywhere" and mode != "generation":
             note("GPUs that nobody measured are answered for by name (`accel devices`): --hardware 'H100 PCIe' MI325X")
     exit_if_nothing(answer.recommendations)
 
@@ -118,7 +104,7 @@ def predict(
     batch_size: BatchSizeOptions,
     item_size: SizeOptions,
     precision: PrecisionOptions,
-    mode: ModeOption = Mode.inference,
+    mode: ModeOption = "inference",
     matrix: MatrixOptions,
     chart: Annotated[
         Path | None,
@@ -133,7 +119,7 @@ def predict(
     as_json: Json = False,
     format_: Annotated[
         TableKind, typer.Option("--format", help="Output format; csv and html only for a matrix.")
-    ] = TableKind.table,
+    ] = "table",
 ) -> None:
     """Predict the figures of a model on hardware, or of many at once as a table, heat map or curves."""
     from accel_platform.cli.prediction import recommend_output
@@ -144,9 +130,9 @@ def predict(
         from accel_platform.reports.charts.render import kind_of
 
         kind_of(chart)
-    format_ = TableKind.json if as_json else format_
+    format_ = "json" if as_json else format_
     devices = hardware.chosen()
-    same = {**asdict(item_size), "mode": mode.value}
+    same = {**asdict(item_size), "mode": mode}
     numbers = precision.chosen()
     if matrix.generate_matrix:
         names = matrix.chosen(model)
@@ -154,10 +140,10 @@ def predict(
         if len(sizes) > 1 or len(numbers) > 1:
             raise InvalidInput("A matrix is of one batch size and one precision: --batch-size, --precision.")
         rows = recommend_output.predict_matrix(_advisor(home), names, devices, sizes, numbers, same)
-        recommend_output.print_matrix(rows, format_.value, output)
+        recommend_output.print_matrix(rows, format_, output)
         exit_if_nothing([row for row in rows if row["problem"] is None])
         return
-    if format_ in (TableKind.csv, TableKind.html) or output is not None or matrix.names_models:
+    if format_ in ("csv", "html") or output is not None or matrix.names_models:
         raise InvalidInput("--models, --set, --output and --format csv or html belong to --generate-matrix.")
     if not devices:
         raise InvalidInput("--hardware is missing: name one or more, or ask `accel recommend`.")
@@ -171,13 +157,13 @@ def predict(
             PredictQuery, model=chosen, hardware=devices[0], batch_size=sizes[0], precision=numbers[0], **same
         )
         answer = advisor.predict(query)
-        if format_ is TableKind.json:
+        if format_ == "json":
             print_json(answer)
         else:
             recommend_output.print_prediction(answer)
         return
     rows = recommend_output.predict_matrix(advisor, [chosen], devices, sizes, numbers, same)
-    recommend_output.print_cells(rows, for_machines=format_ is TableKind.json)
+    recommend_output.print_cells(rows, for_machines=format_ == "json")
     if chart is not None:
         recommend_output.draw_chart(rows, chart)
     exit_if_nothing([row for row in rows if row["problem"] is None])

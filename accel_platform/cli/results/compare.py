@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -285,21 +284,14 @@ def _title(found: Comparison) -> str:
     return f"{found.names[0]} against {', '.join(found.names[1:])}" if found.names else "Comparison"
 
 
-class Metric(enum.StrEnum):
-    """Metric option; mirrors `analysis.regressions.trend.Metric`."""
-
-    latency_ms = "latency_ms"
-    throughput_items_per_s = "throughput_items_per_s"
-    memory_peak_mib = "memory_peak_mib"
-    first_ms = "first_ms"
-    load_ms = "load_ms"
-    energy_j_per_item = "energy_j_per_item"
+Metric = Literal["latency_ms", "throughput_items_per_s", "memory_peak_mib", "first_ms", "load_ms", "energy_j_per_item"]
+"""Metric option; mirrors `analysis.regressions.trend.Metric`."""
 
 
 @with_filters()
 def trend(
     *,
-    metric: Annotated[Metric, typer.Option("--metric", help="The figure to follow.")] = Metric.latency_ms,
+    metric: Annotated[Metric, typer.Option("--metric", help="The figure to follow.")] = "latency_ms",
     min_change_percent: Annotated[float, min_change("shift")] = MIN_CHANGE_PERCENT,
     as_of: AsOf = None,
     table: TableOptions,
@@ -318,17 +310,17 @@ def trend(
     chosen = build_selection(filters)
     if not chosen.model:
         raise InvalidInput("Name a model: `accel trend --model bert-base --hardware cpu`.")
-    found = trends(Reader(settings_for(table.home, as_of)), chosen, metric.value, min_change_percent=min_change_percent)
+    found = trends(Reader(settings_for(table.home, as_of)), chosen, metric, min_change_percent=min_change_percent)
     document = [one.document() for one in found]
     named = [series["device_name"] for series in with_distinct_names([one.series for one in found])]
     dated = [_series_row(one, device) for one, device in zip(found, named, strict=True) if one.points]
     write_answer(
         dated if table.kind in PEOPLE else _point_rows(found),
         table,
-        title=f"{metric.value} over time",
+        title=f"{metric} over time",
         document=document,
-        empty=f"No result with {metric.value} has a time.",
-        missing=None if found else f"No result with {metric.value} is there. To measure: `{measure_command(chosen)}`.",
+        empty=f"No result with {metric} has a time.",
+        missing=None if found else f"No result with {metric} is there. To measure: `{measure_command(chosen)}`.",
         keep=("device", "newest", "median", "shifts"),
         whole=("cell", "over time"),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import AnyFormat, AsOf, Mode, TableOptions, build_selection, with_filters
+from accel_platform.cli.options import AsOf, Mode, TableOptions, build_selection, with_filters
 from accel_platform.cli.output import (
     drop_empty_columns,
     exit_if_nothing,
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from accel_platform.analysis.query.cells import CellShape
     from accel_platform.analysis.query.filters import Selection
     from accel_platform.analysis.summaries.matrix import Matrix, RatedCell
+    from accel_platform.table_io.kinds import Kind
     from accel_platform.warehouse.reader import Reader
 
 
 @with_filters("mode")
 def matrix(
     *,
-    mode: Annotated[Mode, typer.Option("--mode", help="inference, generation or training.")] = Mode.inference,
+    mode: Annotated[Mode, typer.Option("--mode", help="inference, generation or training.")] = "inference",
     family: Annotated[bool, typer.Option("--family", help="Show a row per model family.")] = False,
     by_device: Annotated[bool, typer.Option("--by-device", help="Show a column per device.")] = False,
     history: Annotated[bool, typer.Option("--history", help="Show how cells changed, day by day.")] = False,
@@ -59,25 +60,25 @@ def matrix(
         raise InvalidInput("--family, --history and --documented are three answers: choose one.")
     if by_device and (history or documented):
         raise InvalidInput("--by-device goes with the grid: --history names devices, and --documented knows none.")
-    if documented and table.format_ not in (None, AnyFormat.json):
+    if documented and table.format_ not in (None, "json"):
         raise InvalidInput(f"--documented is JSON: leave out --format {table.format_}.")
     table = replace(table, as_json=table.as_json or documented)
     kind, chosen = table.kind, build_selection(filters)
     reader = Reader(settings_for(table.home, as_of))
     require_known(reader, chosen)
     if history:
-        _history(reader, chosen, mode.value, table)
+        _history(reader, chosen, mode, table)
         return
-    found = compatibility_matrix(reader, chosen, mode=mode.value, by_device=by_device)
-    command = measure_command(chosen.model_copy(update={"mode": mode.value if mode != "inference" else None}))
+    found = compatibility_matrix(reader, chosen, mode=mode, by_device=by_device)
+    command = measure_command(chosen.model_copy(update={"mode": mode if mode != "inference" else None}))
     nothing = f"No evidence yet: `{command}` or `accel migrate PATH`, then `accel db rebuild`."
     if documented:
         document: Any = printed.documented(reader, found)
         write_answer([], table, document=document)
         return
     families = group_by_family(reader, found) if family else None
-    title = f"Compatibility, {mode.value}"
-    if kind is AnyFormat.html:
+    title = f"Compatibility, {mode}"
+    if kind == "html":
         page = printed.html_page(found, families, title=title, rule=RATING_RULE)
         _write_text("\n".join(page), table.output)
         if not found["models"]:
@@ -85,7 +86,7 @@ def matrix(
     else:
         document = {**found, "rule": RATING_RULE} | ({"families": families} if families is not None else {})
         rows = _rows(found, families, kind)
-        if kind is AnyFormat.table and table.output is None and not _fits_terminal(rows):
+        if kind == "table" and table.output is None and not _fits_terminal(rows):
             rows = _tested_rows(found, families)
             note("One row per tested cell, as the grid is wider than the terminal; the others are untested.")
         write_answer(
@@ -110,7 +111,7 @@ def matrix(
     exit_if_nothing(found["models"])
 
 
-def _rows(found: Matrix, families: Any, kind: AnyFormat) -> list[dict[str, Any]]:
+def _rows(found: Matrix, families: Any, kind: Kind) -> list[dict[str, Any]]:
     from accel_platform.reports import matrix as printed
 
     if kind in ("csv", "parquet", "xlsx"):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -14,7 +13,6 @@ from accel_platform.cli.options import (
     AsOf,
     CommandApp,
     CommonOptions,
-    FormatOption,
     Json,
     ManyValues,
     OutputFormat,
@@ -46,11 +44,7 @@ Reason = Annotated[str, typer.Option(help="The reason; stored permanently.")]
 By = Annotated[str | None, typer.Option(help="Your name.", envvar=["ACCEL_USER", "USER"])]
 
 
-class RegressionState(enum.StrEnum):
-    open = "open"
-    accepted = "accepted"
-    rejected = "rejected"
-    gone = "gone"
+RegressionState = Literal["open", "accepted", "rejected", "gone"]
 
 
 @app.callback()
@@ -75,7 +69,7 @@ def series(
     ] = False,
     min_change_percent: Annotated[float, min_change("shift")] = MIN_SERIES_CHANGE_PERCENT,
     as_json: Json = False,
-    format_: OutputFormat = FormatOption.table,
+    format_: OutputFormat = "table",
 ) -> None:
     """Find every lasting shift of a series in a CSV file: start, size and p-value.
 
@@ -171,7 +165,7 @@ def list_regressions(
     from accel_platform.reports.regressions import short_shift, with_cells
 
     reader, chosen = open_tables(settings_for(table.home, as_of)), build_selection(filters)
-    rows = recorded_shifts(reader, chosen, state=state and state.value)
+    rows = recorded_shifts(reader, chosen, state=state)
     require_known_unless_found(rows, reader, chosen)
     cells = {row["regression_id"]: row["cell"] for row in with_cells(rows)}
 
@@ -189,7 +183,7 @@ def list_regressions(
         }
 
     within = " under these filters" if chosen.model_dump(exclude_defaults=True) else ""
-    empty = f"None is {state.value if state is not None else 'recorded'}{within}."
+    empty = f"None is {state or 'recorded'}{within}."
     write_answer(rows, table, title="Regressions and improvements", short=short, empty=empty)
 
 

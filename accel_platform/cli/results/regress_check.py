@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -24,11 +23,7 @@ if TYPE_CHECKING:
 _PLANS = "SELECT run_id, plan, labels FROM runs WHERE list_contains($runs, run_id) ORDER BY run_id"
 
 
-class CheckFormat(enum.StrEnum):
-    table = "table"
-    json = "json"
-    markdown = "markdown"
-    junit = "junit"
+CheckFormat = Literal["table", "json", "markdown", "junit"]
 
 
 def check(
@@ -53,7 +48,7 @@ def check(
     as_of: AsOf = None,
     home: Home = None,
     as_json: Json = False,
-    format_: Annotated[CheckFormat, typer.Option("--format", help="How to print the answer.")] = CheckFormat.table,
+    format_: Annotated[CheckFormat, typer.Option("--format", help="How to print the answer.")] = "table",
 ) -> None:
     """Compare a candidate's results with a baseline's, cell by cell.
 
@@ -71,7 +66,7 @@ def check(
         # Not exit code 1, because that reports a regression.
         print_error(error)
         raise typer.Exit(CANNOT_DECIDE) from error
-    _print(checked, CheckFormat.json if as_json else format_, recorded=record)
+    _print(checked, "json" if as_json else format_, recorded=record)
     if not confirm and (undecided := checked.count("suspicious")):
         cells = "1 cell looks" if undecided == 1 else f"{undecided} cells look"
         note(f"{cells} changed, which is not decided: add --confirm to measure again on the candidate's host.")
@@ -149,11 +144,11 @@ def _write(checked: Check, markdown: Path | None, junit: Path | None, *, recorde
 def _print(checked: Check, format_: CheckFormat, *, recorded: bool) -> None:
     from accel_platform.reports import regressions
 
-    if format_ is CheckFormat.markdown:
+    if format_ == "markdown":
         typer.echo(regressions.markdown(checked, recorded=recorded), nl=False)
-    elif format_ is CheckFormat.junit:
+    elif format_ == "junit":
         typer.echo(regressions.junit(checked, recorded=recorded), nl=False)
-    elif format_ is CheckFormat.json:
+    elif format_ == "json":
         print_json(as_document(checked))
     else:
         rows = [

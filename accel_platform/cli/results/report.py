@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast, get_args
 
 import typer
 
 from accel_platform.cli.options import AsOf, Home, Json, build_selection, output_file, with_filters
 from accel_platform.cli.output import line_width, note, print_json, print_table, settings_for
 
-
-class ReportKind(enum.StrEnum):
-    performance = "performance"
-    hardware = "hardware"
-    compatibility = "compatibility"
-    comprehensive = "comprehensive"
-    optimization = "optimization"
-    coverage = "coverage"
+ReportKind = Literal["performance", "hardware", "compatibility", "comprehensive", "optimization", "coverage"]
 
 
-class ReportFormat(enum.StrEnum):
-    """Report format option; mirrors `reports.documents.render.Kind`."""
-
-    table = "table"
-    markdown = "markdown"
-    html = "html"
-    pdf = "pdf"
-    json = "json"
-    csv = "csv"
-    parquet = "parquet"
-    xlsx = "xlsx"
+ReportFormat = Literal["table", "markdown", "html", "pdf", "json", "csv", "parquet", "xlsx"]
+"""Report format option; mirrors `reports.documents.render.Kind`."""
 
 
 _ENDINGS = {".txt": "table", ".md": "markdown", ".htm": "html", ".zip": "csv"}
@@ -81,13 +64,13 @@ def report(
     from accel_platform.table_io.files import save_bytes
     from accel_platform.warehouse.reader import Reader
 
-    if as_json and format_ not in (None, ReportFormat.json):
+    if as_json and format_ not in (None, "json"):
         raise InvalidInput(f"--json and --format {format_} are two formats: choose one.")
-    chosen = ReportFormat.json if as_json else format_ or _format_from_suffix(output)
-    if chosen in (ReportFormat.pdf, ReportFormat.csv, ReportFormat.parquet, ReportFormat.xlsx) and output is None:
+    chosen = "json" if as_json else format_ or _format_from_suffix(output)
+    if chosen in ("pdf", "csv", "parquet", "xlsx") and output is None:
         raise InvalidInput(f"--format {chosen} is no text: name the file to write with --output.")
-    document = report(kind.value, Reader(settings_for(home, as_of)), build_selection(filters), say=note)
-    content = render(document, chosen.value, width=line_width() if output is None else None)
+    document = report(kind, Reader(settings_for(home, as_of)), build_selection(filters), say=note)
+    content = render(document, chosen, width=line_width() if output is None else None)
     if output is None:
         sys.stdout.buffer.write(content)
         sys.stdout.flush()
@@ -100,20 +83,18 @@ def _format_from_suffix(output: Path | None) -> ReportFormat:
     from accel_platform.errors import InvalidInput
 
     if output is None:
-        return ReportFormat.table
+        return "table"
     suffix = output.suffix.casefold()
-    try:
-        return ReportFormat(_ENDINGS.get(suffix, suffix.removeprefix(".")))
-    except ValueError:
+    kind = _ENDINGS.get(suffix, suffix.removeprefix("."))
+    if kind not in get_args(ReportFormat):
         raise InvalidInput(
             f"Cannot tell the format of {output}: end its name in .txt, .md, .html, .pdf, .json, .xlsx or .zip, or add "
             "--format."
-        ) from None
+        )
+    return cast("ReportFormat", kind)
 
 
-class Theme(enum.StrEnum):
-    light = "light"
-    dark = "dark"
+Theme = Literal["light", "dark"]
 
 
 @with_filters()
@@ -121,7 +102,7 @@ def chart(
     name: Annotated[str | None, typer.Argument(help="The chart's name; --list shows all.", show_default=False)] = None,
     *,
     list_: Annotated[bool, typer.Option("--list", help="List every chart and its data.")] = False,
-    theme: Annotated[Theme, typer.Option(help="Light or dark background.")] = Theme.light,
+    theme: Annotated[Theme, typer.Option(help="Light or dark background.")] = "light",
     as_of: AsOf = None,
     output: Annotated[
         Path | None,
@@ -169,7 +150,7 @@ def chart(
 
     drawn = chart(name, Reader(settings), chosen, outside={"predicted": predicted})
     if output is None:
-        print_json(specification(drawn, theme.value))
+        print_json(specification(drawn, theme))
         return
-    write(drawn, output, theme.value)
+    write(drawn, output, theme)
     note(f"drawn to {output}")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,12 +16,8 @@ if TYPE_CHECKING:
 app = CommandApp(help="API keys of the service. Once one exists, every request needs one.", no_args_is_help=True)
 
 
-class ScopeOption(enum.StrEnum):
-    """Scope option; mirrors `api_keys.Scope`."""
-
-    read = "read"
-    write = "write"
-    admin = "admin"
+ScopeOption = Literal["read", "write", "admin"]
+"""Scope option; mirrors `api_keys.Scope`."""
 
 
 @app.command()
@@ -30,7 +25,7 @@ def create(
     name: Annotated[str, typer.Argument(help="Its user or purpose; named in audit events.")],
     scope: Annotated[
         ScopeOption, typer.Option(help="Permissions: read; write includes read; admin includes both.")
-    ] = ScopeOption.read,
+    ] = "read",
     days: Annotated[
         int | None, typer.Option(min=1, max=3650, help="Days until it expires.", show_default="never")
     ] = None,
@@ -40,7 +35,7 @@ def create(
     """Create a key. It is printed only once; the service stores its hash."""
     from accel_platform import api_keys
 
-    key, secret = api_keys.KeyStore(settings_for(common.home)).create(name, api_keys.Scope(scope.value), days=days)
+    key, secret = api_keys.KeyStore(settings_for(common.home)).create(name, api_keys.Scope(scope), days=days)
     if common.wants_json:
         print_json({**_key_row(key), "key": secret})
         return

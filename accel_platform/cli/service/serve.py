@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,9 +13,7 @@ if TYPE_CHECKING:
     from accel_platform.settings import Settings
 
 
-class LogFormat(enum.StrEnum):
-    text = "text"
-    json = "json"
+LogFormat = Literal["text", "json"]
 
 
 def serve(
@@ -30,7 +27,7 @@ def serve(
     workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Server processes.")] = 1,
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="text logs problems; json also logs each request.")
-    ] = LogFormat.text,
+    ] = "text",
     *,
     common: CommonOptions,
 ) -> None:
@@ -54,7 +51,7 @@ def serve(
         ready=lambda url: print_json({"url": url}) if for_machines else announce(url, settings),
         mark_suspicious=mark_suspicious,
         workers=workers,
-        log_format=log_format.value,
+        log_format=log_format,
     )
 
 
