@@ -343,7 +343,7 @@ def backup(
         ),
     ],
     keep: Annotated[
-        int | None, typer.Option("--keep", metavar="N", help="Keep the newest N back-ups there. Default: all.")
+        int | None, typer.Option(metavar="N", help="Keep the newest N back-ups there. Default: all.")
     ] = None,
     *,
     common: CommonOptions,

@@ -172,7 +172,9 @@ def build(
     if wants_json(as_json, format_):
         print_json(rows)
     else:
-        print_table([row | {"left out": _counts_text(row["left out"])} for row in rows])
+        for row in rows:
+            row["left out"] = ", ".join(f"{count} {reason}" for reason, count in sorted(row["left out"].items()))
+        print_table(rows)
 
 
 def _bring_up_to_date(settings: Settings) -> None:
@@ -208,7 +210,3 @@ def _row(state: PackState) -> dict[str, Any]:
         "used": "yes" if state.used else "no",
         "reason": state.reason,
     }
-
-
-def _counts_text(left_out: dict[str, int]) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))

@@ -45,15 +45,9 @@ def migrate(
         list[str] | None,
         typer.Option("--map", metavar="YOURS=OURS", help="What a column of your CSV means: gpu=device; repeatable."),
     ] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", help="Device of files that name none, such as 'NVIDIA L40S'.")
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option("--engine", help="Engine of load reports that name none, such as vllm.")
-    ] = None,
-    template: Annotated[
-        Literal["csv"] | None, typer.Option("--template", help="Print a table to fill in, and stop.")
-    ] = None,
+    device: Annotated[str | None, typer.Option(help="Device of files that name none, such as 'NVIDIA L40S'.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Engine of load reports that name none, such as vllm.")] = None,
+    template: Annotated[Literal["csv"] | None, typer.Option(help="Print a table to fill in, and stop.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Parallel reader processes.")] = 1,
     retry_quarantine: Annotated[
         bool,
@@ -141,7 +135,7 @@ def _print_broken_rules(settings: Settings, documents: Sequence[DocumentReport])
     from accel_platform.errors import AccelError
     from accel_platform.warehouse.reader import Reader
 
-    # What readers refuse has the hash of its document; what breaks a data rule has none.
+    # Records that readers refuse have the hash of their document; those that break a data rule have none.
     sql = (
         "SELECT rule, count(*) AS records, any_value(source_path) AS path FROM quarantine "
         "WHERE content_sha256 IS NULL AND list_contains($paths, source_path) GROUP BY rule ORDER BY records DESC, rule"

@@ -19,7 +19,7 @@ app = CommandApp(help="Named snapshots of the log, for `--as-of`.", no_args_is_h
 
 @app.command()
 def create(
-    name: Annotated[str | None, typer.Option("--name", help="A permanent name.", show_default="none")] = None,
+    name: Annotated[str | None, typer.Option(help="A permanent name.", show_default="none")] = None,
     *,
     common: CommonOptions,
 ) -> None:

@@ -79,13 +79,9 @@ def run(
         ),
     ] = None,
     samples: SampleOptions,
-    repeat: Annotated[
-        int, typer.Option("--repeat", min=1, metavar="N", help="Measure all N times, each a run of its own.")
-    ] = 1,
-    report_dir: Annotated[
-        Path | None, typer.Option("--report-dir", help="Write a JSON report per model and hardware there.")
-    ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write the results as CSV there.")] = None,
+    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Measure all N times, each a run of its own.")] = 1,
+    report_dir: Annotated[Path | None, typer.Option(help="Write a JSON report per model and hardware there.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the results as CSV there.")] = None,
     label: Labels = None,
     missing: MissingHere = False,
     older_than: Annotated[
@@ -199,9 +195,7 @@ def export(
     form: Annotated[
         ExportForm, typer.Option("--as", help="What to write: events, or one load as a Benchmark Report of llm-d.")
     ] = "events",
-    result: Annotated[
-        str | None, typer.Option("--result", metavar="EVENT", help="The load to write with --as llm-d.")
-    ] = None,
+    result: Annotated[str | None, typer.Option(metavar="EVENT", help="The load to write with --as llm-d.")] = None,
     *,
     common: CommonOptions,
 ) -> None:

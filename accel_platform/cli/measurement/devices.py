@@ -37,7 +37,7 @@ def devices(
             help="A part of the device's or vendor's name, e.g. H100, or an instance type.", show_default="all"
         ),
     ] = None,
-    kind: Annotated[DeviceKind | None, typer.Option("--kind", help="Only this kind of silicon.")] = None,
+    kind: Annotated[DeviceKind | None, typer.Option(help="Only this kind of silicon.")] = None,
     output: Output = None,
     format_: FileFormat = None,
     as_json: Json = False,

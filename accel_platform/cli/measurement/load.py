@@ -31,14 +31,14 @@ class RequestOptions:
     """Requests of a load, or of several loads one after the other."""
 
     concurrency: Annotated[
-        str | None, typer.Option("--concurrency", metavar=SEVERAL, help="Requests under way at once.", show_default="1")
+        str | None, typer.Option(metavar=SEVERAL, help="Requests under way at once.", show_default="1")
     ] = None
-    request_rate: Annotated[
-        str | None, typer.Option("--request-rate", metavar=SEVERAL, help="Arrivals per second, at random times.")
-    ] = None
-    input_tokens: Annotated[int, typer.Option("--input-tokens", min=1, help="Tokens of a prompt.")] = 512
-    output_tokens: Annotated[int, typer.Option("--output-tokens", min=2, help="Tokens of an answer.")] = 128
-    requests: Annotated[int, typer.Option("--requests", min=1, help="Requests that count, after the warm-up.")] = 200
+    request_rate: Annotated[str | None, typer.Option(metavar=SEVERAL, help="Arrivals per second, at random times.")] = (
+        None
+    )
+    input_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 512
+    output_tokens: Annotated[int, typer.Option(min=2, help="Tokens of an answer.")] = 128
+    requests: Annotated[int, typer.Option(min=1, help="Requests that count, after the warm-up.")] = 200
 
     def shapes(self, seed: int | None) -> list[Shape]:
         """Return a shape for each concurrency or rate. Raises InvalidInput for both."""
@@ -60,12 +60,12 @@ class ServerOptions:
     """Facts about the server that it does not tell its clients."""
 
     device: Annotated[
-        str | None, typer.Option("--device", help="Device it runs on, as it cannot be seen from here: NVIDIA L40S.")
+        str | None, typer.Option(help="Device it runs on, as it cannot be seen from here: NVIDIA L40S.")
     ] = None
-    devices: Annotated[int, typer.Option("--devices", min=1, help="Devices that share the model.")] = 1
-    engine: Annotated[str | None, typer.Option("--engine", help="What serves: vllm, sglang, trtllm, llama.cpp.")] = None
-    engine_version: Annotated[str | None, typer.Option("--engine-version", help="Its version.")] = None
-    quantization: Annotated[str | None, typer.Option("--quantization", help="How it keeps weights: fp8.")] = None
+    devices: Annotated[int, typer.Option(min=1, help="Devices that share the model.")] = 1
+    engine: Annotated[str | None, typer.Option(help="What serves: vllm, sglang, trtllm, llama.cpp.")] = None
+    engine_version: Annotated[str | None, typer.Option(help="Its version.")] = None
+    quantization: Annotated[str | None, typer.Option(help="How it keeps weights: fp8.")] = None
 
     def report_fields(self) -> dict[str, Any]:
         """Return the fields of the report."""
@@ -85,19 +85,15 @@ class ServerOptions:
 def serve(
     url: Annotated[str, typer.Argument(help="Address of the server: http://127.0.0.1:8000.")],
     *,
-    model: Annotated[
-        str | None, typer.Option("--model", help="Its model.", show_default="the only one it lists")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="Its model.", show_default="the only one it lists")] = None,
     load: RequestOptions,
     chat: Annotated[bool, typer.Option("--chat", help="Ask as a chat in place of a completion.")] = False,
     server: ServerOptions,
     api_key_env: Annotated[
-        str | None, typer.Option("--api-key-env", help="Variable of the environment that holds the server's key.")
+        str | None, typer.Option(help="Variable of the environment that holds the server's key.")
     ] = None,
     timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds a request may take.")] = 300.0,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Of words and arrivals.", show_default="another each time")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of words and arrivals.", show_default="another each time")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the reports.", show_default="loads, in the home")
     ] = None,

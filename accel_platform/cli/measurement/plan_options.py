@@ -38,9 +38,7 @@ class OwnModelOptions:
         ),
     ] = None
     set_: ModelSet = None
-    models_file: Annotated[
-        Path | None, typer.Option("--models-file", help="JSON file with your own models, as the set custom.")
-    ] = None
+    models_file: Annotated[Path | None, typer.Option(help="JSON file with your own models, as the set custom.")] = None
     weights: Annotated[
         str | None,
         typer.Option(help='Real weights: a folder or hub id, or as JSON {"model": "folder or hub id"}.'),
@@ -84,11 +82,9 @@ class SampleOptions:
 
     effort: Effort = "standard"
     warmup: Annotated[
-        int | None, typer.Option("--warmup", min=0, help="Runs before the samples, at least.", show_default="by effort")
+        int | None, typer.Option(min=0, help="Runs before the samples, at least.", show_default="by effort")
     ] = None
-    iterations: Annotated[
-        int | None, typer.Option("--iterations", min=1, help="Samples, at least.", show_default="by effort")
-    ] = None
+    iterations: Annotated[int | None, typer.Option(min=1, help="Samples, at least.", show_default="by effort")] = None
 
     def config(self) -> dict[str, Any]:
         """Return the fields of the configuration."""

@@ -27,11 +27,11 @@ class QueueOptions:
     priority: Annotated[int, typer.Option(help="Higher goes first in a device's queue.")] = 0
     max_runtime: Annotated[
         str | None,
-        typer.Option("--max-runtime", help="Time limit of the run, such as 30m or 2h.", show_default=False),
+        typer.Option(help="Time limit of the run, such as 30m or 2h.", show_default=False),
     ] = None
     host: Annotated[
         str | None,
-        typer.Option("--host", help="Only this host may take it: a name from `bench requests`.", show_default="any"),
+        typer.Option(help="Only this host may take it: a name from `bench requests`.", show_default="any"),
     ] = None
 
 
@@ -41,7 +41,7 @@ def request(
     set_: ModelSet = None,
     models_file: Annotated[
         Path | None,
-        typer.Option("--models-file", help="JSON file with your own models, at a path that the host can read."),
+        typer.Option(help="JSON file with your own models, at a path that the host can read."),
     ] = None,
     hardware: Annotated[str, typer.Option(metavar=SEVERAL, help="Hardware names; one request for each.")],
     cells: CellOptions,
@@ -266,21 +266,19 @@ def suite(
     path: Annotated[
         Path | None, typer.Argument(metavar="PATH", help="The suite file.", show_default="suite.json")
     ] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="The same as PATH.", show_default=False)] = None,
+    config: Annotated[Path | None, typer.Option(help="The same as PATH.", show_default=False)] = None,
     create_config: Annotated[
         bool, typer.Option("--create-config", help="Write a runnable example with every key, and stop.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Check the file, print its plan, and stop.")] = False,
     missing: MissingHere = False,
     report_dir: Annotated[
-        Path | None, typer.Option("--report-dir", help="Folder for the reports.", show_default="in the home directory")
+        Path | None, typer.Option(help="Folder for the reports.", show_default="in the home directory")
     ] = None,
-    csv: Annotated[
-        Path | None, typer.Option("--csv", help="Also write the results as CSV.", show_default=False)
-    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write the results as CSV.", show_default=False)] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="Label, in addition to the file's; repeatable."),
+        typer.Option(metavar="KEY=VALUE", help="Label, in addition to the file's; repeatable."),
     ] = None,
     request: Annotated[
         bool, typer.Option("--request", help="Request it from the hosts with its hardware instead of measuring here.")

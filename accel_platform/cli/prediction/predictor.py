@@ -92,9 +92,7 @@ def evaluate(
     dataset: Annotated[Path | None, Directory] = None,
     train: Annotated[Path | None, Directory] = None,
     test: Annotated[Path | None, Directory] = None,
-    report: Annotated[
-        Path | None, typer.Option("--report", callback=output_file, help="Write an HTML page with charts.")
-    ] = None,
+    report: Annotated[Path | None, typer.Option(callback=output_file, help="Write an HTML page with charts.")] = None,
     *,
     table: TableOptions,
 ) -> None:

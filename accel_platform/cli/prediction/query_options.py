@@ -28,25 +28,19 @@ class ModelOptions:
     ] = None
     config: Config = None
     parameters: Annotated[
-        float | None, typer.Option("--parameters", help="Instead of MODEL: its number of parameters, with --flops.")
+        float | None, typer.Option(help="Instead of MODEL: its number of parameters, with --flops.")
     ] = None
-    flops: Annotated[
-        float | None, typer.Option("--flops", help="FLOPs of one item's forward pass, 2 per multiply-add.")
-    ] = None
+    flops: Annotated[float | None, typer.Option(help="FLOPs of one item's forward pass, 2 per multiply-add.")] = None
     activation_bytes: Annotated[
         float | None,
-        typer.Option("--activation-bytes", help="Bytes that all operators write for one item, in float32."),
+        typer.Option(help="Bytes that all operators write for one item, in float32."),
     ] = None
     layer_output_bytes: Annotated[
         float | None,
-        typer.Option(
-            "--layer-output-bytes", help="The part written by linear layers and convolutions: 4 x timm's activations."
-        ),
+        typer.Option(help="The part written by linear layers and convolutions: 4 x timm's activations."),
     ] = None
-    family: Annotated[str | None, typer.Option("--family", help="With --parameters: the model family.")] = None
-    modality: Annotated[
-        str | None, typer.Option("--modality", help="With --parameters: text, vision, audio or multimodal.")
-    ] = None
+    family: Annotated[str | None, typer.Option(help="With --parameters: the model family.")] = None
+    modality: Annotated[str | None, typer.Option(help="With --parameters: text, vision, audio or multimodal.")] = None
 
     @property
     def is_given(self) -> bool:
@@ -90,12 +84,10 @@ class ModelOptions:
 class BatchSizeOptions:
     """Batch sizes to predict for: one or several."""
 
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", min=1, help="Items per batch.", show_default="1")
-    ] = None
-    batch_sizes: Annotated[
-        str | None, typer.Option("--batch-sizes", metavar=SEVERAL, help="Several batch sizes; a row for each.")
-    ] = None
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Items per batch.", show_default="1")] = None
+    batch_sizes: Annotated[str | None, typer.Option(metavar=SEVERAL, help="Several batch sizes; a row for each.")] = (
+        None
+    )
 
     def chosen(self) -> list[int]:
         """Return the batch sizes, 1 without either option. Raises InvalidInput where both are given."""
@@ -113,9 +105,7 @@ class PrecisionOptions:
     """Precisions to predict for: one or several."""
 
     precision: Precision = None
-    precisions: Annotated[
-        str | None, typer.Option("--precisions", metavar=SEVERAL, help="Several precisions; a row for each.")
-    ] = None
+    precisions: Annotated[str | None, typer.Option(metavar=SEVERAL, help="Several precisions; a row for each.")] = None
 
     def chosen(self) -> list[str | None]:
         """Return the precisions. Raises InvalidInput where both options are given, or several name none."""
@@ -136,7 +126,7 @@ class MatrixOptions:
     generate_matrix: Annotated[
         bool, typer.Option("--generate-matrix", help="Predict a matrix of models by hardware.")
     ] = False
-    models: Annotated[str | None, typer.Option("--models", metavar=SEVERAL, help="Models of the matrix.")] = None
+    models: Annotated[str | None, typer.Option(metavar=SEVERAL, help="Models of the matrix.")] = None
     set_: Annotated[
         str | None,
         typer.Option("--set", help="A named set of models for the matrix.", show_default="all that were measured"),
@@ -165,21 +155,19 @@ class MatrixOptions:
 class SizeOptions:
     """Size of an item, in the units of the model's inputs and outputs; the names are those of queries."""
 
-    sequence_length: Annotated[
-        int | None, typer.Option("--sequence-length", min=1, help="Tokens per item. Default: as measured.")
-    ] = None
+    sequence_length: Annotated[int | None, typer.Option(min=1, help="Tokens per item. Default: as measured.")] = None
     output_tokens: Annotated[
-        int | None, typer.Option("--output-tokens", min=1, help="Generated tokens. Default: as measured, else 32.")
+        int | None, typer.Option(min=1, help="Generated tokens. Default: as measured, else 32.")
     ] = None
-    image_size: Annotated[
-        int | None, typer.Option("--image-size", min=1, help="Pixels along an edge. Default: the model's own.")
-    ] = None
+    image_size: Annotated[int | None, typer.Option(min=1, help="Pixels along an edge. Default: the model's own.")] = (
+        None
+    )
     audio_seconds: Annotated[
-        float | None, typer.Option("--audio-seconds", help="Seconds of audio per item. Default: the model's own.")
+        float | None, typer.Option(help="Seconds of audio per item. Default: the model's own.")
     ] = None
     steps: Annotated[
         int | None,
-        typer.Option("--steps", min=1, help="Steps that a model draws an image in. Default: its publisher's."),
+        typer.Option(min=1, help="Steps that a model draws an image in. Default: its publisher's."),
     ] = None
 
 
@@ -190,7 +178,6 @@ class HardwareOptions:
     hardware: Annotated[
         list[str] | None,
         typer.Option(
-            "--hardware",
             metavar=NAMES,
             help="A hardware name, gpu or npu, a device of a host or the spec sheet, a cloud's instance type, or one "
             "runtime of a device: openvino:i9-13900K.",
@@ -199,7 +186,6 @@ class HardwareOptions:
     hardware_spec: Annotated[
         list[Path] | None,
         typer.Option(
-            "--hardware-spec",
             metavar="FILE…",
             help="JSON file that describes your own device.",
             dir_okay=False,

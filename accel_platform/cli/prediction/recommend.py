@@ -54,10 +54,10 @@ def recommend(
     item_size: SizeOptions,
     precision: Precision = None,
     mode: ModeOption = "inference",
-    objective: Annotated[Objective, typer.Option("--objective", help="The figure to rank by.")] = "latency",
+    objective: Annotated[Objective, typer.Option(help="The figure to rank by.")] = "latency",
     limits: LimitOptions,
     where: Annotated[
-        Where, typer.Option("--where", help="Rank hardware of this host, of all hosts of this log, or all.")
+        Where, typer.Option(help="Rank hardware of this host, of all hosts of this log, or all.")
     ] = "anywhere",
     hardware: HardwareOptions,
     verbose: Annotated[bool, typer.Option("--verbose", help="List all hardware that was left out.")] = False,
@@ -108,13 +108,9 @@ def predict(
     matrix: MatrixOptions,
     chart: Annotated[
         Path | None,
-        typer.Option(
-            "--chart", callback=output_file, help="Write a chart: curves over batch sizes, or hardware side by side."
-        ),
+        typer.Option(callback=output_file, help="Write a chart: curves over batch sizes, or hardware side by side."),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", callback=output_file, help="Write the matrix to this file.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(callback=output_file, help="Write the matrix to this file.")] = None,
     home: Home = None,
     as_json: Json = False,
     format_: Annotated[

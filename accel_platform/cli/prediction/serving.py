@@ -18,34 +18,31 @@ from accel_platform.cli.prediction.query_options import given_fields, serving_op
 class LoadOptions:
     """Requests that come to the deployment; the names are those of the query."""
 
-    input_tokens: Annotated[
-        int | None, typer.Option("--input-tokens", help="Tokens of a prompt, in the mean.", show_default="1024")
-    ] = None
-    output_tokens: Annotated[
-        int | None, typer.Option("--output-tokens", help="Tokens of an answer, in the mean.", show_default="256")
-    ] = None
+    input_tokens: Annotated[int | None, typer.Option(help="Tokens of a prompt, in the mean.", show_default="1024")] = (
+        None
+    )
+    output_tokens: Annotated[int | None, typer.Option(help="Tokens of an answer, in the mean.", show_default="256")] = (
+        None
+    )
     input_tokens_p99: Annotated[
-        int | None, typer.Option("--input-tokens-p99", help="99th percentile of prompts.", show_default="all alike")
+        int | None, typer.Option(help="99th percentile of prompts.", show_default="all alike")
     ] = None
     output_tokens_p99: Annotated[
-        int | None, typer.Option("--output-tokens-p99", help="99th percentile of answers.", show_default="all alike")
+        int | None, typer.Option(help="99th percentile of answers.", show_default="all alike")
     ] = None
     trace: Annotated[
         Path | None,
         typer.Option(
-            "--trace",
             help="CSV or JSON Lines of requests, in place of lengths and arrivals.",
             dir_okay=False,
             exists=True,
         ),
     ] = None
     prefix_cached_share: Annotated[
-        float, typer.Option("--prefix-cached-share", help="Share of a prompt that the prefix cache holds: 0 to 1.")
+        float, typer.Option(help="Share of a prompt that the prefix cache holds: 0 to 1.")
     ] = 0.0
-    users: Annotated[int | None, typer.Option("--users", help="Requests under way at once.", show_default="1")] = None
-    requests_per_s: Annotated[
-        float | None, typer.Option("--requests-per-s", help="Requests that arrive, in place of --users.")
-    ] = None
+    users: Annotated[int | None, typer.Option(help="Requests under way at once.", show_default="1")] = None
+    requests_per_s: Annotated[float | None, typer.Option(help="Requests that arrive, in place of --users.")] = None
 
 
 @dataclass(frozen=True)
@@ -54,13 +51,11 @@ class EngineOptions:
 
     engine: Annotated[
         str | None,
-        typer.Option("--engine", help="llama.cpp, vllm, sglang or trtllm.", show_default="the best of the others"),
+        typer.Option(help="llama.cpp, vllm, sglang or trtllm.", show_default="the best of the others"),
     ] = None
     engine_version: Annotated[
         str | None,
-        typer.Option(
-            "--engine-version", help="Version that the times are of, with --engine.", show_default="the newest measured"
-        ),
+        typer.Option(help="Version that the times are of, with --engine.", show_default="the newest measured"),
     ] = None
     disaggregated: Annotated[
         bool,
@@ -74,20 +69,14 @@ class GoalOptions:
 
     percentile: Annotated[
         int | None,
-        typer.Option("--percentile", help="Of the requests that meet the goals of time: 50, 90, 95 or 99."),
+        typer.Option(help="Of the requests that meet the goals of time: 50, 90, 95 or 99."),
     ] = None
-    max_first_token_ms: Annotated[
-        float | None, typer.Option("--max-first-token-ms", help="Time to the first token that is allowed.")
-    ] = None
-    max_output_token_ms: Annotated[
-        float | None, typer.Option("--max-output-token-ms", help="Time per further token that is allowed.")
-    ] = None
-    max_end_to_end_ms: Annotated[
-        float | None, typer.Option("--max-end-to-end-ms", help="Time to the last token that is allowed.")
-    ] = None
-    max_usd_per_hour: Annotated[float | None, typer.Option("--max-usd-per-hour", help="Rent that is allowed.")] = None
-    max_watts: Annotated[float | None, typer.Option("--max-watts", help="Power that is allowed.")] = None
-    max_devices: Annotated[int, typer.Option("--max-devices", help="Devices of all copies, 32 at most.")] = 8
+    max_first_token_ms: Annotated[float | None, typer.Option(help="Time to the first token that is allowed.")] = None
+    max_output_token_ms: Annotated[float | None, typer.Option(help="Time per further token that is allowed.")] = None
+    max_end_to_end_ms: Annotated[float | None, typer.Option(help="Time to the last token that is allowed.")] = None
+    max_usd_per_hour: Annotated[float | None, typer.Option(help="Rent that is allowed.")] = None
+    max_watts: Annotated[float | None, typer.Option(help="Power that is allowed.")] = None
+    max_devices: Annotated[int, typer.Option(help="Devices of all copies, 32 at most.")] = 8
 
 
 def serving(
@@ -97,28 +86,24 @@ def serving(
     quantization: Annotated[
         str | None,
         typer.Option(
-            "--quantization",
             help="Of the weights: bfloat16, fp8, int8, fp4, int4, or awq, nvfp4, …. Default: as the hub id "
             "or config states, or as published.",
         ),
     ] = None,
     kv_cache: Annotated[
-        str, typer.Option("--kv-cache", help="Type of keys and values: auto (the quantization's), bfloat16 or fp8.")
+        str, typer.Option(help="Type of keys and values: auto (the quantization's), bfloat16 or fp8.")
     ] = "auto",
     load: LoadOptions,
     engine: EngineOptions,
     hardware: Annotated[
         list[str] | None,
         typer.Option(
-            "--hardware",
             metavar=NAMES,
             help="Devices to choose among.",
             show_default="GPUs of servers and the like",
         ),
     ] = None,
-    objective: Annotated[
-        str, typer.Option("--objective", help="cost, latency, throughput, goodput or energy.")
-    ] = "cost",
+    objective: Annotated[str, typer.Option(help="cost, latency, throughput, goodput or energy.")] = "cost",
     goals: GoalOptions,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="All deployments, memory, evidence, and all that was left out.")

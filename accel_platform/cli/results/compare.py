@@ -46,21 +46,19 @@ def compare(
     *,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", metavar=NAMES, help="One model over several hardware names.", show_default=False),
+        typer.Option(metavar=NAMES, help="One model over several hardware names.", show_default=False),
     ] = None,
     models: Annotated[
         list[str] | None,
-        typer.Option("--models", metavar=NAMES, help="Several models, on one hardware name.", show_default=False),
+        typer.Option(metavar=NAMES, help="Several models, on one hardware name.", show_default=False),
     ] = None,
     before: Annotated[
         str | None,
-        typer.Option("--before", metavar="SNAPSHOT", help="Show changes since this snapshot (name or id) or date."),
+        typer.Option(metavar="SNAPSHOT", help="Show changes since this snapshot (name or id) or date."),
     ] = None,
     after: Annotated[
         str | None,
-        typer.Option(
-            "--after", metavar="SNAPSHOT", help="Show changes up to this snapshot or date.", show_default="now"
-        ),
+        typer.Option(metavar="SNAPSHOT", help="Show changes up to this snapshot or date.", show_default="now"),
     ] = None,
     min_change_percent: Annotated[float, min_change("change", at_least=1)] = MIN_CHANGE_PERCENT,
     as_of: AsOf = None,
@@ -119,7 +117,7 @@ def _side_by_side(as_of: str | None, filters: Selection, by_model: bool, table: 
     write_answer(
         rows,
         table,
-        title=_title(found),
+        title=f"{found.names[0]} against {', '.join(found.names[1:])}" if found.names else "Comparison",
         document=asdict(found),
         missing=nothing,
         keep=("device", "latency_ms", "ratio", "over"),
@@ -280,10 +278,6 @@ def _display_row(row: Mapping[str, Any], over: str | None) -> dict[str, Any]:
     }
 
 
-def _title(found: Comparison) -> str:
-    return f"{found.names[0]} against {', '.join(found.names[1:])}" if found.names else "Comparison"
-
-
 Metric = Literal["latency_ms", "throughput_items_per_s", "memory_peak_mib", "first_ms", "load_ms", "energy_j_per_item"]
 """Metric option; mirrors `analysis.regressions.trend.Metric`."""
 
@@ -291,7 +285,7 @@ Metric = Literal["latency_ms", "throughput_items_per_s", "memory_peak_mib", "fir
 @with_filters()
 def trend(
     *,
-    metric: Annotated[Metric, typer.Option("--metric", help="The figure to follow.")] = "latency_ms",
+    metric: Annotated[Metric, typer.Option(help="The figure to follow.")] = "latency_ms",
     min_change_percent: Annotated[float, min_change("shift")] = MIN_CHANGE_PERCENT,
     as_of: AsOf = None,
     table: TableOptions,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @with_filters("mode")
 def matrix(
     *,
-    mode: Annotated[Mode, typer.Option("--mode", help="inference, generation or training.")] = "inference",
+    mode: Annotated[Mode, typer.Option(help="inference, generation or training.")] = "inference",
     family: Annotated[bool, typer.Option("--family", help="Show a row per model family.")] = False,
     by_device: Annotated[bool, typer.Option("--by-device", help="Show a column per device.")] = False,
     history: Annotated[bool, typer.Option("--history", help="Show how cells changed, day by day.")] = False,

@@ -37,13 +37,11 @@ def check(
     record: Annotated[bool, typer.Option("--record", help="Record regressions, for `accel regress list`.")] = False,
     markdown: Annotated[
         Path | None,
-        typer.Option(
-            "--markdown", callback=output_file, help="Also write Markdown for a pull request.", show_default=False
-        ),
+        typer.Option(callback=output_file, help="Also write Markdown for a pull request.", show_default=False),
     ] = None,
     junit: Annotated[
         Path | None,
-        typer.Option("--junit", callback=output_file, help="Also write JUnit XML.", show_default=False),
+        typer.Option(callback=output_file, help="Also write JUnit XML.", show_default=False),
     ] = None,
     as_of: AsOf = None,
     home: Home = None,

@@ -19,15 +19,11 @@ LogFormat = Literal["text", "json"]
 def serve(
     host: Annotated[
         str,
-        typer.Option(
-            "--host", help="Address to listen on. Addresses other than loopback need API keys (`accel keys create`)."
-        ),
+        typer.Option(help="Address to listen on. Addresses other than loopback need API keys (`accel keys create`)."),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0 takes any free one.")] = 8000,
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Server processes.")] = 1,
-    log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="text logs problems; json also logs each request.")
-    ] = "text",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes any free one.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Server processes.")] = 1,
+    log_format: Annotated[LogFormat, typer.Option(help="text logs problems; json also logs each request.")] = "text",
     *,
     common: CommonOptions,
 ) -> None:
