@@ -7,7 +7,6 @@ from typing import Any
 import dagster as dg
 
 from assets.automation import automation
-from assets.checks import results_rules
 from assets.events import event_log, hardware_inventory, measurements, raw_events
 from assets.legacy_imports import legacy_history, reference_campaign
 from assets.matrix import compat_matrix
@@ -15,10 +14,8 @@ from assets.models import predictor
 from assets.regressions import commit_gate, regressions
 from assets.report import daily_report
 from assets.resources import Installation
-from assets.tables import results
-from assets.triggers.jobs import commit_line, full_pipeline, history_line, report, training
-from assets.triggers.maintenance import compaction, suite
-from assets.triggers.run_failure_sensor import failed_runs
+from assets.tables import results, results_rules
+from assets.triggers.jobs import commit_line, compaction, full_pipeline, history_line, report, suite, training
 from assets.triggers.schedules import (
     morning_report,
     nightly_compaction,
@@ -26,7 +23,7 @@ from assets.triggers.schedules import (
     nightly_suite,
     nightly_training,
 )
-from assets.triggers.sensors import inbox, log_moved, new_commits
+from assets.triggers.sensors import failed_runs, inbox, log_moved, new_commits
 
 
 def build_defs(**overrides: Any) -> dg.Definitions:

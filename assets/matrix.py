@@ -10,11 +10,10 @@ from accel_platform.warehouse.dictionary import table_columns
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
 from assets.automation import MEASURED_RECENTLY, ON_CHECKED_UPDATE
-from assets.checks import all_rules_passed
 from assets.data_versions import require_snapshot_id, snapshot_metadata
 from assets.failures import explain_failures
 from assets.resources import Installation
-from assets.tables import results
+from assets.tables import all_rules_passed, results
 
 _MATRIX = """
 SELECT model_id, hardware, device_name, mode, state, rating, latency_p50_ms, batch_size, reason

@@ -63,7 +63,8 @@ def add(path: Path, name: str, address: str, *, target: Path | None = None) -> H
     indent = " " * _nodes(path.name, text).start_mark.column
     entry = f"{indent}- grpc_server:\n" + "".join(f"{indent}    {field}\n" for field in fields)
     # The list is the last thing in the file, or its end is where the next key begins.
-    end = _end_of_list(path.name, text)
+    entries = _nodes(path.name, text).value
+    end = max((_last_line(text, one) for one in entries), default=len(text.splitlines()))
     lines = text.splitlines(keepends=True)
     if end and not lines[end - 1].endswith("\n"):
         lines[end - 1] += "\n"
@@ -156,11 +157,6 @@ def _nodes(where: str, text: str) -> yaml.SequenceNode:
     [node] = [value for key, value in root.value if key.value == _LIST]
     assert isinstance(node, yaml.SequenceNode)
     return node
-
-
-def _end_of_list(where: str, text: str) -> int:
-    """Return the line after the last entry."""
-    return max((_last_line(text, entry) for entry in _nodes(where, text).value), default=len(text.splitlines()))
 
 
 def _last_line(text: str, node: yaml.Node) -> int:

@@ -3,6 +3,6 @@
 `registry` maps a hardware name, such as `openvino:gpu.1`, to its runtime; `make_backend` imports and returns the
 backend. A worker then calls it in the order that `base.Backend` states: load, compile, bind, run, outputs.
 
-`detect` looks for the devices of all hardware names, by a probe per runtime (`probes`). `op_precision` tells in which
-precision a graph computes, `profiling` returns times per operator.
+`detect` looks for the devices of all hardware names, by a probe per runtime (`probes`). `profiling` returns times per
+operator, and the precision that a graph computes in.
 """

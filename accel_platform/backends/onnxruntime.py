@@ -12,8 +12,7 @@ import numpy.typing as npt
 import onnxruntime
 
 from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported, UnsupportedPrecision, share
-from accel_platform.backends.op_precision import integer_share, is_product
-from accel_platform.backends.profiling import OperatorTime, sum_by_operator
+from accel_platform.backends.profiling import OperatorTime, integer_share, is_product, sum_by_operator
 
 
 class OnnxRuntimeBackend:
@@ -104,6 +103,6 @@ class OnnxRuntimeBackend:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
-        # What `placement` reads.
+        # `placement` reads this record.
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         return options

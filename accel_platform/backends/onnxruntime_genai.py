@@ -14,7 +14,7 @@ import onnxruntime
 import onnxruntime_genai
 
 from accel_platform.backends.base import Arrays, Confirmation, Generation
-from accel_platform.backends.op_precision import integer_share
+from accel_platform.backends.profiling import integer_share
 
 
 class OnnxRuntimeGenAIBackend:
@@ -57,7 +57,7 @@ class OnnxRuntimeGenAIBackend:
         rows = np.arange(len(tokens))
         first = last = np.array(generator.get_logits()[:, -1])
         for column in tokens[:, :-1].T:
-            # Of several prompts it appends tokens once only, so each token is made the likeliest.
+            # The generator appends tokens to several prompts only once, so each token is made the likeliest.
             forced = np.zeros_like(first)
             forced[rows, column] = 1.0
             generator.set_logits(forced)

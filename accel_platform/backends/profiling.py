@@ -1,13 +1,15 @@
-"""Operator profiles: times per operator, and the Chrome trace of a run."""
+"""Operators of a run: their times, a Chrome trace, and the share of products in the requested precision."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+
+from accel_platform.backends.base import share
 
 
 @dataclass(frozen=True)
@@ -47,3 +49,42 @@ def write_trace(spans: Sequence[tuple[str, str, float]], trace: Path) -> None:
         events.append(event)
         at += duration_us
     trace.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+
+
+_FLOATING = frozenset(
+    (
+        "MatMul",
+        "Gemm",
+        "Conv",
+        "ConvTranspose",
+        "FusedMatMul",
+        "FusedGemm",
+        "FusedConv",
+        "Einsum",
+        "Attention",
+        "MultiHeadAttention",
+        "GroupQueryAttention",
+    )
+)
+_INTEGER = frozenset(
+    (
+        "MatMulInteger",
+        "ConvInteger",
+        "MatMulIntegerToFloat",
+        "DynamicQuantizeMatMul",
+        "QLinearMatMul",
+        "QLinearConv",
+        "QGemm",
+        "MatMulNBits",
+    )
+)
+
+
+def is_product(operator: str) -> bool:
+    return operator in _FLOATING or operator in _INTEGER
+
+
+def integer_share(operators: Iterable[str], precision: str) -> float | None:
+    """Return the share of the products among these operators in integers for int8 and int4, of others otherwise."""
+    wanted = _INTEGER if precision in ("int8", "int4") else _FLOATING
+    return share(Counter(operator in wanted for operator in operators if is_product(operator)))

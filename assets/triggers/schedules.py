@@ -12,8 +12,7 @@ from assets.data_versions import last_snapshot_id
 from assets.legacy_imports import STATE
 from assets.partitions import inbox_sources, legacy_sources, source_state
 from assets.resources import Installation
-from assets.triggers.jobs import history_line, report, training
-from assets.triggers.maintenance import compaction, suite
+from assets.triggers.jobs import compaction, history_line, report, suite, training
 
 _QUIET_S = 600
 """A source in which nothing changed for so long is not being written."""

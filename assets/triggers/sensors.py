@@ -1,4 +1,4 @@
-"""Sensors that start runs: on files in the inbox, results of a commit, or changes of the log."""
+"""Sensors: they start runs on files in the inbox, results of a commit or changes of the log, and keep failed runs."""
 
 import functools
 import time
@@ -7,21 +7,63 @@ from pathlib import Path
 from typing import Any, Concatenate, Self
 
 import dagster as dg
+from dagster._core.remote_representation.code_location import is_implicit_asset_job_name
 from pydantic import BaseModel, ValidationError
 
 from accel_platform.analysis.regressions.commit_gate import unchecked_commits
 from accel_platform.bench.plan.run_locks import any_running
 from accel_platform.errors import AccelError, WarehouseEmpty
-from accel_platform.events import Snapshot
+from accel_platform.events import Event, Snapshot
+from accel_platform.events.types import RunFailed
+from accel_platform.hardware.host import host_id
 from accel_platform.table_io.values import count_of
 from accel_platform.warehouse.reader import Reader
 from assets import metadata_previews
 from assets.data_versions import last_snapshot_id, segments_of, snapshot_metadata
+from assets.failures import reason_of
 from assets.partitions import SAMPLES, SourceState, inbox_sources, legacy_sources, source_state
 from assets.regressions import CommitConfig, commit_gate
 from assets.resources import Installation
 from assets.triggers.jobs import commit_line, history_line
-from assets.triggers.run_failure_sensor import SEGMENTS as FAILURE_SEGMENTS
+
+FAILURE_SEGMENTS = "run-failed-"
+"""Name prefix of the segments that hold failed runs."""
+
+_LONGEST = 2000
+"""Characters of a reason that are kept; the run has the rest."""
+_PARTITION = "dagster/partition"
+
+
+@dg.run_failure_sensor(
+    monitor_all_code_locations=True,  # those of the hosts that measure, too
+    minimum_interval_seconds=10,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Keeps each failed run as an event, and tells the webhook of ACCEL_WEBHOOK_URL where there is one.",
+)
+def failed_runs(context: dg.RunFailureSensorContext, accel: Installation) -> None:
+    """Record each failed run once, however often the sensor sees it."""
+    run = context.dagster_run
+    job = _describe_job(run)
+    payload = RunFailed(
+        dagster_run_id=run.run_id,
+        job=job,
+        partition=run.tags.get(_PARTITION),
+        failures={str(e.step_key): reason_of(e)[:_LONGEST] for e in context.get_step_failure_events() if e.step_key},
+        reason=str(context.failure_event.message).replace(run.job_name, job)[:_LONGEST],
+    )
+    event = Event.of(payload, source="assets.run_failure_sensor", host_id=host_id())
+    if accel.log.append([event], key=f"{FAILURE_SEGMENTS}{run.run_id}").new:
+        why = "; ".join(f"{step}: {reason}" for step, reason in payload.failures.items()) or payload.reason
+        accel.notify(event, f"{job} failed on {event.host_id}: {why}", warn=context.log.warning)
+
+
+def _describe_job(run: dg.DagsterRun) -> str:
+    """Return a run's job; its assets where Dagster made one up for them."""
+    if not is_implicit_asset_job_name(run.job_name):
+        return run.job_name
+    assets = sorted(key.to_user_string() for key in run.asset_selection or ())
+    return ", ".join(assets) or "assets"
+
 
 _Tick = Callable[Concatenate[dg.SensorEvaluationContext, ...], dg.SensorResult]
 
@@ -187,18 +229,13 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
             "preview": metadata_previews.table([{"new segment": name} for name in sorted(new)]),
         },
     )
+    wait_s = min(2 * before.again_after_s, _MAX_REPEAT_S) if is_repeat else _REPEAT_S
+    cursor = _LogCursor(seen=now.id, reported=now.id, again_after_s=wait_s, again_at_s=time.time() + wait_s)
     return dg.SensorResult(
         asset_events=[moved],
         skip_reason=f"Reported as `event_log`: {count_of(len(new), 'new segment')}.",
-        cursor=_cursor_after_report(
-            now.id, min(2 * before.again_after_s, _MAX_REPEAT_S) if is_repeat else _REPEAT_S
-        ).model_dump_json(),
+        cursor=cursor.model_dump_json(),
     )
-
-
-def _cursor_after_report(snapshot_id: str, wait_s: float) -> _LogCursor:
-    """Return the cursor after a report, which is repeated after `wait_s` seconds."""
-    return _LogCursor(seen=snapshot_id, reported=snapshot_id, again_after_s=wait_s, again_at_s=time.time() + wait_s)
 
 
 def _quiet(why: str, watched: _LogCursor) -> dg.SensorResult:

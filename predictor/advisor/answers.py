@@ -35,11 +35,10 @@ from predictor.advisor.objectives import (
     ranking,
     violations,
 )
-from predictor.advisor.other_settings import nearest_settings
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.advisor.scaling import Abstention, Estimate
 from predictor.advisor.serving_state import ServingState
-from predictor.advisor.suggestions import suggest_measurement
+from predictor.advisor.suggestions import nearest_settings, suggest_measurement
 from predictor.data.evidence import Evidence, Target
 from predictor.data.fast_path import require_slow_path
 from predictor.data.model_resolution import ResolvedModel

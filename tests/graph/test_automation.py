@@ -24,16 +24,15 @@ from accel_platform.warehouse.dictionary import table_columns
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.rules import RULES
 from assets import tables
-from assets.checks import results_rules
 from assets.definitions import build_defs
 from assets.events import raw_events
 from assets.executors.heartbeat import stop_runs
 from assets.resources import Installation
 from assets.run_in_process import dagster_home
+from assets.tables import results_rules
 from assets.triggers import sensors
-from assets.triggers.run_failure_sensor import failed_runs
 from assets.triggers.schedules import nightly_suite, nightly_training, suite_times
-from assets.triggers.sensors import log_moved, new_commits
+from assets.triggers.sensors import failed_runs, log_moved, new_commits
 from factories import event, result, verification
 from webhook_receiver import Receiver
 

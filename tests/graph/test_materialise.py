@@ -15,7 +15,6 @@ from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import current
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.rules import RULES
-from assets.checks import results_rules
 from assets.definitions import build_defs
 from assets.events import MeasurementConfig, raw_events
 from assets.legacy_imports import CampaignConfig
@@ -24,7 +23,7 @@ from assets.metadata_previews import NOTHING_TO_DRAW
 from assets.partitions import SAMPLES, legacy_sources
 from assets.resources import Installation
 from assets.run_in_process import dagster_home
-from assets.tables import results
+from assets.tables import results, results_rules
 from assets.triggers.jobs import full_pipeline
 
 pytestmark = pytest.mark.slow

@@ -41,9 +41,10 @@ def efficiencies(
         spec = spec_of(cell)
         row = {**cell, "spread": "spread unknown", "how": None, "rent": None, "rent_source": None}
         energy, rates = cell["energy_j_per_item"], _rates(cell)
+        usd_per_s = spec.usd_per_hour / 3600 if spec.usd_per_hour else None
         if rates["low"] is not None:
             row["spread"] = f"lowest to highest of {cell['results']} results"
-        for name, per_second in (("items_per_j", spec.tdp_w), ("items_per_usd", _usd_per_s(spec))):
+        for name, per_second in (("items_per_j", spec.tdp_w), ("items_per_usd", usd_per_s)):
             for limit, rate in rates.items():
                 key = name if limit == "value" else f"{name}_{limit}"
                 row[key] = rate / per_second if rate is not None and per_second else None
@@ -66,7 +67,3 @@ def _rates(cell: Mapping[str, Any]) -> dict[str, float | None]:
         "low": cell["throughput_low_items_per_s"] if several else None,
         "high": cell["throughput_high_items_per_s"] if several else None,
     }
-
-
-def _usd_per_s(spec: DeviceSpec) -> float | None:
-    return spec.usd_per_hour / 3600 if spec.usd_per_hour else None

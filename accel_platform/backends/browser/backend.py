@@ -16,7 +16,7 @@ from accel_platform.backends.browser import package
 from accel_platform.backends.browser.adapter import is_software, name_of
 from accel_platform.backends.browser.launch import find_browser, open_tab
 from accel_platform.backends.browser.session import MEMORY_METHOD
-from accel_platform.backends.op_precision import integer_share
+from accel_platform.backends.profiling import integer_share
 
 _PROVIDERS = {"wasm": "CPUExecutionProvider", "webgpu": "WebGpuExecutionProvider", "webnn": "WebNNExecutionProvider"}
 """Runtime's name of the execution provider for each hardware name."""

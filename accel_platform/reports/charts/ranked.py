@@ -80,7 +80,7 @@ def family(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
 def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
     """Return the speed-up over PyTorch on a CPU, at equal shapes.
 
-    Rows are those of `analysis.summaries.speedup`. Raises NothingToDraw.
+    Rows are those of `analysis.summaries.baselines.speedups`. Raises NothingToDraw.
     """
     require(pairs, "No cell was run both on `cpu` and on other hardware, alike in shape, precision and provenance.")
     chosen, of = _one_shape_each(in_fixed_order(pairs))

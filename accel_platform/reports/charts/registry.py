@@ -14,10 +14,10 @@ from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.analysis.query.setups import with_distinct_runtimes
 from accel_platform.analysis.regressions.trend import trend_rows
+from accel_platform.analysis.summaries.baselines import speedups
 from accel_platform.analysis.summaries.efficiency import efficiencies
 from accel_platform.analysis.summaries.roofline import Rooflines
 from accel_platform.analysis.summaries.scatter import read_scatter
-from accel_platform.analysis.summaries.speedup import speedups
 from accel_platform.errors import NotFound
 from accel_platform.hardware.device_names import with_distinct_names
 from accel_platform.reports.charts import curves, fields, ranked, times

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from accel_platform.analysis.query.cells import CELL, read_cells
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.query.setups import with_distinct_runtimes
+from accel_platform.analysis.summaries.baselines import speedups
 from accel_platform.analysis.summaries.comparison import compare_side_by_side
-from accel_platform.analysis.summaries.speedup import speedups
 from accel_platform.events import Event, EventLog
 from accel_platform.reports.charts.registry import chart
 from accel_platform.settings import Settings

@@ -19,11 +19,11 @@ from accel_platform.analysis.regressions.snapshot_comparison import (
     compare_tables,
 )
 from accel_platform.analysis.regressions.triage import RecordedShift, recorded_shifts
+from accel_platform.analysis.summaries.baselines import SpeedupCell, speedups
 from accel_platform.analysis.summaries.best_configurations import BestConfiguration, best_configurations
 from accel_platform.analysis.summaries.comparison import ComparedCell, compare_side_by_side
 from accel_platform.analysis.summaries.efficiency import EfficientCell, efficiencies
 from accel_platform.analysis.summaries.roofline import RooflineCell, Rooflines
-from accel_platform.analysis.summaries.speedup import SpeedupCell, speedups
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.time_travel import tables_as_of

@@ -15,7 +15,7 @@ from accel_platform.settings import Settings
 from assets.definitions import build_defs
 from assets.failures import explain_failures
 from assets.resources import Installation
-from assets.triggers.run_failure_sensor import failed_runs
+from assets.triggers.sensors import failed_runs
 
 
 def _fail(step: Callable[..., Any]) -> Any:

@@ -10,7 +10,7 @@ import dagster as dg
 import sqlalchemy as sa
 from dagster._core.storage.runs.schema import RunsTable
 
-from assets.triggers.maintenance import RUNS_KEPT, remove_old_runs
+from assets.triggers.jobs import RUNS_KEPT, remove_old_runs
 
 parts = dg.StaticPartitionsDefinition(["a", "b"])
 

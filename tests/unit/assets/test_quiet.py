@@ -24,12 +24,12 @@ class Probed(Exception):
     ("step", "work"),
     [
         ("assets.tables.results", "assets.tables.publish.stage"),
-        ("assets.checks.results_rules", "assets.checks.publish.stage"),
+        ("assets.tables.results_rules", "assets.tables.publish.stage"),
         ("assets.matrix.compat_matrix", "assets.matrix.publish.stage"),
         ("assets.models.predictor", "predictor.training.train.train"),
         ("assets.legacy_imports.legacy_history", "assets.legacy_imports.migrate"),
         ("assets.report.daily_report", "assets.report.compare_tables"),
-        ("assets.triggers.maintenance.pack_log", "assets.triggers.maintenance.compact"),
+        ("assets.triggers.jobs.pack_log", "assets.triggers.jobs.compact"),
     ],
 )
 def test_a_step_has_the_host_to_itself(

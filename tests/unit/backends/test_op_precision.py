@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from accel_platform.backends.op_precision import integer_share
+from accel_platform.backends.profiling import integer_share
 from accel_platform.backends.pytorch import precision_share
 
 

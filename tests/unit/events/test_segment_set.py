@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.events import set_hash
+from accel_platform.events import segment_set
 from accel_platform.events.catalog import Catalog, Entry, Pack
 from accel_platform.events.segment_set import Snapshot
 
@@ -18,9 +18,9 @@ _names = st.frozensets(st.text("abc-01", min_size=1, max_size=6), max_size=12)
 class TestSetHash:
     @given(_names, _names)
     def test_adding_and_removing_lead_to_the_same_hash(self, some: frozenset[str], others: frozenset[str]) -> None:
-        both = set_hash.multiply(set_hash.multiply(set_hash.EMPTY, some), others - some)
-        assert both == set_hash.multiply(set_hash.EMPTY, sorted(some | others, reverse=True))
-        assert set_hash.divide(both, some - others) == set_hash.multiply(set_hash.EMPTY, others)
+        both = segment_set.multiply(segment_set.multiply(segment_set.EMPTY, some), others - some)
+        assert both == segment_set.multiply(segment_set.EMPTY, sorted(some | others, reverse=True))
+        assert segment_set.divide(both, some - others) == segment_set.multiply(segment_set.EMPTY, others)
 
     def test_the_prime_is_one(self) -> None:
         """By Fermat's test with several bases; Bitcoin Core states the same number."""
@@ -30,7 +30,7 @@ class TestSetHash:
     def test_the_fold_is_the_remainder(self) -> None:
         number = int.from_bytes(hashlib.shake_256(b"a").digest(384), "little")
         other = int.from_bytes(hashlib.shake_256(b"b").digest(384), "little")
-        assert set_hash.multiply(set_hash.EMPTY, ["a", "b"]) == number * other % (2**3072 - 1_103_717)
+        assert segment_set.multiply(segment_set.EMPTY, ["a", "b"]) == number * other % (2**3072 - 1_103_717)
 
     def test_an_id_stays_what_it_is(self) -> None:
         """Stored ids must be found by every later version."""
@@ -53,7 +53,7 @@ class TestSnapshot:
 
     def test_one_name_more_hashes_one_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         hashed: list[str] = []
-        real = set_hash.multiply
+        real = segment_set.multiply
 
         def noted(product: int, names: frozenset[str]) -> int:
             hashed.extend(names)
@@ -61,7 +61,7 @@ class TestSnapshot:
 
         many = Snapshot(frozenset(f"segment-{n}" for n in range(500)))
         assert many.id
-        monkeypatch.setattr(set_hash, "multiply", noted)
+        monkeypatch.setattr(segment_set, "multiply", noted)
         more = Snapshot(many.segments | {"new"}, many)
         assert more.id != many.id
         assert hashed == ["new"]

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from accel_platform.analysis.query.cells import group_comparable, read_cells
 from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.summaries.baselines import speedups
 from accel_platform.analysis.summaries.efficiency import efficiencies
-from accel_platform.analysis.summaries.speedup import speedups
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.charts import curves, fields, ranked, times

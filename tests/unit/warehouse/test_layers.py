@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.summaries.baselines import speedups
 from accel_platform.analysis.summaries.matrix import compatibility_matrix
 from accel_platform.analysis.summaries.missing_data import MissingData
-from accel_platform.analysis.summaries.speedup import speedups
 from accel_platform.bench.measure.contention import Contention, disturbance_by_others
 from accel_platform.cli.results.matrix import _cell_text
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, WarehouseEmpty
