@@ -46,7 +46,8 @@ POSTGRES_PORT, S3_PORT, HOST_PORT = 5432, 5000, 4000
 def main(*, as_json: bool) -> None:
     if reason := unavailable():
         sys.exit(f"unavailable: {reason}")
-    if _namespace() != HUB:
+    namespace = subprocess.run(["ip", "netns", "identify"], capture_output=True, text=True, check=True).stdout.strip()
+    if namespace != HUB:
         with tempfile.TemporaryDirectory(prefix="accel-partition-") as temporary, _network():
             command = ["ip", "netns", "exec", HUB, sys.executable, __file__, *sys.argv[1:]]
             sys.exit(subprocess.run(command, env={**os.environ, "TMPDIR": temporary}, check=False).returncode)
@@ -259,10 +260,6 @@ def _network() -> Iterator[None]:
 
 def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True)
-
-
-def _namespace() -> str:
-    return subprocess.run(["ip", "netns", "identify"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _postgres() -> Path | None:

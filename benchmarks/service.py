@@ -135,10 +135,6 @@ def accel(settings: Settings) -> list[str]:
     return accel_command("serve", "--port", "0", "--home", str(settings.home))
 
 
-def _constant(size: int) -> list[str]:
-    return [sys.executable, __file__, "--constant", str(size)]
-
-
 def serve_constant(size: int) -> None:
     """Serve the route to compare with: it validates bodies and returns a constant."""
     from fastapi import FastAPI, Response
@@ -162,7 +158,7 @@ def against_constant(settings: Settings, *, rounds: int, seconds: float) -> list
     size = len(Advisor(settings).answer(PROBE))
     bodies = {"repeated": repeated(), "distinct": distinct()}
     spells: dict[tuple[str, str], list[Load]] = {}
-    with serving(accel(settings)) as ours, serving(_constant(size)) as constant:
+    with serving(accel(settings)) as ours, serving([sys.executable, __file__, "--constant", str(size)]) as constant:
         services = {"ours": ours, "constant": constant}
         for service in services.values():
             _spell(service, iter(first_time(range(100, 101))), 60.0)  # what a model costs is found out once

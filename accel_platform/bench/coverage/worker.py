@@ -137,7 +137,7 @@ def _build_at_scale(config: Any, scale: Any, model_type: str, *, partial: bool) 
                 f"{parameters:,} parameters at scale {scale!r}, at most {MAX_PARAMETERS:,} are built"
             )
     with _stage("build"):
-        torch.manual_seed(_seed(model_type))
+        torch.manual_seed(int.from_bytes(model_type.encode()[-4:], "big"))
         model = auto.from_config(small, dtype=torch.float32).eval()
     with _stage("forward"):
         inputs, output = find_inputs(model, lambda given: _run(model, given), partial=partial)
@@ -236,10 +236,6 @@ def _arrays(inputs: dict[str, Any]) -> dict[str, Any]:
 
     arrays = {name: value.numpy() for name, value in get_leaf_tensors(inputs).items()}
     return {**arrays, **{f"input.{name}": value for name, value in arrays.items()}}
-
-
-def _seed(model_type: str) -> int:
-    return int.from_bytes(model_type.encode()[-4:], "big")
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ class Recorder:
             if cause is not None:
                 return CellFailure(cell, cause, tuple(payloads))
             self._store(cell, payloads)
-            suffix = f", by {_display_name(fallback.name)}" if fallback else ""
+            suffix = f", by {fallback.name.replace('_', ' ')}" if fallback else ""
             self._context.report(f"{cell.label}: {_progress_line(payloads[0])}{suffix}")
             self._summary.ok += 1
             return None
@@ -218,10 +218,6 @@ def _as_failed(result: ResultRecorded, cause: FailureReason) -> ResultRecorded:
 
 def _shape_key(result: ResultRecorded) -> tuple[Any, ...]:
     return (result.model_id, result.mode, result.precision, result.batch_size, result.sequence_length)
-
-
-def _display_name(name: FallbackName) -> str:
-    return name.replace("_", " ")
 
 
 def _progress_line(payload: ResultRecorded | VerificationRecorded) -> str:
