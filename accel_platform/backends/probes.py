@@ -123,8 +123,8 @@ def kernel_module_version(text: str) -> str | None:
 def visible_memory_gib(total_bytes: int) -> int:
     """Return the memory of a GPU in GiB: up to an even number, from 48 GiB on the nearest multiple of four.
 
-    The driver and its version keep some of a board's memory, so that equal boards show more or less: an H200 139.8 to
-    140.4 GiB, an H100 79.2, an A100 39.4 to 39.6.
+    The driver and its version keep some of a board's memory, so equal boards differ. An H200 shows 139.8 to 140.4 GiB,
+    an H100 79.2, an A100 39.4 to 39.6.
     """
     gib = total_bytes / 2**30
     return 2 * math.ceil(gib / 2) if gib < 48 else 4 * round(gib / 4)
@@ -276,7 +276,7 @@ def _wasm(browser: str | None) -> dict[str, Any]:
 
 
 def _webgpu(browser: str | None) -> dict[str, Any]:
-    from accel_platform.backends.browser.adapter import is_software, name_of
+    from accel_platform.backends.browser.session import adapter_name, is_software
 
     facts = _browser(browser)
     adapter = facts["webgpu"]
@@ -285,8 +285,8 @@ def _webgpu(browser: str | None) -> dict[str, Any]:
     # A software adapter is as fast as the processor that plays it.
     decisive = {**adapter, **({"cpu": _host_processor()["device_id"]} if is_software(adapter) else {})}
     return {
-        "device_id": _device_id("webgpu", name_of(adapter), decisive),
-        "name": name_of(adapter),
+        "device_id": _device_id("webgpu", adapter_name(adapter), decisive),
+        "name": adapter_name(adapter),
         "vendor": adapter["vendor"] or None,
         "driver": adapter["driver"] or None,
         "emulated": is_software(adapter),

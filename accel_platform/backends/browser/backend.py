@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported, UnsupportedPrecision
 from accel_platform.backends.browser import package
-from accel_platform.backends.browser.adapter import is_software, name_of
 from accel_platform.backends.browser.launch import find_browser, open_tab
-from accel_platform.backends.browser.session import MEMORY_METHOD
+from accel_platform.backends.browser.session import MEMORY_METHOD, adapter_name, is_software
 from accel_platform.backends.profiling import integer_share
 
 _PROVIDERS = {"wasm": "CPUExecutionProvider", "webgpu": "WebGpuExecutionProvider", "webnn": "WebNNExecutionProvider"}
@@ -146,4 +145,4 @@ def count_placements(lines: Iterable[str], hardware: str) -> Placement | None:
 
 
 def _adapter_name(adapter: dict[str, Any]) -> str:
-    return f"{name_of(adapter)}, played by the processor" if is_software(adapter) else name_of(adapter)
+    return f"{adapter_name(adapter)}, played by the processor" if is_software(adapter) else adapter_name(adapter)

@@ -1,7 +1,8 @@
-"""A browser, its session with our page, and how its memory is counted."""
+"""A browser, its session with our page, its WebGPU adapter, and how its memory is counted."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,3 +44,14 @@ class Tab(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def is_software(adapter: Mapping[str, Any]) -> bool:
+    """Return whether a processor emulates the device (SwiftShader, llvmpipe, WARP), so its figures are not a GPU's."""
+    return bool(adapter["isFallbackAdapter"]) or adapter["type"] == "CPU" or adapter["architecture"] == "swiftshader"
+
+
+def adapter_name(adapter: Mapping[str, Any]) -> str:
+    """Return the adapter's most telling name; browsers omit what would identify the visitor's machine."""
+    words = [adapter[key] for key in ("vendor", "architecture") if adapter[key]]
+    return adapter["description"] or " ".join(words) or "a WebGPU adapter that does not say its name"

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from accel_platform.backends.browser import package
-from accel_platform.backends.browser.adapter import is_software, name_of
 from accel_platform.backends.browser.backend import count_placements
 from accel_platform.backends.browser.launch import find_browser
 from accel_platform.backends.browser.server import Loopback
-from accel_platform.backends.browser.session import Browser
+from accel_platform.backends.browser.session import Browser, adapter_name, is_software
 from accel_platform.backends.registry import BROWSERS
 from accel_platform.errors import AccelError
 
@@ -129,9 +128,9 @@ def test_software_adapters_are_known_as_such() -> None:
 
 
 def test_an_adapter_is_called_by_its_most_telling_name() -> None:
-    assert name_of(adapter(vendor="nvidia", architecture="ampere", description="NVIDIA A10")) == "NVIDIA A10"
-    assert name_of(adapter(vendor="nvidia", architecture="ampere")) == "nvidia ampere"
-    assert "does not say" in name_of(adapter())
+    assert adapter_name(adapter(vendor="nvidia", architecture="ampere", description="NVIDIA A10")) == "NVIDIA A10"
+    assert adapter_name(adapter(vendor="nvidia", architecture="ampere")) == "nvidia ampere"
+    assert "does not say" in adapter_name(adapter())
 
 
 HEAD = "2026-11-20 08:39:21.0 [V:onnxruntime:, session_state.cc:1385 VerifyEachNodeIsAssignedToAnEp] "
