@@ -131,7 +131,7 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
 def resume_benchmark(config: Config, *, home: Path | str | None = None) -> PlannedRun:
     """Return the remaining cells of this host's last interrupted run, with its options.
 
-    Of the configuration only the report settings apply. Raises NotFound where no run was interrupted.
+    Only the report settings of the configuration apply. Raises NotFound where no run was interrupted.
     """
     config = resolve_config(config)
     settings = Settings() if home is None else Settings(home=Path(home))

@@ -88,8 +88,8 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 def storage_errno(error: BaseException) -> int | None:
     """Return the errno of a file system error; None for any other error.
 
-    Errors of libraries that pass on only the system's text (DuckDB, Arrow) are recognized by it, those of NumPy and
-    PyTorch by their own words for a write that ended early.
+    DuckDB and Arrow pass on only the system's text, so their errors are recognized by it. NumPy and PyTorch have words
+    of their own for a write that ended early.
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno if error.errno in _STORAGE else None

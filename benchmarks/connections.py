@@ -1,8 +1,8 @@
 """Half-open connections: how fast `/health` answers beside them, how long they stay, and what they cost in memory.
 
-The service runs with as few descriptors as a login shell gives (1,024) beside 2,000 connections that each send the
-beginning of a request and no more; once under its own server, whose limits end such connections, once under uvicorn's.
-What the limits cost every other request is told in processor time, under both in turns.
+The service runs with the 1,024 descriptors that a login shell gives. 2,000 connections each send the beginning of a
+request and no more. It runs once under its own server, whose limits end such connections, and once under uvicorn's.
+Processor time under both, in turns, tells what the limits cost every other request.
 """
 
 from __future__ import annotations

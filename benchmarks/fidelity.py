@@ -124,7 +124,7 @@ def spread(bench: Bench) -> list[Figure]:
         bench.ends_at = time.monotonic() + bench.most_s / len(HARDWARE)
         measured = bench.several(10, hardware)
         medians = [m.p50_ns for m in measured]
-        # What a result says of itself, knowing the log's earlier ones of its cell.
+        # Doubts that a result states about itself, given the log's earlier results of its cell.
         words = [m.noisy or disagreement_reason(medians[: number + 1]) for number, m in enumerate(measured)]
         calm = [median for median, word in zip(medians, words, strict=True) if word is None]
         every = _cv(medians)

@@ -1,6 +1,6 @@
 """The tools that `fidelity.py` compares with, each in a fresh process on the same model, inputs and threads.
 
-What torch is compared with runs here too: `time_torch` is all that such a process does.
+The rivals of torch run here too: `time_torch` is all that such a process does.
 """
 
 from __future__ import annotations

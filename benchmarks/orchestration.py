@@ -2,7 +2,7 @@
 
     python benchmarks/orchestration.py [REQUESTS]
 
-The clock starts with the request's event and stops with Dagster's RUN_START. What the run does then is not timed: after
+The clock starts with the request's event and stops with Dagster's RUN_START. The rest of the run is not timed: after
 the first, cells are in the log already.
 """
 

@@ -1,7 +1,7 @@
 """Scatter of published figures of one configuration, and how often limits of that width hold.
 
-All knowledge packs are imported into an empty home. Of each runtime the factor that holds 90 % of its figures is
-printed, and the share of figures that the factor of all other models, or of all other devices, holds.
+All knowledge packs are imported into an empty home. For each runtime it prints the factor that holds 90 % of its
+figures. It also prints the share of figures that the factor of all other models, or of all other devices, holds.
 """
 
 from __future__ import annotations

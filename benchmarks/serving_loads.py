@@ -1,10 +1,10 @@
 """Errors of the serving predictor on measured loads of a device, model, engine version or layout left out.
 
 Each group is left out in turn; errors are of the loads left out. Questions (a model, a quantization and a load) are
-left out by tenths: that is the error of a load that nobody measured, of a model and on devices that somebody did.
-Loads name their version of the engine, and once more they do not. Coverage is that of intervals calibrated on the other
-groups. Loads measured request by request (`loads`), whole batches (`batches`), load tests without first tokens
-(`load_tests`) and disaggregated serving stand apart.
+left out by tenths. That is the error of an unmeasured load of a measured model on measured devices. Loads name their
+version of the engine, and once more they do not. Coverage is that of intervals calibrated on the other groups. Loads
+measured request by request (`loads`), whole batches (`batches`), load tests without first tokens (`load_tests`) and
+disaggregated serving stand apart.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def _regret(rows: Sequence[MeasuredLoad], found: LeftOut, groups: Sequence[str] 
 
     A question is a model, a quantization and a load. For each a goal is set: the median of the measured times per
     token. The choice is the cheapest deployment that is predicted to meet it, per output token. One that misses the
-    goal in truth counts as missed, and has no regret. With `groups`, a question is put once for each group in it: that
-    one is predicted, all others are as measured, as for somebody who considers a device that nobody has measured.
+    goal in truth counts as missed, and has no regret. With `groups`, a question is put once for each group in it. That
+    group is predicted and all others are as measured, as for somebody who considers an unmeasured device.
     """
     questions: dict[tuple[object, ...], list[int]] = {}
     for i, row in enumerate(rows):

@@ -1,6 +1,6 @@
 """JAX on the processor: interprets the ATen graph that `bench/prepare/aten_export.py` writes, compiled per shape.
 
-What each operator means is in `jax_operators.py`. torch is not imported.
+`jax_operators.py` defines the operators. torch is not imported.
 """
 
 from __future__ import annotations

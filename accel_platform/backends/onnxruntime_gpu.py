@@ -1,6 +1,6 @@
 """ONNX Runtime on a GPU, by one of its execution providers: CUDA, TensorRT, ROCm or MIGraphX.
 
-What the provider does not take ONNX Runtime gives to the processor; `placement` says how much that was.
+ONNX Runtime gives the processor what the provider does not take; `placement` says how much that was.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class GpuOnnxRuntimeBackend(OnnxRuntimeBackend):
         return {name: np.array(array, dtype=np.float32) for name, array in zip(self._names, found, strict=True)}
 
     def precision_share(self) -> float | None:
-        # What the provider did not take the processor computed.
+        # The processor computed what the provider did not take.
         return self.share_taken()
 
     def operators(self, *, runs: int, trace: Path) -> Any:  # noqa: ARG002 - as ProfilingBackend has it

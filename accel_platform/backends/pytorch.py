@@ -39,7 +39,7 @@ class PyTorchBackend:
         "bfloat16": torch.bfloat16,
         # Weights and activations are float32; the tensor cores round the operands of products.
         "tf32": torch.float32,
-        # What is not quantised, activations above all, stays in float32.
+        # Parts that are not quantised, above all activations, stay in float32.
         "int8": torch.float32,
     }
 

@@ -214,7 +214,7 @@ def _copy(
 def _checked(checks: integrity.Checks, log: EventLog, key: str, before: StoredFile | None) -> tuple[bytes, str | None]:
     """Return the content of a file of the log, and why it is not what was written, None if it is.
 
-    What was backed up of it before is a hash of files that carry none themselves.
+    `before` has the hash of an earlier back-up, for files that carry none themselves.
     """
     content = log.store.local_path(key).read_bytes()
     for attempt in range(2):

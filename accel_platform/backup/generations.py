@@ -1,8 +1,8 @@
 """Generations of a back-up, and the files that they share.
 
 A file lies under the hash of its content (`files/<sha256>`). So it is stored once, is never changed, and tells by its
-name whether it is whole. `generations/<time>-<snapshot>.json` lists the files of one back-up and is written last. What
-a killed back-up leaves is no generation, and the next one takes it up. `owner/` names the installation.
+name whether it is whole. `generations/<time>-<snapshot>.json` lists the files of one back-up and is written last. The
+files of a killed back-up are no generation, and the next back-up uses them. `owner/` names the installation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The public spec sheet: peak rates, bandwidth, memory and price of known devices, and a CPU's peak from its cores.
 
-What a host really has is found by `detect.py`; nothing here looks at this machine.
+Nothing here looks at this machine: `detect.py` finds what a host really has.
 """
 
 from __future__ import annotations

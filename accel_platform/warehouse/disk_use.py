@@ -93,7 +93,7 @@ def clean_cache(settings: Settings) -> DiskUse:
     A run at work finds its prepared model gone at worst before it loads it, and prepares it again.
     """
     doomed = settings.cache_dir.with_name(".cache-deleted")
-    # What a killed deletion left goes first. Renamed at once, so that nobody finds half of a prepared model.
+    # First the remains of a killed deletion. Renamed at once, so that nobody finds half of a prepared model.
     shutil.rmtree(doomed, ignore_errors=True)
     if settings.cache_dir.exists():
         settings.cache_dir.rename(doomed)

@@ -112,7 +112,7 @@ SELECT event_id AS result_id, generate_subscripts(samples_ns, 1) AS sample, unne
 FROM events
 WHERE samples_ns IS NOT NULL
 """
-# `failed`: it did not run to its end, or its outputs differ from the reference. What was never checked did not fail.
+# `failed`: it did not run to its end, or its outputs differ from the reference. An unchecked result did not fail.
 # `counts`: the result may be evidence, good or bad. Micro-benchmarks are of no model, and figures whose file names no
 # hardware are evidence for none.
 JUDGED = """

@@ -176,7 +176,7 @@ def exchange_dir(settings: Settings) -> Path:
     """Return the folder of the layers' Parquet files."""
     if settings.spark_dir is None:
         return settings.warehouse_dir / "parquet"
-    # Of its own for each installation, because each deletes what it no longer needs.
+    # Each installation has a directory of its own, because it deletes what it no longer needs.
     own = f"{socket.gethostname()}:{settings.warehouse_dir.resolve()}"
     return settings.spark_dir / hashlib.sha256(own.encode()).hexdigest()[:16]
 

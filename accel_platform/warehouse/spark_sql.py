@@ -1,7 +1,7 @@
 """Translation of the tables' definitions from DuckDB's SQL to Spark's.
 
-The files in `sql/` are the only definitions. sqlglot translates what both dialects have. What Spark lacks is mapped
-here, in one place, and a property test compares the tables of both engines. Ids are text in Spark: it sorts like them.
+The files in `sql/` are the only definitions. sqlglot translates what both dialects have. This module maps what Spark
+lacks, and a property test compares the tables of both engines. Ids are text in Spark: it sorts like them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def _unnest_json(select: exp.Select) -> exp.Select:
     inner = select.copy()
     with_ = inner.args.pop("with_", None)
     inner.set("expressions", [*(other.copy() for other in others), exp.alias_(text.copy(), _JSON)])
-    parsed = exp.func("FROM_JSON", exp.column(_JSON), exp.Literal.string(_struct(fields)))
+    schema_ddl = ", ".join(f"`{name}` {_type(kind)}" for name, kind in fields.items())
+    parsed = exp.func("FROM_JSON", exp.column(_JSON), exp.Literal.string(schema_ddl))
     middle = exp.select("*", exp.alias_(parsed, _PARSED)).from_(inner.subquery("_texts"))
     kept: list[exp.Expr] = [exp.column(other.alias_or_name) for other in others]
     kept[position:position] = [exp.alias_(_field((name,), kind), name) for name, kind in fields.items()]
@@ -91,11 +92,6 @@ def _is_unnested_json(item: exp.Expr) -> bool:
         return False
     call = item.this if isinstance(item, exp.Explode) else item.expressions[0]
     return isinstance(call, exp.Anonymous) and call.name.lower() == "json_transform"
-
-
-def _struct(fields: Mapping[str, Any]) -> str:
-    """Return Spark's DDL for the fields of a schema as `json_transform` takes it."""
-    return ", ".join(f"`{name}` {_type(kind)}" for name, kind in fields.items())
 
 
 def _type(kind: Any) -> str:

@@ -56,7 +56,7 @@ SELECT rule || ' of ' || result_id AS example FROM (
 WHERE result_id NOT IN (SELECT event_id FROM result_rows)
 ORDER BY ALL
 """
-# What only knowledge packs name is found in the catalog when it is asked for.
+# Models that only knowledge packs name are found in the catalog on demand.
 _UNDESCRIBED = f"""
 SELECT model_id, bool_or(r.provenance IN ('measured', 'emulated')) AS measured
 FROM models JOIN results AS r USING (model_id)

@@ -34,7 +34,8 @@ def new_config(model_type: str, **fields: Any) -> Any:
 
     register_architecture(model_type)
     config = AutoConfig.for_model(model_type, **fields)
-    # Of several classes (DeiT with a teacher and without) the first is taken; over None transformers 5.23 stumbles.
+    # The first of several classes is taken (DeiT has one with a teacher and one without). transformers 5.23 fails on
+    # None.
     config.architectures = config.architectures or []
     return config
 

@@ -1,6 +1,6 @@
 """Models that people describe in a JSON file: key -> name, family, size, modality, and config or weights of their own.
 
-What an entry leaves out comes from the catalogue, or from the checkpoint it names. Nothing is built here.
+The catalogue, or the checkpoint that an entry names, supplies what the entry leaves out. Nothing is built here.
 """
 
 from __future__ import annotations

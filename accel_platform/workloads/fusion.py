@@ -14,7 +14,7 @@ class DataFlow:
     """Operators in order of execution, with the storages that each reads and writes.
 
     A compiler fuses operators that only move numbers, such as a norm and an activation, with those that made their
-    inputs: numbers that stay inside such a group are not moved. Products, such as a convolution, end a group.
+    inputs. Numbers that stay inside such a group are not moved. Products, such as a convolution, end a group.
     """
 
     _moves: list[bool] = field(default_factory=list)

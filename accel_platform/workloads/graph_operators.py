@@ -34,7 +34,7 @@ def graph_operators(path: Path, inputs: Sequence[InputSpec]) -> tuple[Operator, 
         sources = [port.get_source_output().get_node().get_name() for port in node.inputs()]
         fixed = [source in constant for source in sources]
         if kind in ("Constant", "ShapeOf") or (sources and all(fixed)):
-            # What is computed from constants and shapes alone, runtimes compute once.
+            # Runtimes compute once what depends on constants and shapes alone.
             constant.add(name)
         elif kind == "Add" and any(fixed) and layers.intersection(sources):
             # A bias is part of its layer, as in torch.

@@ -1,6 +1,6 @@
 """Reference outputs of a graph file: ONNX Runtime without optimization, or OpenVINO on the processor in full precision.
 
-What is measured is optimized, so an optimizer's error shows. An OpenVINO file has no second reader.
+The measured graph is optimized, so an optimizer's error shows. An OpenVINO file has no second reader.
 """
 
 from __future__ import annotations

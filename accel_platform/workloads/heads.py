@@ -21,7 +21,7 @@ Head = Literal[
 _BY_MODALITY: dict[str, tuple[Head, ...]] = {
     # In order of preference, because transformers gives encoders such as BERT a causal head too, and BART's decoder one
     # of its own. A model with a masked head was made to fill gaps, one with a sequence-to-sequence head to answer an
-    # input. What would see images beside the text answers to text alone, too.
+    # input. Models that read images beside text answer to text alone, too.
     "text": (
         "AutoModelForSeq2SeqLM",
         "AutoModelForMaskedLM",
@@ -58,6 +58,6 @@ def training_head(spec: ModelSpec) -> Head:
         "AutoModelForImageClassification": auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
         "AutoModelForAudioClassification": auto.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES,
     }
-    # Of MusicGen transformers has a causal model for the decoder alone, without the text that it reads.
+    # The causal model that transformers has for MusicGen is the decoder alone, without the text that it reads.
     fitting = () if spec.architecture == "musicgen" else _BY_MODALITY.get(spec.modality, ())
     return next((head for head in fitting if spec.architecture in known[head]), "AutoModel")

@@ -52,7 +52,7 @@ def describe_inputs(
     """Return names and shapes of the forward pass's inputs, batch first, with decoder tokens for encoder-decoders.
 
     Raises InvalidInput for a batch size below 1, a length beyond the model's positions, or seconds of sound for a model
-    that takes none, or a fixed number.
+    that takes none or a fixed number.
     """
     from accel_platform.workloads.build import config_of
 

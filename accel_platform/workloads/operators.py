@@ -140,8 +140,8 @@ class OperatorProfile:
         """Return the numbers that one operator holds at once for each item of a batch: those of the largest.
 
         It is a lower bound for every runtime on GPUs and CPUs. Weights are not counted, because they do not grow with
-        the batch. Of attention and of operators that move numbers nothing is counted, because runtimes fuse them and
-        work in place.
+        the batch. Attention and operators that move numbers count nothing, because runtimes fuse them and work in
+        place.
         """
         return max(map(_held_per_item, self.of_two, self.of_three), default=0.0)
 
@@ -153,7 +153,7 @@ def _held_per_item(two: Operator, three: Operator) -> float:
     if two.kind != "convolution":
         return 0.0
     of_two, of_three = (dict(zip(DIMENSIONS[two.kind], op.dimensions, strict=True)) for op in (two, three))
-    # The smaller side of one, because a depthwise convolution may be fused to the other. Of that nothing is sure.
+    # The smaller side of one, because a depthwise convolution may be fused to the other, in which case nothing is sure.
     smaller = min(of_three[side] - of_two[side] for side in ("read", "written"))
     return smaller if of_two["groups"] == 1 else 0.0
 
@@ -330,7 +330,7 @@ def _operator(name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) 
     kind = _ROWWISE.get(name)
     if kind is not None:
         return Operator(kind, name, (outputs[0].numel() / width, width))
-    # What is broadcast is read once, so that a tensor counts the numbers it holds and not those it is expanded to.
+    # A broadcast tensor is read once, so it counts the numbers it holds and not those it is expanded to.
     read = sum(map(held_numbers, tensors_in((*args, *kwargs.values()))))
     return Operator("elementwise", name, (max(read, 1), written, float(name.rstrip("_") in SLOW_FUNCTIONS)))
 

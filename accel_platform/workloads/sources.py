@@ -164,8 +164,8 @@ def runs_on(spec: ModelSpec, backend: str) -> bool:
 def build_source(spec: ModelSpec, seed: int) -> nn.Module:
     """Return the model of a source as a module that takes its inputs by name and returns a dictionary of tensors.
 
-    What its code draws is seeded. Raises NotFound where its file is gone or another one than was described, and where
-    its code fails.
+    Its code draws from a seeded generator. Raises NotFound where its file is gone or another one than was described,
+    and where its code fails.
     """
     import torch
 

@@ -215,7 +215,7 @@ class Yolo(PreTrainedModel):  # type: ignore[no-untyped-call]
             for number, (read, between, put_out) in enumerate(zip((stem, *stages[:-1]), convolved, stages, strict=True))
         )
         self.pooling = self.pool(coarse)
-        # What the grids have when they meet a finer one.
+        # Channels of the grids when they meet a finer one.
         of_coarse, of_middle = (middle, fine) if self.narrows else (coarse, middle)
         self.narrow = nn.ModuleList(
             [ConvNorm(coarse, middle), ConvNorm(middle, fine)] if self.narrows else [nn.Identity(), nn.Identity()]

@@ -80,7 +80,7 @@ def _report(result: Mapping[str, Any], scenario: str, suite: _Suite) -> LoadRepo
         model=text_of(model.get("model_id")),
         device=text_of(chip.get("name")),
         engine=text_of(software.get("framework")),
-        # What follows a plus is the build's own name: `0.20.1+transformers-5.8.1`.
+        # A plus begins the build's own name: `0.20.1+transformers-5.8.1`.
         engine_version=str(software.get("framework_version") or "").partition("+")[0] or None,
         precision=text_of(model.get("precision")),
         settings={

@@ -1,7 +1,7 @@
 """The documented `{model}_{device}_{precision}_{timestamp}.json`: `batch_results.b{B}_s{S}` cells in milliseconds.
 
 A cell's `latency_ms` is the list of its samples. The loading figures are of the whole process: every cell carries the
-load time; the peak memory belongs to the largest cell and is given to no other. Reports that this platform writes say
+load time. The peak memory belongs to the largest cell and is given to no other. Reports that this platform writes say
 more of each cell (its own peak, first run, compilation, mode), and `b{B}` where inputs have one size.
 """
 

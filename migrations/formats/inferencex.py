@@ -1,7 +1,7 @@
 """InferenceX' (InferenceMAX') aggregates: a row per deployment and load, times in seconds, rates per GPU.
 
-Prefill and decoding on devices of their own are told apart, with the workers of each, and so is speculative decoding:
-such a row is no load of one plain engine.
+Rows with prefill and decoding on separate devices, or with speculative decoding, are marked, because they are no load
+of one plain engine. The former have the workers of each.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _statistics(row: Mapping[str, Any], metric: str) -> dict[str, float]:
 def _devices(row: Mapping[str, Any]) -> int | None:
     """Return the devices of a deployment; None if the row does not say.
 
-    Of one engine that is the size of its tensor parallelism: its experts are on the same devices, though answers of the
+    One engine has as many as its tensor parallelism: its experts are on the same devices, though answers of the
     dashboard multiply both into `num_decode_gpu`.
     """
     parts = [count(row.get(name)) for name in ("num_prefill_gpu", "num_decode_gpu")]

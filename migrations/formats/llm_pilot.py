@@ -1,8 +1,8 @@
 """LLM-Pilot's load tests: users at once against one text-generation service, milliseconds and tokens/s.
 
 Requests vary in length; their means are rounded. A request joins whatever batch the service makes, so no batch size is
-recorded. What the source calls time to the first token is less than reading the weights once takes: it is the time to
-the stream's first message, and kept as a statement alone.
+recorded. The source's time to the first token is shorter than reading the weights once. It is the time to the stream's
+first message, and kept as a statement alone.
 """
 
 from __future__ import annotations

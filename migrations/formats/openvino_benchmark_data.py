@@ -1,9 +1,9 @@
 """The table behind OpenVINO's performance pages: latencies and rates of networks on Intel's platforms.
 
 Batch 1. Latencies are of `benchmark_app`, one request at a time, which on several sockets runs on one. Rates are of
-many requests at once; no field says how many, so they only tell which latencies are copies of another row's. Of
-language models a latency is the time per token after the first, with the prompt and answer that the pages state. Later
-pages have the same in JSON, without the release.
+many requests at once; no field says how many, so they only tell which latencies are copies of another row's. A language
+model's latency is the time per token after the first, with the prompt and answer that the pages state. Later pages have
+the same in JSON, without the release.
 """
 
 from __future__ import annotations

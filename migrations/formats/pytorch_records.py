@@ -1,7 +1,7 @@
 """Records of PyTorch's benchmark database, a metric each, as vLLM writes them beside its own file (`*.pytorch.json`).
 
-The records of one run together are the tool's own row, and are read as that. What other benchmarks count is refused by
-its name.
+The records of one run together are the tool's own row, and are read as that. Other benchmarks' metrics are refused by
+name.
 """
 
 from __future__ import annotations

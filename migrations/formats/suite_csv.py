@@ -1,7 +1,7 @@
 """The benchmark suite's CSV `model_id, hardware, batch_size, sequence_length, timestamp, error`, and what more it has.
 
-A run that failed has no further column. Those of one that worked are read by their names; a row without an error and
-without a figure is a success that nobody measured, which `rules.py` says.
+A run that failed has no further column. Those of one that worked are read by their names. A row with neither error nor
+figure is a success that nobody measured, as `rules.py` says.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Results of the old model suite: whole functionality checks and hardware benchmarks inside, by hardware and family.
 
-What is inside is read as a document of its own. What is left is a failure of a whole family or hardware, of which no
-single cell is known.
+Each document inside is read by itself. The rest are failures of a whole family or hardware, of which no single cell is
+known.
 """
 
 from __future__ import annotations

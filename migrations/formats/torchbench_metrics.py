@@ -1,7 +1,7 @@
 """TorchBench's user benchmarks: `metrics{"model=…, test=…, device=…, bs=…, metric=latencies": value}` beside `environ`.
 
-Latencies are milliseconds of one step, `ttfb` too; peak memories are decimal GB. What else a benchmark counts is kept
-as it is, refused by its name.
+Latencies are milliseconds of one step, `ttfb` too; peak memories are decimal GB. Other metrics are kept as they are,
+and refused by name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Qualcomm AI Hub's rows, whatever file they come in: one network on one device with one runtime, in milliseconds.
 
-The hub names no batch, so it stays open. Its MB are MiB (bytes over 1 << 20). What served the network is the compute
-unit most layers ran on: the NPU is `qnn`, whatever the runtime around it. How the files are laid out is in the formats.
+The hub names no batch, so it stays open. Its MB are MiB (bytes over 1 << 20). The hardware is the compute unit most
+layers ran on: the NPU is `qnn`, whatever the runtime around it. How the files are laid out is in the formats.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ of the commits that the card of the pack names:
     python -m migrations.tools.nvidia_readmes faster-transformer CHECKOUT > results.jsonl
     python -m migrations.tools.nvidia_readmes bert-demo README.md... > results.jsonl
 
-Of the last, each file is one of several versions, the newest first: a GPU's figures come from the newest with that GPU.
+The files of the last are versions of one page, the newest first: a GPU's figures come from the newest with that GPU.
 """
 
 from __future__ import annotations
@@ -238,8 +238,8 @@ def rows_of_faster_transformer(checkout: Path) -> Iterator[Row]:
 def rows_of_bert_demo(readmes: Sequence[Path]) -> Iterator[Row]:
     """Yield the rows of BERT with TensorRT in versions of NVIDIA/TensorRT's `demo/BERT/README.md`, the newest first.
 
-    A GPU whose figures an older version has under another GPU's name is passed over: the name is wrong, for the page of
-    release 10.9 calls the figures of the L4 those of an A30.
+    A GPU whose figures an older version has under another GPU's name is passed over, because the name is wrong. The
+    page of release 10.9 calls the figures of the L4 those of an A30.
     """
     first_named: dict[tuple[float, ...], str] = {}
     newest: dict[str, list[Row]] = {}
@@ -264,8 +264,8 @@ def rows_of_bert_demo(readmes: Sequence[Path]) -> Iterator[Row]:
 def without_host_bound(rows: Iterable[Row]) -> Iterator[Row]:
     """Yield the rows whose time follows their batch size, in their order; others say how fast the host issues work.
 
-    A row is passed over if the next batch size takes less than half of what its further items would in proportion, and
-    the last one if it takes no more than that over the one before it. Rows of training steps are kept.
+    A row is passed over if the next batch size adds less than half the time that its further items take in proportion.
+    The last row is passed over with the one before it. Rows of training steps are kept.
     """
     alike: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:

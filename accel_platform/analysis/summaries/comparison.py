@@ -65,9 +65,9 @@ def compare_side_by_side(
     """Compare the selected models on one hardware name (`by` is `model_id`), or one model on its hardware names.
 
     Only equal shapes are compared, and models only under one backend. The baseline of a row is a cell of the first name
-    at the same shape and provenance, on the same device and with the same backend if there is one. `cells` are those of
-    the selection, if they are read already. Raises NotFound for an unknown name, and WarehouseEmpty before the first
-    publish.
+    at the same shape and provenance. It is on the same device, and of the same backend if there is one. `cells` are
+    those of the selection, if they are read already. Raises NotFound for an unknown name, and WarehouseEmpty before the
+    first publish.
     """
     require_known(reader, selection)
     cells = read_cells(reader, selection) if cells is None else cells

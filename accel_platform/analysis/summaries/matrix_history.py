@@ -66,8 +66,8 @@ def matrix_history(
     """Return every change of a verdict, oldest first, for the selected models and hardware in one mode or all.
 
     The matrix is recomputed for the end of each day (UTC) on which results, or doubts about results, were recorded,
-    from what was recorded by then. Of more than `MAX_DAYS` such days the newest are covered, starting from the state
-    before them. Other filters of the selection are ignored.
+    from what was recorded by then. At most the newest `MAX_DAYS` such days are covered, starting from the state before
+    them. Other filters of the selection are ignored.
 
     Raises WarehouseEmpty before the first publish, and InvalidInput for hardware with a choice.
     """

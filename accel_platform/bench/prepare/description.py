@@ -40,7 +40,7 @@ def describe_model(spec: ModelSpec) -> ModelDescribed:
 
 
 def is_described(spec: ModelSpec, artifacts: Artifacts) -> bool:
-    """Return whether a model's cost was traced. What could not be traced is tried again by the next run."""
+    """Return whether a model's cost was traced. The next run tries again what could not be traced."""
     return read_description(spec, artifacts)[1] is None
 
 

@@ -161,7 +161,7 @@ class _BenchmarkRun:
 
     def record_models(self, cells: Sequence[Cell]) -> None:
         """Record each model, with its cost where that could be traced."""
-        # Of a model with several modes the first tells.
+        # A model with several modes is described by the first.
         modes = {cell.model: cell.mode for cell in reversed(cells)}
         for model in dict.fromkeys(cell.model for cell in cells):
             described, unknown = read_description(model, Artifacts.of(model, self.settings, mode=modes[model]))

@@ -328,7 +328,7 @@ def _started(
     """Yield the commands as processes, each in its own process group so that Ctrl-C reaches it once.
 
     At the end `before_stop` is called, then they are interrupted, and after `stop_s` killed; none of their descendants
-    is left then. What they write from the end on goes to the file `ending`, where one is given. On Linux they are
+    is left then. Their output from then on goes to the file `ending`, where one is given. On Linux they are
     interrupted, too, where this process is killed.
     """
     processes: dict[str, subprocess.Popen[bytes]] = {}
