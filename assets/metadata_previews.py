@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from accel_platform.table_io.values import rounded
+from accel_platform.table_io.text import markdown, table_of
 from accel_platform.warehouse.dictionary import Column
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ def table(
     """
     if not rows:
         return dg.MetadataValue.md(empty)
-    columns = list(rows[0])
-    lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
-    lines += [" | ".join(_cell(row[column]) for column in columns) for row in rows[:SHOWN]]
-    body = "\n".join(f"| {line} |" for line in lines)
+    body = "\n".join(markdown(table_of(rows[:SHOWN])))
     others = (len(rows) if total is None else total) - len(rows[:SHOWN])
     return dg.MetadataValue.md(body + (f"\n\nand {others:,} more" if others else ""))
 
@@ -92,10 +89,3 @@ def bars(rows: Sequence[Mapping[str, Any]], length: str, name: str, *, title: st
         .encode(x=alt.X(f"{length}:Q"), y=alt.Y(f"{name}:N", title=None).sort("-x"))
         .properties(width=480)
     )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"  # noqa: RUF001  # the sign that the command line uses too
-    text = rounded(value, 4) if isinstance(value, float) else str(value)
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -24,6 +24,7 @@ from accel_platform.analysis.regressions.regression_test import decide
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, least_change_percent
 from accel_platform.events.types import Measure, MeasuredSeries
 from accel_platform.settings import Settings
+from accel_platform.table_io.text import markdown, table_of
 from accel_platform.warehouse.reader import Reader
 
 SERIES = MeasuredSeries(
@@ -95,7 +96,7 @@ class Machine:
 def checked(machine: Machine, measure: Measure, a_side: int, step: float) -> tuple[Decision, Decision]:
     """Check `a_side` processes of a commit against as many of its baseline, at once and after confirmation.
 
-    What alerts is measured again 3 to 5 times, as `--confirm` does.
+    Alerts are measured again 3 to 5 times, as `--confirm` does.
     """
     earlier = machine.several(EARLIER, measure)
     baseline = machine.several(a_side, measure)
@@ -170,12 +171,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
-    columns = list(rows[0])
     print(f"Share of {arguments.trials} checks that alert.")
-    print("| " + " | ".join(columns) + " |")
-    print("| " + " | ".join("---" for _ in columns) + " |")
-    for row in rows:
-        print("| " + " | ".join(str(row[column]) for column in columns) + " |")
+    print("\n".join(markdown(table_of(rows))))
 
 
 if __name__ == "__main__":

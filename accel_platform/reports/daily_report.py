@@ -9,6 +9,7 @@ from typing import Any
 from accel_platform.analysis.regressions.snapshot_comparison import TableChanges
 from accel_platform.hardware.device_names import with_distinct_names
 from accel_platform.reports.regressions import short_shift, with_cells
+from accel_platform.table_io.text import markdown, table_of
 from accel_platform.table_io.values import count_of, rounded
 from accel_platform.warehouse.reader import Reader
 
@@ -61,15 +62,9 @@ def _open_row(row: Mapping[str, Any]) -> dict[str, Any]:
 def _section(heading: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not rows:
         return [f"## {heading}", "None."]
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *([_text(v) for v in row.values()] for row in rows[:_SHOWN])]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    table = "\n".join(markdown(table_of(rows[:_SHOWN])))
     return [f"## {heading}", table, *([f"and {len(rows) - _SHOWN:,} more"] if len(rows) > _SHOWN else [])]
 
 
 def _verdict(state: str | None, rating: str | None) -> str | None:
     return " ".join(part for part in (state, rating) if part) or None
-
-
-def _text(value: Any) -> str:
-    text = "-" if value is None else rounded(value, 4) if isinstance(value, float) else str(value)
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from accel_platform.events.types import ArchitectureChecked
+from accel_platform.table_io.text import markdown, table_of
 from accel_platform.workloads.architectures import CATEGORIES
 
 
@@ -56,7 +57,7 @@ def render_markdown(checks: Sequence[ArchitectureChecked], *, total: int) -> str
             for name, count in ok.items()
         ),
         "",
-        *_table(summarize_by_category(checks)),
+        *markdown(table_of(summarize_by_category(checks))),
     ]
     for hardware in ok:
         failed = sorted(
@@ -68,18 +69,11 @@ def render_markdown(checks: Sequence[ArchitectureChecked], *, total: int) -> str
             {"class": c.failure_class, "model type": c.model_type, "category": c.category, "reason": _shorten(c.reason)}
             for c in failed
         ]
-        lines += _table(rows) if rows else ["None."]
+        lines += markdown(table_of(rows)) if rows else ["None."]
     return "\n".join(lines) + "\n"
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    head = list(rows[0]) if rows else []
-    body = ["| " + " | ".join(str(row[column]) for column in head) + " |" for row in rows]
-    return ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |", *body]
 
 
 def _shorten(reason: str | None) -> str:
     # Drop the library's path, because it reveals the layout of this machine.
     plain = re.sub(r"/\S*/site-packages/", "", " ".join((reason or "").split()))
-    text = plain.replace("|", "\\|").replace("<", "&lt;")
-    return text if len(text) <= 160 else text[:157] + "..."
+    return plain if len(plain) <= 160 else plain[:157] + "..."
