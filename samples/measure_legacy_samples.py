@@ -1,8 +1,8 @@
 """Measures real models on this machine and writes the figures in the legacy file formats, as `legacy/` ships them.
 
 Run from the repository root with nothing else running: `python samples/measure_legacy_samples.py samples/legacy`.
-Random weights, float32, two threads; every model and runtime has a process of its own. What takes too long for fifteen
-samples is left out, not estimated. One file repeats an old lie with real figures: CPU runs under other names. The
+Random weights, float32, two threads; every model and runtime has a process of its own. Cells too slow for fifteen
+samples are left out, not estimated. One file repeats an old lie with real figures: CPU runs under other names. The
 invented and broken samples are not made here: see `legacy/README.md`.
 """
 
@@ -32,6 +32,7 @@ import openvino
 import torch
 import transformers
 
+from accel_platform.reports import comparison_csv
 from accel_platform.workloads.build import build_model
 from accel_platform.workloads.inputs import make_inputs
 from accel_platform.workloads.model_catalog import ModelSpec, resolve_model
@@ -408,32 +409,6 @@ def measurement_rows(measured: Measured) -> Iterator[Json]:
         }
 
 
-CSV_COLUMNS = [
-    "timestamp",
-    "framework",
-    "model",
-    "device",
-    "device_type",
-    "batch_size",
-    "input_shape",
-    "dtype",
-    "warmup_iterations",
-    "measurement_iterations",
-    "latency_p50_ms",
-    "latency_p95_ms",
-    "latency_p99_ms",
-    "latency_mean_ms",
-    "latency_std_ms",
-    "latency_min_ms",
-    "latency_max_ms",
-    "throughput_ips",
-    "memory_mb",
-    "compilation_time_ms",
-    "git_commit",
-    "notes",
-]
-
-
 def _cpu_name() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
@@ -452,7 +427,7 @@ def main(target: Path) -> None:
         stem = f"{name.replace('/', '_')}_{device}_fp32_{measured.started:%Y%m%d_%H%M%S}"
         _write(target / f"documented/{stem}.json", documented(measured, device))
     rows = [row for name, runtime in CSV_594 for row in measurement_rows(measure(name, runtime))]
-    _write_csv(target / "csv/benchmark_runs.csv", CSV_COLUMNS, rows)
+    _write_csv(target / "csv/benchmark_runs.csv", comparison_csv.COLUMNS, rows)
     again = {hardware: measure(RELABELLED, "pytorch") for hardware in ("cpu", "cuda", "openvino")}
     _write(target / "relabelled/benchmark_results.json", relabelled(again))
     failed = list(failures(FAILING, length=1024))

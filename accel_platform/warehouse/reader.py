@@ -23,6 +23,8 @@ from accel_platform.warehouse.layers import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_STREAMED = 10_000
+"""Rows of a batch in `stream`."""
 _SANDBOX = """
 SET autoinstall_known_extensions = false;
 SET autoload_known_extensions = false;
@@ -81,8 +83,8 @@ class Reader:
             return cursor.sql(sql).to_arrow_table()
 
     @contextmanager
-    def stream(self, sql: str, parameters: Parameters = (), *, rows: int = 10_000) -> Iterator[pa.RecordBatchReader]:
-        """Stream the rows of one SELECT in batches of `rows`, in memory that does not grow with their number.
+    def stream(self, sql: str, parameters: Parameters = ()) -> Iterator[pa.RecordBatchReader]:
+        """Stream the rows of one SELECT in batches, in memory that does not grow with their number.
 
         Raises InvalidInput as `rows` does.
         """
@@ -90,7 +92,7 @@ class Reader:
         with connection.cursor() as cursor:
             with _translate_errors(projection):
                 _require_select(cursor, sql)
-                batches = cursor.sql(sql, params=parameters or None).to_arrow_reader(rows)
+                batches = cursor.sql(sql, params=parameters or None).to_arrow_reader(_STREAMED)
             yield batches
 
     def _newest(self) -> tuple[Projection, duckdb.DuckDBPyConnection]:

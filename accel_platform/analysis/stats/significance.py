@@ -22,6 +22,8 @@ ALPHA = 0.05
 """Probability that noise alone passes either test."""
 MIN_EFFECT = 0.01
 """Relative change of the median too small to act on, however significant."""
+_POWER = 0.95
+"""Probability with which `processes_needed` processes find a slowdown."""
 
 Verdict = Literal["same", "slower", "faster", "undecided"]
 
@@ -99,21 +101,21 @@ def failure_p_value(failed: int, of: int, failed_before: int, of_before: int) ->
     return min(1.0, 2 * min(tails) / math.comb(total, of))
 
 
-def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float = 0.95, alpha: float = ALPHA) -> int:
-    """Return how many processes a side find a slowdown by `effect` (0.03 is 3 %) with probability `power`.
+def processes_needed(medians_ns: Sequence[float], *, effect: float, alpha: float = ALPHA) -> int:
+    """Return how many processes a side find a slowdown by `effect` (0.03 is 3 %) with probability _POWER.
 
     `medians_ns` and `alpha` as for `estimate_noise_level`, at whose level the comparison is made. Raises ValueError as
-    that does, and for an effect or power that no number of processes gives.
+    that does, and for an effect that no number of processes gives.
     """
-    if not (effect > MIN_EFFECT and 0 < power < 1):
-        raise ValueError(f"No number of processes finds {effect:.1%} with probability {power}.")
+    if not effect > MIN_EFFECT:
+        raise ValueError(f"No number of processes finds {effect:.1%} with probability {_POWER}.")
     # Drift is included, because a machine that drifts does so while the sides take turns, too.
     spread = max(_spread(medians_ns), float(np.std(np.log(np.asarray(medians_ns, dtype=np.float64)), ddof=1)))
-    both = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
+    both = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(_POWER)
     for_noise = 2 * (both * spread / math.log1p(effect)) ** 2
-    # Below this level the comparison asks for MIN_EFFECT instead, which leaves the rest of the effect to power.
+    # Below this level the comparison asks for MIN_EFFECT instead, which leaves the rest of the effect to _POWER.
     rest = math.log1p(effect) - math.log1p(MIN_EFFECT)
-    for_least = 2 * (NormalDist().inv_cdf(power) * spread / rest) ** 2
+    for_least = 2 * (NormalDist().inv_cdf(_POWER) * spread / rest) ** 2
     return max(1, math.ceil(max(for_noise, for_least)))
 
 
@@ -197,7 +199,7 @@ def ratio_interval(
 
     With two processes or more a side, it is Welch's t on the logarithms of their medians. Otherwise each side's
     interval of the median, from order statistics, is combined by the square-and-add rule (Zou & Donner, Statistics in
-    Medicine 27, 2008), which covers no difference between processes. None below `MIN_MEDIAN_SAMPLES` samples.
+    Medicine 27, 2008). This covers no difference between processes. None below `MIN_MEDIAN_SAMPLES` samples.
     """
     if any(len(samples) < MIN_MEDIAN_SAMPLES or min(samples) <= 0 for samples in (*first, *second)) or not (
         first and second
