@@ -57,7 +57,7 @@ class PlannedRun:
     labels: Mapping[str, str]
     """The user's labels of the run, with its commit where that is known."""
     resumes: str | None = None
-    """The interrupted run that it goes on with."""
+    """The interrupted run that it continues."""
 
 
 def run_benchmark(config: Config, *, home: Path | str | None = None, on_progress: Progress | None = None) -> RunSummary:

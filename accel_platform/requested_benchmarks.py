@@ -115,8 +115,8 @@ def take_requests(
 ) -> Iterator[Request]:
     """Take the requests for this host's hardware, the most urgent first; yield each when it has ended.
 
-    One that this host took before and did not end is gone on with. Requests with a run in Dagster are left to Dagster.
-    With `wait` new requests are waited for without end. Raises LogUnavailable.
+    Requests that this host took before and did not end are continued. Requests with a run in Dagster are left to
+    Dagster. With `wait` it waits for new requests without end. Raises LogUnavailable.
     """
     requests = Requests(log)
     while True:

@@ -39,7 +39,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def post_webhook(url: SecretStr, message: Mapping[str, Any], *, pause_s: float = _PAUSE_S) -> None:
-    """POST the message as JSON; at most three attempts, and one where the endpoint refuses it for good.
+    """POST the message as JSON, in at most three attempts; a final refusal ends them.
 
     Raises InvalidInput for a URL other than http(s), WebhookUnreachable with the last reason.
     """

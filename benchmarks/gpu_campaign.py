@@ -178,7 +178,7 @@ def run(
 
 
 class _Tracing:
-    """Tracing of the models' costs, which are kept for later runs, in a thread that is begun once and waited for."""
+    """Tracing of the models' costs, which later runs reuse, in one thread."""
 
     def __init__(self, models: Sequence[ModelSpec]) -> None:
         self._models = tuple(dict.fromkeys(models))

@@ -178,7 +178,7 @@ class Unsynchronized(PyTorchBackend):
 
 
 def synchronized(target: Target) -> Outcome:
-    """Show that every sample waits for the device, and that a backend that does not is told from one that does."""
+    """Show that every sample waits for the device, and that a backend that does not wait is detected."""
     found = Outcome()
     name, batch = ("bert-mini", 4) if target.stand_in else ("vit-base", 32)
     sampling = Sampling(min_time_s=0.3, max_time_s=0.6, warmup_max_s=0.3)
@@ -220,7 +220,7 @@ def _finished_after(run: Callable[[], None]) -> bool:
 
 
 def _planted_thread(found: Outcome, backend: Any, sampling: Sampling) -> None:
-    """Show on a processor that a run handed to a thread, and not waited for, is told from one that is."""
+    """Show on a processor that a run left to a thread without waiting is detected."""
     honest = median_ns(collect_samples(backend.run, sampling).samples_ns)
     early, quick = [], []
     for _ in range(10):

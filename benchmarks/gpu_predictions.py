@@ -116,7 +116,7 @@ def _key(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def predict_measured(measured: Iterable[ResultRecorded], device: str) -> list[dict[str, str]]:
-    """Return rows as `read` does, of what the present operator predictor says of the measured eager cells."""
+    """Return rows as `read` does, with the present operator predictor's answers for the measured eager cells."""
     models = {model.model_id: model for model in gpu_campaign.models()}
     rows = []
     for result in measured:

@@ -65,7 +65,7 @@ STAGES = (
     Stage("predictions", "what was predicted before, against what was measured", 5, partial=True),
 )
 _QUIET_FROM = next(i for i, stage in enumerate(STAGES) if stage.name == "synchronized")
-"""From this stage on the processor is left alone: the models are waited for."""
+"""First stage that needs an idle processor, so the tracing of models has to end before it."""
 
 
 def main() -> None:
@@ -158,7 +158,7 @@ def _begin(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _require_one_device(arguments: argparse.Namespace) -> None:
-    """Stop where results that would be gone on with are of another device than this machine's."""
+    """Stop if the results to continue are of another device than this machine's."""
     probe = "import sys; from accel_platform.backends.probes import PROBES; print(PROBES[sys.argv[1]](None)['name'])"
     # In a process of its own: one that has looked at a GPU keeps some of its memory.
     asked = subprocess.run(
@@ -176,7 +176,7 @@ def _require_one_device(arguments: argparse.Namespace) -> None:
 
 
 def _devices_before(arguments: argparse.Namespace) -> Iterator[tuple[Path, str]]:
-    """Yield where results of earlier calls lie, with the device they are of."""
+    """Yield each folder with results of earlier calls, and their device."""
     for folder in (arguments.out, arguments.earlier):
         if folder and (path := folder / REPORT).is_file():
             stages = json.loads(path.read_text(encoding="utf-8"))["stages"].values()

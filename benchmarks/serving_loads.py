@@ -133,10 +133,10 @@ def _errors(found: LeftOut, names: npt.NDArray[Any]) -> dict[str, Any]:
 def _regret(rows: Sequence[MeasuredLoad], found: LeftOut, groups: Sequence[str] | None = None) -> dict[str, float]:
     """Return what choosing by predictions costs more than by measurements, where several deployments were measured.
 
-    A question is a model, a quantization and a load. For each a goal is set: the median of the measured times per
-    token. The choice is the cheapest deployment that is predicted to meet it, per output token. One that misses the
-    goal in truth counts as missed, and has no regret. With `groups`, a question is put once for each group in it. That
-    group is predicted and all others are as measured, as for somebody who considers an unmeasured device.
+    A question is a model, a quantization and a load. Its goal is the median of the measured times per token. The choice
+    is the cheapest deployment that is predicted to meet it, per output token. A choice whose measured time misses the
+    goal counts as missed, and has no regret. With `groups`, a question is put once for each group in it. That group is
+    predicted and all others are as measured, as for somebody who considers an unmeasured device.
     """
     questions: dict[tuple[object, ...], list[int]] = {}
     for i, row in enumerate(rows):

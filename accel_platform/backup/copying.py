@@ -91,7 +91,7 @@ def _into_archive(settings: Settings, log: EventLog, target: Path, say: Progress
         raise InvalidInput(
             f"{target} is there already: a file is written once. Name another, or a directory to add to."
         )
-    # Its name is that of the target, so that what a killed back-up leaves is gone after the next one.
+    # It is named after the target, so that the next back-up replaces what a killed one left.
     work = target.with_name(f".{target.name}.partial")
     try:
         with _locked(str(work)):
@@ -261,7 +261,7 @@ def _require_not_shrunk(log: EventLog, place: Place, newest: Generation | None) 
 
 
 def _require_elsewhere(settings: Settings, location: str) -> None:
-    """Raise InvalidInput for a target that is, holds or lies in what is copied."""
+    """Raise InvalidInput for a target that equals, contains or is inside what is copied."""
     for own in (settings.log_location, str(settings.models_dir)):
         if "://" in own or "://" in location:
             overlap = f"{location.rstrip('/')}/".startswith(f"{own.rstrip('/')}/")

@@ -1,6 +1,6 @@
-"""The `accel` command: its commands, which lie in one module per noun and are imported when they are called.
+"""The `accel` command: one module per noun, imported when its command is called.
 
-The modules lie in a room for each kind of work. Add a command here, in the section of `accel --help` where people look.
+Each kind of work has a package of modules. Add a command here, in the section of `accel --help` where people look.
 
 Command modules import only typer, `options` and `output` at the top. Heavy imports stay inside the functions, because
 `accel --help` must not wait for them.

@@ -122,7 +122,7 @@ def print_table(
 
     `missing` replaces `empty` where no rows are an error, as for `exit_if_nothing`; it goes to stderr.
 
-    On a terminal, and wherever COLUMNS says a width, the table is made to fit unless `wide`, and what that took is said
+    On a terminal, and wherever COLUMNS sets a width, the table is made to fit unless `wide`. What that took is reported
     on stderr. `keep` and `whole` are columns of `table_io.width.fit_table`.
     """
     if not rows and missing is not None:
@@ -188,7 +188,8 @@ def follow_log(settings: Settings) -> None:
 
 @contextmanager
 def deferring_errors() -> Iterator[None]:
-    """Raise the error of `follow_log` at the end of a command, so that no script goes on with tables that lack results.
+    """Raise the error of `follow_log` at the end of a command, so that no script continues with tables that lack
+    results.
 
     The error of a command that fails otherwise is raised in its place, and this one is noted.
     """

@@ -172,7 +172,7 @@ def catalogued_name(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def form_factor_caution(name: str) -> str | None:
-    """Return which device a name is taken for where it leaves that open; None where it does not."""
+    """Return which device an ambiguous name is taken for; None for an unambiguous one."""
     key = _key(name)
     spec = None if key in _by_key() else _by_open_key().get(key)
     if spec is None:

@@ -314,8 +314,8 @@ def audit_projection(
 ) -> list[CheckResult]:
     """Return the verdict of every rule over the `results` of a projection.
 
-    Rows of `known` layers are left out unless the other layers (where there are none, the newest) speak of them:
-    doubled or judged anew. `by_expectations` checks with Great Expectations instead of SQL.
+    Rows of `known` layers are left out unless the other layers (where there are none, the newest) repeat them or judge
+    them anew. `by_expectations` checks with Great Expectations instead of SQL.
     """
     new = [f"layer_{number}" for number, layer in enumerate(projection.layers) if layer not in known]
     rows = _audited_rows(new or [f"layer_{len(projection.layers) - 1}"]) if known else "SELECT * FROM results"
@@ -329,7 +329,7 @@ def audit_projection(
 
 
 def _audited_rows(catalogs: Iterable[str]) -> str:
-    """Return SQL of the results that these attached layers speak of."""
+    """Return SQL of the results that these attached layers add or judge anew."""
     return f"SELECT * FROM results WHERE event_id IN ({_judged_ids(catalogs)})"
 
 

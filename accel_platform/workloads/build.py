@@ -118,9 +118,9 @@ def build_with_gaps(spec: ModelSpec, *, head: Head = "AutoModel") -> tuple[nn.Mo
 
 
 def seed_of(spec: ModelSpec) -> int:
-    """Seed of a model's random weights: its architecture and config, so that a renamed model keeps them.
+    """Return the seed of a model's random weights, from architecture and config, so that a renamed model keeps them.
 
-    How attention is computed, and where its file lies, is no part of what the weights are.
+    The weights depend neither on the way attention is computed nor on the place of the file.
     """
     config = {key: value for key, value in spec.config.items() if key not in ("attn_implementation", "source")}
     text = f"{spec.architecture} {sorted(config.items(), key=lambda kv: kv[0])!r}"

@@ -97,8 +97,8 @@ def _send_heartbeats(instance: DagsterInstance, run_id: str, over: threading.Eve
 def stop_runs(instance: DagsterInstance, *, wait_s: float) -> None:
     """Cancel the unfinished runs of this machine's `accel ui`, with the message `STOPPED`.
 
-    A run has `wait_s` seconds to record its results. After that it is marked canceled. A run whose process is gone is
-    marked at once, as is one that has not begun: else Dagster calls it failed when its process ends. Queued runs stay
+    A run has `wait_s` seconds to record its results. After that it is marked canceled. A run whose process is gone, or
+    that has not begun, is marked at once. Otherwise Dagster calls it failed when its process ends. Queued runs stay
     queued, and runs of other hosts, whose code servers have a port, go on. If assets were being made, `event_log` is
     reported as updated, so that they are made after the next start.
     """

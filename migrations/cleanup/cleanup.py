@@ -76,8 +76,8 @@ def clean(
     """Delete the files under the paths that are older (by modification) and proven to be in the log.
 
     All are verified before the first goes, for readers may look at a file's neighbours. Nothing under `exclude` is
-    touched. Killed at any moment it leaves files whole or gone, and every one that is gone accounted for. Raises
-    NotFound for a path that is not there, LogUnavailable where the log cannot be read or written.
+    touched. If it is killed, each file is whole or gone, and the log accounts for each that is gone. Raises NotFound
+    for a path that is not there, LogUnavailable where the log cannot be read or written.
     """
     ledger = Ledger(log)
     newest = datetime.now(UTC) - older_than

@@ -1,4 +1,4 @@
-"""Flat result rows of the old database's `performance_results` and its kin: one object, a list, CSV or Parquet.
+"""Flat result rows of the old database's `performance_results` and similar tables: one object, a list, CSV or Parquet.
 
 Exports that name model and hardware only by number are refused row by row: the tables those numbers point to are not
 in the file.

@@ -40,7 +40,7 @@ def parse(document: Document) -> Iterator[Part]:
 
 
 def _sections(value: dict[str, Any]) -> list[str]:
-    """Return the keys under which a file lists runs by script: `skill_tests` and its kin."""
+    """Return the keys under which a file lists runs by script: `skill_tests` and similar ones."""
     return [
         key
         for key, runs in value.items()

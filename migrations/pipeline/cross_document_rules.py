@@ -154,8 +154,8 @@ SELECT CAST(payload->>'$.result_id' AS UUID), payload->>'$.rule' FROM stored WHE
 class CrossCheck:
     """The comparison of all documents that were imported at one moment.
 
-    Its record lies in the log under a name that follows from the names of the import segments. A listing of the log
-    thus tells whether it was made, and an interrupted import leaves it due.
+    Its record in the log is named after the import segments. So a listing of the log tells whether it was made, also
+    after an interrupted import.
     """
 
     snapshot: Snapshot

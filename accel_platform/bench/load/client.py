@@ -74,7 +74,7 @@ class Answer:
 
 
 async def ask(target: Target, prompt: str, output_tokens: int, due_s: float | None = None) -> Answer:
-    """Send one request, and time each part of its answer. Failures are told in the answer; None is due at once."""
+    """Send one request, and time each part of its answer. The answer tells a failure. None is due at once."""
     body = target.body(prompt, output_tokens)
     sent_s = time.monotonic()
     answer = Answer(sent_s if due_s is None else due_s, sent_s)

@@ -13,9 +13,9 @@ from accel_platform.bench.load.generator import LoadResult
 from accel_platform.table_io.values import count_of
 
 P99_REQUESTS = 200
-"""Answers from which a 99th percentile is told: two lie above it."""
+"""Fewest answers for a 99th percentile: two are above it."""
 _LATE_SHARE = 0.02
-"""Share of the typical time to the first token by which the client may send late before that is told."""
+"""Share of the typical time to the first token; a client that sends later than that is reported."""
 _S_TO_MS = 1e3
 
 

@@ -36,7 +36,7 @@ def hold_run_lock(settings: Settings, run_id: str) -> Iterator[None]:
 def lock_devices(settings: Settings, devices: Collection[str], report: Callable[[str], None]) -> Iterator[None]:
     """Hold these devices until the block is left; wait, and report it, while another benchmark has one.
 
-    Work that would be measured, too, is waited for, and waits meanwhile: that of `lock_host`.
+    It excludes the work of `lock_host`, which would disturb the measurement.
     """
     folder = _devices_folder(settings)
     make_directory(folder)

@@ -377,7 +377,7 @@ def _started(
 def _relay(process: subprocess.Popen[bytes], stopped: set[int], ending: Path) -> None:
     """Write the output of a process to stderr; to a file once its id is among the stopped ones.
 
-    A run of assets is named so: the line goes on with the asset that it is about.
+    The name of Dagster's job is replaced by `assets`, because the line also names the asset.
     """
     assert process.stdout is not None
     for text in process.stdout:
