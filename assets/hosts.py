@@ -37,7 +37,7 @@ _POOLS = "ACCEL_HOST_POOLS"
 """Environment variable: the pools that a code server found when it was loaded, for the runs that it starts."""
 WATCH_S = 4.2
 """Time that a tick waits for a request: less than the 5 s after which Dagster starts the next one."""
-_LOOK_S = 0.25
+_POLL_INTERVAL_S = 0.25
 _TAG_CHARS = 60
 """Characters of a tag's text, because the list of runs shows all of it."""
 
@@ -199,7 +199,7 @@ def _sensor(
                     if time.monotonic() >= deadline:
                         left = count_of(len(requests.unfinished()), "request")
                         return dg.SensorResult(skip_reason=f"Under way, or waiting for other hosts: {left}.")
-                    time.sleep(_LOOK_S)
+                    time.sleep(_POLL_INTERVAL_S)
         except LogUnavailable as error:
             return dg.SensorResult(skip_reason=str(error))
 

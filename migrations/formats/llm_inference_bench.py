@@ -1,8 +1,8 @@
 """LLM-Inference-Bench: seconds and tokens/s of a whole generation, per hardware, framework, model, length and batch.
 
 Input and output have one length. Throughput counts the tokens of both; it stays a statement, for it is no rate of
-items. Power is milliwatts. Of llama.cpp the batch is that of `llama-bench -b`, tokens of one prompt that are read at
-once, and each row is of one request: its throughput leaves the batch out, and a larger batch takes less time in all.
+items. Power is milliwatts. With llama.cpp the batch is that of `llama-bench -b`, tokens of one prompt that are read at
+once. Each row is then of one request: its throughput leaves the batch out, and a larger batch takes less time in all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from migrations.normalize.units import MS_PER_S, count, quantity, scaled
 from migrations.sources.documents import Document
 
 _NEEDED = ("Hardware", "Framework", "Model", "Batch Size", "Latency", "Throughput")
-_AGREES = 1.25
+_MAX_RATIO = 1.25
 
 
 def detect(document: Document) -> float:
@@ -73,4 +73,4 @@ def _is_of_one_request(
     if not (batch and into and out and ms and tokens) or batch == 1:
         return False
     of_one = (into + out) * MS_PER_S / ms
-    return 1 / _AGREES <= tokens / of_one <= _AGREES
+    return 1 / _MAX_RATIO <= tokens / of_one <= _MAX_RATIO

@@ -22,7 +22,7 @@ from predictor.data.evidence import Evidence
 from predictor.schemas.requests import Constraints, Objective
 from predictor.schemas.responses import INTERVAL_LEVEL, Cost, Energy, Figures, Interval, Recommendation
 
-_ITEMS = 1e6
+_PRICED_ITEMS = 1e6
 _NORMAL = NormalDist()
 _MAX_LEVEL_SPREAD = 0.05
 _MISSING: dict[Objective, str] = {
@@ -39,7 +39,7 @@ def cost_per_items(throughput: Interval, spec: DeviceSpec) -> Cost | None:
     """Return dollars per million items on a device rented by the hour and kept busy; None without a price."""
     if spec.usd_per_hour is None:
         return None
-    dollars = spec.usd_per_hour / 3600 * _ITEMS
+    dollars = spec.usd_per_hour / 3600 * _PRICED_ITEMS
     return Cost(
         usd_per_million_items=divide(dollars, throughput),
         usd_per_hour=spec.usd_per_hour,
@@ -98,9 +98,9 @@ def unfavorable_latency_ms(figures: Figures, spread: float | None) -> float:
 def _high_at_common_level(figures: Figures) -> float:
     """Return what a latency's upper limit would be at INTERVAL_LEVEL, if errors are normal on a log scale.
 
-    So a limit that claims little does not outrank one that claims much. One of unknown level is taken as it is, and
-    the median where there is no limit. That of a slow host is taken as it is, too, because it is assumed and the same
-    for all devices: stretched from the median, it would be longer on a faster device.
+    So a limit that claims little does not outrank one that claims much. One of unknown level is taken as it is, and the
+    median where there is no limit. The limit of a slow host is taken as it is, too, because it is assumed and the same
+    for all devices. Stretched from the median, it would be longer on a faster device.
     """
     latency = figures.latency_ms
     high = latency.p50 if latency.high is None else latency.high

@@ -41,7 +41,7 @@ _COLUMN = (*PLACE, "provenance")
 """Fields of a cell that make a column of the heat map."""
 _ROWS = 24
 _COLUMNS = 12
-_SCATTERED = 6
+_SCATTER_PANELS = 6
 _POINTS = 800
 """Largest number of marks in a chart, because more are unreadable and make pages heavy."""
 
@@ -49,8 +49,8 @@ _POINTS = 800
 def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     """Return a heat map of architectures by hardware, in milliseconds per item.
 
-    Each family is shown by one model at one shape, the one that most devices ran. What was measured comes before what
-    others state. The color compares a cell with the best shown in its row. Raises NothingToDraw.
+    Each family is shown by one model at one shape, the one that most devices ran. Own measurements come before
+    published figures. The color compares a cell with the best shown in its row. Raises NothingToDraw.
     """
     known = [c for c in in_fixed_order(cells) if c["latency_ms"] and c["batch_size"]]
     require(known, "No cell with a latency and a batch size.")
@@ -171,7 +171,7 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     drawn = [row for place in chosen for row in place]
     apart = differing_fields(drawn, (*PLACE, "precision")) or ["hardware"]
     names = sorted({label(row, apart) for row in drawn})
-    chosen.sort(key=len, reverse=True)  # the few lie above the many
+    chosen.sort(key=len, reverse=True)  # draw the few above the many
     thinned = [row for place in chosen for row in place[:: max(1, len(drawn) // _POINTS)]]
     points = [_roofline_point(row, label(row, apart)) for row in thinned]
     least = min(point["intensity"] for point in points) / 2
@@ -235,7 +235,7 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     require(rows, "Nothing was held out of a predictor: `accel train` needs more measured cells.")
     rows = in_fixed_order(rows, "measured_ms")
     every = group_rows(rows, lambda row: (row["mode"], row["lacking"]))
-    panels = dict(sorted(every.items(), key=lambda item: -len(item[1]))[:_SCATTERED])
+    panels = dict(sorted(every.items(), key=lambda item: -len(item[1]))[:_SCATTER_PANELS])
     devices = sorted(group_rows(rows, lambda row: row["device_name"]).items(), key=lambda item: -len(item[1]))[:LINES]
     names = sorted(str(name) for name, _ in devices)
     selected = [row for row in rows if row["device_name"] in names]
