@@ -87,37 +87,42 @@ def record(source_path: str, pointer: str, row: Mapping[str, Any], *, is_part: b
 
 
 def perf_entries(value: Any) -> Iterator[Entry]:
-    """Yield the entries of a `perf` file.
+    """Yield the entries of a `perf` file."""
+    yield from _entries_by_model(object_of(value).get("models"))
+    for precision, by_component in object_of(object_of(value).get("precisions")).items():
+        yield from _entries_by_component(precision, object_of(object_of(by_component).get("components")))
 
-    Old: `models[].performance_metrics[].{runtime}` in microseconds and bytes. Since 2025:
-    `precisions.{p}.components.{c}.performance_metrics.{device}.{runtime}` in milliseconds and MiB.
-    """
-    models = object_of(value).get("models")
+
+def _entries_by_model(models: Any) -> Iterator[Entry]:
+    """Yield the entries of the old layout: `models[].performance_metrics[].{runtime}` in microseconds and bytes."""
     for m, model in enumerate(models if isinstance(models, list) else ()):
         metrics = object_of(model).get("performance_metrics")
         for d, entry in enumerate(metrics if isinstance(metrics, list) else ()):
-            device = object_of(object_of(entry).get("reference_device_info")).get("name")
-            about = {"model_id": object_of(model).get("name"), "device": device}
-            about["timestamp"] = pick(object_of(entry), "timestamp")
+            about = {
+                "model_id": object_of(model).get("name"),
+                "device": object_of(object_of(entry).get("reference_device_info")).get("name"),
+                "timestamp": pick(object_of(entry), "timestamp"),
+            }
             for runtime, figures in object_of(entry).items():
                 if isinstance(figures, dict) and figures.keys() & {"inference_time", "tokens_per_second"}:
-                    steps: tuple[str | int, ...] = ("models", m, "performance_metrics", d, runtime)
+                    steps = ("models", m, "performance_metrics", d, runtime)
                     yield steps, figures, {**about, "runtime": _plain(runtime), **_in_microseconds(figures)}
-    for precision, by_component in object_of(object_of(value).get("precisions")).items():
-        components = object_of(object_of(by_component).get("components"))
-        for component, content in components.items():
-            for device, by_runtime in object_of(object_of(content).get("performance_metrics")).items():
-                for runtime, figures in object_of(by_runtime).items():
-                    if isinstance(figures, dict):
-                        about = {"model_id": component, "component": component, "device": device}
-                        about |= {"precision": pick(object_of(content), "precision") or precision}
-                        steps = ("precisions", precision, "components", component, "performance_metrics")
-                        for inner, row in _in_milliseconds(figures):
-                            yield (
-                                (*steps, device, runtime, *inner),
-                                _inside(figures, inner),
-                                {**about, "runtime": _plain(runtime), **row, "parts": len(components)},
-                            )
+
+
+def _entries_by_component(precision: str, components: dict[str, Any]) -> Iterator[Entry]:
+    """Yield the entries of the layout since 2025, in milliseconds and MiB.
+
+    It is `precisions.{p}.components.{c}.performance_metrics.{device}.{runtime}`.
+    """
+    for component, content in components.items():
+        about = {"model_id": component, "component": component, "parts": len(components)}
+        about["precision"] = pick(object_of(content), "precision") or precision
+        for device, by_runtime in object_of(object_of(content).get("performance_metrics")).items():
+            for runtime, figures in object_of(by_runtime).items():
+                steps = ("precisions", precision, "components", component, "performance_metrics", device, runtime)
+                for inner, stated in _in_milliseconds(figures) if isinstance(figures, dict) else ():
+                    row = {**about, "device": device, "runtime": _plain(runtime), **stated}
+                    yield (*steps, *inner), _inside(figures, inner), row
 
 
 def _plain(runtime: str) -> str:
