@@ -128,7 +128,7 @@ def _keep_to_measurements(
 ) -> Estimate | Abstention | None:
     """Return a prediction for the users' own device no shorter than less work took there, and no longer than more.
 
-    What others measured on such a device took their host's time, and tells less of hosts in general than a prediction.
+    Others' measurements on such a device took their host's time, and tell less of hosts in general than a prediction.
     """
     query, candidate = cell
     measured = candidate.target in evidence.by_target and query.subject.model_id in evidence.by_model
@@ -172,7 +172,8 @@ def _choose_prediction(
 ) -> Estimate | Abstention:
     """Return the learned estimate or that of the device's published rates, whichever is better supported.
 
-    On a GPU the learned one is chosen if all of these hold:
+    On a processor the rates are chosen if their interval is narrower at no lower level. On a GPU the learned estimate
+    is chosen if all of these hold:
 
     * the target was measured in this precision, by `_LEAST_MEASURED` cells with the same kind of input (tokens or not);
     * its interval is no wider, at a level that is no lower;
@@ -180,27 +181,26 @@ def _choose_prediction(
     """
     if isinstance(learned, Abstention) or isinstance(by_rates, Abstention):
         return learned
-    if isinstance(by_rates, ProcessorPrediction):
-        return _choose_on_processor(learned, by_rates, evidence, cell)
     query, candidate = cell
-    measured_like_this = (query.precision, query.sequence_length is None) in _measured_kinds(evidence, candidate.target)
     ours, theirs = learned.latency_ms, by_rates.latency_ms
-    no_lower_level = (ours.level or 0.0) >= (theirs.level or 0.0)
-    no_wider = ours.high_over_low <= theirs.high_over_low
-    if measured_like_this and no_lower_level and no_wider and not by_rates.host_bound:
+    if isinstance(by_rates, ProcessorPrediction):
+        keep = theirs.high_over_low >= ours.high_over_low or (theirs.level or 0.0) < (ours.level or 0.0)
+    else:
+        kind = (query.precision, query.sequence_length is None)
+        no_lower_level = (ours.level or 0.0) >= (theirs.level or 0.0)
+        no_wider = ours.high_over_low <= theirs.high_over_low
+        is_measured = kind in _measured_kinds(evidence, candidate.target)
+        keep = is_measured and no_lower_level and no_wider and not by_rates.host_bound
+    if keep:
         return learned
-    estimate = operator_estimate(evidence, *cell, by_rates)
+    estimate = _estimate_by_rates(evidence, cell, by_rates)
     return replace(estimate, memory_peak_mib=learned.memory_peak_mib, sample=learned.sample)
 
 
-def _choose_on_processor(learned: Estimate, by_rates: ProcessorPrediction, evidence: Evidence, cell: Cell) -> Estimate:
-    """Return the learned estimate, or that of the processor's published rates if it is narrower at no lower level."""
-    ours, theirs = learned.latency_ms, by_rates.latency_ms
-    no_narrower = theirs.high_over_low >= ours.high_over_low or (theirs.level or 0.0) < (ours.level or 0.0)
-    if no_narrower:
-        return learned
-    estimate = processor_estimate(evidence, cell, by_rates)
-    return replace(estimate, memory_peak_mib=learned.memory_peak_mib, sample=learned.sample)
+def _estimate_by_rates(evidence: Evidence, cell: Cell, by_rates: RatesPrediction) -> Estimate:
+    if isinstance(by_rates, ProcessorPrediction):
+        return processor_estimate(evidence, cell, by_rates)
+    return operator_estimate(evidence, *cell, by_rates)
 
 
 def _measured_kinds(evidence: Evidence, target: Target) -> set[tuple[str | None, bool]]:
@@ -221,9 +221,7 @@ def _fall_back_to_rates(
         return abstention
     if isinstance(by_rates, Abstention):
         return replace(abstention, reason=f"{abstention.reason}; {by_rates.reason}")
-    if isinstance(by_rates, ProcessorPrediction):
-        return processor_estimate(evidence, cell, by_rates)
-    return operator_estimate(evidence, *cell, by_rates)
+    return _estimate_by_rates(evidence, cell, by_rates)
 
 
 def _check_plausible(evidence: Evidence, cell: Cell, estimate: Estimate | Abstention) -> Estimate | Abstention:

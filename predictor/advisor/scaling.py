@@ -308,7 +308,7 @@ def _interpolate_batches(evidence: Evidence, cell: CellKey) -> Iterable[Estimate
     below, above = _measured_around(evidence, cell, "batch_size")
     if below is None or above is None:
         return
-    share = math.log(cell.batch_size / _batch_size(below)) / math.log(_batch_size(above) / _batch_size(below))
+    share = math.log(cell.batch_size / below.cell.batch_size) / math.log(above.cell.batch_size / below.cell.batch_size)
     memory = None
     if below.memory_peak_mib is not None and above.memory_peak_mib is not None:
         memory = _interpolate(below.memory_peak_mib, above.memory_peak_mib, share)
@@ -317,7 +317,7 @@ def _interpolate_batches(evidence: Evidence, cell: CellKey) -> Iterable[Estimate
         latency_ms=_interpolate(below.latency_ms, above.latency_ms, share),
         memory_peak_mib=memory,
         event_ids=(*below.event_ids, *above.event_ids),
-        basis=f"between the measured batch sizes {_batch_size(below)} and {_batch_size(above)}",
+        basis=f"between the measured batch sizes {below.cell.batch_size} and {above.cell.batch_size}",
         why=(_describe_bounds(below, above),),
     )
 
@@ -378,8 +378,8 @@ def _narrower_bounds(evidence: Evidence) -> dict[Hashable, list[tuple[str, str]]
 def _find_narrower_bounds(evidence: Evidence) -> dict[Hashable, list[tuple[str, str]]]:
     """Return the measured precisions that bound wider ones, and what tells so, by target, mode and wider precision.
 
-    PyTorch issues operators one by one. What others measured with it took their host's time, in any precision, and
-    bounds nothing for other hosts.
+    PyTorch issues operators one by one. Others' measurements with it took their host's time, in any precision, and
+    bound nothing for other hosts.
     """
     require_slow_path()
     gains = _gains_by_narrower(evidence)
@@ -449,10 +449,6 @@ def _interpolate(below: Interval, above: Interval, share: float) -> Interval:
     return Interval(p50=p50, low=min(ends), high=max(ends), level=None)
 
 
-def _batch_size(summary: CellSummary) -> int:
-    return summary.cell.batch_size
-
-
 _MEASURED: dict[Where, str] = {
     "here": "measured here",
     "mine": "measured on another of your hosts",
@@ -476,7 +472,7 @@ def _describe_spread(summary: CellSummary, runs: str) -> str:
 
 
 def _describe_bounds(below: CellSummary, above: CellSummary) -> str:
-    small, large = (f"{_batch_size(end)} take {rounded(end.latency_ms.p50, 4)} ms" for end in (below, above))
+    small, large = (f"{end.cell.batch_size} take {rounded(end.latency_ms.p50, 4)} ms" for end in (below, above))
     if above.latency_ms.p50 < below.latency_ms.p50:
         return f"batches of {small}, of {large}; a larger one takes no less time, so one of the two was disturbed"
     return f"batches of {small}, of {large}; a larger one takes no less time"
