@@ -164,25 +164,12 @@ def fill_layer(
     EngineFailed
         If the engine cannot be reached, or fails.
     """
-    try:
-        with layers.translate_write_errors(path.parent):
-            return _fill_layer(path, log, segments, below, engine, complete)
-    except BaseException:
-        # Removed, because on a full disk it would take the space that everything else needs.
-        for leftover in (path, path.with_name(f"{path.name}.wal")):
-            leftover.unlink(missing_ok=True)
-        raise
-
-
-def _fill_layer(
-    path: Path,
-    log: EventLog,
-    segments: Collection[str],
-    below: Projection | None,
-    engine: SparkEngine | None,
-    complete: Complete | None,
-) -> int:
-    with connect(path.parent) as con, interruptible(con):
+    with (
+        _removed_on_failure(path),
+        layers.translate_write_errors(path.parent),
+        connect(path.parent) as con,
+        interruptible(con),
+    ):
         con.execute("SET preserve_insertion_order = false")
         con.execute("SET arrow_lossless_conversion = true")  # UUIDs stay UUIDs on their way to Python
         try:
@@ -212,6 +199,17 @@ def _fill_layer(
                 con.execute("SET preserve_insertion_order = true")
                 complete(con, lower, events)
         return int(events)
+
+
+@contextmanager
+def _removed_on_failure(path: Path) -> Iterator[None]:
+    """Remove the file of a layer if the block fails: on a full disk it would take the space that all else needs."""
+    try:
+        yield
+    except BaseException:
+        for leftover in (path, path.with_name(f"{path.name}.wal")):
+            leftover.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
