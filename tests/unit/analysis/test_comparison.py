@@ -204,7 +204,7 @@ def test_a_ratio_is_to_the_same_device_where_it_has_a_figure_and_the_table_names
 
 @pytest.mark.parametrize("processes", [1, 2, 5])
 def test_the_interval_holds_the_true_ratio_as_often_as_it_says(processes: int) -> None:
-    """Of one process alone it covers what its samples may do, of several what processes may."""
+    """For one process it covers the scatter of its samples, for several that of processes."""
     chance, held, rounds = np.random.default_rng(1), 0, 400
     for _ in range(rounds):
         sides = []

@@ -175,7 +175,7 @@ def test_figures_of_a_row_are_of_one_shape_and_others_name_theirs(log: EventLog,
     int8 = {"precision": "int8", "batch_size": 4}
     record(log, 0, *on("cpu", 20), *on("cpu", 3, **int8), *on("openvino", 10), *on("openvino", 2, **int8))
     record(log, 0, *on("jax", 9), *on("onnxruntime", 5, **int8))
-    # Of two devices the one of the row's shape is shown, although the other one is rated better.
+    # The device with the row's shape is shown, although the other one is rated better.
     record(log, 0, *on("cuda", 8, device_id="slow", device_name="SLOW"))
     record(log, 0, *on("cuda", 1, device_id="fast", device_name="FAST", **int8))
     refresh(settings)

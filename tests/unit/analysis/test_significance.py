@@ -163,7 +163,7 @@ def test_as_many_processes_as_are_needed_find_the_effect_and_half_of_them_do_not
         )
 
     def pooled(generator: random.Random, processes: int, factor: float) -> list[int]:
-        # Of a process that is one sample eleven times, the mean of medians is the median of means, nearly.
+        # For a process that is one sample eleven times, the mean of medians is nearly the median of means.
         offsets = [generator.lognormvariate(0, spread) for _ in range(processes)]
         middle = sum(offsets) / processes
         return [int(5e6 * factor * middle * generator.lognormvariate(0, 1e-4)) for _ in range(11 * processes)]

@@ -230,7 +230,7 @@ def test_the_newest_look_is_what_the_table_holds(inventory: Inventory, settings:
 
 
 class StandIn:
-    """What OpenVINO's `Core` answers of a GPU and an NPU: names and units as its documentation gives them."""
+    """Answers of OpenVINO's `Core` for a GPU and an NPU: names and units as its documentation gives them."""
 
     told: ClassVar[dict[str, dict[str, Any]]] = {
         "GPU.1": {

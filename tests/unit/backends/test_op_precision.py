@@ -1,4 +1,4 @@
-"""What is read of the precision that ran: from dispatched operators, compiled programs and operator names."""
+"""The precision that ran, read from dispatched operators, compiled programs and operator names."""
 
 from __future__ import annotations
 

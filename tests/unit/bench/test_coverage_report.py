@@ -1,4 +1,4 @@
-"""What checks of architectures add up to."""
+"""Totals of checks of architectures."""
 
 from __future__ import annotations
 

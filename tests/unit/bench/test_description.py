@@ -1,4 +1,4 @@
-"""What a run records of a model: traced once by the process that prepares it, and read by the run."""
+"""Descriptions of models: the process that prepares a model traces it once, and the run reads that."""
 
 from __future__ import annotations
 

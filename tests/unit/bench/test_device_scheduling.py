@@ -1,4 +1,4 @@
-"""What runs side by side never shares silicon, and one fault ends all."""
+"""Runs side by side never share silicon, and one fault ends all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mode asks for, and the arithmetic of generation and training: everything that needs no device."""
+"""Needs of each mode, and the arithmetic of generation and training: everything that needs no device."""
 
 from __future__ import annotations
 

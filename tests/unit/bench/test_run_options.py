@@ -1,4 +1,4 @@
-"""What the options of a run mean: what is stale, what an interrupted run has left, how long a plan takes."""
+"""Options of a run: which cells are stale, which an interrupted run has left, how long a plan takes."""
 
 from __future__ import annotations
 

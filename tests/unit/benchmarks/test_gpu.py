@@ -1,4 +1,4 @@
-"""What the GPU proof writes for later: kernels that the predictor reads, and predictions held against results."""
+"""Outputs of the GPU proof: kernels that the predictor reads, and predictions held against results."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_every_option_of_these_commands_is_a_filter_or_known_to_be_none() -> Non
 
 @pytest.mark.parametrize(("name", "form"), EACH, ids=[" ".join([name, *form]) for name, form in EACH])
 def test_all_filters_at_once(asking: Asking, name: str, form: Sequence[str]) -> None:
-    """What a query has no column for shows here: all conditions stand in it."""
+    """All conditions stand in the query, so a filter that it has no column for fails here."""
     for values in (SOME, NONE):
         filters = {key: _value(name, key, values) for key in FILTERS[name]}
         if not asking.ask(name, form, filters):

@@ -127,7 +127,7 @@ Accel = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def accel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, home: Path) -> Accel:
-    """Runs a command in this process: exit code and stderr. What is no sentence is raised."""
+    """Runs a command in this process: exit code and stderr. An exception that is not meant for users is raised."""
     (tmp_path / "out").mkdir()
     samples = Path(__file__).parents[3] / "samples"
 
@@ -343,7 +343,7 @@ def test_a_full_disk_is_known_by_what_libraries_say() -> None:
 
 
 def test_the_list_of_layers_is_written_whole_or_not_at_all(home: Path) -> None:
-    """What stands under a projection's name is a projection, also after the disk was full."""
+    """A file under a projection's name is whole, also after the disk was full."""
     projection = require_current(Settings(home=home))
     path = projection.directory / projection.name
     with no_room(10), pytest.raises(OSError, match="File too large"):

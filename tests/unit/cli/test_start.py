@@ -1,4 +1,4 @@
-"""What starting a command imports: nothing heavy for its help, and no other command."""
+"""Imports at the start of a command: nothing heavy for its help, and no other command."""
 
 from __future__ import annotations
 

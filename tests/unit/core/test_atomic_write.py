@@ -1,4 +1,4 @@
-"""What must survive a power cut: names of files and directories are on disk before anything is acknowledged."""
+"""Writes survive a power cut: names of files and directories are on disk before anything is acknowledged."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class TestDamage:
         pack.write_bytes(pack.read_bytes()[:-20])
         with pytest.raises(integrity.SegmentsGone):
             publish.refresh(settings, full=True)
-        # What the catalog names of the pack is looked for in it, so that the rebuild has set it aside.
+        # The rebuild looks in the pack for the segments that the catalog names, so it has set the pack aside.
         assert set(_findings(settings)) == {"segments_gone"}
         mended = validate(settings, lambda _: None, fix=True, copy=_Folder(tmp_path / "copy"))
         assert mended.findings == ()

@@ -239,7 +239,7 @@ def test_tensor_peaks_follow_from_units_and_clock(device: DeviceSpec) -> None:
 def test_matrix_peaks_follow_from_compute_units_and_clock(device: DeviceSpec) -> None:
     """Compute units of 64 lanes x FP16 operations per clock x boost clock, within 2 %; INT8 as fast or twice.
 
-    Of the MI300A the collection says the MI300X's lanes; ROCm's documentation says 228 units."""
+    The collection gives the MI300A the MI300X's lanes; ROCm's documentation says 228 units."""
     row = _row(device)
     units = 228 if device.name == "AMD Instinct MI300A" else float(row["shading_units"]) / 64
     peak = units * MATRIX_RATES[row["architecture"]] * float(row["boost_clock_mhz"]) / 1e6
@@ -290,7 +290,7 @@ def test_the_processor_of_public_measurements_too() -> None:
 
 
 def _row(device: DeviceSpec) -> dict[str, str]:
-    """What the collection says of a device; skips where it is not at hand or has no such device."""
+    """Return the collection's figures of a device; skip if it is not at hand or has no such device."""
     if not SHEET.exists():
         pytest.skip(f"{SHEET} is not here")
     for name in (COLLECTED.get(device.name, device.name), *device.aliases):

@@ -63,7 +63,7 @@ def test_the_regime_decides_the_interval(predictor: Predictor) -> None:
         assert interval.low is not None
         assert interval.high is not None
         assert 0 < interval.low < interval.p50 < interval.high
-        # Of four devices held out one after the other no more than four fifths of nine tenths is promised.
+        # Four devices held out in turn promise at most four fifths of nine tenths.
         assert interval.level == pytest.approx(0.9 if regime in (Regime.SEEN, Regime.UNSEEN_FAMILY) else 0.72)
 
 

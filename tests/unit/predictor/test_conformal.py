@@ -88,7 +88,7 @@ def test_of_two_methods_the_narrower_interval_is_not_chosen() -> None:
 def test_a_large_group_weighs_no_more_than_a_small_one() -> None:
     errors = np.array([0.0] * 1000 + [3.0, 4.0, 5.0])
     calibration = calibrate(errors, [0] * 1000 + [1, 2, 3], level=0.5)
-    # Of five groups (one to come) the large one is a fifth: the level of a half is reached only within the others.
+    # The large group is a fifth of five groups (one to come): the level of a half is reached only within the others.
     assert calibration.half_width == 4.0
 
 

@@ -82,7 +82,7 @@ def test_measured_loads_count_workers_and_share_the_users(measured: list[Measure
     assert row.load == Load(users=16, input_tokens=1024, output_tokens=1024)
     aggregated = load_measured_loads()
     assert not any(row.deployment.prompts for row in aggregated)
-    # Of one deployment and load only one source's rows are kept.
+    # Only one source's rows are kept for a deployment and load.
     by_source: dict[bool, set[object]] = {True: set(), False: set()}
     for row in measured:
         layout = replace(row.deployment, slots=None, engine_version=None)
@@ -189,7 +189,7 @@ def test_first_tokens_wait_for_slots_and_for_workers_that_are_always_busy() -> N
     free = first_s(10.0)
     assert free.slot_s == 0
     assert first_s(10.0, slots=Slots(1000, copies=4)).slot_s == pytest.approx(0, abs=1e-9)
-    # Of 48 requests of one copy 16 wait, so that each waits for half an answer.
+    # 16 of one copy's 48 requests wait, so that each waits for half an answer.
     half = np.exp(model.times.first_coefficients["slot"]) * 5.0
     assert first_s(10.0, slots=Slots(32, copies=1)).slot_s == pytest.approx(half)
     # Spread by chance over several copies, requests wait at some of them where slots are as many as users.

@@ -206,7 +206,7 @@ def test_every_split_is_judged_against_every_baseline() -> None:
         assert metrics["supported"] == 1.0
         assert -1 <= metrics["kendall_tau"] <= 1
         assert metrics["top1_regret"] >= 0
-        # What is served is judged: of two devices to learn from no more than 60 % is promised.
+        # The served predictor is judged: with two devices to learn from it promises no more than 60 %.
         assert metrics["coverage"] >= metrics["coverage_aimed_at"] - 0.1
         assert 0.59 < metrics["coverage_aimed_at"] < 0.91
     # Transfer is nearly exact, because the samples follow the analytical model, which no baseline has.

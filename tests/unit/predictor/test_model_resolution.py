@@ -72,7 +72,7 @@ def test_cost_ranks_by_dollars_and_says_the_price_and_its_day(advisor: Advisor) 
     assert first.cost.usd_per_million_items.p50 == pytest.approx(
         first.cost.usd_per_hour / 3600 * 1e6 / first.items_per_s.p50
     )
-    # What a host of ours costs by the hour nobody knows: last, and said.
+    # Nobody knows what an own host costs by the hour, so it comes last, with that reason.
     assert {r.cost for r in answer.recommendations[1:]} == {None}
     assert sum("no price per hour is known, which ranks last" in w for w in answer.warnings) == 1
 
@@ -295,7 +295,7 @@ def test_what_the_warehouse_holds_of_a_config_tells_the_shape_of_its_decoder() -
 
 @pytest.mark.slow
 def test_the_own_image_size_of_a_config_is_no_size_of_its_own(advisor: Advisor) -> None:
-    """What was measured, was measured at it."""
+    """Results of the model were measured at it."""
     config = {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
               "intermediate_size": 64, "image_size": 32, "patch_size": 16}  # fmt: skip
     subject = resolve_queried_model(ModelConfig(config), advisor.state().evidence)

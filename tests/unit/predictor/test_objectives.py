@@ -149,7 +149,7 @@ def test_limits_of_different_levels_are_compared_at_one() -> None:
     assert level_mismatch("memory", [sure, hardly]) is None
     less = _figures(10, latency_ms=Interval(p50=10.0, low=8.0, high=12.0, level=0.8))
     assert "at 80% for some and at 90%" in str(level_mismatch("latency", [sure, less]))
-    # Of a normal error 60 % lie within 0.842 standard deviations, 80 % within 1.282 and 90 % within 1.645.
+    # 60 % of normal errors are within 0.842 standard deviations, 80 % within 1.282 and 90 % within 1.645.
     at_most = [unfavorable_latency_ms(each, None) for each in (sure, hardly, less)]
     assert at_most == pytest.approx([13.0, 10 * 1.2 ** (1.645 / 0.842), 10 * 1.2 ** (1.645 / 1.282)], rel=1e-3)
     assert ranking("latency", None)(less) < ranking("latency", None)(sure) < ranking("latency", None)(hardly)

@@ -44,7 +44,7 @@ def test_users_in_a_closed_loop_get_the_steps_of_so_many_and_the_prompts_of_the_
     for users in (1, 4, 32):
         traffic = same(users, out=400)
         played = simulate(PACE, traffic)
-        # Of 400 tokens a request spends some of its time at its prompt, so that a few less run.
+        # A request of 400 tokens spends some of its time at its prompt, so that a few less run.
         step_ms = 1e3 * (PACE.step_s[users - 1] + PACE.stall_s * (users - 1) / 400)
         assert np.median(played.output_token_ms) == pytest.approx(step_ms, rel=0.03)
         shortest = traffic.input_tokens.min() / traffic.input_tokens.mean()

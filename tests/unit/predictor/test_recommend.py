@@ -596,7 +596,7 @@ def test_a_generation_is_of_as_many_tokens_as_came_out(tmp_path: Path) -> None:
             **{**long, "latency_mean_ms": ms, **more},
         )  # fmt: skip
 
-    # Of 1,024 tokens in 1 ms each would be read from 124 M weights in a microsecond.
+    # At 1,024 tokens in 1 ms, each would be read from 124 M weights in a microsecond.
     advisor = Advisor(world(tmp_path, [wrote(128, 400.0), wrote(32, 100.0), wrote(128, 410.0), wrote(1024, 1.0)]))
 
     def asked(**more: object) -> Answer:

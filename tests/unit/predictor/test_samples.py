@@ -151,7 +151,7 @@ def test_a_decoder_reads_weights_and_cache_once_per_token() -> None:
     ).work
     assert work.weight_bytes == 124e6 * 2 * 10
     assert work.steps == 120
-    # Of 100 to 110 tokens, 105 on average, in halves.
+    # The cache holds 100 to 110 tokens, 105 on average, in 16 bits.
     assert work.activation_bytes == 2 * 12 * 768 * 2 * 105 * 10
     assert work.held_bytes == 2 * 12 * 768 * 2 * 110
 

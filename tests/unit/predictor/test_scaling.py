@@ -54,7 +54,7 @@ def test_runs_of_a_cell_are_pooled_with_their_spread(tmp_path: Path) -> None:
     assert len(found.event_ids) == 3
     samples = sorted(ns / 1e6 for run in runs for ns in run.samples_ns)
     latency = found.latency_ms
-    # Of 90 samples the 4th from either end: (91 - 8) / 91 is the nearest level above 90 %.
+    # The limits are the 4th of 90 samples from either end: (91 - 8) / 91 is the nearest level above 90 %.
     assert (latency.low, latency.high, latency.level) == (samples[3], samples[-4], 0.9)
     assert latency.p50 == pytest.approx(sorted(median(run.samples_ns) / 1e6 for run in runs)[1])
     peak = found.memory_peak_mib

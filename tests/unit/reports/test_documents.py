@@ -50,7 +50,7 @@ _RUN = CliRunner()
 
 
 class _Outside(html.parser.HTMLParser):
-    """What a page would fetch, its headings' ids, and the links within it."""
+    """Addresses that a page would fetch, its headings' ids, and the links within it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -223,7 +223,7 @@ def test_the_evidence_of_each_finding_can_be_asked_for(everything: ReportDocumen
 
 
 def test_the_evidence_of_a_finding_is_what_it_counts(tmp_path: Path) -> None:
-    """Of another model, device and time there is more of everything that is counted."""
+    """Another model, device and time add to everything that is counted."""
     busy = {"environment": {"contention": {"others_share": 0.5, "waiting_share": 0.5}}}
     odd = {"device_id": "o'hara", "device_name": "O'Hara's $CPU"}
     events = [

@@ -1,4 +1,4 @@
-"""What an installation takes on disk is told, and what nobody needs goes."""
+"""Disk use of an installation is reported, and files that nobody needs are deleted."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def test_old_events_are_lifted_on_their_way(settings: Settings) -> None:
 
 
 class TestFigures:
-    """What stands in a `results` row."""
+    """Figures in a `results` row."""
 
     @pytest.fixture
     def row(self, settings: Settings, log: EventLog) -> Any:
@@ -589,7 +589,7 @@ def test_tables_of_an_older_version_are_told_from_damaged_ones(
 ) -> None:
     log.append([event(result())])
     _stage_and_publish(settings)
-    # What an upgrade does: a view asks for a column that the tables on disk lack, and their schema has another id.
+    # An upgrade: a view asks for a column that the tables on disk lack, and their schema has another id.
     monkeypatch.setattr(layers, "USABLE", "SELECT r.* EXCLUDE (counts), r.column_of_tomorrow FROM judged_results AS r")
     monkeypatch.setattr(build_layer, "schema_id", lambda: "tomorrow")
     with pytest.raises(WarehouseOutdated, match="another version of the platform: `accel db rebuild`") as told:

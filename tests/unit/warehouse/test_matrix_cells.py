@@ -114,7 +114,7 @@ def test_an_increment_gives_the_matrix_and_counts_of_all_results(data: st.DataOb
 
 
 def test_only_touched_cells_are_computed_anew(settings: Settings, log: EventLog) -> None:
-    """What a cell in service says stays, wrong as it may be, until an event touches the cell."""
+    """A cell in service stays as it is, even if wrong, until an event touches it."""
     for batch_size in (1, 4):
         log.append([event(result(batch_size=batch_size)) for _ in range(20)])
         log.append([event(verification(batch_size=batch_size))])

@@ -101,7 +101,7 @@ def _some_events() -> list[Event]:
 
 
 class EnginesAgree:
-    """What holds for every engine."""
+    """Properties of every engine."""
 
     @pytest.fixture
     def url(self) -> str:

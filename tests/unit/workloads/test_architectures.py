@@ -49,7 +49,7 @@ def test_a_model_type_has_a_family_and_a_category(model_type: str, family: str, 
 
 def test_classification_agrees_with_the_models_known_by_name() -> None:
     for spec in known_models():
-        # What reads more than is measured keeps the category of all it reads.
+        # A model that reads more than is measured keeps the category of all it reads.
         category = architectures()[spec.architecture].get("category", spec.modality)
         assert classify(spec.architecture) == (spec.family, category)
 

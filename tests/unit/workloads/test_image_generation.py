@@ -222,8 +222,8 @@ def test_each_architecture_draws_images_and_is_traced_as_it_computes() -> None:
             (images,) = outputs_of(model, arrays).values()
         assert images.shape == (2, 3, *_clip_of(spec))
         assert np.isfinite(images).all()
-        # A trace runs one step of three and is to count as many FLOPs as all three have; but of CLIP's causal attention
-        # it counts the pairs that meet.
+        # A trace runs one step of three, and counts the FLOPs of all three. It counts only the pairs of CLIP's causal
+        # attention that meet.
         traced = cost_of(spec, batch_size=2).flops
         assert traced == pytest.approx(counter.get_total_flops(), rel=2e-3), architecture
         assert not np.array_equal(images[0], images[1])

@@ -319,7 +319,7 @@ def test_costs_are_those_of_the_published_models() -> None:
     assert cost_of(resnet, batch_size=1).flops == pytest.approx(2 * 4.09e9, rel=0.01)
     assert cost_of(bert, batch_size=1).layers == 12
     assert cost_of(resolve_model("t5-small"), batch_size=1).layers == 12
-    # What timm states of ViT-B/16 and ResNet-50 at 224 pixels, its 1,000 classes left out: 16.49 and 11.11 million.
+    # timm states 16.49 and 11.11 million for ViT-B/16 and ResNet-50 at 224 pixels, without its 1,000 classes.
     for model, activations in ((resolve_model("vit-base"), 16_491_264), (resnet, 11_113_984)):
         assert cost_of(model, batch_size=1).layer_output_bytes == 4 * activations
 
@@ -433,7 +433,7 @@ def test_layers_that_differ_are_counted_one_by_one() -> None:
                    hidden_size_per_layer_input=8)  # fmt: skip
     # The last two use what others have kept.
     assert (found.kept_per_token, found.kept_in_window) == (2 * 2 * 2 * 32, 2 * 2 * 2 * 16)
-    # Of its table of embeddings per layer a token needs a row.
+    # A token needs one row of its table of embeddings per layer.
     assert found.unread_parameters == 100 * 6 * 8
 
 
