@@ -118,8 +118,9 @@ _IMPORT_NAMES = {"sklearn": "scikit-learn", "vl_convert": "vl-convert-python", "
 
 
 def package_missing(error: BaseException) -> AccelError | None:
-    """Return the error to report where a package that the platform depends on is not installed, as on hosts that only
-    measure; None for another error, or for a package of somebody's own code.
+    """Return the error to report where a package that the platform depends on is not installed.
+
+    Hosts that only measure lack some. None for another error, or for a package of somebody's own code.
     """
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None

@@ -1,7 +1,7 @@
 """Time that the service takes for each kind of dashboard page over 1,000,000 results.
 
-`accel serve` over a synthetic log; one client in a process of its own asks for pages one after the other, no address
-twice, so that only what is kept per snapshot is kept. Times are the client's, from the request to the last byte.
+`accel serve` answers over a synthetic log. One client in its own process asks for pages one after the other, no address
+twice, so that only caches of a whole snapshot help. Times are the client's, from the request to the last byte.
 """
 
 from __future__ import annotations

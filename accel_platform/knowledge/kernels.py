@@ -2,7 +2,7 @@
 
 Columns: `device` (a name of the catalogue), `precision`, `operator`, `framework`, dimensions that are null where an
 operator has none, and `latency_ms`. Products are (m x k) by (k x n), b of them. Attention has b items, h heads, kv
-key-value heads, queries of length m, keys of length n, and heads of width k; element-wise operators, norms and softmax
+key-value heads, queries of length m, keys of length n, and heads of width k. Element-wise operators, norms and softmax
 have b rows of width h. Convolutions of our own tables may be in `groups`, and over `edges` dimensions besides channels:
 1 of sound, 2 of images. Those of others are over images, in one group.
 """

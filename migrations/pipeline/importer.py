@@ -136,8 +136,8 @@ class Import:
     def renewal_with(self, given: GivenNames) -> Renewal:
         """Return the renewal of documents by names that their results lack, and of those that hold such documents.
 
-        With the names given it is another content. A document stays as it is where a name would be lost that was given
-        earlier and is not given now; the reason in its entry names both options.
+        With the names given it is another content. A document stays as it is where a name that was given earlier would
+        be lost. The reason in its entry names both options.
         """
         options = {NO_HARDWARE: ("--device", given.device), NO_ENGINE: ("--engine", given.engine)}
 
