@@ -6,7 +6,8 @@ Newer versions print latencies below 1 ms in microseconds, and the precision tha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 from migrations.normalize.records import Record, RefusedCell
@@ -20,8 +21,11 @@ _PRINTED = re.compile(
 _MICROSECONDS = re.compile(r"(?P<value>[\d.]+) us")
 _PRECISION = re.compile(r".*\bINFERENCE_PRECISION_HINT\s*:\s*(?:<Type: ')?(?P<value>\w+)'?>?\s*")
 _TOOK = re.compile(r".*?(?P<name>(?:read|load|compile|first)[\w ]* took) (?P<value>[\d.]+) ms.*", re.IGNORECASE)
-_TITLE = re.compile(r"\[Step 1/\d+\]|\[ ?INFO ?\] (?:Count|Execution Devices)", re.IGNORECASE)
+_FIRST_STEP = re.compile(r"\[Step 1/\d+\]")
+_TITLE = re.compile(rf"{_FIRST_STEP.pattern}|\[ ?INFO ?\] (?:Count|Execution Devices)", re.IGNORECASE)
 _ARGUMENT = re.compile(r"(?:^|\s)-(?P<name>m|d|b|nireq|nstreams|hint|api|ip|nthreads)[ =](?P<value>[^\s]+)")
+_RESULTS = re.compile(r"execution results|throughput\s*:\s*\d", re.IGNORECASE)
+"""Where a report's results begin, or a console's end."""
 _BATCH = re.compile(r"batch size:\s*(?P<size>\d+)", re.IGNORECASE)
 _REQUESTS = re.compile(r"(?P<count>\d+) infer(?:ence)? requests", re.IGNORECASE)
 
@@ -40,12 +44,33 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """Yield one record, at the line where the results begin."""
-    is_report = any(line.strip().strip(";").casefold() in _SECTIONS for line in document.value)
-    found = dict(_report(document.value) if is_report else _console(document.value))
-    marks = ("execution results", "throughput")
-    at = next((i for i, line in enumerate(document.value) if any(mark in line.casefold() for mark in marks)), 0)
-    yield benchmark_app.result(document.source_path, f"/{at}", found)
+    """Yield one record per run, at the line where its results begin."""
+    lines: list[str] = document.value
+    if any(line.strip().strip(";").casefold() in _SECTIONS for line in lines):
+        yield _result(document.source_path, 0, lines, _report(lines))
+        return
+    for first, run in _runs(lines):
+        yield _result(document.source_path, first, run, _console(run))
+
+
+def _result(source_path: str, first: int, lines: list[str], found: Iterable[tuple[str, Any]]) -> Record | RefusedCell:
+    at = next((number for number, line in enumerate(lines, start=first) if _RESULTS.search(line)), first)
+    return benchmark_app.result(source_path, f"/{at}", dict(found))
+
+
+def _runs(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield each run's first line by number, and its lines: from the first step on, behind the command that began it.
+
+    What a script prints before, such as `Model name: Intel(R) Xeon(R)` of lscpu, is none of the tool's.
+    """
+    starts = [number for number, line in enumerate(lines) if _FIRST_STEP.search(line)]
+    if not starts:
+        yield 0, lines
+    end = 0
+    for start, following in pairwise([*starts, len(lines)]):
+        command = [line for line in lines[end:start] if "benchmark_app" in line][-1:]
+        end = next((number + 1 for number in range(start, following) if _RESULTS.search(lines[number])), following)
+        yield start - len(command), [*command, *lines[start:end]]
 
 
 def _report(lines: list[str]) -> Iterator[tuple[str, Any]]:
