@@ -104,7 +104,8 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> 
     name, precision = _name_and_precision(filename or "", kind)
     gpu, cpu = text_of(row.get("gpu_info")), text_of(row.get("cpu_info"))
     backends = text_of(row.get("backends")) or ",".join(_flags_set(row))
-    hardware = _hardware(backends, cpu)
+    # A processor's name without any backend is of a build that has none.
+    hardware = hardware_of(backends) if backends else "cpu" if cpu else None
     device = cpu if hardware == "cpu" else gpu
     build = text_of(row.get("build_commit"))
     return CellDraft(
@@ -152,11 +153,10 @@ def _flags_set(row: Mapping[str, Any]) -> list[str]:
     return [flag for flag in _FLAGS if str(row.get(flag)).casefold() in ("true", "1")]
 
 
-def _hardware(backends: str, cpu: str | None) -> str | None:
-    """Return the hardware of the backends. BLAS alone, or a processor's name without any backend, means `cpu`."""
-    if not backends:
-        return "cpu" if cpu else None
-    if (named := hardware_named(backends)) is not None:
+def hardware_of(backends: str) -> str | None:
+    """Return the hardware of llama.cpp's backends: `MTL,BLAS` is Metal's, and BLAS alone the processor's."""
+    # Only llama.cpp calls Metal so; elsewhere MTL is a processor of Intel's.
+    if (named := hardware_named(re.sub(r"\bMTL\d*\b", "Metal", backends))) is not None:
         return named
     return "cpu" if "blas" in backends.casefold() else None
 

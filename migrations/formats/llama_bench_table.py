@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.canonical_names import NOT_STATED, hardware_named
+from migrations.formats.llama_bench import hardware_of
+from migrations.normalize.canonical_names import NOT_STATED
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.row_access import cells_of_markdown
@@ -60,7 +61,7 @@ def _record(
         return refuse(pointer, "unexpected_shape", f"no test is called {row['test']!r}", row)
     prompt, made, depth = (count(test[name]) or 0 for name in ("prompt", "made", "depth"))
     precision = _PRECISION.search(row["model"])
-    hardware = hardware_named(row.get("backend")) or ("cpu" if "BLAS" in row.get("backend", "") else None)
+    hardware = hardware_of(row.get("backend", ""))
     cell = CellDraft(
         source_path,
         pointer,

@@ -161,6 +161,20 @@ INSERT INTO test (backends, model_filename, n_prompt, n_gen, avg_ns) VALUES ('CP
         (result,) = results(parse(Content.of(text.encode(), "/x.sql"))).values()
         assert (result.hardware, result.latency_mean_ms, result.sequence_length) == ("cpu", 2, 8)
 
+    @pytest.mark.parametrize(
+        ("backends", "device"), [("MTL,BLAS", "Apple M9"), ("MTL0", "Apple M9"), ("Metal,BLAS", "Apple M9")]
+    )
+    def test_metal_is_no_processor_by_any_of_its_names(self, backends: str, device: str) -> None:
+        row = {"n_prompt": 8, "n_gen": 0, "avg_ns": 2000000, "backends": backends, "model_filename": "a-Q4_0.gguf"}
+        row |= {"cpu_info": "Accelerate, Apple M9", "gpu_info": "Apple M9"}
+        (result,) = results(parse(Content.of(json.dumps([row]).encode(), "/x.json"))).values()
+        assert (result.hardware, result.device_name) == ("mps", device)
+        table = (
+            f"| model | backend | test | t/s |\n| --- | --- | --- | ---: |\n| a Q4_0 | {backends} | pp8 | 80 ± 1 |\n"
+        )
+        (printed,) = results(parse(Content.of(table.encode(), "/x.md"))).values()
+        assert printed.hardware == "mps"
+
     def test_the_table_it_prints(self) -> None:
         found = results(document("llama_bench_table"))
         prompt, generation, failed = found.values()
@@ -347,6 +361,23 @@ class TestRuntimes:
         assert (report.batch_size, report.latency_p50_ms, report.compile_ms) == (4, 20, 300.5)
         (text,) = results(document("openvino_console")).values()
         assert (text.hardware, text.latency_mean_ms, text.throughput_items_per_s) == ("unknown", 10.1, 99.5)
+
+    def test_several_runs_on_a_console_are_a_result_each(self) -> None:
+        run = """benchmark_app -m {name}.xml
+[Step 1/11] Parsing and validating input arguments
+[ INFO ] Network batch size: 1
+[ INFO ]   PERFORMANCE_HINT: THROUGHPUT
+Count:      {count} iterations
+Latency:    {latency} ms
+Throughput: 20.5 FPS
+"""
+        text = "Model name:          Intel(R) Xeon(R) Example CPU\n"
+        text += run.format(name="one", count=100, latency=7.5) + run.format(name="two", count=300, latency=2.5)
+        found = results(parse(Content.of(text.encode(), "/x.txt")))
+        assert {pointer: (one.model_id, one.iterations, one.latency_p50_ms) for pointer, one in found.items()} == {
+            "/7": ("one", 100, 7.5),
+            "/14": ("two", 300, 2.5),
+        }
 
     @pytest.mark.parametrize(
         ("path", "device", "place"),
