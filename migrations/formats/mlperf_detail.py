@@ -9,13 +9,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.records import Record, RefusedCell
+from migrations.normalize.records import NoResult, Part
 from migrations.normalize.row_access import first_positive
 from migrations.normalize.units import quantity
 from migrations.sources.documents import Document
 from migrations.tools import mlperf
 
 _MARK = ":::MLLOG"
+_LOAD_GENERATOR = ("loadgen_", "requested_", "effective_", "result_", "error")
+"""Beginnings of keys that MLPerf inference's load generator writes."""
 _RATES = (
     "result_samples_per_second", "result_completed_samples_per_sec", "result_scheduled_samples_per_sec",
     "result_qps_without_loadgen_overhead", "result_qps_with_loadgen_overhead",
@@ -36,9 +38,9 @@ def detect(document: Document) -> float:
     return 0.9 if rows and len(keyed) == len(rows[:200]) else 0.0
 
 
-def parse(document: Document) -> Iterator[Record | RefusedCell]:
+def parse(document: Document) -> Iterator[Part]:
     """Yield one record, at the first line with a result. A log without results is of a run that broke off: a
-    failure.
+    failure. MLPerf training, whose logs have the same marks, times no step.
     """
     found: dict[str, Any] = {}
     first = None
@@ -50,6 +52,9 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             first = number
         if entry.get("is_error") or key.startswith("error"):
             errors.append(str(value))
+    if found and not any(key.startswith(_LOAD_GENERATOR) for key in found):
+        yield NoResult("", "a log of MLPerf training: it times the way to an accuracy, and no single step")
+        return
     requested = str(found.get("requested_test_mode") or found.get("effective_test_mode") or "")
     if "accuracy" in requested.casefold() or not found:
         return

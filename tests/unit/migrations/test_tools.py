@@ -13,8 +13,9 @@ import pytest
 from accel_platform.events.types import ResultRecorded
 from migrations.detect import detect_format
 from migrations.normalize.records import Record, RefusedCell
+from migrations.pipeline.document_reader import read_document
 from migrations.sources.documents import Content, Document, parse
-from migrations.suspicion.claims import claims_of
+from migrations.suspicion.claims import NO_CLAIMS, claims_of
 from migrations.suspicion.rules import apply_rules
 from migrations.tools import mlperf
 from migrations.tools.mlperf_submissions import rows_of_round
@@ -280,6 +281,13 @@ class TestMlperf:
         assert isinstance(cell, Record)
         assert cell.occurred_at == datetime(2024, 7, 16, 20, 55, 24, tzinfo=UTC)
         assert (cell.result.latency_mean_ms, cell.result.throughput_items_per_s) == (9, 1600.5)
+
+    def test_a_log_of_mlperf_training_is_no_failed_inference(self) -> None:
+        keys = ("submission_benchmark", "global_batch_size", "run_start", "eval_accuracy", "run_stop")
+        lines = [f":::MLLOG {json.dumps({'key': key, 'value': 1, 'time_ms': 1})}" for key in keys]
+        reading = read_document(parse(Content.of("\n".join(lines).encode(), "/x.log")), NO_CLAIMS)
+        assert (reading.entry.outcome, reading.entry.records) == ("not_results", 0)
+        assert "training" in (reading.entry.reason or "")
 
     def test_what_a_result_is_follows_from_its_units(self) -> None:
         found = results(document("mlperf_table"))
