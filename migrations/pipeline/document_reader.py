@@ -22,6 +22,7 @@ from migrations.normalize.plain_columns import read_columns
 from migrations.normalize.records import EmbeddedDocument, NoResult, Part, Record, RefusedCell, Remark
 from migrations.normalize.unread_figures import refuse_unread_figures
 from migrations.pipeline.ledger import key_of, numbered_bytes, numbered_id
+from migrations.sources.csv_text import has_rows_alone
 from migrations.sources.documents import Content, Document, Origin, holds_figures
 from migrations.sources.json_text import Note
 from migrations.suspicion.claims import NO_CLAIMS, Claims, claims_of
@@ -295,8 +296,14 @@ def _unknown(document: Document, builder: DocumentBuilder) -> Reading:
         if (lacking := _lacking_columns(document)) is not None:
             reason += f": {lacking}; `accel migrate --map YOURS=OURS` says what yours mean"
         return quarantine(document.content, "unknown_shape", reason, builder)
+    if has_rows_alone(document.value):
+        reason = "a table without names of columns: write a first line that says what each of them holds"
+        return quarantine(document.content, "unreadable", reason, builder)
     if holds_figures(document):
-        return quarantine(document.content, "unreadable", "plain text that holds figures", builder)
+        reason = "plain text that holds figures, in no form that is read: put them into a table"
+        return quarantine(
+            document.content, "unreadable", f"{reason} (`accel migrate --template csv` prints an empty one)", builder
+        )
     builder.format = "text"
     return builder.close("not_results", "plain text without figures")
 

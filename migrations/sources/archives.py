@@ -32,6 +32,9 @@ RATIO_CHECKED_FROM_BYTES = 64 << 20
 """Results compress ten times, rarely fifty times; more than MAX_RATIO beyond this size is an archive bomb."""
 _CHUNK = 1 << 20
 
+_OFFICE_MEMBERS = {"[Content_Types].xml", "META-INF/manifest.xml"}
+"""Members that every document of Microsoft's or of OpenDocument has."""
+
 ArchiveKind = Literal["zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "gz", "bz2", "xz"]
 _UNREADABLE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError,
                RuntimeError, ValueError)  # fmt: skip
@@ -39,6 +42,10 @@ _UNREADABLE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError,
 
 class ArchiveBombError(ValueError):
     """The archive unfolds to more than results do."""
+
+
+class OfficeDocumentError(ValueError):
+    """The zip is a spreadsheet or another document, whose members are none of their own."""
 
 
 def archive_kind(content: Content) -> ArchiveKind | None:
@@ -61,7 +68,8 @@ def archive_kind(content: Content) -> ArchiveKind | None:
 def members(content: Content, kind: ArchiveKind) -> Iterator[Content]:
     """Yield the members in order; use each before the next is requested.
 
-    Raises ArchiveBombError beyond the limits, ValueError where the archive is damaged.
+    Raises ArchiveBombError beyond the limits, OfficeDocumentError for a spreadsheet, ValueError where the archive is
+    damaged.
     """
     budget = _Budget(content.origin.size_bytes)
     try:
@@ -74,7 +82,7 @@ def members(content: Content, kind: ArchiveKind) -> Iterator[Content]:
                     yield Content(source_path, "", b"", member)
                 else:
                     yield from _content(member, source_path)
-    except ArchiveBombError:
+    except (ArchiveBombError, OfficeDocumentError):
         raise
     except _UNREADABLE as error:
         raise ValueError(f"a broken {kind} archive: {error or type(error).__name__}") from error
@@ -121,6 +129,10 @@ class _CountingReader(io.RawIOBase):
 
 def _zip_members(file: BinaryIO, budget: _Budget) -> Iterator[tuple[str, BinaryIO | str]]:
     with zipfile.ZipFile(file) as archive:
+        if not _OFFICE_MEMBERS.isdisjoint(archive.namelist()):
+            raise OfficeDocumentError(
+                "a spreadsheet or other office document: save each sheet as CSV, and import those"
+            )
         for info in archive.infolist():
             if info.is_dir():
                 continue

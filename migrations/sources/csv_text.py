@@ -76,6 +76,17 @@ def find_header(text: str) -> Header | None:
     return Header(delimiter, columns)
 
 
+def has_rows_alone(lines: Sequence[str]) -> bool:
+    """Return whether most lines are rows with figures, so that the text is a table whose columns nothing names."""
+    filled = [line for line in lines if line.strip()]
+    rows = sum(any(_is_row(line.split(delimiter)) for delimiter in DELIMITERS) for line in filled)
+    return rows > 1 and rows >= _RAGGED_SHARE * len(filled)
+
+
+def _is_row(cells: Sequence[str]) -> bool:
+    return len(cells) >= _MIN_COLUMNS and sum(_NUMBER.fullmatch(cell.strip()) is not None for cell in cells) > 1
+
+
 def split_cells(lines: Iterable[str], header: Header) -> Iterator[list[str]]:
     """Yield the cells of every line, the header's first, without empty lines. Raises InvalidTable."""
     width = len(header.columns)

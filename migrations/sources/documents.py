@@ -35,9 +35,14 @@ MAX_IN_MEMORY_BYTES = 8 << 20
 HEAD_BYTES = 1 << 20
 """Bytes of a larger file held in memory."""
 
+_RATE = (
+    r"(?:toks?|tokens?|t|items?|imgs?|images?|samples?|seqs?|sentences|frames|reqs?|requests?|inf|inferences|infer|ops)"
+    r"(?: ?/ ?| per )s(?:ec|econd)?"
+)
+"""A rate of work, unlike the `MB/s` and `it/s` of progress bars."""
 _FIGURE_IN_TEXT = re.compile(
-    r"(latency|throughput|duration|fps|per second|tokens/s|items/s|inference.time|_ms|ttft|tpot|qps)\W{0,20}\d"
-    r"|\d\s*(ms|fps|tokens/s|items/s|t/s)\b",
+    rf"(latency|throughput|duration|fps|per second|{_RATE}|inference.time|_ms|ttft|tpot|qps)\W{{0,20}}\d"
+    rf"|\d\s*(ms|fps|(?:[a-z]{{1,12}} )?{_RATE}|[nuµ]?s/(?:op|iter))\b|<td\b[^>]*>\s*\d+\.\d",
     re.IGNORECASE,
 )
 _FIGURE_COLUMN = re.compile(

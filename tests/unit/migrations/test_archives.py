@@ -123,6 +123,19 @@ def test_a_bomb_is_refused_and_says_why(tmp_path: Path, log: EventLog, monkeypat
     assert ledger[f"{tmp_path / 'a.zip'}!first.json"].outcome == "imported"
 
 
+def test_a_spreadsheet_is_no_archive_of_texts(tmp_path: Path, log: EventLog) -> None:
+    members = {
+        "docProps/app.xml": b"<x/>",
+        "xl/worksheets/sheet1.xml": b"<c><v>1</v></c>",
+        "[Content_Types].xml": b"<x/>",
+    }
+    (tmp_path / "old.xlsx").write_bytes(zipped(members))
+    migrate([tmp_path], log)
+    ((path, entry),) = entries(log).items()
+    assert (path, entry.outcome) == (str(tmp_path / "old.xlsx"), "quarantined")
+    assert "save each sheet as CSV" in (entry.reason or "")
+
+
 def test_encrypted_and_broken_members_are_quarantined_and_the_others_read(tmp_path: Path, log: EventLog) -> None:
     raw = bytearray(
         zipped({"a.json": card("aaaa"), "b.json": card("bbbb"), "c.json": card("cccc")}, zipfile.ZIP_STORED)

@@ -108,6 +108,13 @@ def test_a_byte_of_windows_1252_is_a_character() -> None:
         (b'{"avg_latency": 1e400, "latencies": [', "invalid JSON"),
         (b"a,b,latency_ms\n1,2,3\n4,5\n", "no reader knows this shape"),
         (b"It ran; then it said:\nname|latency_ms|note\nbert at last\n12|3|4|5\n", "plain text that holds figures"),
+        (b"phi,a word,1.5,30\nphi,another,1.6,29\nphi,a third,1.7,9,9\n", "a table without names of columns"),
+        (
+            b"# sweep\n| run | primary metric |\n|---|---:|\n| a | 28.86 output tok/s |\n",
+            "plain text that holds figures",
+        ),
+        (b"B.move   sample  1339  3751905.410 \xc2\xb1 46093.697  ns/op\n", "plain text that holds figures"),
+        (b"<table><tr><th>FPS</th></tr><tr><td class='a'>12.5</td></tr></table>\n", "plain text that holds figures"),
     ],
 )
 def test_what_cannot_be_read_says_why(raw: bytes, reason: str) -> None:
@@ -115,6 +122,11 @@ def test_what_cannot_be_read_says_why(raw: bytes, reason: str) -> None:
     assert_accounted(reading)
     assert reading.entry.outcome == "quarantined"
     assert reason in (reading.entry.reason or "")
+
+
+@pytest.mark.parametrize("raw", [b"Collecting numpy 2.0\n 12 MB at 4.5 MB/s\n", b"epoch 1, 3.21it/s\n"])
+def test_progress_of_downloads_and_loops_is_no_result(raw: bytes) -> None:
+    assert take(raw, "/old/x.txt").entry.outcome == "not_results"
 
 
 @pytest.mark.parametrize("figure", ["1e400", "-1", "NaN", "-Infinity", '"fast"', "[]", "{}", "true", "1" * 400])
