@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from accel_platform.table_io.values import count_of
@@ -28,15 +28,24 @@ def detect_format(document: Document) -> Format | None:
     if document.kind == "unreadable":
         return None
     candidates = all_formats()
-    for last_resort in (False, True):
-        best, confidence = _best_match(document, [one for one in candidates if one.last_resort == last_resort])
-        if confidence >= MIN_CONFIDENCE:
-            return best
+    sure = [one for one in candidates if not one.last_resort]
+    best, confidence = _best_match(document, sure)
+    if confidence >= MIN_CONFIDENCE:
+        return best
+    # Reports of tools inside an object are read as such, and not as rows of a table.
+    if isinstance(document.value, dict) and (found := _collection(document, sure)) is not None:
+        return found
+    best, confidence = _best_match(document, [one for one in candidates if one.last_resort])
+    return best if confidence >= MIN_CONFIDENCE else _collection(document, candidates)
+
+
+def _collection(document: Document, formats: Sequence[Format]) -> Format | None:
+    """Return the format of JSON that holds documents of these formats; None where it holds none."""
     if document.kind not in ("json", "json_lines"):
         return None
 
     def known(value: Any) -> bool:
-        best, confidence = _best_match(Document(document.content, "json", value), candidates)
+        best, confidence = _best_match(Document(document.content, "json", value), formats)
         return best is not None and best.not_results is None and confidence >= MIN_EMBEDDED_CONFIDENCE
 
     if not contains_documents(document, known):

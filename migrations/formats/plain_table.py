@@ -1,6 +1,6 @@
 """A user's own table of results: one row each, with the columns of `normalize/plain_columns.py`.
 
-CSV, Parquet, or JSON: a list of flat objects, one object a line, or a single one.
+CSV, Parquet, or JSON: a list of flat objects, one object a line, a single one, or one list with what its rows share.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from accel_platform.events.types import Mode
-from migrations.normalize.canonical_names import hardware_named, is_hardware
-from migrations.normalize.field_aliases import named_figures
-from migrations.normalize.plain_columns import ReadColumns, read_columns
+from migrations.normalize.canonical_names import NOT_STATED, hardware_named, is_hardware, silicon_in
+from migrations.normalize.field_aliases import named_figures, token_figures
+from migrations.normalize.path_hints import given_names, hardware_part, spaced
+from migrations.normalize.plain_columns import ReadColumns
+from migrations.normalize.plain_rows import find_rows
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, outcome, reason_unless_ok
-from migrations.normalize.records import Part, Remark, child, refuse
+from migrations.normalize.records import Part, Remark, refuse
 from migrations.normalize.units import count
 from migrations.sources.documents import Document
 
@@ -23,7 +25,9 @@ _UNSTATED = "unstated"
 _MODES: dict[str, Mode] = {
     "inference": "inference", "infer": "inference", "forward": "inference",
     "training": "training", "train": "training", "generation": "generation", "generate": "generation",
+    "decode": "generation",
 }  # fmt: skip
+_MAX_BESIDE = 8
 _COUNTS = ("batch_size", "sequence_length", "output_tokens")
 
 
@@ -31,54 +35,54 @@ LAST_RESORT = True
 
 
 def detect(document: Document) -> float:
-    """Return high confidence for a table with model, device and a figure; lower for a lone object."""
-    columns = _columns(document)
-    if not columns or not read_columns(columns).is_result_table:
+    """Return high confidence for a table with model, device and a figure; lower for one object, or without a device."""
+    table = find_rows(document)
+    if table is None or not table.columns.is_result_table:
         return 0.0
-    return 0.8 if isinstance(document.value, dict) else 0.9
+    if not table.columns.names_place:
+        return 0.6
+    return 0.9 if table.is_list else 0.8
 
 
 def parse(document: Document) -> Iterator[Part]:
     """Yield one record per row, and what the author should know of the columns."""
-    columns = read_columns(_columns(document))
-    for remark in columns.remarks():
-        yield Remark(remark)
-    if isinstance(document.value, dict):
-        yield _row(document.source_path, "", document.value, columns)
+    table = find_rows(document)
+    if table is None:
         return
-    for index, row in enumerate(document.value):
-        yield _row(document.source_path, child("", index), row, columns)
-
-
-def _columns(document: Document) -> tuple[str, ...]:
-    """Return the columns of a table, or the keys of JSON whose objects are all flat; empty for anything else."""
-    if document.kind in ("csv", "rows"):
-        return document.columns
-    if document.kind not in ("json", "json_lines"):
-        return ()
-    rows = document.value if isinstance(document.value, list) else [document.value]
-    if not all(isinstance(row, dict) and not _has_members(row) for row in rows):
-        return ()
-    return tuple(dict.fromkeys(key for row in rows for key in row))
-
-
-def _has_members(row: Mapping[str, Any]) -> bool:
-    return any(isinstance(value, dict | list) for value in row.values())
+    for remark in table.columns.remarks(can_be_mapped=document.kind == "csv"):
+        yield Remark(remark)
+    for index, row in enumerate(table.rows):
+        yield _row(document.source_path, table.pointer_of(index), row, table.columns)
+    if table.beside:
+        reason = f"not read, because it is no row: {', '.join(list(table.beside)[:_MAX_BESIDE])}"
+        yield refuse("", "beside_rows", reason, table.beside)
 
 
 def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadColumns) -> Part:
     stated = {ours: row[theirs] for ours, theirs in columns.meanings.items() if row.get(theirs) not in (None, "")}
     device, runtime = stated.get("device"), stated.get("runtime")
-    hardware = hardware_named(stated.get("hardware", device), runtime)
+    place = None if columns.names_place else hardware_part(source_path)
+    name = stated.get("hardware", device)
+    if not columns.names_place:
+        name = spaced(place) if place else runtime if hardware_named(runtime) in _ANY_RUNTIME else NOT_STATED
+    hardware = hardware_named(name, runtime)
     if hardware is None:
-        name = stated.get("hardware", device)
         reason = f"{name!r} does not say which hardware it is: add a column hardware (cpu, cuda, …)"
         return refuse(pointer, "hardware_unknown", reason, dict(row))
-    mode = _MODES.get(str(stated.get("mode", "inference")).strip().casefold())
+    given = {ours: row.get(theirs) for ours, theirs in columns.figures.items()}
+    of_tokens = token_figures(given)
+    usual = "generation" if of_tokens else "inference"
+    mode = _MODES.get(str(stated.get("mode", usual)).strip().casefold())
     if mode is None:
         reason = f"no mode is called {stated['mode']!r}: inference, training or generation"
         return refuse(pointer, "mode_unknown", reason, dict(row))
-    named = device if isinstance(device, str) and not is_hardware(device.strip().casefold()) else None
+    named = (
+        device
+        if isinstance(device, str) and not is_hardware(device.strip().casefold())
+        else None
+        if given_names().device
+        else silicon_in(place or "")
+    )
     version = stated.get("runtime_version")
     software = {str(runtime).casefold(): str(version)} if runtime and version else {}
     image_size = count(stated.get("image_size"), at_least=1)
@@ -87,15 +91,19 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
         pointer,
         NamesInFile(
             (stated.get("model"),),
-            hardware,
+            name if name == NOT_STATED else hardware,
             precision=stated.get("precision"),
             runtime=runtime or (_UNSTATED if hardware in _ANY_RUNTIME else None),
         ),
         times=(stated.get("timestamp"),),
         machine=Machine(device_names={hardware: named} if named else {}, software=software),
-        original={"stated": dict(row), **({"image_size": image_size} if image_size else {})},
+        original={
+            "stated": dict(row),
+            "image_size": image_size,
+            "said_by_path": {"hardware": place} if place else None,
+        },
     )
-    figures = named_figures({ours: row.get(theirs) for ours, theirs in columns.figures.items()}, seconds=False)
+    figures = {**named_figures(given, seconds=False), **of_tokens}
     if not any(figures.values()) and "status" not in stated and "error" not in stated:
         return refuse(pointer, "figure_missing", _lacking_figure(row, columns), dict(row))
     status = outcome(stated.get("status"), figures=figures, error=stated.get("error"))

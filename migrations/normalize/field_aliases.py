@@ -37,9 +37,19 @@ _LATENCY = re.compile(
 )
 _STATISTIC_KEY = re.compile(rf"(?:value|(?P<which>{_WHICH}))(?:_(?P<unit>{_UNITS}))?")
 _RATE = re.compile(
-    r"(?:(?:avg|average|mean)_)?(?:throughput(?:_(?:avg|mean|fps|ips|qps|items|samples|inferences)?"
-    r"(?:_?per_(?:s|sec|second))?)?|(?:items|samples|inferences|images|sentences)_per_(?:s|sec|second)|fps)"
+    r"(?:(?:avg|average|mean)_)?(?:throughput(?:_(?:avg|mean|fps|ips|qps|items|samples|inferences|images|imgs?|frames)?"
+    r"(?:_?per_(?:s|sec|second))?)?|(?:items|samples|inferences|images|imgs?|frames|sentences)_(?:per_)?(?:s|sec|second)"
+    r"|fps)"
 )
+_TYPICAL = "avg|average|mean|median|p50"
+_TOKEN_TIME = re.compile(
+    rf"(?:(?:{_TYPICAL})_)?(?:(?P<first>ttft|time_to_first_token)|tpot|time_per_output_token)(?:_(?:{_TYPICAL}))?"
+    rf"(?:_(?P<unit>{_UNITS}))?"
+)
+_TOKEN_RATE = re.compile(
+    rf"(?:(?:{_TYPICAL}|output|generated|generation|throughput)_)*(?:(?:tokens?|toks?)_(?:per_)?(?:s|sec|second)|tps)"
+)
+"""Rates of new tokens: those of a prompt or of one phase, such as `prefill_tps`, are others."""
 _MEMORY = re.compile(
     rf"(?:(?:peak|max)_)?(?:memory|ram)(?:_(?:usage|used|peak|max|consumption))*_(?P<unit>{'|'.join(_MIB)})"
 )
@@ -82,6 +92,32 @@ def named_figures(content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any
     if found.get("samples_ns"):
         found = {field: value for field, value in found.items() if not field.startswith("latency_")}
     return found
+
+
+def token_figures(content: Mapping[str, Any]) -> dict[str, float]:
+    """Return the times to the first and per output token, and the rate of new tokens, by the fields of ResultRecorded.
+
+    A time without a unit is in milliseconds.
+    """
+    found: dict[str, float] = {}
+    for key, value in content.items():
+        plain = _plain(str(key))
+        if time := _TOKEN_TIME.fullmatch(plain):
+            field = "time_to_first_token_ms" if time["first"] else "time_per_output_token_ms"
+            figure = time_ms(value, time["unit"] or "ms")
+        elif _TOKEN_RATE.fullmatch(plain):
+            field, figure = "throughput_tokens_per_s", quantity(value)
+        else:
+            continue
+        if figure:
+            found.setdefault(field, figure)
+    return found
+
+
+def names_token_figure(key: str) -> bool:
+    """Return whether `token_figures` may find a figure under a key."""
+    plain = key.strip().casefold()
+    return _TOKEN_TIME.fullmatch(plain) is not None or _TOKEN_RATE.fullmatch(plain) is not None
 
 
 def names_speed(key: str) -> bool:

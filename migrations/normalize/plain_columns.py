@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from accel_platform.errors import InvalidInput
-from migrations.normalize.field_aliases import names_figure, names_speed
+from migrations.normalize.field_aliases import names_figure, names_speed, names_token_figure
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Column:
 COLUMNS: dict[str, Column] = {
     "model": Column("Model; needed.", ("model_name", "model_id", "network", "net", "architecture"), "resnet50"),
     "device": Column(
-        "Device by name, such as RTX 4090; needed unless `hardware` says enough.",
+        "Device by name, such as RTX 4090; else `hardware`, or `--device` for a whole table.",
         ("device_name", "gpu", "gpu_name", "cpu_name", "cpu_model", "accelerator", "chip", "processor"),
         "NVIDIA GeForce RTX 4090",
     ),
@@ -51,7 +51,7 @@ COLUMNS: dict[str, Column] = {
     "image_size": Column("Pixels along an edge of an image.", ("img_size", "input_size", "resolution", "imgsz")),
     "output_tokens": Column("Generated tokens per item.", ("output_length", "new_tokens", "generated_tokens")),
     "precision": Column("float32, float16, int8, ...", ("dtype", "fp", "data_type", "quantization"), "float16"),
-    "mode": Column("inference (without it), training or generation.", ("task_mode",)),
+    "mode": Column("inference, training or generation; by the figures without it.", ("task_mode",)),
     "iterations": Column("Samples behind the figures.", ("runs", "repetitions", "samples", "measurement_iterations")),
     "warmup_iterations": Column("Runs before them.", ("warmup", "warmup_runs")),
     "timestamp": Column("When it was measured, in ISO 8601.", ("date", "time", "created_at", "measured_at")),
@@ -77,11 +77,20 @@ FIGURES: dict[str, Column] = {
         ("throughput_items_per_s", "fps", "images_per_second", "samples_per_second", "throughput_fps"),
         "2580",
     ),
+    "time_to_first_token_ms": Column("Median time to the first token, ms.", ("ttft_ms", "ttft", "ttft_s")),
+    "time_per_output_token_ms": Column("Median time per token after it, ms.", ("tpot_ms", "tpot")),
+    "throughput_tokens_per_s": Column(
+        "New tokens per second, of all sequences.", ("tokens_per_second", "tokens_per_s", "tok_s", "tps")
+    ),
     "peak_memory_mb": Column("Peak memory, MiB.", ("memory_mb", "memory_peak_mib", "memory_gb", "peak_ram_mb")),
 }  # fmt: skip
 """Figures; statistics and units are read from the words of the name, so more names than these are understood."""
-_BARE = {"ms": "latency_ms", **{name: f"latency_{name}_ms" for name in ("p50", "p90", "p95", "p99")}}
-"""Names that say the statistic alone."""
+_MAX_NAMED = 20
+_BARE = re.compile(
+    r"(?P<which>p50|p90|p95|p99)|(?:(?P<statistic>mean|avg|average|median|p50|p90|p95|p99|min|max|std)_)?"
+    r"(?P<unit>ns|us|ms)"
+)
+"""Names that say the statistic, the unit or both, and nothing more: `p95`, `ms`, `mean_ms`."""
 
 
 @dataclass(frozen=True)
@@ -95,29 +104,35 @@ class ReadColumns:
     unread: tuple[str, ...]
 
     @property
+    def names_place(self) -> bool:
+        """True where a device or hardware is named."""
+        return "device" in self.meanings or "hardware" in self.meanings
+
+    @property
     def is_result_table(self) -> bool:
-        """True where model, device or hardware, and a latency or rate are named."""
-        places = "device" in self.meanings or "hardware" in self.meanings
-        return "model" in self.meanings and places and any(map(names_speed, self.figures))
+        """True where a model and a latency or rate are named; the device may be the same for the whole table."""
+        return "model" in self.meanings and any(map(_is_speed, self.figures))
 
     def lacking(self) -> str | None:
         """Say what no column names although a table of results needs it; None where nothing in it looks like one."""
         needs = {
             "a model": "model" in self.meanings,
-            "a device or hardware": "device" in self.meanings or "hardware" in self.meanings,
-            "a latency or throughput": any(map(names_speed, self.figures)),
+            "a device or hardware": self.names_place,
+            "a latency or throughput": any(map(_is_speed, self.figures)),
         }
         lacking = [what for what, there in needs.items() if not there]
         return f"no column is taken for {' or for '.join(lacking)}" if 0 < len(lacking) < len(needs) else None
 
-    def remarks(self) -> Iterator[str]:
-        """Yield what the columns' author should know."""
+    def remarks(self, *, can_be_mapped: bool) -> Iterator[str]:
+        """Yield what the columns' author should know, with how to map a column of a file whose columns can be."""
         taken = {**self.meanings, **self.figures}
         renamed = [f"{theirs} as {ours}" for ours, theirs in taken.items() if slug(theirs) != ours]
         if renamed:
             yield f"columns read: {', '.join(renamed)}"
         if self.unread:
-            yield f"columns kept, but not read: {', '.join(map(_with_hint, self.unread))}"
+            named = [_with_hint(column) if can_be_mapped else column for column in self.unread[:_MAX_NAMED]]
+            more = [f"and {len(self.unread) - _MAX_NAMED} more"] if len(self.unread) > _MAX_NAMED else []
+            yield f"columns kept, but not read: {', '.join([*named, *more])}"
 
 
 @lru_cache(maxsize=256)
@@ -127,15 +142,26 @@ def read_columns(columns: tuple[str, ...]) -> ReadColumns:
     figures: dict[str, str] = {}
     unread = []
     for column in columns:
-        name = slug(column)
-        ours = _names().get(name)
-        if ours is not None and ours not in meanings:
+        ours = meaning_of(column)
+        if ours in COLUMNS and ours not in meanings:
             meanings[ours] = column
-        elif ours is None and names_figure(_BARE.get(name, name)):
-            figures.setdefault(_BARE.get(name, name), column)
+        elif ours is not None and ours not in COLUMNS and ours not in figures:
+            figures[ours] = column
         else:
             unread.append(column)
     return ReadColumns(meanings, figures, tuple(unread))
+
+
+@lru_cache(maxsize=8192)
+def meaning_of(column: str) -> str | None:
+    """Return the canonical column that a name means, or a name that `field_aliases` understands; None for another."""
+    name = slug(column)
+    if (ours := _names().get(name)) is not None:
+        return ours
+    if bare := _BARE.fullmatch(name):
+        statistic = bare["which"] or bare["statistic"]
+        name = f"latency_{statistic}_{bare['unit'] or 'ms'}" if statistic else f"latency_{bare['unit']}"
+    return name if names_figure(name) or names_token_figure(name) else None
 
 
 def slug(name: str) -> str:
@@ -151,7 +177,7 @@ def parse_map(pairs: list[str]) -> dict[str, str]:
         if not equals or not theirs.strip() or not ours.strip():
             raise InvalidInput(f"--map: expected YOURS=OURS, such as gpu=device, got {pair!r}.")
         name = slug(ours)
-        if name not in _names() and not names_figure(_BARE.get(name, name)):
+        if meaning_of(name) is None:
             close = difflib.get_close_matches(name, [*_names(), *FIGURES], n=2)
             hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join([*COLUMNS, *FIGURES])}."
             raise InvalidInput(f"--map: no column of a plain table is called {ours.strip()!r}. {hint}")
@@ -200,11 +226,17 @@ def reference_page() -> Iterator[str]:
     yield "  named by a runtime (`openvino`, `onnxruntime`)."
 
 
+def _is_speed(figure: str) -> bool:
+    return names_speed(figure) or names_token_figure(figure)
+
+
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
     return {alias: name for name, column in COLUMNS.items() for alias in (name, *column.aliases)}
 
 
 def _with_hint(column: str) -> str:
+    if meaning_of(column) is not None:
+        return f"{column} (another has its meaning)"
     close = difflib.get_close_matches(slug(column), [*_names(), *FIGURES], n=1, cutoff=0.75)
     return f"{column} (if it is {close[0]}: --map {column}={close[0]})" if close else column

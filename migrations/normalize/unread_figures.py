@@ -12,6 +12,7 @@ from migrations.normalize.units import count
 from migrations.sources.documents import Document
 
 _OUTCOMES = {"status", "success", "error", "compatible"}
+_SPEEDS = ("latency_", "samples_ns", "throughput_", "time_to_first_token_", "time_per_output_token_")
 _MAX_CHARACTERS = 60
 
 
@@ -51,5 +52,4 @@ def _is_no_size(value: Any) -> bool:
 
 
 def _has_speed(result: ResultRecorded) -> bool:
-    known = [getattr(result, name) for name in ResultRecorded.model_fields if name.startswith("latency_")]
-    return bool(result.samples_ns or any(known) or result.throughput_items_per_s)
+    return any(getattr(result, name) for name in ResultRecorded.model_fields if name.startswith(_SPEEDS))

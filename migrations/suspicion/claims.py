@@ -11,8 +11,8 @@ from migrations.normalize.canonical_names import hardware_named, hardware_of_key
 from migrations.normalize.records import child
 from migrations.sources.documents import Document
 
-_FLAGS = {"is_simulation", "is_simulated", "simulated", "simulation", "emulated", "is_mock", "mock", "mocked",
-          "using_mocks", "transformers_mocked"}  # fmt: skip
+_FLAGS = {"is_simulation", "is_simulated", "simulate", "simulated", "simulation", "emulated", "is_mock", "mock",
+          "mocked", "using_mocks", "transformers_mocked"}  # fmt: skip
 _MOCK_TEXT = re.compile(r"(?<!not )(?<!non-)(?<!no )\b(mock(ed)?|simulat(ed|ion))\b", re.IGNORECASE)
 _LABEL_WORDS = (b"mock", b"simulat", b"emulated")
 """Parts of words: every flag, and every text that is a label, contains at least one."""

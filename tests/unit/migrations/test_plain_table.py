@@ -18,7 +18,7 @@ from accel_platform.events.types import RecordQuarantined, ResultRecorded
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
-from migrations.normalize.field_aliases import names_figure
+from migrations.normalize.field_aliases import names_figure, names_token_figure
 from migrations.normalize.plain_columns import COLUMNS, FIGURES, parse_map, read_columns, reference_page, template
 
 PAGE = Path(__file__).parents[3] / "docs/reference/plain-table.md"
@@ -130,6 +130,92 @@ def test_json_objects_with_parts_or_without_figures_are_no_rows(tmp_path: Path, 
     report, results = imported(tmp_path, json.dumps([row]), name="rows.json")
     assert not results
     assert report["outcome"] == "quarantined"
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [((), ("unknown", None)), (("--device", "NVIDIA L4"), ("cuda", "NVIDIA L4"))],
+)
+def test_a_table_of_one_device_names_it_nowhere_or_by_the_option(
+    tmp_path: Path, given: tuple[str, ...], place: tuple[str, str | None]
+) -> None:
+    report, (result,) = imported(tmp_path, "Model,Size_MB,FPS\nyolov8n.pt,6.25,46.14\n", *given)
+    assert (result.hardware, result.device_name, result.throughput_items_per_s) == (*place, 46.14)
+    assert ("--device" in report["reason"]) == (not given)
+
+
+def test_a_device_is_given_to_a_table_that_was_imported_without_one(tmp_path: Path) -> None:
+    table = "model,mean_ms,p95_ms\nresnet18,2.5,3.5\n"
+    imported(tmp_path, table)
+    _, results = imported(tmp_path, table, "--device", "NVIDIA L4")
+    assert {(one.hardware, one.latency_mean_ms, one.latency_p95_ms) for one in results} == {
+        ("unknown", 2.5, 3.5),
+        ("cuda", 2.5, 3.5),
+    }
+
+
+def test_a_runtime_that_says_its_place_gives_the_hardware(tmp_path: Path) -> None:
+    rows = "model,backend,avg_latency_ms\nresnet18,PyTorch CPU,48.5\nresnet18,ONNX Runtime,24.5\n"
+    _, results = imported(tmp_path, rows)
+    assert [one.hardware for one in results] == ["cpu", "unknown"]
+
+
+def test_what_json_says_once_holds_for_all_its_rows(tmp_path: Path) -> None:
+    value = {
+        "timestamp": "2026-01-02T03:04:05",
+        "device": "RTX 4090",
+        "config": {"batch_size": 8, "dtype": "fp16", "input_shape": [8, 3, 224, 224]},
+        "system": {"cpu": "Intel Xeon Gold 6338", "platform": "Linux-6.1"},
+        "summary": {"avg_latency_ms": 99.0},
+        "results": [
+            {"model": "resnet18", "median_ms": 2.5, "images_per_sec": 3200},
+            {"model": "resnet50", "median_ms": 5.5, "images_per_sec": 1450, "batch_size": 4},
+        ],
+        "layers": [[1, 2], [3]],
+    }
+    report, results = imported(tmp_path, json.dumps(value), name="bench.json")
+    assert report["format"] == "plain_table"
+    assert [(one.model_id, one.device_name, one.batch_size, one.precision) for one in results] == [
+        ("resnet-18", "RTX 4090", 8, "float16"),
+        ("resnet-50", "RTX 4090", 4, "float16"),
+    ]
+    assert [(one.latency_p50_ms, one.latency_mean_ms, one.throughput_items_per_s) for one in results] == [
+        (2.5, None, 3200),
+        (5.5, None, 1450),
+    ]
+    log = EventLog.open(Settings(home=tmp_path / "home"))
+    (kept,) = (e.payload for e in log.read(types={"RecordQuarantined"}) if isinstance(e.payload, RecordQuarantined))
+    assert set(json.loads(kept.content)) == {"/layers", "avg_latency_ms"}
+
+
+def test_figures_in_sections_of_one_object_are_one_row(tmp_path: Path) -> None:
+    value = {
+        "model": {"name": "mobilenet_v2.tflite", "size_mb": 2.2},
+        "device": {"hostname": "board", "platform": "Linux-6.12-aarch64", "name": "Cortex-A72"},
+        "params": {"batch_size": 1, "warmup_runs": 10},
+        "latency": {"mean_ms": 122.5, "p95_ms": 128.5},
+        "cold_start": {"first_inference_ms": 130.5},
+        "throughput": {"fps": 8.25},
+    }
+    _, (result,) = imported(tmp_path, json.dumps(value), name="one.json")
+    assert (result.model_id, result.hardware, result.device_name) == ("mobilenet-v2.tflite", "cpu", "Cortex-A72")
+    assert (result.latency_mean_ms, result.latency_p95_ms, result.throughput_items_per_s) == (122.5, 128.5, 8.25)
+    assert (result.batch_size, result.warmup_iterations) == (1, 10)
+
+
+def test_two_lists_of_rows_may_be_of_the_same_runs_and_are_not_read(tmp_path: Path) -> None:
+    rows = [{"model": "resnet18", "latency_ms": 2.5}]
+    value = {"device": "RTX 4090", "raw": rows, "best": rows}
+    report, results = imported(tmp_path, json.dumps(value), name="two.json")
+    assert (report["outcome"], results) == ("quarantined", [])
+
+
+def test_figures_of_tokens_make_a_generation(tmp_path: Path) -> None:
+    head = "model,gpu,avg_ttft_s,tpot_ms,Tokens/sec,prefill_tps,RAM Usage (GB)"
+    _, (result,) = imported(tmp_path, f"{head}\nllama3.1:8b,RTX 4090,0.25,12.5,78.5,2000,-1\n")
+    assert (result.mode, result.throughput_items_per_s) == ("generation", None)
+    assert (result.time_to_first_token_ms, result.time_per_output_token_ms) == (250, 12.5)
+    assert result.throughput_tokens_per_s == 78.5
 
 
 def test_records_that_break_a_data_rule_are_named(tmp_path: Path) -> None:
@@ -252,7 +338,7 @@ def test_every_declared_name_is_understood() -> None:
     assert len(names) == sum(len(column.aliases) for column in COLUMNS.values()), "an alias stands for one column"
     for figure, column in FIGURES.items():
         for name in (figure, *column.aliases):
-            assert names_figure(name), name
+            assert names_figure(name) or names_token_figure(name), name
             assert parse_map([f"mine={name}"]) == {"mine": name}
     assert read_columns(("Model", "GPU", "P95")).is_result_table
 

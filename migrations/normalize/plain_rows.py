@@ -1,0 +1,141 @@
+"""Rows of a plain table in any document: CSV, Parquet, flat JSON objects, or JSON that says once what all rows share.
+
+Benchmark scripts write `{"device": …, "config": {"batch_size": 8}, "results": [{…}, …]}`: what stands around the one
+list of rows holds for each of them. An object whose figures stand in sections, `{"metrics": {…}}`, is a single row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from migrations.normalize.canonical_names import hardware_named
+from migrations.normalize.plain_columns import COLUMNS, ReadColumns, meaning_of, read_columns
+from migrations.normalize.records import child
+from migrations.sources.documents import Document
+
+_SECTIONS = {
+    "config", "configuration", "settings", "parameters", "params", "args", "arguments", "metadata", "meta", "setup",
+    "benchmark", "run", "info", "metrics", "performance", "results", "result", "stats", "statistics", "summary",
+}  # fmt: skip
+"""Objects whose names say nothing of their members: `config.batch_size` is a batch_size."""
+_MACHINES = {"system", "system_info", "environment", "env", "machine", "host", "hardware", "hardware_info", "platform"}
+"""Objects that describe a machine, of whose devices any may have run the model."""
+_PLACES = ("device", "hardware")
+
+
+@dataclass(frozen=True)
+class PlainRows:
+    """Rows of one table, each with all its columns, and what stands beside them."""
+
+    pointer: str
+    """Of the list of rows; empty where the whole document is that, or the one row."""
+    rows: Sequence[Mapping[str, Any]]
+    columns: ReadColumns
+    is_list: bool = True
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    """Members around the rows that are neither rows nor said of them, by pointer."""
+
+    def pointer_of(self, index: int) -> str:
+        return child(self.pointer, index) if self.is_list else self.pointer
+
+
+def find_rows(document: Document) -> PlainRows | None:
+    """Return the rows of a document; None where it has none, or several lists that may be of the same results."""
+    value = document.value
+    if document.kind in ("csv", "rows"):
+        return PlainRows("", value, read_columns(document.columns)) if document.columns else None
+    if document.kind not in ("json", "json_lines"):
+        return None
+    if isinstance(value, list):
+        return PlainRows("", value, _columns(value)) if _are_rows(value) else None
+    return _rows_around(value) if isinstance(value, dict) and value else None
+
+
+def _rows_around(value: Mapping[str, Any]) -> PlainRows | None:
+    lists = dict(_lists(value))
+    around, beside = _said_once(value, set(lists))
+    if not lists:
+        row = _without_foreign_places(around) if beside or around != value else dict(value)
+        return PlainRows("", [row], _columns([row]), is_list=False, beside=beside)
+    around = _without_foreign_places(around)
+    # A figure beside the rows is of them all, such as their mean, and of none of them.
+    beside |= {key: around.pop(key) for key in list(around) if meaning_of(key) not in (None, *COLUMNS)}
+    found = []
+    for pointer, members in lists.items():
+        # A row's own column goes first, because the first of several of one meaning is read.
+        rows = [{**member, **{key: said for key, said in around.items() if key not in member}} for member in members]
+        columns = _columns(rows)
+        if columns.is_result_table and any(meaning_of(key) in columns.figures for key in members[0]):
+            others = {other: content for other, content in lists.items() if other != pointer}
+            found.append(PlainRows(pointer, rows, columns, beside={**beside, **others}))
+    return found[0] if len(found) == 1 else None
+
+
+def _lists(value: Mapping[str, Any], pointer: str = "", depth: int = 2) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the lists of flat objects by pointer, down to the second level."""
+    for key, member in value.items():
+        at = child(pointer, key)
+        if isinstance(member, list) and member and isinstance(member[0], dict) and _are_rows(member):
+            yield at, member
+        elif isinstance(member, dict) and depth > 1:
+            yield from _lists(member, at, depth - 1)
+
+
+def _said_once(value: Mapping[str, Any], rows: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what is said of all rows by column, and what is not, by pointer.
+
+    Members of a section are columns by their own name, others by both: `device.name` is a device_name.
+    """
+    said: dict[str, Any] = {}
+    inside: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
+    for key, member in value.items():
+        at = child("", key)
+        if at in rows:
+            continue
+        if not _is_part(member):
+            said[key] = member
+        elif isinstance(member, dict):
+            section = str(key).strip().casefold()
+            for name, inner in member.items():
+                if child(at, name) in rows:
+                    continue
+                if _is_part(inner):
+                    beside[child(at, name)] = inner
+                else:
+                    inside[name if section in _SECTIONS else f"{key}.{name}"] = inner
+        else:
+            beside[at] = member
+    return {**said, **{key: member for key, member in inside.items() if key not in said}}, beside
+
+
+def _without_foreign_places(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is said without what only looks like the device: a machine's parts, or an operating system."""
+    return {
+        key: member
+        for key, member in said.items()
+        if meaning_of(key) not in _PLACES
+        or (str(key).partition(".")[0].casefold() not in _MACHINES and hardware_named(member) is not None)
+    }
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> ReadColumns:
+    return read_columns(tuple(dict.fromkeys(str(key) for row in rows for key in row)))
+
+
+def _are_rows(values: Sequence[Any]) -> bool:
+    """Return whether all are flat objects. A list of values that nothing reads, such as an input's shape, is flat."""
+    return bool(values) and all(
+        isinstance(row, dict) and not any(_is_part(member) or _is_read_list(key, member) for key, member in row.items())
+        for row in values
+    )
+
+
+def _is_read_list(key: str, member: Any) -> bool:
+    return isinstance(member, list) and meaning_of(key) is not None
+
+
+def _is_part(member: Any) -> bool:
+    return isinstance(member, dict) or (isinstance(member, list) and any(isinstance(m, dict | list) for m in member))
