@@ -10,13 +10,13 @@ from typing import Any
 
 from accel_platform.events.types import Mode
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named, is_hardware, silicon_in
-from migrations.normalize.field_aliases import named_figures, token_figures
+from migrations.normalize.field_aliases import named_figures, token_figures, unit_in
 from migrations.normalize.path_hints import given_names, hardware_part, spaced
 from migrations.normalize.plain_columns import ReadColumns
 from migrations.normalize.plain_rows import find_rows
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, outcome, reason_unless_ok
 from migrations.normalize.records import Part, Remark, refuse
-from migrations.normalize.units import count
+from migrations.normalize.units import count, number
 from migrations.sources.documents import Document
 
 _ANY_RUNTIME = ("cpu", "cuda", "rocm", "mps")
@@ -67,9 +67,16 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
         name = spaced(place) if place else runtime if hardware_named(runtime) in _ANY_RUNTIME else NOT_STATED
     hardware = hardware_named(name, runtime)
     if hardware is None:
-        reason = f"{name!r} does not say which hardware it is: add a column hardware (cpu, cuda, …)"
+        column = columns.meanings.get("hardware") or columns.meanings["device"]
+        reason = f"{column} {name!r} does not say which hardware it is: add a column hardware (cpu, cuda, …)"
         return refuse(pointer, "hardware_unknown", reason, dict(row))
     given = {ours: row.get(theirs) for ours, theirs in columns.figures.items()}
+    of_no_unit = [ours for ours, value in given.items() if unit_in(ours) == "" and (number(value) or 0) > 0]
+    if of_no_unit and columns.unit is None:
+        theirs = columns.figures[of_no_unit[0]]
+        reason = f"{theirs} {row[theirs]!r} may be seconds or milliseconds: name the column {theirs}_ms or {theirs}_s"
+        return refuse(pointer, "unit_missing", reason, dict(row))
+    given = {f"{ours}_{columns.unit}" if ours in of_no_unit else ours: value for ours, value in given.items()}
     of_tokens = token_figures(given)
     usual = "generation" if of_tokens else "inference"
     mode = _MODES.get(str(stated.get("mode", usual)).strip().casefold())

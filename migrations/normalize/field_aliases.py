@@ -120,6 +120,14 @@ def names_token_figure(key: str) -> bool:
     return _TOKEN_TIME.fullmatch(plain) is not None or _TOKEN_RATE.fullmatch(plain) is not None
 
 
+def unit_in(key: str) -> str | None:
+    """Return the unit that the name of a latency or of a time of tokens states, empty without one; None for another."""
+    plain = key.strip().casefold()
+    if found := _LATENCY.fullmatch(plain) or _TOKEN_TIME.fullmatch(plain):
+        return found["unit"] or ""
+    return None
+
+
 def names_speed(key: str) -> bool:
     """Return whether a key or column names a latency or a rate."""
     plain = key.strip().casefold()

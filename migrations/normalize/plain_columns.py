@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from accel_platform.errors import InvalidInput
-from migrations.normalize.field_aliases import names_figure, names_speed, names_token_figure
+from migrations.normalize.field_aliases import names_figure, names_speed, names_token_figure, unit_in
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,12 @@ class ReadColumns:
         return "device" in self.meanings or "hardware" in self.meanings
 
     @property
+    def unit(self) -> str | None:
+        """Unit of the times of all columns that state one; None where they state none, or several."""
+        units = {unit for figure in self.figures if (unit := unit_in(figure))}
+        return units.pop() if len(units) == 1 else None
+
+    @property
     def is_result_table(self) -> bool:
         """True where a model and a latency or rate are named; the device may be the same for the whole table."""
         return "model" in self.meanings and any(map(_is_speed, self.figures))
@@ -137,19 +143,21 @@ class ReadColumns:
 
 @lru_cache(maxsize=256)
 def read_columns(columns: tuple[str, ...]) -> ReadColumns:
-    """Return what each column of a table means; of several columns of one meaning, the first is read."""
-    meanings: dict[str, str] = {}
-    figures: dict[str, str] = {}
-    unread = []
+    """Return what each column of a table means.
+
+    Of several columns of one meaning, that of the canonical name is read, else the first.
+    """
+    read: dict[str, str] = {}
     for column in columns:
         ours = meaning_of(column)
-        if ours in COLUMNS and ours not in meanings:
-            meanings[ours] = column
-        elif ours is not None and ours not in COLUMNS and ours not in figures:
-            figures[ours] = column
-        else:
-            unread.append(column)
-    return ReadColumns(meanings, figures, tuple(unread))
+        if ours is not None and (ours not in read or (slug(column) == ours != slug(read[ours]))):
+            read[ours] = column
+    taken = set(read.values())
+    return ReadColumns(
+        {ours: column for ours, column in read.items() if ours in COLUMNS},
+        {ours: column for ours, column in read.items() if ours not in COLUMNS},
+        tuple(column for column in columns if column not in taken),
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -160,7 +168,7 @@ def meaning_of(column: str) -> str | None:
         return ours
     if bare := _BARE.fullmatch(name):
         statistic = bare["which"] or bare["statistic"]
-        name = f"latency_{statistic}_{bare['unit'] or 'ms'}" if statistic else f"latency_{bare['unit']}"
+        name = "_".join(filter(None, ("latency", statistic, bare["unit"])))
     return name if names_figure(name) or names_token_figure(name) else None
 
 
@@ -214,7 +222,8 @@ def reference_page() -> Iterator[str]:
     yield ""
     yield "Other names of figures are read by their words, statistic, latency or throughput, and unit: `p95_latency_s`."
     yield ""
-    yield "- Latencies are of a whole batch. A latency without a unit is in milliseconds."
+    yield "- Latencies are of a whole batch. A column `latency` or `p95` without a unit has that of the table's other"
+    yield "  times. Where they have none, or several, its rows are refused: `--map latency=latency_s` says which it is."
     yield "- Where `;` stands between columns, a comma in a number is decimal: `12,5` is 12.5, and `1.234,5` is 1234.5."
     yield "- A column that is not read is kept with each result (`original`) and named in the import's answer."
     yield "  `accel migrate results.csv --map card=device,t=latency_ms` says what your names mean. SQL finds the rest:"

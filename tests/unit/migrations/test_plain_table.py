@@ -58,7 +58,7 @@ def test_an_instance_is_the_hardware_that_it_has(tmp_path: Path) -> None:
 
 
 def test_a_spreadsheet_with_decimal_commas_is_read_as_one_with_points(tmp_path: Path) -> None:
-    head = "model;device;runtime;precision;batch size;framework_version;latency;throughput"
+    head = "model;device;runtime;precision;batch size;framework_version;Latency (ms);throughput"
     commas = (
         f"{head}\nresnet-50;NVIDIA L4;pytorch;float16;8;2.7;12,5 ms;640,25\nvit;NVIDIA L4;pytorch;;1;2.7;1.020,5;0,98\n"
     )
@@ -208,6 +208,35 @@ def test_two_lists_of_rows_may_be_of_the_same_runs_and_are_not_read(tmp_path: Pa
     value = {"device": "RTX 4090", "raw": rows, "best": rows}
     report, results = imported(tmp_path, json.dumps(value), name="two.json")
     assert (report["outcome"], results) == ("quarantined", [])
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "latencies"),
+    [
+        ("latency", "18.5", None),
+        ("latency,p95_ms,ttft_s", "18.5,20,0.2", None),
+        ("latency", "18.5 s", (18500, None)),
+        ("latency_s,p95", "0.5,0.75", (500, 750)),
+        ("latency,p95_ms", "18.5,20", (18.5, 20)),
+    ],
+)
+def test_a_latency_without_a_unit_is_never_guessed(
+    tmp_path: Path, head: str, row: str, latencies: tuple[float, float | None] | None
+) -> None:
+    report, results = imported(tmp_path, f"model,device,{head}\ndeepseek-r1:8b,RTX 4090,{row}\n")
+    assert [(one.latency_mean_ms, one.latency_p95_ms) for one in results] == ([latencies] if latencies else [])
+    if latencies is None:
+        assert "latency '18.5' may be seconds or milliseconds" in report["reason"]
+        _, (result,) = imported(
+            tmp_path, f"model,device,{head}\ndeepseek-r1:8b,RTX 4090,{row}\n", "--map", "latency=latency_s"
+        )
+        assert result.latency_mean_ms == 18500
+
+
+def test_a_column_by_its_own_name_is_read_before_another_of_its_meaning(tmp_path: Path) -> None:
+    table = "model,target,hardware,device,latency_ms\nresnet18,x86-old,cpu,Core i7-9700,2.5\n"
+    _, (result,) = imported(tmp_path, table)
+    assert (result.hardware, result.device_name) == ("cpu", "Core i7-9700")
 
 
 def test_figures_of_tokens_make_a_generation(tmp_path: Path) -> None:
