@@ -32,8 +32,8 @@ def detect_format(document: Document) -> Format | None:
     best, confidence = _best_match(document, sure)
     if confidence >= MIN_CONFIDENCE:
         return best
-    # Reports of tools inside an object are read as such, and not as rows of a table.
-    if isinstance(document.value, dict) and (found := _collection(document, sure)) is not None:
+    # Reports of tools inside are read as such, and not as rows of a table.
+    if (found := _collection(document, sure)) is not None:
         return found
     best, confidence = _best_match(document, [one for one in candidates if one.last_resort])
     return best if confidence >= MIN_CONFIDENCE else _collection(document, candidates)

@@ -49,7 +49,7 @@ def parse(document: Document) -> Iterator[Part]:
     table = find_rows(document)
     if table is None:
         return
-    for remark in table.columns.remarks(can_be_mapped=document.kind == "csv"):
+    for remark in table.columns.remarks(can_be_mapped=document.kind != "rows"):
         yield Remark(remark)
     for index, row in enumerate(table.rows):
         yield _row(document.source_path, table.pointer_of(index), row, table.columns)

@@ -32,7 +32,8 @@ _STATISTICS = {
 _WHICH = "|".join(sorted(filter(None, _STATISTICS), key=len, reverse=True))
 _UNITS = "|".join(sorted(_MS, key=len, reverse=True))
 _LATENCY = re.compile(
-    rf"(?:(?P<before>{_WHICH})_)?(?:latency|latencies|inference_time|inference_latency|batch_latency|batch_time)"
+    rf"(?:(?P<before>{_WHICH})_)?(?:latency|latencies|inference_time|inference_latency|batch_latency|batch_time"
+    rf"|inference(?=_(?:{_UNITS})$))"
     rf"(?:_(?P<after>{_WHICH}))?(?:_(?P<unit>{_UNITS}))?"
 )
 _STATISTIC_KEY = re.compile(rf"(?:value|(?P<which>{_WHICH}))(?:_(?P<unit>{_UNITS}))?")

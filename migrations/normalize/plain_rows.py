@@ -74,7 +74,7 @@ def _rows_around(value: Mapping[str, Any]) -> PlainRows | None:
 
 
 def _lists(value: Mapping[str, Any], pointer: str = "", depth: int = 2) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the lists of flat objects by pointer, down to the second level."""
+    """Yield the lists of rows by pointer, down to the second level."""
     for key, member in value.items():
         at = child(pointer, key)
         if isinstance(member, list) and member and isinstance(member[0], dict) and _are_rows(member):
@@ -126,15 +126,12 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> ReadColumns:
 
 
 def _are_rows(values: Sequence[Any]) -> bool:
-    """Return whether all are flat objects. A list of values that nothing reads, such as an input's shape, is flat."""
+    """Return whether all are objects in which nothing that is read has parts; an input's shape may be a list."""
     return bool(values) and all(
-        isinstance(row, dict) and not any(_is_part(member) or _is_read_list(key, member) for key, member in row.items())
+        isinstance(row, dict)
+        and not any(isinstance(member, dict | list) and meaning_of(str(key)) is not None for key, member in row.items())
         for row in values
     )
-
-
-def _is_read_list(key: str, member: Any) -> bool:
-    return isinstance(member, list) and meaning_of(key) is not None
 
 
 def _is_part(member: Any) -> bool:

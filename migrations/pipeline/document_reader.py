@@ -18,7 +18,7 @@ from migrations.detect import describe, detect_format
 from migrations.formats import Format
 from migrations.normalize.canonical_names import MICROBENCHMARK, UNKNOWN_ENGINE, UNKNOWN_HARDWARE
 from migrations.normalize.path_hints import given_names
-from migrations.normalize.plain_columns import read_columns
+from migrations.normalize.plain_rows import find_rows
 from migrations.normalize.records import EmbeddedDocument, NoResult, Part, Record, RefusedCell, Remark
 from migrations.normalize.unread_figures import refuse_unread_figures
 from migrations.pipeline.ledger import key_of, numbered_bytes, numbered_id
@@ -294,7 +294,8 @@ def _unknown(document: Document, builder: DocumentBuilder) -> Reading:
     if document.kind != "text":
         reason = f"no reader knows this shape: {describe(document)}"
         if (lacking := _lacking_columns(document)) is not None:
-            reason += f": {lacking}; `accel migrate --map YOURS=OURS` says what yours mean"
+            how = "; `accel migrate --map YOURS=OURS` says what yours mean" if document.kind != "rows" else ""
+            reason += f": {lacking}{how}"
         return quarantine(document.content, "unknown_shape", reason, builder)
     if has_rows_alone(document.value):
         reason = "a table without names of columns: write a first line that says what each of them holds"
@@ -310,7 +311,8 @@ def _unknown(document: Document, builder: DocumentBuilder) -> Reading:
 
 def _lacking_columns(document: Document) -> str | None:
     """Return what a table of rows lacks to be one of results; None for another document."""
-    return read_columns(document.columns).lacking() if document.kind in ("csv", "rows") else None
+    rows = find_rows(document)
+    return rows.columns.lacking() if rows is not None else None
 
 
 def _summarize_reasons(reasons: Counter[str], one: str, many: str) -> str:

@@ -96,8 +96,8 @@ def migrate(
 ) -> ImportReport:
     """Import every file under the paths but none under `exclude`, by `jobs` processes. With `dry_run` everything is
     read and checked, and nothing written. Order and report do not depend on `jobs`. `columns` renames those of CSV
-    files, which are then read by this process, and again where they are in quarantine. `given` are names for files that
-    lack them, which this process reads then, and again where they were imported without.
+    and JSON files, which are then read by this process, and again where they are in quarantine. `given` are names for
+    files that lack them, which this process reads then, and again where they were imported without.
 
     Raises NotFound for a path that is not there, InvalidInput for fewer than one job, LogUnavailable where the log
     cannot be written. `records`, `failures` and `suspects` of the report count what this run brought in.
@@ -106,15 +106,16 @@ def migrate(
         raise InvalidInput(f"At least one process must read, not {jobs}.")
     files = list(find_files(paths, exclude))
     run = Import(log, dry_run)
-    if given:
+    if given or columns:
         with names_given(given):
-            renewal = run.renewal_with(given)
-            known = run.ledger.knows
-            return run.report(
-                len(files), (iter_steps(load(path), known, renewal=renewal) for path in files), on_progress
+            renewal = run.renewal_with(given) if given else None
+            read = (
+                run.renamed_steps(load(path), columns, renewal)
+                if columns
+                else iter_steps(load(path), run.ledger.knows, renewal=renewal)
+                for path in files
             )
-    if columns:
-        return run.report(len(files), (run.renamed_steps(load(path), columns) for path in files), on_progress)
+            return run.report(len(files), read, on_progress)
     if jobs == 1:
         return run.report(len(files), (iter_steps(load(path), run.ledger.knows) for path in files), on_progress)
     from migrations.pipeline.workers import Workers
@@ -170,11 +171,16 @@ class Import:
 
         return renew
 
-    def renamed_steps(self, content: Content, columns: Mapping[str, str]) -> Iterator[Step]:
-        """Return the steps of a CSV file with other column names, which supersede its quarantine under its own."""
+    def renamed_steps(
+        self, content: Content, columns: Mapping[str, str], renewal: Renewal | None = None
+    ) -> Iterator[Step]:
+        """Return the steps of a file with other column names, which supersede its quarantine under its own."""
         own = self.ledger.own(content.origin)
         quarantined = own.event.event_id if own is not None and own.document.outcome == "quarantined" else None
-        return iter_steps(with_columns_renamed(content, columns), self.ledger.knows, supersedes=quarantined)
+        renamed, earlier = with_columns_renamed(content, columns), None
+        if renewal is not None:
+            renamed, earlier = renewal(renamed)
+        return iter_steps(renamed, self.ledger.knows, supersedes=earlier or quarantined)
 
     def report(
         self, found: int, documents: Iterable[Iterator[Step]], on_progress: Progress | None, *, again: bool = False

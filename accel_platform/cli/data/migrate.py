@@ -43,7 +43,7 @@ def migrate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything; write nothing.")] = False,
     map_: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="YOURS=OURS", help="What a column of your CSV means: gpu=device; repeatable."),
+        typer.Option("--map", metavar="YOURS=OURS", help="What a column or key means: gpu=device; repeatable."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="Device of files that name none, such as 'NVIDIA L40S'.")] = None,
     engine: Annotated[str | None, typer.Option(help="Engine of load reports that name none, such as vllm.")] = None,
@@ -66,10 +66,8 @@ def migrate(
         return
     columns = plain_columns.parse_map(map_ or [])
     given = GivenNames(device, engine)
-    if given and (columns or retry_quarantine):
-        raise InvalidInput(
-            "--device and --engine go with PATH alone: a table names devices by a column (--map gpu=device)."
-        )
+    if given and retry_quarantine:
+        raise InvalidInput("--device and --engine name what PATH lacks: leave --retry-quarantine out.")
     settings = settings_for(common.home)
     log = EventLog.open(settings)
     progress = _Progress()

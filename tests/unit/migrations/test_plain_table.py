@@ -307,6 +307,30 @@ def test_a_map_says_what_a_column_means_and_lifts_the_table_from_quarantine(tmp_
     assert len(results) == 1
 
 
+def test_a_map_renames_keys_of_json_and_goes_with_a_device(tmp_path: Path) -> None:
+    rows = [{"name": "resnet18", "t": 2.5, "note": 'a "name": of'}, {"name": "resnet50", "t": 5.5, "note": ""}]
+    text = json.dumps({"env": {"python": "3.12"}, "results": rows}, indent=1)
+    assert "no column" not in imported(tmp_path, text, name="x.json")[0]["reason"]
+    report, results = imported(
+        tmp_path, text, "--map", "name=model,t=latency_ms", "--device", "NVIDIA L4", name="x.json"
+    )
+    assert report["outcome"] == "imported"
+    assert [(one.model_id, one.device_name, one.latency_mean_ms) for one in results] == [
+        ("resnet-18", "NVIDIA L4", 2.5),
+        ("resnet-50", "NVIDIA L4", 5.5),
+    ]
+    assert results[0].original["stated"]["note"] == 'a "name": of'
+
+
+def test_a_device_is_given_to_a_table_that_was_mapped_without_one(tmp_path: Path) -> None:
+    table = "net;t\nresnet50;2.5\n"
+    names = ("--map", "net=model,t=latency_ms")
+    imported(tmp_path, table, *names)
+    report, results = imported(tmp_path, table, *names, "--device", "NVIDIA L4")
+    assert (report["records"], {one.device_name for one in results}) == (1, {None, "NVIDIA L4"})
+    assert imported(tmp_path, table, *names, "--device", "NVIDIA L4")[0]["already"]
+
+
 @pytest.mark.parametrize(
     ("pair", "words"),
     [
