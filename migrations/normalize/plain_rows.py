@@ -6,8 +6,8 @@ list of rows holds for each of them. An object whose figures stand in sections, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from migrations.normalize.canonical_names import hardware_named
@@ -56,21 +56,27 @@ def find_rows(document: Document) -> PlainRows | None:
 def _rows_around(value: Mapping[str, Any]) -> PlainRows | None:
     lists = dict(_lists(value))
     around, beside = _said_once(value, set(lists))
-    if not lists:
-        row = _without_foreign_places(around) if beside or around != value else dict(value)
-        return PlainRows("", [row], _columns([row]), is_list=False, beside=beside)
-    around = _without_foreign_places(around)
+    columns = _columns([around], _foreign_places(around))
+    whole = PlainRows("", [around], columns, is_list=False, beside={**beside, **lists})
+    tables = [_rows_within(pointer, lists, around, beside) for pointer in lists]
+    found = [table for table in tables if table.columns.is_result_table]
+    if len(found) > 1:
+        return None
+    return (found or ([whole] if columns.is_result_table else tables) or [whole])[0]
+
+
+def _rows_within(
+    pointer: str, lists: Mapping[str, Sequence[Mapping[str, Any]]], around: Mapping[str, Any], beside: Mapping[str, Any]
+) -> PlainRows:
     # A figure beside the rows is of them all, such as their mean, and of none of them.
-    beside |= {key: around.pop(key) for key in list(around) if meaning_of(key) not in (None, *COLUMNS)}
-    found = []
-    for pointer, members in lists.items():
-        # A row's own column goes first, because the first of several of one meaning is read.
-        rows = [{**member, **{key: said for key, said in around.items() if key not in member}} for member in members]
-        columns = _columns(rows)
-        if columns.is_result_table and any(meaning_of(key) in columns.figures for key in members[0]):
-            others = {other: content for other, content in lists.items() if other != pointer}
-            found.append(PlainRows(pointer, rows, columns, beside={**beside, **others}))
-    return found[0] if len(found) == 1 else None
+    shared = {key: said for key, said in around.items() if meaning_of(key) in (None, *COLUMNS)}
+    own = {key for row in lists[pointer] for key in row}
+    # A row's own column goes first, because the first of several of one meaning is read.
+    rows = [{**row, **{key: said for key, said in shared.items() if key not in row}} for row in lists[pointer]]
+    columns = _columns(rows, _foreign_places(shared) - own)
+    others = {other: content for other, content in lists.items() if other != pointer}
+    figures = {child("", key): said for key, said in around.items() if key not in shared}
+    return PlainRows(pointer, rows, columns, beside={**beside, **figures, **others})
 
 
 def _lists(value: Mapping[str, Any], pointer: str = "", depth: int = 2) -> Iterator[tuple[str, list[Any]]]:
@@ -88,41 +94,42 @@ def _said_once(value: Mapping[str, Any], rows: set[str]) -> tuple[dict[str, Any]
 
     Members of a section are columns by their own name, others by both: `device.name` is a device_name.
     """
-    said: dict[str, Any] = {}
-    inside: dict[str, Any] = {}
+    said = {key: member for key, member in value.items() if not _is_part(member)}
     beside: dict[str, Any] = {}
     for key, member in value.items():
         at = child("", key)
-        if at in rows:
+        if key in said or at in rows:
             continue
-        if not _is_part(member):
-            said[key] = member
-        elif isinstance(member, dict):
-            section = str(key).strip().casefold()
-            for name, inner in member.items():
-                if child(at, name) in rows:
-                    continue
-                if _is_part(inner):
-                    beside[child(at, name)] = inner
-                else:
-                    inside[name if section in _SECTIONS else f"{key}.{name}"] = inner
-        else:
+        if not isinstance(member, dict):
             beside[at] = member
-    return {**said, **{key: member for key, member in inside.items() if key not in said}}, beside
+            continue
+        is_section = str(key).strip().casefold() in _SECTIONS
+        for name, inner in member.items():
+            if child(at, name) in rows:
+                continue
+            if _is_part(inner):
+                beside[child(at, name)] = inner
+            else:
+                said[name if is_section and name not in said else f"{key}.{name}"] = inner
+    return said, beside
 
 
-def _without_foreign_places(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is said without what only looks like the device: a machine's parts, or an operating system."""
+def _foreign_places(said: Mapping[str, Any]) -> set[str]:
+    """Return the columns that only look like the device: a machine's parts, of which any may have run the model, or an
+    operating system."""
     return {
-        key: member
+        key
         for key, member in said.items()
-        if meaning_of(key) not in _PLACES
-        or (str(key).partition(".")[0].casefold() not in _MACHINES and hardware_named(member) is not None)
+        if meaning_of(key) in _PLACES
+        and (hardware_named(member) is None or ("." in key and key.partition(".")[0].casefold() in _MACHINES))
     }
 
 
-def _columns(rows: Sequence[Mapping[str, Any]]) -> ReadColumns:
-    return read_columns(tuple(dict.fromkeys(str(key) for row in rows for key in row)))
+def _columns(rows: Sequence[Mapping[str, Any]], foreign: Set[str] = frozenset()) -> ReadColumns:
+    every = tuple(dict.fromkeys(str(key) for row in rows for key in row))
+    read = read_columns(tuple(column for column in every if column not in foreign))
+    taken = {*read.meanings.values(), *read.figures.values()}
+    return replace(read, unread=tuple(column for column in every if column not in taken))
 
 
 def _are_rows(values: Sequence[Any]) -> bool:
