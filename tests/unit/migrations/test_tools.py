@@ -362,6 +362,23 @@ class TestMlperf:
         assert results(parse(Content.of(text.encode(), "/x.txt"))) == {}
 
 
+class TestOllama:
+    def test_a_response_is_a_generation_without_its_loading(self) -> None:
+        found = results(document("ollama_response"))
+        cold, warm = found["/1"], found["/2"]
+        assert (cold.model_id, cold.precision, cold.mode) == ("llama3.1-8b-instruct", "q4_k_m", "generation")
+        assert (cold.samples_ns, cold.load_ms, cold.sequence_length) == ((3_000_000_000,), 500, 26)
+        assert (cold.output_tokens, cold.time_per_output_token_ms, cold.time_to_first_token_ms) == (100, 25, 250)
+        assert (warm.model_id, warm.sequence_length, warm.time_to_first_token_ms) == ("qwen3", None, None)
+        assert warm.time_per_output_token_ms == 30
+
+    def test_responses_beside_a_scripts_own_figures(self) -> None:
+        response = {"model": "qwen3:8b", "done": True, "total_duration": 2e9, "eval_count": 50, "eval_duration": 15e8}
+        value = {"run": 1, "prompts": [{"prompt": "why", "raw": response}]}
+        reading = read_document(parse(Content.of(json.dumps(value).encode(), "/x.json")), NO_CLAIMS)
+        assert [part.pointer for part in reading.embedded] == ["/prompts/0/raw"]
+
+
 class TestRuntimes:
     def test_benchmark_app_reports_and_its_text(self) -> None:
         (report,) = results(document("openvino_report")).values()
