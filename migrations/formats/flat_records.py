@@ -14,8 +14,6 @@ from migrations.normalize.records import NoResult, Part, child, refuse
 from migrations.sources.documents import Document
 
 _NESTED = ("status", "metadata", "batch_sizes")
-_OF_PLAIN_TABLES = {"mode", "runtime", "runtime_version", "output_tokens", "image_size"}
-"""Columns that are read of plain tables alone: without them a training step would count as inference."""
 
 
 def detect(document: Document) -> float:
@@ -30,11 +28,7 @@ def detect(document: Document) -> float:
     looked_at = [row for row in rows[:1000] if isinstance(row, dict)]
     if not flat or any(_is_nested(row) for row in looked_at):
         return 0.0
-    if all(is_of_the_old_framework(row) for row in looked_at):
-        return 0.9
-    if any(not _OF_PLAIN_TABLES.isdisjoint(row) for row in looked_at):
-        return 0.0
-    return 0.8 if isinstance(document.value, list) else 0.6
+    return 0.9 if all(is_of_the_old_framework(row) for row in looked_at) else 0.0
 
 
 def parse(document: Document) -> Iterator[Part]:
