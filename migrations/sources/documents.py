@@ -49,6 +49,7 @@ _FIGURE_COLUMN = re.compile(
     r"^[^\n]*[,;\t|][^,;\t|\n]*(?:latency|throughput|per_sec|fps|_ms\b|\(m?s\)|avg_ns|step_time|speedup)[^\n]*\n(?s:.*?)\d",
     re.IGNORECASE | re.MULTILINE,
 )
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _JSON_BEGINS = re.compile(r'.{0,200}[{\[]|\s*(?:\S+|"[^\n]*")\s*\Z', re.DOTALL)
 _JSON_LINE = re.compile(r"\n\s*[{\[]")
 """Without either there is no JSON to look for: it begins behind few stray characters, begins a line, or is one word."""
@@ -209,6 +210,8 @@ def parse(content: Content) -> Document:
     problem = content.problem
     if content.large_bytes:
         problem = f"too large to be read at once: {content.large_bytes:,} bytes"
+    if problem is None and content.raw.startswith(_LFS_POINTER):
+        problem = "a pointer of Git LFS in place of the file: run `git lfs pull` where it lies, and import it again"
     if problem is None and (database := _database(content)) is not None:
         return database
     if problem is None:

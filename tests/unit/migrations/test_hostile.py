@@ -108,6 +108,7 @@ def test_a_byte_of_windows_1252_is_a_character() -> None:
         (b'{"avg_latency": 1e400, "latencies": [', "invalid JSON"),
         (b"a,b,latency_ms\n1,2,3\n4,5\n", "no reader knows this shape"),
         (b"It ran; then it said:\nname|latency_ms|note\nbert at last\n12|3|4|5\n", "plain text that holds figures"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:71\nsize 6911\n", "git lfs pull"),
         (b"phi,a word,1.5,30\nphi,another,1.6,29\nphi,a third,1.7,9,9\n", "a table without names of columns"),
         (
             b"# sweep\n| run | primary metric |\n|---|---:|\n| a | 28.86 output tok/s |\n",
