@@ -34,7 +34,7 @@ _UNITS = "|".join(sorted(_MS, key=len, reverse=True))
 _LATENCY = re.compile(
     rf"(?:(?P<before>{_WHICH})_)?(?:latency|latencies|inference_time|inference_latency|batch_latency|batch_time"
     rf"|inference(?=_(?:{_UNITS})$))"
-    rf"(?:_(?P<after>{_WHICH}))?(?:_(?P<unit>{_UNITS}))?"
+    rf"(?:_(?P<unit_first>{_UNITS})(?=_))?(?:_(?P<after>{_WHICH}))?(?:_(?P<unit>{_UNITS}))?"
 )
 _STATISTIC_KEY = re.compile(rf"(?:value|(?P<which>{_WHICH}))(?:_(?P<unit>{_UNITS}))?")
 _RATE = re.compile(
@@ -124,9 +124,11 @@ def names_token_figure(key: str) -> bool:
 def unit_in(key: str) -> str | None:
     """Return the unit that the name of a latency or of a time of tokens states, empty without one; None for another."""
     plain = key.strip().casefold()
-    if found := _LATENCY.fullmatch(plain) or _TOKEN_TIME.fullmatch(plain):
-        return found["unit"] or ""
-    return None
+    meaning = _meaning(plain)
+    if meaning is not None and meaning.figure == "latency":
+        return meaning.unit
+    time = _TOKEN_TIME.fullmatch(plain)
+    return time["unit"] or "" if time else None
 
 
 def names_speed(key: str) -> bool:
@@ -227,7 +229,8 @@ class _KeyMeaning(NamedTuple):
 def _meaning(key: str) -> _KeyMeaning | None:
     """Return the meaning of a key in lower case, None for another one. The rows of a table share their keys."""
     if latency := _LATENCY.fullmatch(key):
-        return _KeyMeaning("latency", _STATISTICS[latency["before"] or latency["after"] or ""], latency["unit"] or "")
+        unit = latency["unit_first"] or latency["unit"] or ""
+        return _KeyMeaning("latency", _STATISTICS[latency["before"] or latency["after"] or ""], unit)
     if _RATE.fullmatch(key):
         return _KeyMeaning("rate")
     memory = _MEMORY.fullmatch(key)

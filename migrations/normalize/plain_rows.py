@@ -18,6 +18,7 @@ from migrations.sources.documents import Document
 _SECTIONS = {
     "config", "configuration", "settings", "parameters", "params", "args", "arguments", "metadata", "meta", "setup",
     "benchmark", "run", "info", "metrics", "performance", "results", "result", "stats", "statistics", "summary",
+    "benchmark_results",
 }  # fmt: skip
 """Objects whose names say nothing of their members: `config.batch_size` is a batch_size."""
 _MACHINES = {"system", "system_info", "environment", "env", "machine", "host", "hardware", "hardware_info", "platform"}

@@ -37,7 +37,7 @@ HEAD_BYTES = 1 << 20
 
 _RATE = (
     r"(?:toks?|tokens?|t|items?|imgs?|images?|samples?|seqs?|sentences|frames|reqs?|requests?|inf|inferences|infer|ops)"
-    r"(?: ?/ ?| per )s(?:ec|econd)?"
+    r"(?: ?/ ?|[ _-]per[ _-])s(?:ec|econd)?"
 )
 """A rate of work, unlike the `MB/s` and `it/s` of progress bars."""
 _FIGURE_IN_TEXT = re.compile(

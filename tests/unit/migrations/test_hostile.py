@@ -114,6 +114,7 @@ def test_a_byte_of_windows_1252_is_a_character() -> None:
             b"# sweep\n| run | primary metric |\n|---|---:|\n| a | 28.86 output tok/s |\n",
             "plain text that holds figures",
         ),
+        (b"Generation: 100 tokens, 90.120 tokens-per-sec\n", "plain text that holds figures"),
         (b"B.move   sample  1339  3751905.410 \xc2\xb1 46093.697  ns/op\n", "plain text that holds figures"),
         (b"<table><tr><th>FPS</th></tr><tr><td class='a'>12.5</td></tr></table>\n", "plain text that holds figures"),
     ],

@@ -230,6 +230,7 @@ def test_two_lists_of_rows_may_be_of_the_same_runs_and_are_not_read(tmp_path: Pa
         ("latency", "18.5 s", (18500, None)),
         ("latency_s,p95", "0.5,0.75", (500, 750)),
         ("latency,p95_ms", "18.5,20", (18.5, 20)),
+        ("latency_ms_mean,latency_ms_p95", "18.5,20", (18.5, 20)),
     ],
 )
 def test_a_latency_without_a_unit_is_never_guessed(
