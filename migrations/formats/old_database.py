@@ -22,12 +22,21 @@ _RESULTS = {"performance_results", "benchmark_results", "benchmark_performance",
             "hardware_compatibility", "benchmark_compatibility", "cross_platform_compatibility"}  # fmt: skip
 _TESTS = {"integration_test_results", "integration_test_assertions", "test_results"}
 _SPECIAL = {"performance_batch_results", "raw_benchmark_data"}
+_KEYS = {"hardware_id", "hardware_type", "result_id", "test_result_id", "assertion_id", "model_family", "raw_data"}
+"""Columns of the old schemas that others hardly have."""
 _KNOWN = _DESCRIBING | _RESULTS | _TESTS | _SPECIAL
 
 
 def detect(document: Document) -> float:
-    """Return high confidence where at least one table has a name of the old schemas."""
-    return 0.9 if document.kind == "tables" and document.value.keys() & _KNOWN else 0.0
+    """Return high confidence where tables with names of the old schemas have their keys, or are all empty.
+
+    Other people's databases have a table `benchmark_results`, too.
+    """
+    tables = document.value if document.kind == "tables" else {}
+    known = [rows for name, rows in tables.items() if name in _KNOWN]
+    columns = {column for rows in known for row in rows[:1] for column in row}
+    of_runs = "run_id" in columns and "benchmark_runs" in tables
+    return 0.9 if known and (not columns or of_runs or columns & _KEYS) else 0.0
 
 
 def parse(document: Document) -> Iterator[Part]:

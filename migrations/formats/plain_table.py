@@ -49,12 +49,13 @@ def parse(document: Document) -> Iterator[Part]:
     table = find_rows(document)
     if table is None:
         return
-    for remark in table.columns.remarks(can_be_mapped=document.kind != "rows"):
+    for remark in table.columns.remarks(can_be_mapped=document.kind not in ("rows", "tables")):
         yield Remark(remark)
     for index, row in enumerate(table.rows):
         yield _row(document.source_path, table.pointer_of(index), row, table.columns)
     if table.beside:
-        reason = f"not read, because it is no row: {', '.join(list(table.beside)[:_MAX_BESIDE])}"
+        more = f" and {len(table.beside) - _MAX_BESIDE} more" if len(table.beside) > _MAX_BESIDE else ""
+        reason = f"beside the rows, and not read: {', '.join(list(table.beside)[:_MAX_BESIDE])}{more}"
         yield refuse("", "beside_rows", reason, table.beside)
 
 
@@ -76,20 +77,20 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
         theirs = columns.figures[of_no_unit[0]]
         reason = f"{theirs} {row[theirs]!r} may be seconds or milliseconds: name the column {theirs}_ms or {theirs}_s"
         return refuse(pointer, "unit_missing", reason, dict(row))
-    given = {f"{ours}_{columns.unit}" if ours in of_no_unit else ours: value for ours, value in given.items()}
+    # A figure with its own unit goes first, because the first of one statistic is read.
+    with_unit = {ours: value for ours, value in given.items() if ours not in of_no_unit}
+    given = with_unit | {
+        name: given[ours] for ours in of_no_unit if (name := f"{ours}_{columns.unit}") not in with_unit
+    }
     of_tokens = token_figures(given)
     usual = "generation" if of_tokens else "inference"
     mode = _MODES.get(str(stated.get("mode", usual)).strip().casefold())
     if mode is None:
         reason = f"no mode is called {stated['mode']!r}: inference, training or generation"
         return refuse(pointer, "mode_unknown", reason, dict(row))
-    named = (
-        device
-        if isinstance(device, str) and not is_hardware(device.strip().casefold())
-        else None
-        if given_names().device
-        else silicon_in(place or "")
-    )
+    named = device if isinstance(device, str) and not is_hardware(device.strip().casefold()) else None
+    if place and not given_names().device:
+        named = silicon_in(place)
     version = stated.get("runtime_version")
     software = {str(runtime).casefold(): str(version)} if runtime and version else {}
     image_size = count(stated.get("image_size"), at_least=1)

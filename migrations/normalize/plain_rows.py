@@ -1,4 +1,5 @@
-"""Rows of a plain table in any document: CSV, Parquet, flat JSON objects, or JSON that says once what all rows share.
+"""Rows of a plain table in any document: CSV, Parquet, a database, flat JSON objects, or JSON that says once what all
+rows share.
 
 Benchmark scripts write `{"device": …, "config": {"batch_size": 8}, "results": [{…}, …]}`: what stands around the one
 list of rows holds for each of them. An object whose figures stand in sections, `{"metrics": {…}}`, is a single row.
@@ -47,7 +48,7 @@ def find_rows(document: Document) -> PlainRows | None:
     value = document.value
     if document.kind in ("csv", "rows"):
         return PlainRows("", value, read_columns(document.columns)) if document.columns else None
-    if document.kind not in ("json", "json_lines"):
+    if document.kind not in ("json", "json_lines", "tables"):
         return None
     if isinstance(value, list):
         return PlainRows("", value, _columns(value)) if _are_rows(value) else None

@@ -294,7 +294,11 @@ def _unknown(document: Document, builder: DocumentBuilder) -> Reading:
     if document.kind != "text":
         reason = f"no reader knows this shape: {describe(document)}"
         if (lacking := _lacking_columns(document)) is not None:
-            how = "; `accel migrate --map YOURS=OURS` says what yours mean" if document.kind != "rows" else ""
+            how = (
+                "; `accel migrate --map YOURS=OURS` says what yours mean"
+                if document.kind not in ("rows", "tables")
+                else ""
+            )
             reason += f": {lacking}{how}"
         return quarantine(document.content, "unknown_shape", reason, builder)
     if has_rows_alone(document.value):

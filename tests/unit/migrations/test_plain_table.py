@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,20 @@ def test_figures_in_sections_of_one_object_are_one_row(tmp_path: Path) -> None:
     assert result.original["stated"]["device.platform"] == "Linux-6.12-aarch64"
 
 
+@pytest.mark.parametrize("name", ["runs", "benchmark_results", "benchmark_runs"])
+def test_the_one_table_of_results_in_a_database_is_read(tmp_path: Path, name: str) -> None:
+    with sqlite3.connect(tmp_path / "mine.db") as base:
+        base.execute(f"CREATE TABLE {name} (id INTEGER, model TEXT, device TEXT, latency_ms REAL)")
+        base.execute(f"INSERT INTO {name} VALUES (1, 'resnet18', 'RTX 4090', 2.5)")
+        base.execute("CREATE TABLE prompts (id INTEGER, text TEXT)")
+        base.execute("INSERT INTO prompts VALUES (1, 'why')")
+    done = CliRunner().invoke(app, ["migrate", str(tmp_path / "mine.db"), "--home", str(tmp_path / "home"), "--json"])
+    assert "beside the rows, and not read: /prompts" in json.loads(done.stdout)["documents"][0]["reason"]
+    log = EventLog.open(Settings(home=tmp_path / "home"))
+    (result,) = (e.payload for e in log.read(types={"ResultRecorded"}) if isinstance(e.payload, ResultRecorded))
+    assert (result.model_id, result.backend, result.device_name) == ("resnet-18", "unstated", "RTX 4090")
+
+
 def test_two_lists_of_rows_may_be_of_the_same_runs_and_are_not_read(tmp_path: Path) -> None:
     rows = [{"model": "resnet18", "latency_ms": 2.5}]
     value = {"device": "RTX 4090", "raw": rows, "best": rows}
@@ -230,6 +245,8 @@ def test_two_lists_of_rows_may_be_of_the_same_runs_and_are_not_read(tmp_path: Pa
         ("latency", "18.5 s", (18500, None)),
         ("latency_s,p95", "0.5,0.75", (500, 750)),
         ("latency,p95_ms", "18.5,20", (18.5, 20)),
+        ("latency,mean_ms,p95_ms", "0.0185,18.5,20", (18.5, 20)),
+        ("mean_ms,latency,latency_ms,p95_ms", "18.5,0.0185,18.5,20", (18.5, 20)),
         ("latency_ms_mean,latency_ms_p95", "18.5,20", (18.5, 20)),
     ],
 )
