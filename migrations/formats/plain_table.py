@@ -74,8 +74,9 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
     given = {ours: row.get(theirs) for ours, theirs in columns.figures.items()}
     of_no_unit = [ours for ours, value in given.items() if unit_in(ours) == "" and (number(value) or 0) > 0]
     if of_no_unit and columns.unit is None:
-        theirs = columns.figures[of_no_unit[0]]
-        reason = f"{theirs} {row[theirs]!r} may be seconds or milliseconds: name the column {theirs}_ms or {theirs}_s"
+        ours = of_no_unit[0]
+        theirs = columns.figures[ours]
+        reason = f"{theirs} {row[theirs]!r} may be seconds or milliseconds: `--map {theirs}={ours}_s` says which it is"
         return refuse(pointer, "unit_missing", reason, dict(row))
     # A figure with its own unit goes first, because the first of one statistic is read.
     with_unit = {ours: value for ours, value in given.items() if ours not in of_no_unit}

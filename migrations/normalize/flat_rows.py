@@ -34,7 +34,7 @@ THROUGHPUT = ("throughput_items_per_second", "throughput_items_per_sec", "throug
 MEMORY = ("memory_peak_mb", "peak_memory_mb", "memory_peak", "memory_usage_mb", "memory_mb")
 _OWN_HARDWARE = ("hardware_type", "hardware", "hardware_name", "hardware_platform")
 _OWN_FIGURES = {"average_latency_ms", "throughput_items_per_second", "latency_avg", "memory_peak", "is_compatible"}
-_OWN_WORDS = _OWN_FIGURES | {"model_name", "model_family", "hardware_type", "hardware_platform", "hardware_id"}
+_OWN_WORDS = _OWN_FIGURES | {"model_family", "hardware_type", "hardware_platform", "hardware_id"}
 _OTHERS = {
     "latency_p50_ms": ("latency_p50_ms", "latency_median_ms", "latency_p50"),
     "latency_p90_ms": ("latency_p90_ms", "latency_90p_ms", "latency_p90"),

@@ -108,7 +108,7 @@ def test_rows_with_a_hardware_keep_their_mode_and_runtime(tmp_path: Path) -> Non
 
 
 def test_no_runtime_is_invented_for_json_with_a_hardware(tmp_path: Path) -> None:
-    row = {"model": "llama3.1:8b", "hardware": "cuda", "latency": 18.9, "tokens_per_second": 40}
+    row = {"model_name": "llama3.1:8b", "hardware": "cuda", "latency": 18.9, "tokens_per_second": 40}
     report, results = imported(tmp_path / "unit", json.dumps([row]), name="list.json")
     assert (report["format"], results) == ("plain_table", []), "18.9 may be seconds"
     del row["latency"]
