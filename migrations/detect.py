@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from accel_platform.table_io.values import count_of
@@ -27,30 +28,26 @@ def detect_format(document: Document) -> Format | None:
     """
     if document.kind == "unreadable":
         return None
-    candidates = all_formats()
-    sure = [one for one in candidates if not one.last_resort]
-    best, confidence = _best_match(document, sure)
-    if confidence >= MIN_CONFIDENCE:
-        return best
-    # Reports of tools inside are read as such, and not as rows of a table.
-    if (found := _collection(document, sure)) is not None:
-        return found
-    best, confidence = _best_match(document, [one for one in candidates if one.last_resort])
-    return best if confidence >= MIN_CONFIDENCE else _collection(document, candidates)
+    for last_resort in (False, True):
+        candidates = [one for one in all_formats() if one.last_resort == last_resort]
+        best, confidence = _best_match(document, candidates)
+        if confidence >= MIN_CONFIDENCE:
+            return best
+        # Reports of tools inside are read as such, and not as rows of a table.
+        if document.kind in ("json", "json_lines") and contains_documents(document, _known_among(candidates, document)):
+            known = _known_among(all_formats(), document)
+            return Format(COLLECTION, lambda _: MIN_CONFIDENCE, partial(iter_documents, known=known))
+    return None
 
 
-def _collection(document: Document, formats: Sequence[Format]) -> Format | None:
-    """Return the format of JSON that holds documents of these formats; None where it holds none."""
-    if document.kind not in ("json", "json_lines"):
-        return None
+def _known_among(formats: Sequence[Format], document: Document) -> Callable[[Any], bool]:
+    """Return a function that tells whether a value inside the document is a whole one of these formats."""
 
     def known(value: Any) -> bool:
         best, confidence = _best_match(Document(document.content, "json", value), formats)
         return best is not None and best.not_results is None and confidence >= MIN_EMBEDDED_CONFIDENCE
 
-    if not contains_documents(document, known):
-        return None
-    return Format(COLLECTION, lambda _: MIN_CONFIDENCE, lambda whole: iter_documents(whole, known))
+    return known
 
 
 def _best_match(document: Document, formats: Iterable[Format]) -> tuple[Format | None, float]:

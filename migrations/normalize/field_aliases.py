@@ -102,14 +102,11 @@ def token_figures(content: Mapping[str, Any]) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for key, value in content.items():
-        plain = _plain(str(key))
-        if time := _TOKEN_TIME.fullmatch(plain):
-            field = "time_to_first_token_ms" if time["first"] else "time_per_output_token_ms"
-            figure = time_ms(value, time["unit"] or "ms")
-        elif _TOKEN_RATE.fullmatch(plain):
-            field, figure = "throughput_tokens_per_s", quantity(value)
-        else:
+        meaning = _token_meaning(_plain(str(key)))
+        if meaning is None:
             continue
+        field, unit = meaning
+        figure = quantity(value) if unit is None else time_ms(value, unit or "ms")
         if figure:
             found.setdefault(field, figure)
     return found
@@ -117,8 +114,15 @@ def token_figures(content: Mapping[str, Any]) -> dict[str, float]:
 
 def names_token_figure(key: str) -> bool:
     """Return whether `token_figures` may find a figure under a key."""
-    plain = key.strip().casefold()
-    return _TOKEN_TIME.fullmatch(plain) is not None or _TOKEN_RATE.fullmatch(plain) is not None
+    return _token_meaning(key.strip().casefold()) is not None
+
+
+@lru_cache(maxsize=8192)
+def _token_meaning(key: str) -> tuple[str, str | None] | None:
+    """Return the field of ResultRecorded for a key in lower case, and its time's unit, which a rate has not."""
+    if time := _TOKEN_TIME.fullmatch(key):
+        return "time_to_first_token_ms" if time["first"] else "time_per_output_token_ms", time["unit"] or ""
+    return ("throughput_tokens_per_s", None) if _TOKEN_RATE.fullmatch(key) else None
 
 
 def unit_in(key: str) -> str | None:
@@ -127,8 +131,8 @@ def unit_in(key: str) -> str | None:
     meaning = _meaning(plain)
     if meaning is not None and meaning.figure == "latency":
         return meaning.unit
-    time = _TOKEN_TIME.fullmatch(plain)
-    return time["unit"] or "" if time else None
+    of_tokens = _token_meaning(plain)
+    return of_tokens[1] if of_tokens else None
 
 
 def names_speed(key: str) -> bool:
