@@ -28,6 +28,7 @@ _MODES: dict[str, Mode] = {
     "decode": "generation",
 }  # fmt: skip
 _MAX_BESIDE = 8
+_MAX_CHARACTERS = 40
 _COUNTS = ("batch_size", "sequence_length", "output_tokens")
 
 
@@ -72,11 +73,12 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
         reason = f"{column} {name!r} does not say which hardware it is: add a column hardware (cpu, cuda, …)"
         return refuse(pointer, "hardware_unknown", reason, dict(row))
     given = {ours: row.get(theirs) for ours, theirs in columns.figures.items()}
-    of_no_unit = [ours for ours, value in given.items() if unit_in(ours) == "" and (number(value) or 0) > 0]
+    of_no_unit = [ours for ours, value in given.items() if unit_in(ours) == "" and _is_measured(value)]
     if of_no_unit and columns.unit is None:
         ours = of_no_unit[0]
         theirs = columns.figures[ours]
-        reason = f"{theirs} {row[theirs]!r} may be seconds or milliseconds: `--map {theirs}={ours}_s` says which it is"
+        stated_time = f"{theirs} {str(row[theirs])[:_MAX_CHARACTERS]}"
+        reason = f"{stated_time} may be seconds or milliseconds: `--map {theirs}={ours}_s` says which it is"
         return refuse(pointer, "unit_missing", reason, dict(row))
     # A figure with its own unit goes first, because the first of one statistic is read.
     with_unit = {ours: value for ours, value in given.items() if ours not in of_no_unit}
@@ -123,6 +125,11 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
     }
     why = reason_unless_ok(status, stated.get("error"), stated.get("status"))
     return cell.result(status, {**sizes, **(figures if status == "ok" else {})}, reason=why)
+
+
+def _is_measured(value: Any) -> bool:
+    """Return whether a value is a time, or a list of them, without a unit of its own."""
+    return any(map(_is_measured, value)) if isinstance(value, list) else (number(value) or 0) > 0
 
 
 def _lacking_figure(row: Mapping[str, Any], columns: ReadColumns) -> str:

@@ -86,7 +86,11 @@ class _Reader:
         self._decoder = json.JSONDecoder(object_pairs_hook=_object_hook(self._twice))
 
     def whole(self, text: str) -> Any:
-        return self._decoder.decode(text)
+        """Return the value of the whole text; of JSON that a script encoded twice, the inner one. Raises ValueError."""
+        value = self._decoder.decode(text)
+        if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+            return self._decoder.decode(value)
+        return value
 
     def scan(self, text: str) -> None:
         """Collect the objects, and lists of objects, that begin a line; everything else as other lines."""

@@ -256,11 +256,19 @@ def test_a_latency_without_a_unit_is_never_guessed(
     report, results = imported(tmp_path, f"model,device,{head}\ndeepseek-r1:8b,RTX 4090,{row}\n")
     assert [(one.latency_mean_ms, one.latency_p95_ms) for one in results] == ([latencies] if latencies else [])
     if latencies is None:
-        assert "latency '18.5' may be seconds or milliseconds" in report["reason"]
+        assert "latency 18.5 may be seconds or milliseconds" in report["reason"]
         _, (result,) = imported(
             tmp_path, f"model,device,{head}\ndeepseek-r1:8b,RTX 4090,{row}\n", "--map", "latency=latency_s"
         )
         assert result.latency_mean_ms == 18500
+
+
+def test_samples_without_a_unit_are_not_guessed_either(tmp_path: Path) -> None:
+    value = {"config": {"model": "alexnet", "backend": "onnx"}, "latencies": [0.0011, 0.0012]}
+    twice = json.dumps(json.dumps(value))
+    report, results = imported(tmp_path, twice, name="twice.json")
+    assert (report["format"], results) == ("plain_table", [])
+    assert "latencies [0.0011, 0.0012] may be seconds" in report["reason"]
 
 
 def test_a_column_by_its_own_name_is_read_before_another_of_its_meaning(tmp_path: Path) -> None:
