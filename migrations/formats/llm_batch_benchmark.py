@@ -19,7 +19,8 @@ from migrations.normalize.row_access import object_of, pick, rows_of, strays_of,
 from migrations.normalize.units import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
 from migrations.sources.documents import Document
 
-_LATENCY = ({"avg_latency", "latencies"}, {"avg_latency", "percentiles"})
+_LATENCY = {"avg_latency", "percentiles"}
+"""Keys of vLLM's latencies; many scripts write `avg_latency` beside `latencies`."""
 _THROUGHPUT = {"elapsed_time", "num_requests", "requests_per_second"}
 _ONE_BATCH = ({"prefill_latency", "batch_size"}, {"input_len", "output_len", "batch_size", "latency"})
 _UNNAMED = "default"
@@ -44,11 +45,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
             yield refuse(pointer, "unexpected_shape", "a row of none of these benchmarks", row)
             continue
         figures = (
-            _latency(row)
-            if any(row.keys() >= kind for kind in _LATENCY)
-            else _throughput(row)
-            if row.keys() >= _THROUGHPUT
-            else _batch(row)
+            _latency(row) if row.keys() >= _LATENCY else _throughput(row) if row.keys() >= _THROUGHPUT else _batch(row)
         )
         size = {
             "mode": "generation",
@@ -123,4 +120,4 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
 
 
 def _is_known(row: Mapping[str, Any]) -> bool:
-    return any(kind <= row.keys() for kind in (*_LATENCY, _THROUGHPUT, *_ONE_BATCH)) and "request_throughput" not in row
+    return any(kind <= row.keys() for kind in (_LATENCY, _THROUGHPUT, *_ONE_BATCH)) and "request_throughput" not in row

@@ -264,11 +264,11 @@ def test_a_latency_without_a_unit_is_never_guessed(
 
 
 def test_samples_without_a_unit_are_not_guessed_either(tmp_path: Path) -> None:
-    value = {"config": {"model": "alexnet", "backend": "onnx"}, "latencies": [0.0011, 0.0012]}
+    value = {"config": {"model": "alexnet", "backend": "onnx"}, "avg_latency": 0.00115, "latencies": [0.0011, 0.0012]}
     twice = json.dumps(json.dumps(value))
     report, results = imported(tmp_path, twice, name="twice.json")
     assert (report["format"], results) == ("plain_table", [])
-    assert "latencies [0.0011, 0.0012] may be seconds" in report["reason"]
+    assert "avg_latency 0.00115 may be seconds" in report["reason"]
 
 
 def test_a_column_by_its_own_name_is_read_before_another_of_its_meaning(tmp_path: Path) -> None:
