@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ _OF_LISTS = {"mean": 0, "median": 50, "p90": 90, "p95": 95, "p99": 99}
 _BEYOND = 2
 """Fewest requests that must lie above a percentile for it to be stated."""
 _TITLE = "Serving Benchmark Result"
+_CLOSING = re.compile(r"={10,}")
 _MODEL = re.compile(r"\bmodel(?:_id)?=['\"]([^'\"]+)['\"]")
 _LINE = re.compile(r"(?P<name>[A-Za-z][\w .()/-]*?)\s*(?:\([^()]*\))?:\s+(?P<value>\S+)")
 _STATISTIC = re.compile(r"(?P<which>mean|median|std|p\d\d) (?P<what>ttft|tpot|itl|e2el|e2e latency)")
@@ -71,7 +73,8 @@ def detect(document: Document) -> float:
     requests.
     """
     if document.kind == "text":
-        return 0.95 if any(_TITLE in line for line in document.value) else 0.0
+        printed = _printed(document.value) if any(_TITLE in line for line in document.value) else ()
+        return 0.95 if any("completed" in row for _, row in printed) else 0.0
     whole = max(
         share_of_rows(document, "request_throughput", name)
         for name in ("mean_ttft_ms", "mean_e2e_latency_ms", "mean_e2el_ms", "median_ttft_ms", "output_throughput")
@@ -100,10 +103,16 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
 
 
 def _printed(lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the same rows from the tools' printed output, each at the line of its title."""
+    """Yield the same rows from the tools' printed output, each at the line of its title.
+
+    What is printed between the end of one run and the title of the next, such as its rate, is of the next.
+    """
     starts = [number for number, line in enumerate(lines) if _TITLE in line]
     before = 0
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, following in pairwise([*starts, len(lines)]):
+        end = next(
+            (n + 1 for n in range(start + 1, following) if _CLOSING.fullmatch(lines[n].strip("# \t"))), following
+        )
         row: dict[str, Any] = {}
         if models := _MODEL.findall("\n".join(lines[before:start])):
             row["model_id"] = models[-1]

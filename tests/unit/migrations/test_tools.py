@@ -236,6 +236,24 @@ P99 TTFT (ms):                           200.00
         assert (result.model_id, result.hardware, result.throughput_items_per_s) == ("llama-2-7b", "cuda", 5)
         assert figure(result, "time_to_first_token_ms") == 80
 
+    def test_what_is_printed_before_a_run_is_not_of_the_run_before(self) -> None:
+        run = """Namespace(backend='vllm', model='meta-llama/{model}', request_rate=inf)
+Traffic request rate: {rate}
+Maximum request concurrency: {users}
+============ Serving Benchmark Result ============
+Successful requests:                     100
+Request throughput (req/s):              {rate}
+Median TTFT (ms):                        {first}
+==================================================
+"""
+        text = run.format(model="Llama-2-7b-hf", rate=2.0, users=8, first=20)
+        text += run.format(model="Llama-2-13b-hf", rate=4.0, users=16, first=40)
+        found = results(parse(Content.of(text.encode(), "/runs/H100/serve.log"))).values()
+        assert [
+            (one.model_id, one.environment["settings"]["max_concurrency"], figure(one, "time_to_first_token_ms"))
+            for one in found
+        ] == [("llama-2-7b", "8", 20), ("llama-2-13b", "16", 40)]
+
     def test_one_batch_keeps_prefill_and_steps(self) -> None:
         found = results(document("llm_batch_benchmark"))
         assert (found["/0"].batch_size, found["/0"].latency_mean_ms) == (16, 370)
