@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from accel_platform.hardware.device_names import with_count
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell, child, refuse
@@ -106,7 +107,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> 
     backends = text_of(row.get("backends")) or ",".join(_flags_set(row))
     # A processor's name without any backend is of a build that has none.
     hardware = hardware_of(backends) if backends else "cpu" if cpu else None
-    device = cpu if hardware == "cpu" else gpu
+    device = cpu if hardware == "cpu" else joint_name((gpu or "").split(", "), is_split=row.get("split_mode") != "none")
     build = text_of(row.get("build_commit"))
     return CellDraft(
         source_path,
@@ -151,6 +152,13 @@ def _name_and_precision(filename: str, kind: str | None) -> tuple[str, str | Non
 def _flags_set(row: Mapping[str, Any]) -> list[str]:
     """Return the backends that an old build names by a flag each."""
     return [flag for flag in _FLAGS if str(row.get(flag)).casefold() in ("true", "1")]
+
+
+def joint_name(devices: Sequence[str], *, is_split: bool) -> str | None:
+    """Return what devices are called together: llama.cpp splits a model over all of them unless told otherwise."""
+    if len(set(devices)) > 1:
+        return ", ".join(devices)
+    return with_count(len(devices) if is_split else 1, devices[0]) or None if devices else None
 
 
 def hardware_of(backends: str) -> str | None:

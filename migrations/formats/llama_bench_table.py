@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.formats.llama_bench import hardware_of
+from migrations.formats.llama_bench import hardware_of, joint_name
 from migrations.normalize.canonical_names import NOT_STATED
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Record, RefusedCell, child, refuse
@@ -18,7 +18,8 @@ from migrations.normalize.units import MS_PER_S, count, quantity
 from migrations.sources.documents import Document
 
 _TEST = re.compile(r"(?:pp ?(?P<prompt>\d+))?(?:\+?tg ?(?P<made>\d+))?(?: ?@ ?d(?P<depth>\d+))?")
-_DEVICE = re.compile(r"\s*Device \d+: (?P<name>[^,]+),")
+_NUMBER = re.compile(r"\d+")
+_DEVICE = re.compile(r"\s*Device (?P<number>\d+): (?P<name>[^,]+),")
 _BUILD = re.compile(r"build: (?P<build>\w+ \(\d+\))")
 _PRECISION = re.compile(r"\b(I?Q\d\w*(?: - \w+)?|MXFP4\w*|BF16|F16|F32)\b")
 _MODEL = re.compile(r"\s+(?:mostly\s+)?(?:I?Q\d|MXFP4|BF16|F16|F32).*$")
@@ -35,25 +36,25 @@ def detect(document: Document) -> float:
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """Yield one record per row of every such table in the text."""
     header: list[str] = []
-    device = build = None
-    whole = "\n".join(document.value)
-    if found := _BUILD.search(whole):
-        build = found["build"]
+    devices: list[str] = []
+    builds = [(number, found["build"]) for number, line in enumerate(document.value) if (found := _BUILD.search(line))]
     for number, line in enumerate(document.value):
         if found := _DEVICE.match(line):
-            device = found["name"].strip()
+            devices = [*(devices if int(found["number"]) else []), found["name"].strip()]
         cells = cells_of_markdown(line)
         if _is_header(cells):
             header = cells
         elif header and len(cells) == len(header) and not set("".join(cells)) <= set("-: "):
             row = dict(zip(header, cells, strict=True))
-            yield _record(document.source_path, child("", number), row, device, build)
+            # The tool prints its build below a table.
+            build = next((name for at, name in builds if at > number), builds[-1][1] if builds else None)
+            yield _record(document.source_path, child("", number), row, devices, build)
         elif not cells:
             header = []
 
 
 def _record(
-    source_path: str, pointer: str, row: dict[str, str], device: str | None, build: str | None
+    source_path: str, pointer: str, row: dict[str, str], devices: list[str], build: str | None
 ) -> Record | RefusedCell:
     test = _TEST.fullmatch(row["test"])
     rate = quantity(row["t/s"].partition("±")[0])
@@ -62,6 +63,8 @@ def _record(
     prompt, made, depth = (count(test[name]) or 0 for name in ("prompt", "made", "depth"))
     precision = _PRECISION.search(row["model"])
     hardware = hardware_of(row.get("backend", ""))
+    own = [devices[int(number)] for number in _NUMBER.findall(row.get("dev", "")) if int(number) < len(devices)]
+    device = joint_name(own or devices, is_split=row.get("sm") != "none")
     cell = CellDraft(
         source_path,
         pointer,

@@ -176,6 +176,28 @@ INSERT INTO test (backends, model_filename, n_prompt, n_gen, avg_ns) VALUES ('CP
         (printed,) = results(parse(Content.of(table.encode(), "/x.md"))).values()
         assert printed.hardware == "mps"
 
+    def test_a_table_is_of_the_build_printed_below_it(self) -> None:
+        table = "| model | backend | test | t/s |\n| --- | --- | --- | ---: |\n| a Q4_0 | CUDA | pp8 | 80 ± 1 |\n"
+        run = table + "\nbuild: {} (1)\n"
+        text = run.format("aaaa") + run.format("bbbb")
+        found = results(parse(Content.of(text.encode(), "/x.md"))).values()
+        assert [one.environment["llama.cpp"] for one in found] == ["aaaa (1)", "bbbb (1)"]
+
+    @pytest.mark.parametrize(
+        ("mode", "device"), [("layer", "2 x NVIDIA L4"), ("row", "2 x NVIDIA L4"), ("none", "NVIDIA L4")]
+    )
+    def test_a_model_is_split_over_all_devices_unless_told_otherwise(self, mode: str, device: str) -> None:
+        row = {"n_prompt": 8, "n_gen": 0, "avg_ns": 2000000, "backends": "CUDA", "model_filename": "a-Q4_0.gguf"}
+        row |= {"gpu_info": "NVIDIA L4, NVIDIA L4", "split_mode": mode}
+        (result,) = results(parse(Content.of(json.dumps([row]).encode(), "/x.json"))).values()
+        assert result.device_name == device
+        text = (
+            "  Device 0: NVIDIA L4, VMM: yes\n  Device 1: NVIDIA L4, VMM: yes\n| model | backend | sm | test | t/s |\n"
+        )
+        text += f"| --- | --- | --- | --- | ---: |\n| a Q4_0 | CUDA | {mode} | pp8 | 80 ± 1 |\n"
+        (printed,) = results(parse(Content.of(text.encode(), "/x.md"))).values()
+        assert printed.device_name == device
+
     def test_the_table_it_prints(self) -> None:
         found = results(document("llama_bench_table"))
         prompt, generation, failed = found.values()
