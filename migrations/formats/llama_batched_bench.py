@@ -44,8 +44,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """Yield one record per row: a whole generation of each sequence of the batch."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
-    notes = "\n".join(document.value) if document.kind == "text" else "\n".join(note.content for note in document.notes)
-    for pointer, row in _printed(document.value) if document.kind == "text" else rows_of(document):
+    for pointer, row, notes in _printed(document.value) if document.kind == "text" else _lines(document):
         whole, prompt, answer = (scaled(row.get(name), MS_PER_S) for name in ("t", "t_pp", "t_tg"))
         made = count(row.get("tg"), at_least=1)
         size = {
@@ -66,18 +65,33 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
         yield cell.result("ok", {**size, **figures}, units={"t": "s", "t_pp": "s", "t_tg": "s", "speed": "tokens/s"})
 
 
-def _printed(lines: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _lines(document: Document) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield the rows with all other lines, which say nothing where they are of several models, because their places
+    are not known."""
+    notes = "\n".join(note.content for note in document.notes)
+    models = {found["path"] or found["loaded"] for found in _MODEL.finditer(notes)}
+    yield from ((pointer, row, notes if len(models) <= 1 else "") for pointer, row in rows_of(document))
+
+
+def _printed(lines: list[str]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield the rows of tables with the lines before them."""
     header: list[str] = []
     for index, line in enumerate(lines):
         cells = cells_of_markdown(line)
         if set(cells) >= set(_COLUMNS):
             header = cells
         elif header and len(cells) == len(header) and number(cells[0]) is not None:
-            yield child("", index), {_COLUMNS.get(name, name): cell for name, cell in zip(header, cells, strict=True)}
+            row = {_COLUMNS.get(name, name): cell for name, cell in zip(header, cells, strict=True)}
+            yield child("", index), row, "\n".join(lines[:index])
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the last match, which in a log of several runs is of the newest; None without any."""
+    return next(reversed(list(pattern.finditer(text))), None)
 
 
 def _cell(source_path: str, pointer: str, row: Mapping[str, Any], notes: str) -> CellDraft:
-    found, device, backend = _MODEL.search(notes), _DEVICE.search(notes), _BACKEND.search(notes)
+    found, device, backend = (_last(pattern, notes) for pattern in (_MODEL, _DEVICE, _BACKEND))
     file = (found["path"] or found["loaded"]) if found else None
     stem = file.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf") if file else None
     quantized = _QUANTIZED.search(stem) if stem else None

@@ -19,6 +19,7 @@ _AVERAGE = re.compile(r"\s+Avg latency: (?P<value>\d+) usec(?: \(standard deviat
 _PERCENTILE = re.compile(r"\s+p(?P<which>50|90|95|99) latency: (?P<value>\d+) usec")
 _COUNT = re.compile(r"\s+Request count: (?P<value>\d+)")
 _BATCH = re.compile(r"\s+Batch size: (?P<value>\d+)")
+_SETTINGS = "Measurement Settings"
 _MODEL = re.compile(r"perf_(?:analyzer|client)\b.*?\s-m[ =]?(?P<name>\S+)")
 
 
@@ -33,13 +34,25 @@ def detect(document: Document) -> float:
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """Yield one record per load."""
     lines = document.value
-    starts = [number for number, line in enumerate(lines) if _LOAD.match(line)]
-    before = "\n".join(lines[: starts[0]])
-    batch = next((found["value"] for line in lines[: starts[0]] if (found := _BATCH.match(line))), None)
-    named = _MODEL.search(before)
-    model = named["name"] if named else None
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    loads = list(_loads(lines))
+    for (start, model, batch), end in zip(loads, [*(load[0] for load in loads[1:]), len(lines)], strict=True):
         yield _load(document.source_path, start, lines[start:end], model, count(batch, at_least=1))
+
+
+def _loads(lines: list[str]) -> Iterator[tuple[int, str | None, str | None]]:
+    """Yield the line of each load with the model and batch of its run: those printed last, in a log of several runs."""
+    model = batch = None
+    is_new = False
+    for number, line in enumerate(lines):
+        if named := _MODEL.search(line):
+            model, is_new = named["name"], True
+        elif _SETTINGS in line:
+            # A run whose command nobody printed is not of the model of the run before.
+            model, batch, is_new = model if is_new else None, None, False
+        elif found := _BATCH.match(line):
+            batch = found["value"]
+        elif _LOAD.match(line):
+            yield number, model, batch
 
 
 def _load(path: str, start: int, lines: list[str], model: str | None, batch: int | None) -> Record | RefusedCell:

@@ -73,6 +73,33 @@ def test_llama_batched_bench_is_a_generation_of_several_sequences() -> None:
     assert (four.latency_mean_ms, four.prefill_ms, four.time_per_output_token_ms) == (1750, 150, 12.5)
 
 
+@pytest.mark.parametrize(
+    ("name", "others", "expected"),
+    [
+        ("llama_batched_bench", {"gpt2": "gpt2-xl"}, [("gpt2", 1), ("gpt2", 4), ("gpt2-xl", 1), ("gpt2-xl", 4)]),
+        (
+            "perf_analyzer_console",
+            {"resnet50": "resnet18", "-b 8": "-b 2", "size: 8": "size: 2"},
+            [("resnet-50", 8), ("resnet-50", 8), ("resnet-18", 2), ("resnet-18", 2)],
+        ),
+        (
+            "perf_analyzer_console",
+            {"$ perf_analyzer -m resnet50 -b 8 --concurrency-range 1:2\n": "", "size: 8": "size: 2"},
+            [("resnet-50", 8), ("resnet-50", 8)],
+        ),
+    ],
+)  # fmt: skip
+def test_of_several_runs_in_one_log_each_has_its_own_model(
+    name: str, others: dict[str, str], expected: list[tuple[str, int]]
+) -> None:
+    text = "\n".join(document(name).value) + "\n"
+    second = text
+    for this, other in others.items():
+        assert this in second
+        second = second.replace(this, other)
+    assert [(one.model_id, one.batch_size) for one in of(text + second)] == expected
+
+
 def test_perf_analyzer_prints_each_load() -> None:
     one, two = results("perf_analyzer_console")
     assert (one.model_id, one.batch_size, one.original["concurrency"]) == ("resnet-50", 8, 1)
