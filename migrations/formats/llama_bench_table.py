@@ -41,6 +41,8 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
     for number, line in enumerate(document.value):
         if found := _DEVICE.match(line):
             devices = [*(devices if int(found["number"]) else []), found["name"].strip()]
+        elif _BUILD.search(line):
+            devices = []  # the run ends, and the next may be of another machine
         cells = cells_of_markdown(line)
         if _is_header(cells):
             header = cells

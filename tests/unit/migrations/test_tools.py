@@ -179,9 +179,12 @@ INSERT INTO test (backends, model_filename, n_prompt, n_gen, avg_ns) VALUES ('CP
     def test_a_table_is_of_the_build_printed_below_it(self) -> None:
         table = "| model | backend | test | t/s |\n| --- | --- | --- | ---: |\n| a Q4_0 | CUDA | pp8 | 80 ± 1 |\n"
         run = table + "\nbuild: {} (1)\n"
-        text = run.format("aaaa") + run.format("bbbb")
+        text = "  Device 0: NVIDIA L4, VMM: yes\n" + run.format("aaaa") + run.format("bbbb")
         found = results(parse(Content.of(text.encode(), "/x.md"))).values()
-        assert [one.environment["llama.cpp"] for one in found] == ["aaaa (1)", "bbbb (1)"]
+        assert [(one.environment["llama.cpp"], one.device_name) for one in found] == [
+            ("aaaa (1)", "NVIDIA L4"),
+            ("bbbb (1)", None),
+        ]
 
     @pytest.mark.parametrize(
         ("mode", "device"), [("layer", "2 x NVIDIA L4"), ("row", "2 x NVIDIA L4"), ("none", "NVIDIA L4")]
