@@ -23,6 +23,7 @@ _MODES = {
 }  # fmt: skip
 _LOADS = ("load_model", "load", "load_from_pretrained")
 _PARTS = {"latency", "throughput", "memory"}
+_VALUES = {"unit", "value", "values", "mean", "max_ram"}
 _STATISTICS = {
     "mean": "latency_mean_ms", "p50": "latency_p50_ms", "p90": "latency_p90_ms", "p95": "latency_p95_ms",
     "p99": "latency_p99_ms", "stdev": "latency_std_ms", "std": "latency_std_ms", "min": "latency_min_ms",
@@ -177,9 +178,15 @@ def _phases(report: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, phase in report.items():
         if name in _MODES or name in _LOADS or name == "per_token":
-            if isinstance(phase, dict) and phase.keys() & _PARTS:
+            if _is_phase(phase):
                 found[name] = phase
             elif isinstance(phase, dict):
-                inner = {f"{name}.{key}": part for key, part in phase.items() if object_of(part).keys() & _PARTS}
+                inner = {f"{name}.{key}": part for key, part in phase.items() if _is_phase(part)}
                 found |= {key: part for key, part in inner.items() if key.rpartition(".")[2] in _MODES}
     return found
+
+
+def _is_phase(phase: Any) -> bool:
+    """Return whether an object has a part with a value or statistics; scripts of others name training's speed alike."""
+    parts = [object_of(part) for name, part in object_of(phase).items() if name in _PARTS]
+    return any(part.keys() & _VALUES for part in parts)

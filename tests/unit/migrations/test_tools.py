@@ -130,6 +130,11 @@ class TestOptimumTable:
         assert (result.latency_mean_ms, result.batch_size) == (latency_ms, batch)
 
 
+def test_a_scripts_own_speed_of_training_is_no_report_of_optimum() -> None:
+    value = {"experiment": "a", "training": {"throughput": {"avg_samples_per_sec": 360.0}, "best_epoch": 63}}
+    assert detect_format(parse(Content.of(json.dumps(value).encode(), "/gpt2/x.json"))) is None
+
+
 class TestLlamaBench:
     given = document("llama_bench")
     found = results(given)
