@@ -9,11 +9,11 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 from accel_platform.analysis.query.filters import (
     MAX_NAMES,
     Selection,
-    canonical_model_id,
     equality_condition,
     reject_choices,
     require_date,
 )
+from accel_platform.errors import InvalidInput
 from accel_platform.pipeline_progress import PipelineProgress
 from predictor.schemas.rows import SnapshotId
 
@@ -34,33 +34,35 @@ Name = Annotated[str | None, Field(default=None, max_length=200)]
 
 
 def selection_of(model: str | None, hardware: str | None, mode: str | None) -> Selection:
-    """Return a selection of at most one model, hardware and mode."""
-    return Selection(model=(model,) if model else (), hardware=(hardware,) if hardware else (), mode=mode)
+    """Return a selection of at most one model, hardware name and mode. Raises InvalidInput for a device's name."""
+    selection = Selection(model=(model,) if model else (), hardware=(hardware,) if hardware else (), mode=mode)
+    if selection.hardware_devices:
+        raise InvalidInput(
+            f"This is told by hardware name, and {hardware!r} is a device: ask for its hardware name, such as cuda."
+        )
+    return selection
 
 
 class MatrixQuery(PageQuery):
     """Filters and page of the matrix."""
 
-    model: Name = Field(default=None, max_length=200, description="A model's key, alias or hub id, or a family.")
-    hardware: Name
+    model: tuple[str, ...] = Selection.model_fields["model"]
+    hardware: tuple[str, ...] = Selection.model_fields["hardware"]
     mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
     state: Literal["compatible", "failed"] | None = None
     limit: int = Field(default=1000, ge=1, le=10_000)
 
     def selection(self) -> Selection:
         """Return the names that it filters by."""
-        return selection_of(self.model, self.hardware, self.mode)
+        return Selection(model=self.model, hardware=self.hardware, mode=self.mode)
 
     def where(self) -> tuple[str, dict[str, Any]]:
         """Return an SQL condition over the matrix (as `r`), and its values."""
-        reject_choices([self.hardware] if self.hardware else ())
-        condition, values = equality_condition(hardware=self.hardware, mode=self.mode, state=self.state)
-        if self.model is None:
+        reject_choices(self.hardware)
+        condition, values = self.selection().where()
+        if self.state is None:
             return condition, values
-        return f"{condition} AND $model IN (r.model_id, r.model_family)", {
-            **values,
-            "model": canonical_model_id(self.model),
-        }
+        return f"{condition} AND r.state = $state", {**values, "state": self.state}
 
 
 class ModelsQuery(PageQuery):
@@ -95,7 +97,9 @@ class RegressionsQuery(PageQuery):
     """Filters and page of regressions."""
 
     model: Name = Field(default=None, max_length=200, description="A model's key, alias or hub id.")
-    hardware: Name
+    hardware: Name = Field(
+        default=None, max_length=200, description="A hardware name: cuda, or with a choice openvino:gpu.1."
+    )
     mode: Name
     state: Literal["open", "accepted", "rejected", "gone"] | None = None
     direction: Literal["regressed", "improved"] | None = None
@@ -107,7 +111,7 @@ class CoverageQuery(PageQuery):
     model_type: Name
     family: Name
     category: Name
-    hardware: Name
+    hardware: Name = Field(default=None, max_length=200, description="A hardware name, such as cuda.")
     status: Name
 
 

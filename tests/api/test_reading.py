@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -184,6 +186,29 @@ def test_filters_are_those_of_every_command(client: TestClient) -> None:
     assert found(since="2999-01-01") == []
     assert len(found(until="2999-01-01T00:00:00Z")) == 25
     assert client.get("/results", params={"since": "12.5"}).status_code == 422
+
+
+def test_a_matrix_is_filtered_as_results_are(tmp_path: Path) -> None:
+    """A device of the spec sheet, and several names, mean the same for cells as for results."""
+    device = "NVIDIA H100 SXM5 80GB"
+    h100 = result(MODELS[0], "cuda", 2, provenance="imported", source_path="paper.csv", device_name=device)
+    with TestClient(create_app(world(tmp_path, [*measured_grid(MODELS[:2]), h100]))) as client:
+        for path, name, model in (("/matrix", "cells", "model_id"), ("/compatibility", "compatibility", "model_name")):
+            found = client.get(path, params={"hardware": "H100 SXM"}).json()[name]
+            assert [cell["device_name"] for cell in found] == [device], path
+            names = {"model": [spec.model_id for spec in MODELS[:2]], "hardware": ["cpu", "openvino"]}
+            both = client.get(path, params=names).json()[name]
+            assert {cell[model] for cell in both} == {*names["model"]}, path
+        query = {"model": MODELS[0].model_id, "hardware": "H100 SXM"}
+        assert {one["device"] for one in client.get("/matrix/history", params=query).json()["changes"]} == {device}
+
+
+def test_what_is_told_by_hardware_name_refuses_a_device(client: TestClient) -> None:
+    """An empty answer would say that the device has no shifts."""
+    for path in ("/regressions", "/coverage", "/dashboard/regressions", "/dashboard/matrix/cell?model=bert-base"):
+        answer = client.get(f"{path}{'&' if '?' in path else '?'}hardware=H100 SXM")
+        assert answer.status_code == 422, path
+        assert "is a device: ask for its hardware name" in html.unescape(answer.text), path
 
 
 def test_a_misspelt_filter_is_an_error_and_an_unmeasured_one_is_empty(client: TestClient) -> None:

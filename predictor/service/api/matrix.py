@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.query.filters import (
+    MAX_NAMES,
     Selection,
     equality_condition,
     require_known_unless_found,
@@ -40,9 +41,11 @@ class MatrixHistoryQuery(BaseModel):
     """Filters of the matrix's history."""
 
     model_config = ConfigDict(extra="forbid")
-    model: tuple[str, ...] = Field(min_length=1, max_length=50, description="Keys, ids or families.")
-    hardware: tuple[str, ...] = Field(default=(), max_length=50)
-    mode: str | None = Field(default=None, max_length=200)
+    model: tuple[str, ...] = Field(
+        min_length=1, max_length=MAX_NAMES, description=Selection.model_fields["model"].description
+    )
+    hardware: tuple[str, ...] = Selection.model_fields["hardware"]
+    mode: str | None = Selection.model_fields["mode"]
 
 
 class MatrixHistory(BaseModel):

@@ -85,8 +85,11 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
         """List shifts found in series of measurements, the latest found first."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            filters = query.model_dump(include={"hardware", "mode", "state", "direction"})
+            filters = query.model_dump(include={"mode", "state", "direction"})
             condition, values = equality_condition(**filters, model_id=query.model and canonical_model_id(query.model))
+            if query.hardware is not None:
+                condition += " AND $hardware IN (r.hardware, r.hardware || ':' || r.choice)"
+                values["hardware"] = query.hardware
             rows, more = _REGRESSIONS.page(tables, query, condition, values)
             require_known_unless_found(rows, tables, selection_of(query.model, query.hardware, query.mode))
             return {"regressions": rows, "next_cursor": more}

@@ -37,7 +37,8 @@ _SHOWN = 100
 _LIST = """
 SELECT * FROM regressions
 WHERE ($state IS NULL OR state = $state) AND ($direction IS NULL OR direction = $direction)
-    AND ($model IS NULL OR model_id = $model) AND ($hardware IS NULL OR hardware = $hardware)
+    AND ($model IS NULL OR model_id = $model)
+    AND ($hardware IS NULL OR $hardware IN (hardware, hardware || ':' || choice))
     AND ($mode IS NULL OR mode = $mode)
 ORDER BY state = 'open' DESC, found_at DESC, regression_id LIMIT 100
 """
