@@ -28,6 +28,12 @@ from predictor.schemas.responses import Answer, BatchAnswer, Excluded, Figures, 
 _PROVENANCE_RANK = {"measured": 0, "scaled": 1, "predicted": 2}
 _MAX_REASONS = 2
 """Reasons for no figure that an error names."""
+_NONE_NEAR = {
+    "here": "No such hardware is of this host: `accel bench run` measures it, and `anywhere` ranks all.",
+    "mine": "No such hardware is of a host that measured into this log: `accel bench run` there measures it, and "
+    "`anywhere` ranks all.",
+}
+"""Why `where` leaves no hardware, because nothing is excluded with a reason then."""
 _WHERE_RANK = {"here": 0, "mine": 1, "elsewhere": 2}
 
 
@@ -51,7 +57,8 @@ def _rank(state: ServingState, query: RecommendQuery) -> RankedAnswer:
         allowed = {"here"} if query.where == "here" else {"here", "mine"}
         near = [state.evidence.where(c.target) in allowed for c in resolved.candidates]
         results = list(compress(results, near))
-        resolved = replace(resolved, candidates=tuple(compress(resolved.candidates, near)))
+        warnings = resolved.warnings if any(near) else (*resolved.warnings, _NONE_NEAR[query.where])
+        resolved = replace(resolved, candidates=tuple(compress(resolved.candidates, near)), warnings=warnings)
     return rank_results(state, resolved, results, query.objective, query.constraints)
 
 

@@ -95,6 +95,8 @@ def test_where_limits_the_ranking(
     assert {r.where for r in ranked} <= allowed
     elsewhere = _ask(settings, monkeypatch, "host-other", where="here")
     assert elsewhere.recommendations == []
+    assert elsewhere.excluded == []
+    assert any(warning.startswith("No such hardware is of this host: ") for warning in elsewhere.warnings)
 
 
 def test_the_gain_elsewhere_is_named(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
