@@ -25,11 +25,13 @@ from uuid import uuid4
 import httpx
 
 from accel_platform.atomic_write import require_writable
-from accel_platform.errors import AccelError
+from accel_platform.errors import AccelError, InvalidInput
 
 JsonObject = dict[str, Any]
 _RETRYABLE_STATUSES = (429, 502, 503, 504)
 _MAX_PAUSE_S = 10.0
+_PAGE_ROWS = 1_000
+"""Rows of a page, the most that every route gives, because many small pages take six times as long."""
 
 
 class RequestRefused(AccelError):
@@ -62,8 +64,12 @@ class ServerEvent:
 class Client:
     """Client of one service; safe to share between threads.
 
-    Temporary failures (no connection, 429, 503) are tried again up to `tries` times with growing pauses. Writes carry
-    an Idempotency-Key, so one whose answer was lost is stored once. Raises RequestRefused, Unreachable or NotYet.
+    Temporary failures (no connection, 429, 503) are tried again up to `tries` times, after the time that the service
+    states or growing pauses; streams (`export`, `progress`) are not. Writes carry an Idempotency-Key, so one whose
+    answer was lost is stored once. Numbers and times may be those of NumPy and pandas. Iterators fetch page by page:
+    `limit` is the size of a page, and `itertools.islice` takes the first rows.
+
+    Raises RequestRefused, Unreachable or NotYet; InvalidInput for a `url` that is none.
     """
 
     def __init__(
@@ -75,6 +81,8 @@ class Client:
         tries: int = 4,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise InvalidInput(f"{url!r} is no address of a service: it begins with http:// or https://.")
         headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
         self._tries = max(1, tries)
@@ -123,11 +131,12 @@ class Client:
         """`GET /results/{result_id}`: with samples, verifications, suspicions and event."""
         return self._json("GET", f"/results/{_quote_segment(result_id)}")
 
-    def export(self, path: Path, form: Literal["arrow", "csv", "ndjson"], **filters: Any) -> int:
+    def export(self, path: Path | str, form: Literal["arrow", "csv", "ndjson"], **filters: Any) -> int:
         """`GET /results.{form}`: stream all results into a file; its size in bytes. What breaks off leaves no file.
 
         Raises InvalidInput, before the service is asked, for a path at which no file can be written.
         """
+        path = Path(path)
         require_writable(path)
         part = path.with_name(f".{path.name}.part")
         try:
@@ -298,7 +307,7 @@ class Client:
     def _rows(self, path: str, name: str, filters: Mapping[str, Any]) -> Iterator[JsonObject]:
         cursor = filters.get("cursor")
         while True:
-            page = self._json("GET", path, params={**filters, "cursor": cursor})
+            page = self._json("GET", path, params={"limit": _PAGE_ROWS, **filters, "cursor": cursor})
             yield from page[name]
             cursor = page["next_cursor"]
             if cursor is None:
@@ -318,10 +327,10 @@ class Client:
         headers: Mapping[str, str] | None = None,
         again: bool = True,
     ) -> httpx.Response:
-        content = None if body is None else json.dumps(body, default=str).encode()
+        content = None if body is None else json.dumps(body, default=_plain).encode()
         sent = {**({"Content-Type": "application/json"} if content is not None else {}), **(headers or {})}
         for number in range(1, self._tries + 1):
-            last = number == self._tries
+            last, pause_s = number == self._tries, _pause_s(number)
             try:
                 response = self._http.request(
                     method, path, params=_query_params(params or {}), content=content, headers=sent
@@ -338,13 +347,20 @@ class Client:
                     raise NotYet(f"{path} is stored; the tables follow within seconds: ask again, or await `progress`.")
                 if last or not (soon or response.status_code in _RETRYABLE_STATUSES):
                     raise _rejection(response)
-            time.sleep(_pause_s(number))
+                stated = response.headers.get("Retry-After", "")
+                pause_s = max(pause_s, int(stated)) if stated.isdecimal() else pause_s
+            time.sleep(pause_s)
         raise AssertionError("the last try returns or raises")
 
 
 def _pause_s(number: int) -> float:
     """Return a random pause with an exponential limit, so that clients that failed together do not return together."""
     return random.uniform(0.1, 1.0) * min(_MAX_PAUSE_S, 0.25 * float(2**number))  # noqa: S311
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON lacks as one that it has: numbers and arrays of NumPy as Python's, others as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def _query_params(params: Mapping[str, Any]) -> httpx.QueryParams:

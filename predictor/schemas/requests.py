@@ -253,12 +253,13 @@ QueryType = TypeVar("QueryType", bound=BaseModel)
 
 
 def validate_query(kind: type[QueryType], fields: dict[str, Any], *, name: Callable[[str], str] = str) -> QueryType:
-    """Return the query with these fields.
+    """Return the query with these fields. Numbers and arrays of NumPy are taken as Python's.
 
     Raises InvalidInput with the problem of each field; `name` turns a field, or its path, into its display name.
     """
+    plain = {field: value.tolist() if hasattr(value, "tolist") else value for field, value in fields.items()}
     try:
-        return kind.model_validate(fields)
+        return kind.model_validate(plain)
     except ValidationError as error:
         problems = []
         for problem in error.errors():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import uvicorn
 from fastapi import FastAPI
@@ -17,6 +18,7 @@ from fastapi import FastAPI
 from accel_platform.client import Client, NotYet, RequestRefused, Unreachable
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
+from predictor import predict
 from predictor.service.app import create_app
 from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor.service.server import listen
@@ -96,7 +98,7 @@ def test_each_method_reaches_its_operation(client: Client, tmp_path: Path) -> No
     assert len(client.predict_many([{"model": "bert-base", "hardware": "cpu"}])["answers"]) == 1
     assert client.query("SELECT count(*) FROM results WHERE status = $1", ["ok"])["rows"] == [[18]]
     assert (list(client.regressions()), list(client.coverage()), len(client.catalogue()) > 50) == ([], [], True)
-    size = client.export(tmp_path / "all.ndjson", "ndjson")
+    size = client.export(str(tmp_path / "all.ndjson"), "ndjson")
     assert size == len((tmp_path / "all.ndjson").read_bytes())
     assert len((tmp_path / "all.ndjson").read_text().splitlines()) == 18
     assert [told.kind for told in client.progress(for_s=1)] == ["snapshot"]
@@ -107,6 +109,31 @@ def test_an_export_into_a_missing_folder_asks_for_nothing(client: Client, tmp_pa
         with pytest.raises(InvalidInput, match=says):
             client.export(path, "csv")
     assert list(tmp_path.parent.glob("**/.*.part")) == []
+
+
+def test_numbers_of_numpy_are_numbers(client: Client, settings: Settings) -> None:
+    """A row of a table of pandas holds them, and text in their place is refused."""
+    asked = {"batch_size": np.int64(1), "sequence_length": np.int32(128)}
+    answer = client.predict("bert-base", "cpu", **asked)
+    assert (answer["batch_size"], answer["provenance"]) == (1, "measured")
+    assert predict("bert-base", "cpu", home=settings.home, **asked).batch_size == 1
+    assert client.query("SELECT $1", [np.float32(0.5)])["rows"] == [[0.5]]
+    places = np.array(["cpu", "openvino"])
+    assert client.recommend("bert-base", hardware=places) == client.recommend("bert-base", hardware=["cpu", "openvino"])
+
+
+def test_a_url_without_a_scheme_is_no_address() -> None:
+    with pytest.raises(InvalidInput, match="is no address of a service"):
+        Client("127.0.0.1:8000")
+
+
+def test_a_stated_wait_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    answers = [httpx.Response(429, headers={"Retry-After": "6"}, json={}), httpx.Response(200, json={})]
+    with Client(transport=httpx.MockTransport(lambda _: answers.pop(0))) as client:
+        assert client.health() == {}
+    assert slept == [6]
 
 
 def test_rows_begin_at_a_cursor(client: Client) -> None:
