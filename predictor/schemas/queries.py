@@ -46,8 +46,12 @@ def selection_of(model: str | None, hardware: str | None, mode: str | None) -> S
 class MatrixQuery(PageQuery):
     """Filters and page of the matrix."""
 
-    model: tuple[str, ...] = Selection.model_fields["model"]
-    hardware: tuple[str, ...] = Selection.model_fields["hardware"]
+    model: tuple[str, ...] = Field(
+        default=(), max_length=MAX_NAMES, description=Selection.model_fields["model"].description
+    )
+    hardware: tuple[str, ...] = Field(
+        default=(), max_length=MAX_NAMES, description=Selection.model_fields["hardware"].description
+    )
     mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
     state: Literal["compatible", "failed"] | None = None
     limit: int = Field(default=1000, ge=1, le=10_000)
@@ -177,16 +181,21 @@ class Ready(BaseModel):
     snapshot_id: SnapshotId
 
 
+class FieldProblem(BaseModel):
+    """What is wrong with one field of the input."""
+
+    field: str = Field(description="Its path, such as `hardware.0`; `body` for the body as a whole.")
+    message: str = Field(description="What is wrong with it.")
+
+
 class Problem(BaseModel):
     """An RFC 9457 problem document."""
 
     model_config = ConfigDict(extra="forbid")
-    type: str = Field(examples=["urn:accel:problem:not-found"])
-    title: str
-    status: int
+    type: str = Field(description="What kind of problem it is, for programs.", examples=["urn:accel:problem:not-found"])
+    title: str = Field(description="What kind of problem it is, in words.")
+    status: int = Field(description="Status code of the response.")
     detail: str = Field(description="What went wrong and what to do.")
     instance: str = Field(description="The path that was asked for.")
     request_id: str | None = Field(default=None, description="As in the header X-Request-ID and the service's log.")
-    errors: list[dict[str, Any]] | None = Field(
-        default=None, description="For invalid input: `field` and what is wrong with it, one per error."
-    )
+    errors: list[FieldProblem] | None = Field(default=None, description="For invalid input, one per error.")

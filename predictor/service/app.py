@@ -49,9 +49,10 @@ from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor.service.dashboard import routes as pages
 from predictor.service.dashboard.rendering import problem_page
 from predictor.service.http import problems
-from predictor.service.http.openapi import describe_fields, simplify_nullable
+from predictor.service.http.openapi import describe_fields, describe_keys, describe_problems, simplify_nullable
 from predictor.service.http.query_strings import reject_unknown_parameters
 from predictor.service.middleware import metrics
+from predictor.service.middleware.auth import OPEN_PATHS
 from predictor.service.middleware.identity import audited_log_for
 
 _VERSION = version("accel-platform")
@@ -80,6 +81,7 @@ def create_app(
         dependencies=[Depends(reject_unknown_parameters)],
         responses=problems.problem_responses(422),
         lifespan=partial(_run_beside, advisor, updater, feed, sandbox),
+        generate_unique_id_function=lambda route: route.name,
         telemetry=_NO_TELEMETRY,
     )
     problems.install(app, problem_page)
@@ -105,7 +107,14 @@ def create_app(
     pages.install(app, advisor, settings, past_tables, lookup, updater.request_update)
 
     build_openapi = app.openapi
-    app.openapi = cache(lambda: simplify_nullable(describe_fields(build_openapi())))  # type: ignore[method-assign]  # as FastAPI says to extend it
+
+    @cache
+    def openapi() -> dict[str, Any]:
+        document = describe_keys(describe_problems(build_openapi()), OPEN_PATHS)
+        described: dict[str, Any] = simplify_nullable(describe_fields(document))
+        return described
+
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI says to extend it
 
     @app.get("/", include_in_schema=False, response_model=None)
     def index(request: Request) -> dict[str, Any] | Response:

@@ -59,8 +59,13 @@ def client(app: FastAPI) -> Iterator[Client]:
         thread.join()
 
 
-def _operations(app: FastAPI) -> set[str]:
-    return {f"{method.upper()} {path}" for path, item in app.openapi()["paths"].items() for method in item}
+def _operations(app: FastAPI) -> dict[str, str]:
+    """Return the operationId of each operation."""
+    return {
+        f"{method.upper()} {path}": operation["operationId"]
+        for path, item in app.openapi()["paths"].items()
+        for method, operation in item.items()
+    }
 
 
 def test_every_operation_has_a_method_and_every_method_an_operation(app: FastAPI) -> None:
@@ -70,7 +75,8 @@ def test_every_operation_has_a_method_and_every_method_an_operation(app: FastAPI
         if not name.startswith("_")
         for operation in re.findall(r"`((?:GET|POST) /\S*)`", inspect.getdoc(method) or "")
     }
-    assert set(documented) == _operations(app) - WITHOUT_METHOD
+    # A generated client then has the same names.
+    assert documented == {one: name for one, name in _operations(app).items() if one not in WITHOUT_METHOD}
     public = {name for name, _ in inspect.getmembers(Client, inspect.isfunction) if not name.startswith("_")}
     assert public - set(documented.values()) == {"close"}
 

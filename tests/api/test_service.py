@@ -403,8 +403,12 @@ def test_the_documentation_needs_no_network(client: TestClient) -> None:
     schema = client.get("/openapi.json").json()
     assert {"/recommend", "/predict", "/predict/batch", "/health", "/results", "/matrix"} <= set(schema["paths"])
     errors = schema["paths"]["/recommend"]["post"]["responses"]
-    assert CONTENT_TYPE in errors["422"]["content"]
-    assert CONTENT_TYPE in errors["404"]["content"]
+    problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    for status in ("401", "403", "404", "422", "429"):
+        assert errors[status]["content"] == {CONTENT_TYPE: problem}
+    assert schema["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    assert schema["paths"]["/recommend"]["post"]["security"] == [{}, {"key": []}]
+    assert schema["paths"]["/health"]["get"]["security"] == []
     assert set(client.get("/").json()["open"]) == {"GET", "POST"}
 
 

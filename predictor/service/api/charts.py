@@ -63,7 +63,7 @@ def router(advisor: Advisor, settings: Settings) -> APIRouter:
         responses={**answers, **problem_responses(404, 422, 503), **NOT_MODIFIED},
         response_class=Response,
     )
-    def one(request: Request, name: str, kind: Kind, query: Annotated[ChartQuery, Query()]) -> Response:
+    def chart(request: Request, name: str, kind: Kind, query: Annotated[ChartQuery, Query()]) -> Response:
         """Draw a chart as Vega-Lite, SVG, PNG, or a page with everything in it; 404 where there is nothing to draw."""
         tables = reader.pinned()
         headers = cache_headers(tables, request, f"{kind}{chart_version(name, settings)}", media_type=_TYPES[kind])

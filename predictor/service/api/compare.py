@@ -114,7 +114,7 @@ def router(advisor: Advisor, past: PastTables) -> APIRouter:
         )
 
     @routes.get("/changes", responses=problems)
-    def changed(query: Annotated[ChangesQuery, Query()]) -> Changed:
+    def changes(query: Annotated[ChangesQuery, Query()]) -> Changed:
         """List cells that got slower, faster or broke between two snapshots.
 
         Tables of a past snapshot may have to be built, which takes seconds; other clients get 503 meanwhile.

@@ -159,7 +159,7 @@ def router(advisor: Advisor) -> APIRouter:
     @routes.get(
         "/hardware/{name}", response_model=OneHardware, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
     )
-    def one(request: Request, name: str) -> Response:
+    def one_hardware(request: Request, name: str) -> Response:
         """Return one hardware name: devices that hosts found under it, and devices that results are of."""
 
         def read(tables: Reader) -> dict[str, Any]:

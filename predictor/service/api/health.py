@@ -54,7 +54,7 @@ def router(advisor: Advisor, settings: Settings, version: str) -> APIRouter:
         """Return 200 once a state is loaded and queries are answered from it; else 503 with the reason."""
         return Ready(status="ready", snapshot_id=advisor.state().evidence.snapshot_id)
 
-    @routes.get("/metrics", response_class=PlainTextResponse, responses=problem_responses(503))
+    @routes.get("/metrics", name="metrics", response_class=PlainTextResponse, responses=problem_responses(503))
     def figures() -> Response:
         """Return metrics in the Prometheus text format."""
         return Response(

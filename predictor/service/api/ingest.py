@@ -53,7 +53,7 @@ def router(log_for: LogFor, request_update: Callable[[], None], mark_suspicious:
         dependencies=[require_strict_body(Claims)],
         tags=["results"],
     )
-    def post_results(
+    def add_results(
         request: Request, response: Response, claims: Annotated[Claims, Body()], idempotency_key: Key = None
     ) -> StoredResponse:
         """Add one or more stated results; all are stored or none.
@@ -78,7 +78,7 @@ def router(log_for: LogFor, request_update: Callable[[], None], mark_suspicious:
         dependencies=[require_strict_body(PostedEvents)],
         tags=["events"],
     )
-    def post_events(
+    def add_events(
         request: Request, response: Response, posted: Annotated[PostedEvents, Body()], idempotency_key: Key = None
     ) -> StoredResponse:
         """Add events of measurements made on another machine; all are stored or none.

@@ -44,8 +44,10 @@ class MatrixHistoryQuery(BaseModel):
     model: tuple[str, ...] = Field(
         min_length=1, max_length=MAX_NAMES, description=Selection.model_fields["model"].description
     )
-    hardware: tuple[str, ...] = Selection.model_fields["hardware"]
-    mode: str | None = Selection.model_fields["mode"]
+    hardware: tuple[str, ...] = Field(
+        default=(), max_length=MAX_NAMES, description=Selection.model_fields["hardware"].description
+    )
+    mode: str | None = Field(default=None, max_length=200)
 
 
 class MatrixHistory(BaseModel):
@@ -71,7 +73,10 @@ def router(advisor: Advisor) -> APIRouter:
         return table_response(reader, request, read)
 
     @routes.get(
-        "/matrix/history", response_model=MatrixHistory, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
+        "/matrix/history",
+        name="matrix_history",
+        response_model=MatrixHistory,
+        responses=problem_responses(404, 422, 503) | NOT_MODIFIED,
     )
     def history(request: Request, query: Annotated[MatrixHistoryQuery, Query()]) -> Response:
         """List each day on which a cell's verdict changed, replayed from the log."""

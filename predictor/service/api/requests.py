@@ -177,7 +177,7 @@ def router(lookup: RequestLookup, log_for: LogFor, request_update: Callable[[], 
         more = str(page[-1].request_id) if len(found) > query.limit else None
         return RequestPage(requests=page, next_cursor=more)
 
-    @routes.get("/requests/{id}", responses=problem_responses(404, 422, 503))
+    @routes.get("/requests/{id}", name="request", responses=problem_responses(404, 422, 503))
     def request_(id: UUID) -> BenchmarkRequest:  # noqa: A002
         """Return one request."""
         return BenchmarkRequest.of(lookup.get(id))
@@ -188,7 +188,7 @@ def router(lookup: RequestLookup, log_for: LogFor, request_update: Callable[[], 
         responses=problem_responses(400, 404, 413, 415, 422, 503),
         dependencies=[require_strict_body(Benchmark)],
     )
-    def benchmark(
+    def ask_for_benchmark(
         request: Request, response: Response, body: Benchmark, idempotency_key: Key = None
     ) -> BenchmarkRequests:
         """Request a benchmark on whichever host has the hardware; it is measured while that host is at work."""

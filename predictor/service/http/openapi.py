@@ -1,10 +1,15 @@
-"""Improvement of the OpenAPI document that pydantic generates: simple types for generators, described fields."""
+"""Improvement of the OpenAPI document that FastAPI generates: simple types, described fields, problems and keys."""
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
+from pydantic.json_schema import models_json_schema
+
 from accel_platform.warehouse.dictionary import column_meanings
+from predictor.schemas.queries import Problem
+from predictor.service.http.problems import problem_responses
 
 _TABLES = {
     "BenchmarkRequest": "requests",
@@ -25,6 +30,36 @@ def describe_fields(document: dict[str, Any]) -> dict[str, Any]:
         for field, about in schema.get("properties", {}).items():
             if "description" not in about and field in meanings:
                 about["description"] = meanings[field]
+    return document
+
+
+def describe_problems(document: dict[str, Any]) -> dict[str, Any]:
+    """Add the schema of problem documents, which all routes share."""
+    _, schemas = models_json_schema([(Problem, "serialization")], ref_template="#/components/schemas/{model}")
+    document["components"]["schemas"] |= schemas["$defs"]
+    return document
+
+
+def describe_keys(document: dict[str, Any], open_paths: Set[str]) -> dict[str, Any]:
+    """Say how an API key is sent, and what comes where it is missing, may not do that, or is used too often.
+
+    `open_paths` need none.
+    """
+    document["components"]["securitySchemes"] = {
+        "key": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key, as `accel keys create NAME` makes it. None is needed before one was made.",
+        }
+    }
+    refusals = {str(status): about for status, about in problem_responses(401, 403, 429).items()}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            if path in open_paths:
+                operation["security"] = []
+            else:
+                operation["security"] = [{}, {"key": []}]
+                operation["responses"] |= refusals
     return document
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import cache
 from http import HTTPStatus
 from typing import Any
 
@@ -59,13 +58,8 @@ _log = logging.getLogger("accel.service")
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return OpenAPI entries for the problems a route may answer."""
-    content = {CONTENT_TYPE: {"schema": _problem_schema()}}
+    content = {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
-
-
-@cache
-def _problem_schema() -> dict[str, Any]:
-    return Problem.model_json_schema()
 
 
 PageRenderer = Callable[[Request, Problem], Response | None]
