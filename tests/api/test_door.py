@@ -249,6 +249,17 @@ def test_origins_that_are_named_may_ask_and_no_other(home: Settings, monkeypatch
             asked = client.options("/recommend", headers={"Origin": origin, "Access-Control-Request-Method": "POST"})
             assert asked.headers.get("access-control-allow-origin") == allowed
             assert "access-control-allow-credentials" not in asked.headers
+        # Every header that a route reads or writes, because a page cannot send or see others.
+        paths = client.get("/openapi.json").json()["paths"].values()
+        read = {one["name"] for path in paths for about in path.values() for one in about.get("parameters", ())
+                if one["in"] == "header"}  # fmt: skip
+        ask = {"Origin": "https://ours.example", "Access-Control-Request-Method": "POST"}
+        sent = ", ".join(sorted({"authorization", "x-request-id", *read}))
+        assert client.options("/progress", headers={**ask, "Access-Control-Request-Headers": sent}).status_code == 200
+        rows = client.post("/query", json={"sql": "SELECT 1"}, headers={**ask, "Accept": "text/csv"})
+        shown = rows.headers["access-control-expose-headers"].split(", ")
+        assert {"X-Truncated", "X-Snapshot-ID"} <= {*shown}
+        assert rows.headers["x-truncated"] == "false"
 
 
 def test_rates_are_per_key_and_say_when_to_come_again(home: Settings) -> None:

@@ -16,6 +16,16 @@ from predictor.service.middleware.telemetry import TelemetryMiddleware
 _WRONG_KEYS_PER_MINUTE = 10
 """Limit for one address, whether it sends them with requests or signs in with them."""
 
+_SENT = [
+    "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "X-Request-ID",
+]  # fmt: skip
+"""Headers of requests that routes know, and that a page of an allowed origin may send."""
+_READ = [
+    "ETag", "Content-Disposition", "Idempotency-Replayed", "Location", "Retry-After", "X-Request-ID", "X-Snapshot-ID",
+    "X-Truncated",
+]  # fmt: skip
+"""Headers of answers that such a page may read: one that cannot read X-Truncated takes a part for all."""
+
 
 def install(app: FastAPI, settings: Settings, host: str | None) -> None:
     """Install the middleware; `host` is the address the app listens on, None where something else decides that."""
@@ -29,8 +39,8 @@ def install(app: FastAPI, settings: Settings, host: str | None) -> None:
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "If-None-Match"],
-            expose_headers=["ETag", "X-Request-ID", "Retry-After"],
+            allow_headers=_SENT,
+            expose_headers=_READ,
         )
     app.add_middleware(TelemetryMiddleware)
     app.add_middleware(SecurityHeadersMiddleware)
