@@ -350,6 +350,7 @@ def test_tables_of_the_past_are_made_for_one_at_a_time(client: TestClient, monke
         go_on.set()
         assert first.result().status_code == 200
     assert (second.status_code, second.json()["type"]) == (503, "urn:accel:problem:busy")
+    assert second.headers["retry-after"] == "2"
     assert client.get("/changes", params=about).status_code == 200
 
 

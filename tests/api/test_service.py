@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import html
 import re
 import shutil
@@ -390,6 +391,14 @@ def test_matrix(client: TestClient) -> None:
     assert [c["hardware"] for c in cells] == ["cpu", "onnxruntime", "openvino"]
     assert {c["state"] for c in cells} == {"compatible"}
     assert all(c["evidence"] for c in cells)
+
+
+def test_a_compressed_body_is_told_to_come_as_text(client: TestClient) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    packed = gzip.compress(b'{"model": "bert-base"}')
+    for route in ("/recommend", "/results"):
+        answer = client.post(route, content=packed, headers=headers)
+        assert "not UTF-8: send JSON as text, not compressed" in _problem(answer, 400, "bad-request")["detail"], route
 
 
 def test_the_documentation_needs_no_network(client: TestClient) -> None:

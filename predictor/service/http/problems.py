@@ -52,6 +52,8 @@ _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (WarehouseDamaged, 503, "warehouse-damaged", "The tables cannot be read"),
     (AccelError, 400, "refused", "The request cannot be fulfilled"),
 )
+_BUSY_S = "2"
+"""Seconds that a client waits before it asks a busy service again: what keeps it busy takes a few."""
 _METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _log = logging.getLogger("accel.service")
 
@@ -106,7 +108,10 @@ def _kind_of(error: Exception) -> tuple[int, str, str]:
 
 async def accel_error_response(request: Request, error: Exception) -> Response:
     status, kind, title = _kind_of(error)
-    return _problem_document(request, status, kind, title, str(error), errors=getattr(error, "errors", None))
+    answer = _problem_document(request, status, kind, title, str(error), errors=getattr(error, "errors", None))
+    if isinstance(error, Busy):
+        answer.headers["Retry-After"] = _BUSY_S
+    return answer
 
 
 async def _system_error(request: Request, error: Exception) -> Response:
@@ -176,6 +181,8 @@ def _field_path(error: dict[str, Any]) -> str:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, UnicodeDecodeError):  # FastAPI says only that it cannot parse the body
+        error = HTTPException(error.status_code, "The body is not UTF-8: send JSON as text, not compressed")
     title = HTTPStatus(error.status_code).phrase
     detail = f"{error.detail}: {request.method} {request.url.path}."
     if error.status_code in (404, 405):
