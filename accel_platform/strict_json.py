@@ -30,7 +30,10 @@ _EXPECTED = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     "string_type": "text",
     "string_too_long": "at most {max_length} characters",
-    "string_too_short": "at least {min_length} characters",
+    "string_too_short": "{min_length} or more characters",
+    "too_long": "at most {max_length} items",
+    "too_short": "{min_length} or more items",
+    "union_tag_invalid": "{discriminator} to be one of {expected_tags}, not {tag}",
     "literal_error": "{expected}",
     "greater_than": "a number above {gt}",
     "greater_than_equal": "{ge} or more",
@@ -39,6 +42,9 @@ _EXPECTED = {
     "list_type": "a list",
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "an object"),
     **dict.fromkeys(("uuid_type", "uuid_parsing"), "a UUID"),
+    **dict.fromkeys(("datetime_type", "datetime_parsing", "datetime_from_date_parsing"), "a time"),
+    "timezone_aware": "a time with its zone, such as 2026-11-20T08:30:00Z",
+    "timezone_naive": "a time without a zone, such as 2026-11-20T08:30:00",
 }
 """Expected values by pydantic's type of the problem."""
 

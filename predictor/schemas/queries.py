@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from accel_platform.analysis.query.filters import (
     MAX_NAMES,
@@ -12,6 +13,7 @@ from accel_platform.analysis.query.filters import (
     equality_condition,
     reject_choices,
     require_date,
+    utc_instant,
 )
 from accel_platform.errors import InvalidInput
 from accel_platform.pipeline_progress import PipelineProgress
@@ -119,13 +121,7 @@ class CoverageQuery(PageQuery):
     status: Name
 
 
-def _midnight(value: object) -> object:
-    """Return a date's midnight in UTC, and other values as `require_date` does."""
-    value = require_date(value)
-    return f"{value}T00:00:00Z" if isinstance(value, str) and len(value) == len("2026-11-20") else value
-
-
-Moment = Annotated[AwareDatetime | None, BeforeValidator(_midnight)]
+Moment = Annotated[date | datetime | None, BeforeValidator(require_date)]
 
 
 class EventsQuery(PageQuery):
@@ -144,7 +140,7 @@ class EventsQuery(PageQuery):
         for name, sign in (("since", ">="), ("until", "<")):
             if (moment := getattr(self, name)) is not None:
                 condition += f" AND r.recorded_at {sign} ${name}"
-                values[name] = moment
+                values[name] = utc_instant(moment)
         return condition, values
 
     def names(self) -> dict[str, str | None]:

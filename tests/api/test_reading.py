@@ -186,6 +186,9 @@ def test_filters_are_those_of_every_command(client: TestClient) -> None:
     assert found(since="2999-01-01") == []
     assert len(found(until="2999-01-01T00:00:00Z")) == 25
     assert client.get("/results", params={"since": "12.5"}).status_code == 422
+    for path in ("/results", "/events"):  # a time without a zone is UTC's
+        of_future = client.get(path, params={"since": "2999-01-01T08:30:00"}).json()
+        assert of_future[path.removeprefix("/")] == [], path
 
 
 def test_a_matrix_is_filtered_as_results_are(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class Selection(BaseModel):
         for name, sign in (("since", ">="), ("until", "<")):
             if (value := getattr(self, name)) is not None:
                 conditions.append(f"{table}.occurred_at {sign} ${name}")
-                values[name] = _instant(value)
+                values[name] = utc_instant(value)
         return " AND ".join(conditions), values
 
     @property
@@ -329,7 +329,7 @@ def _is_moment(value: object) -> bool:
     return True
 
 
-def _instant(value: date | datetime) -> datetime:
+def utc_instant(value: date | datetime) -> datetime:
     """Convert a date (its midnight) or a time to an aware time; UTC is assumed where no zone is given."""
     moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)  # noqa: DTZ001
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -64,7 +64,9 @@ def test_hardware_is_names_and_specs() -> None:
         ({"model": "x", "hardware": [3]}, "the spec of a device"),
         ({"model": "x", "hardware": [{**OWN, "kind": "toaster"}]}, "kind"),
         ({"model": "x", "hardware": [{**OWN, "bandwidth_gb_s": 0}]}, "bandwidth_gb_s"),
-        ({"model": "x", "hardware": [OWN] * 65}, "hardware"),
+        ({"model": "x", "hardware": [OWN] * 65}, "hardware: expected at most 64 items"),
+        ({"model": "x", "hardware": []}, "hardware: expected 1 or more items"),
+        ({"model": ""}, "model: expected 1 or more characters"),
     ],
 )
 def test_everything_else_is_refused_and_named(fields: dict[str, Any], says: str) -> None:
