@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import get_args
 
+from accel_platform.analysis.query.filters import reject_choices
 from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput, did_you_mean
 from accel_platform.events.types import Hardware
@@ -196,6 +197,8 @@ def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | Abs
     """Return what a name stands for that no target has. Raises InvalidInput if there is no such hardware."""
     if name.casefold() in _HARDWARE_NAMES:
         return AbsentDevice(_HARDWARE_NAMES[name.casefold()], None, "unavailable", _NOWHERE)
+    if name.casefold().partition(":")[0] in _HARDWARE_NAMES:
+        reject_choices([name])
     spec = find_spec(name)
     if spec is not None:
         return AbsentDevice(spec.kind, spec.name, "no_runtime", f"no runtime of this platform drives {spec.name}")
@@ -233,7 +236,7 @@ def _spelled_alike(name: str, all_names: Sequence[str]) -> list[str]:
     A name with a number has to share a part, because `i7-12700` is spelled like an MI100, too.
     """
     named = {spec.name.casefold().partition(" ")[2]: spec.name for spec in catalog() if " " in spec.name}
-    named |= {alias.casefold(): spec.name for spec in catalog() for alias in spec.aliases}
+    named |= {alias.casefold(): spec.name for spec in catalog() for alias in (*spec.aliases, *spec.open_names)}
     named |= {one.casefold(): one for one in all_names}
     close = [named[one] for one in difflib.get_close_matches(name.casefold(), named, n=3)]
     parts = _parts(name)

@@ -206,6 +206,19 @@ def test_a_matrix_is_filtered_as_results_are(tmp_path: Path) -> None:
         assert {one["device"] for one in client.get("/matrix/history", params=query).json()["changes"]} == {device}
 
 
+def test_one_of_a_noun_is_found_or_its_name_is_mended(client: TestClient) -> None:
+    for path, says in (
+        ("/models/bert-bse", "Did you mean bert-base"),
+        ("/performance/comparison/bert-bse", "Did you mean bert-base"),
+        ("/hardware/opnvino", "Did you mean openvino"),
+        ("/hardware/H100", "'H100' is a device: ask for its hardware name"),
+    ):
+        assert says in client.get(path).json()["detail"], path
+    for path in ("/results", "/matrix"):
+        named, shouted = (client.get(path, params={"hardware": name}).json() for name in ("openvino", "OpenVINO"))
+        assert named == shouted, path
+
+
 def test_what_is_told_by_hardware_name_refuses_a_device(client: TestClient) -> None:
     """An empty answer would say that the device has no shifts."""
     for path in ("/regressions", "/coverage", "/dashboard/regressions", "/dashboard/matrix/cell?model=bert-base"):

@@ -67,6 +67,11 @@ class Selection(BaseModel):
     def _validate_date(cls, value: object) -> object:
         return require_date(value)
 
+    @field_validator("hardware")
+    @classmethod
+    def _canonical_hardware(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(_canonical_hardware_name, names))
+
     @field_validator("precision")
     @classmethod
     def _canonical(cls, value: str | None) -> str | None:
@@ -276,7 +281,7 @@ def measure_command(selection: Selection) -> str:
 def _unknown(what: str, name: str, known: Iterable[str], sql: str) -> str:
     by_case = {one.casefold(): one for one in sorted(known)}
     close = (by_case[one] for one in difflib.get_close_matches(name.casefold(), by_case, n=3))
-    problem, all_names = f"Nothing is known of a {what} {name!r}.", f'All: `accel db query "{sql}"`.'
+    problem, all_names = f"Nothing is known of a {what} {name!r}.", f'All: `accel db query "{sql}"` (or POST /query).'
     return " ".join(filter(None, (problem, part_of_gpu(name), did_you_mean(close), all_names)))
 
 
@@ -304,6 +309,14 @@ def canonical_model_id(name: str) -> str:
 
     found = find_model(name)
     return name if found is None else found.model_id
+
+
+def _canonical_hardware_name(name: str) -> str:
+    """Return a hardware name of this platform in lower case, with its choice; any other name unchanged."""
+    from accel_platform.backends.registry import RUNTIMES
+
+    folded = name.casefold()
+    return folded if folded.partition(":")[0] in RUNTIMES else name
 
 
 def require_date(value: object) -> object:

@@ -21,7 +21,7 @@ from accel_platform.errors import NotFound
 from accel_platform.hardware.catalog import catalog
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.schemas.queries import DevicesQuery
+from predictor.schemas.queries import DevicesQuery, selection_of
 from predictor.schemas.rows import Device, DevicePage, SnapshotId
 from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
 from predictor.service.http.paging import PagedTable
@@ -165,6 +165,7 @@ def router(advisor: Advisor) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             found = _names(tables, name)
             if name not in found:
+                require_known(tables, selection_of(None, name, None))
                 raise NotFound(f"No hardware is called {name!r}. Names: {', '.join(_names(tables))}.")
             return {
                 "hardware": found[name],

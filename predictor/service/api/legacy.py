@@ -14,7 +14,12 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from accel_platform.analysis.query.cells import read_cells
-from accel_platform.analysis.query.filters import Selection, canonical_model_id, require_known_unless_found
+from accel_platform.analysis.query.filters import (
+    Selection,
+    canonical_model_id,
+    require_known,
+    require_known_unless_found,
+)
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
@@ -166,6 +171,7 @@ def router(advisor: Advisor) -> APIRouter:
         def read(tables: Reader) -> dict[str, Any]:
             cells = read_cells(tables, Selection(model=(model,)))
             if not cells:
+                require_known(tables, Selection(model=(model,)))
                 raise NotFound(f"There are no figures of a model {model!r}: GET /models has those that there are.")
             figures = [
                 {

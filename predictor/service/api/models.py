@@ -7,7 +7,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from accel_platform.analysis.query.filters import canonical_model_id, equality_condition, require_recorded_if_empty
+from accel_platform.analysis.query.filters import (
+    Selection,
+    canonical_model_id,
+    equality_condition,
+    require_known,
+    require_recorded_if_empty,
+)
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model, sets_of
@@ -77,6 +83,7 @@ def router(advisor: Advisor) -> APIRouter:
             if not rows:
                 known = find_model(model_id)
                 hint = f"`accel bench run --models {known.model_id}` measures it" if known else "GET /models has them"
+                require_known(tables, Selection(model=(model_id,)))
                 raise NotFound(f"Nothing is recorded of a model {model_id!r}: {hint}.")
             return {
                 "model": rows[0],

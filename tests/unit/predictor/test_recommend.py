@@ -369,6 +369,10 @@ def test_hardware_by_hardware_device_and_catalogue_name(advisor: Advisor) -> Non
     assert {each.hardware for each in (*gpus.recommendations, *gpus.excluded)} == {"cuda"}
     [npu] = _ask(advisor, "bert-base", hardware=["npu"]).excluded
     assert "nothing was measured there" in npu.reason
+    with pytest.raises(InvalidInput, match="Did you mean NVIDIA H100 SXM5 80GB"):
+        _ask(advisor, "bert-base", hardware=["H10"])  # spelled like H100, which leaves the form factor open
+    with pytest.raises(InvalidInput, match="told by device, not by choice: ask for 'openvino'"):
+        _ask(advisor, "bert-base", hardware=["openvino:gpu"])
     with pytest.raises(InvalidInput, match="Did you mean cuda"):
         _ask(advisor, "bert-base", hardware=["cudaa"])
     with pytest.raises(InvalidInput, match="Did you mean NVIDIA A100 PCIe 40GB, NVIDIA A100 PCIe 80GB"):
