@@ -49,7 +49,13 @@ from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor.service.dashboard import routes as pages
 from predictor.service.dashboard.rendering import problem_page
 from predictor.service.http import problems
-from predictor.service.http.openapi import describe_fields, describe_keys, describe_problems, simplify_nullable
+from predictor.service.http.openapi import (
+    describe_fields,
+    describe_keys,
+    describe_problems,
+    simplify_nullable,
+    summarize_operations,
+)
 from predictor.service.http.query_strings import reject_unknown_parameters
 from predictor.service.middleware import metrics
 from predictor.service.middleware.auth import OPEN_PATHS
@@ -110,7 +116,7 @@ def create_app(
 
     @cache
     def openapi() -> dict[str, Any]:
-        document = describe_keys(describe_problems(build_openapi()), OPEN_PATHS)
+        document = describe_keys(describe_problems(summarize_operations(build_openapi())), OPEN_PATHS)
         described: dict[str, Any] = simplify_nullable(describe_fields(document))
         return described
 

@@ -417,6 +417,8 @@ def test_the_documentation_needs_no_network(client: TestClient) -> None:
     problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
     for status in ("401", "403", "404", "422", "429"):
         assert errors[status]["content"] == {CONTENT_TYPE: problem}
+    summary = "Return one model, by its id or another name that the catalogue has for it"
+    assert schema["paths"]["/models/{model_id}"]["get"]["summary"] == summary
     assert schema["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
     assert schema["paths"]["/recommend"]["post"]["security"] == [{}, {"key": []}]
     assert schema["paths"]["/health"]["get"]["security"] == []

@@ -33,6 +33,16 @@ def describe_fields(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
+def summarize_operations(document: dict[str, Any]) -> dict[str, Any]:
+    """Take the first sentence of a route's docstring as its summary, because FastAPI repeats the function's name."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            summary, _, description = operation["description"].partition("\n\n")
+            operation["summary"] = " ".join(summary.split()).removesuffix(".")
+            operation["description"] = description
+    return document
+
+
 def describe_problems(document: dict[str, Any]) -> dict[str, Any]:
     """Add the schema of problem documents, which all routes share."""
     _, schemas = models_json_schema([(Problem, "serialization")], ref_template="#/components/schemas/{model}")
