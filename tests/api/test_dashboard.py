@@ -428,6 +428,9 @@ def test_a_recommendation_is_explained(client: TestClient) -> None:
     assert "measured" in text
     assert re.search(r"Evidence: <a href=\"/dashboard/results/", text)
     assert "no NVIDIA driver" in text
+    of_others = page(client, "/recommend?model=bert-base&hardware=H100&where=here")
+    assert "The warnings below say why" in of_others
+    assert "No such hardware is of this host" in of_others
     none = page(client, "/recommend?model=bert-base&hardware=cpu&max_latency_ms=0.001")
     assert re.search(r"No hardware keeps to the limits; \d+ (has|have) a figure beyond them", none)
 
