@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 COMPUTED = {
-    "ahead_h": "(epoch(coalesce(occurred_at, timezone('UTC', occurred_local - INTERVAL 14 HOUR))) - epoch(recorded_at))"
-    " / 3600",
+    "hours_after_recording": "(epoch(coalesce(occurred_at, timezone('UTC', occurred_local - INTERVAL 14 HOUR)))"
+    " - epoch(recorded_at)) / 3600",
     "min_over_mean": "latency_min_ms / nullif(latency_mean_ms, 0)",
     "mean_over_max": "latency_mean_ms / nullif(latency_max_ms, 0)",
 }
 """SQL of the columns that rules use beside those of `results`.
 
-`ahead_h` is the least number of hours by which a result's time is after its recording. A time without a zone may be up
-to 14 hours ahead of UTC.
+`hours_after_recording` is the least number of hours by which a result's time is after its recording. A time without a
+zone may be up to 14 hours ahead of UTC.
 """
 
 
@@ -262,7 +262,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Between("min_not_above_mean", "min_over_mean", high=_ROUNDED),
     Between("mean_not_above_max", "mean_over_max", high=_ROUNDED),
-    Between("not_in_the_future", "ahead_h", high=_A_DAY_H),
+    Between("not_in_the_future", "hours_after_recording", high=_A_DAY_H),
     Between("first_token_plausible", "time_to_first_token_ms", 0, _TEN_HOURS_MS),
     Between("output_token_plausible", "time_per_output_token_ms", 0, _TEN_HOURS_MS),
     Between("tokens_per_s_positive", "throughput_tokens_per_s", 0, above=True),

@@ -41,6 +41,8 @@ from accel_platform.precisions import canonical_precision, require_precision
 from accel_platform.warehouse.layers import OUTPUT
 from accel_platform.workloads.model_catalog import find_model
 
+Path = tuple[str | int, ...]
+"""Fields and indices that lead to a value inside a body."""
 MAX_ITEMS = 1_000
 """Results or events in one request."""
 _MOST_DEPTH = 32
@@ -49,26 +51,34 @@ _MOST_INTEGER = 2**53 - 1
 _MOST_TEXT = 100_000
 
 
-def require_storable(value: Any, depth: int = 0) -> None:
-    """Raise ValueError for a value that some reader of the log could not read."""
-    if depth > _MOST_DEPTH:
-        raise ValueError(f"it is nested more than {_MOST_DEPTH} deep")
+class NotStorable(ValueError):
+    """A value that some reader of the log could not read; `path` leads to it."""
+
+    def __init__(self, path: Path, message: str) -> None:
+        self.path = path
+        super().__init__(message)
+
+
+def require_storable(value: Any, path: Path = ()) -> None:
+    """Raise NotStorable for a value that some reader of the log could not read."""
+    if len(path) > _MOST_DEPTH:
+        raise NotStorable((), f"it is nested more than {_MOST_DEPTH} deep")
     if isinstance(value, str):
         if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-            raise ValueError("text with a NUL or half a surrogate pair cannot be stored")
+            raise NotStorable(path, "text with a NUL or half a surrogate pair cannot be stored")
         if len(value) > _MOST_TEXT:
-            raise ValueError(f"a text is longer than {_MOST_TEXT:,} characters")
+            raise NotStorable(path, f"a text is longer than {_MOST_TEXT:,} characters")
     elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number is not finite")
+        raise NotStorable(path, "a number is not finite: leave out what is unknown, or send null")
     elif isinstance(value, int) and abs(value) > _MOST_INTEGER:
-        raise ValueError(f"a whole number is beyond {_MOST_INTEGER:,}")
+        raise NotStorable(path, f"a whole number is beyond {_MOST_INTEGER:,}")
     elif isinstance(value, Mapping):
         for key, member in value.items():
-            require_storable(key, depth)
-            require_storable(member, depth + 1)
+            require_storable(key, path)
+            require_storable(member, (*path, key))
     elif isinstance(value, list | tuple):
-        for member in value:
-            require_storable(member, depth + 1)
+        for index, member in enumerate(value):
+            require_storable(member, (*path, index))
 
 
 Id = Annotated[str, Field(min_length=1, max_length=200)]

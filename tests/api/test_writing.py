@@ -127,9 +127,9 @@ def test_a_million_faults_make_no_long_answer(client: TestClient) -> None:
         ({"latency_mean_ms": None}, "1"),
         ({"precision": "zz"}, "1"),
         ({"precision": "fp7"}, "1"),
-        ({"model_id": "a\0b"}, "body"),
-        ({"environment": {"n": 10**400}}, "body"),
-        ({"threads": 2**60}, "body"),
+        ({"model_id": "a\0b"}, "1.model_id"),
+        ({"environment": {"n": 10**400}}, "1.environment.n"),
+        ({"threads": 2**60}, "1.threads"),
     ],
 )
 def test_one_bad_row_stores_nothing_and_is_named(
@@ -182,6 +182,23 @@ def test_what_no_reader_could_read_back_is_refused(client: TestClient, text: str
     body = json.dumps(CLAIM)[:-1] + f', "environment": {{"x": {text}}}}}'
     answer = client.post("/results", content=body, headers={"content-type": "application/json"})
     assert answer.status_code in (400, 422)
+
+
+def test_a_number_that_is_none_is_named(client: TestClient) -> None:
+    """A row of pandas has NaN for what is unknown."""
+    rows = json.dumps([CLAIM, CLAIM | {"load_ms": float("nan")}])
+    answer = client.post("/results", content=rows, headers={"content-type": "application/json"})
+    [error] = answer.json()["errors"]
+    assert error == {
+        "field": "1.load_ms", "message": "a number is not finite: leave out what is unknown, or send null"
+    }  # fmt: skip
+
+
+def test_a_broken_rule_says_what_it_asks(client: TestClient) -> None:
+    answer = client.post("/results", json=CLAIM | {"hardware": "toaster"}).json()
+    assert "0: breaks the data rule hardware_known: hardware is one of cpu, cuda, " in answer["detail"]
+    future = client.post("/results", json=CLAIM | {"occurred_at": "2999-01-01T00:00:00Z"}).json()
+    assert "not_in_the_future: hours_after_recording is at most 24" in future["detail"]
 
 
 def test_lines_are_a_batch(client: TestClient, log: EventLog) -> None:

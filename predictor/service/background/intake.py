@@ -20,6 +20,7 @@ from accel_platform.events import Event, EventLog, Snapshot
 from accel_platform.events.audited import AuditedLog
 from accel_platform.warehouse.build_layer import broken_rules
 from accel_platform.warehouse.reader import Reader
+from accel_platform.warehouse.rules import RULES
 
 SOURCE = "api"
 SEGMENT_PREFIX = "api-"
@@ -129,8 +130,9 @@ def pending_response(log: EventLog, event_id: UUID, reader: Reader) -> Response 
 def require_data_rules(events: Sequence[Event]) -> None:
     """Raise InvalidItems for results that break a data rule, because the tables would set them aside later."""
     broken = broken_rules(events)
+    rules = {rule.name: f"the data rule {rule.name}: {rule.describe().removesuffix('.')}" for rule in RULES}
     errors = [
-        (index, f"breaks the data rule {', '.join(broken[event.event_id])}")
+        (index, f"breaks {' and '.join(rules[name] for name in broken[event.event_id])}")
         for index, event in enumerate(events)
         if event.event_id in broken
     ]

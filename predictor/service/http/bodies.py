@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
-from predictor.schemas.ingest import require_storable
+from predictor.schemas.ingest import NotStorable, require_storable
 
 NDJSON = "application/x-ndjson"
 _MEDIA_TYPES = ("application/json", NDJSON)
@@ -83,7 +83,8 @@ def require_strict_body(schema: Any) -> params.Depends:
             errors = error.errors(include_url=False)
             raise RequestValidationError([{**entry, "loc": ("body", *entry["loc"])} for entry in errors]) from error
         except ValueError as error:
-            raise RequestValidationError([{"type": "unstorable", "loc": ("body",), "msg": str(error)}]) from error
+            path = error.path if isinstance(error, NotStorable) else ()
+            raise RequestValidationError([{"type": "unstorable", "loc": ("body", *path), "msg": str(error)}]) from error
 
     return params.Depends(validate)
 
