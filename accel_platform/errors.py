@@ -24,6 +24,10 @@ class NotFound(AccelError):
     """The requested thing does not exist. The service answers 404."""
 
 
+class NoFigure(NotFound):
+    """Nothing supports a figure; the message says what to measure. The service answers 404, as a problem of its own."""
+
+
 class Conflict(AccelError):
     """The request does not fit the present state. The service answers 409."""
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import compress
 
 from accel_platform.backends.registry import RUNTIMES
-from accel_platform.errors import AccelError, NotFound
+from accel_platform.errors import AccelError, NoFigure
 from predictor.advisor.answer_cache import CandidateResult
 from predictor.advisor.answers import (
     RankedAnswer,
@@ -65,7 +65,7 @@ def _rank(state: ServingState, query: RecommendQuery) -> RankedAnswer:
 def predict(state: ServingState, query: PredictQuery) -> PredictAnswer:
     """Return the figures of one cell, on a device of a known host rather than one known from imported files only.
 
-    Raises NotFound, with what to measure, where no figure is supported.
+    Raises NoFigure, with what to measure, where none is supported.
     """
     resolved = resolve_query(state, query, [query.hardware])
     return _best(state, query, resolved, candidate_results(state, resolved))
@@ -104,7 +104,7 @@ def _best(
     if not ranked:
         reasons = _reasons_for_nothing(state.evidence, resolved, results, answer.excluded)
         nothing = f"Nothing supports a figure for {answer.model} on {name}: {reasons}"
-        raise NotFound(" ".join(filter(None, [nothing, measured_parts(state.evidence, resolved)])))
+        raise NoFigure(" ".join(filter(None, [nothing, measured_parts(state.evidence, resolved)])))
     available = {(target.hardware, target.device_id) for target in state.evidence.available}
     best = min(
         ranked,

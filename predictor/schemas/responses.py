@@ -141,7 +141,8 @@ class Figures(_Value):
         description="measured: the very cell. scaled: from measured cells like it. predicted: by a learned model."
     )
     evidence: list[str] = Field(
-        description="Ids of the events behind the figures; of the nearest cells for a prediction."
+        description="Ids of the events behind the figures; of the nearest cells for a learned prediction. Empty where "
+        "published rates alone are behind it."
     )
     neighbours: list[Neighbour] = Field(default=[], description="For a prediction: measured cells of similar work.")
     basis: str = Field(description="Origin of the figures, in words.")

@@ -106,8 +106,10 @@ def test_predict_answers_one_cell(client: TestClient) -> None:
     assert (answer["model"], answer["hardware"], answer["provenance"]) == ("bert-large", "openvino", "predicted")
     assert answer["evidence"]
     assert answer["predictor_id"].startswith("lgbm-")
-    problem = _problem(client.post("/predict", json={"model": "bert-base", "hardware": "cuda"}), 404, "not-found")
+    problem = _problem(client.post("/predict", json={"model": "bert-base", "hardware": "cuda"}), 404, "no-figure")
     assert "accel bench run" in problem["detail"]
+    # A program mends a name, and measures what is lacking.
+    _problem(client.post("/predict", json={"model": "bert-bse", "hardware": "cuda"}), 404, "not-found")
 
 
 @pytest.mark.parametrize(
@@ -291,8 +293,10 @@ def test_unknown_hardware_is_422(client: TestClient) -> None:
 def test_unknown_paths_and_methods_are_problems(client: TestClient) -> None:
     _problem(client.get("/nope"), 404, "not-found")
     response = client.get("/recommend")
-    _problem(response, 405, "method-not-allowed")
+    assert "It takes POST." in _problem(response, 405, "method-not-allowed")["detail"]
     assert response.headers["allow"] == "POST"
+    titles = {client.get(path).json()["title"] for path in ("/nope", "/models/nope")}
+    assert titles == {"Not Found"}, "one type has one title"
 
 
 def test_a_log_that_lost_something_is_said_at_the_start(tmp_path: Path) -> None:

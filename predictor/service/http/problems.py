@@ -22,6 +22,7 @@ from accel_platform.errors import (
     Conflict,
     InvalidInput,
     LogUnavailable,
+    NoFigure,
     NotFound,
     StorageUnavailable,
     WarehouseEmpty,
@@ -43,7 +44,8 @@ _MOST_FAULTS = 100
 _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (InvalidInput, 422, "invalid-input", "The input cannot be used"),
     (Conflict, 409, "conflict", "Not as things are"),
-    (NotFound, 404, "not-found", "Not found"),
+    (NoFigure, 404, "no-figure", "Nothing supports a figure"),
+    (NotFound, 404, "not-found", "Not Found"),
     (WarehouseEmpty, 503, "warehouse-empty", "Nothing has been measured or imported yet"),
     (Busy, 503, "busy", "Too many questions of this kind at once"),
     (KeyFileDamaged, 503, "keys-damaged", "The keys cannot be read"),
@@ -185,13 +187,15 @@ async def _http_error(request: Request, error: Exception) -> Response:
         error = HTTPException(error.status_code, "The body is not UTF-8: send JSON as text, not compressed")
     title = HTTPStatus(error.status_code).phrase
     detail = f"{error.detail}: {request.method} {request.url.path}."
-    if error.status_code in (404, 405):
-        detail += " GET / lists what there is."
-    response = _problem_document(request, error.status_code, title.lower().replace(" ", "-"), title, detail)
-    response.headers.update(error.headers or {})
+    headers = dict(error.headers or {})
     if error.status_code == 405:
         # Mounted files take GET and HEAD, but no route matches what is left of their path.
-        response.headers["Allow"] = ", ".join(_methods(request) or ("GET", "HEAD"))
+        headers["Allow"] = ", ".join(_methods(request) or ("GET", "HEAD"))
+        detail += f" It takes {headers['Allow']}."
+    elif error.status_code == 404:
+        detail += " GET / lists what there is."
+    response = _problem_document(request, error.status_code, title.lower().replace(" ", "-"), title, detail)
+    response.headers.update(headers)
     return response
 
 
