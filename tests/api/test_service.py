@@ -419,13 +419,14 @@ def test_the_documentation_needs_no_network(client: TestClient) -> None:
     assert {"/recommend", "/predict", "/predict/batch", "/health", "/results", "/matrix"} <= set(schema["paths"])
     errors = schema["paths"]["/recommend"]["post"]["responses"]
     problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
-    for status in ("401", "403", "404", "422", "429"):
+    for status in ("401", "403", "404", "421", "422", "429"):
         assert errors[status]["content"] == {CONTENT_TYPE: problem}
     summary = "Return one model, by its id or another name that the catalogue has for it"
     assert schema["paths"]["/models/{model_id}"]["get"]["summary"] == summary
     assert schema["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
     assert schema["paths"]["/recommend"]["post"]["security"] == [{}, {"key": []}]
     assert schema["paths"]["/health"]["get"]["security"] == []
+    assert "text/csv" in schema["paths"]["/results.{form}"]["get"]["responses"]["200"]["content"]
     assert set(client.get("/").json()["open"]) == {"GET", "POST"}
 
 

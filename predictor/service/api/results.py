@@ -126,5 +126,6 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
 
 
 def _streams() -> dict[int | str, dict[str, Any]]:
-    content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in streaming.TYPES.values()}
+    kinds = (kind.partition(";")[0] for kind in streaming.TYPES.values())
+    content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in kinds}
     return {200: {"description": "The rows.", "content": content}}

@@ -53,7 +53,7 @@ def describe_problems(document: dict[str, Any]) -> dict[str, Any]:
 def describe_keys(document: dict[str, Any], open_paths: Set[str]) -> dict[str, Any]:
     """Say how an API key is sent, and what comes where it is missing, may not do that, or is used too often.
 
-    `open_paths` need none.
+    `open_paths` need none. Without keys, every path refuses names of other machines.
     """
     document["components"]["securitySchemes"] = {
         "key": {
@@ -62,14 +62,12 @@ def describe_keys(document: dict[str, Any], open_paths: Set[str]) -> dict[str, A
             "description": "An API key, as `accel keys create NAME` makes it. None is needed before one was made.",
         }
     }
-    refusals = {str(status): about for status, about in problem_responses(401, 403, 429).items()}
     for path, operations in document["paths"].items():
+        is_open = path in open_paths
+        refusals = problem_responses(*(() if is_open else (401, 403, 429)), 421)
         for operation in operations.values():
-            if path in open_paths:
-                operation["security"] = []
-            else:
-                operation["security"] = [{}, {"key": []}]
-                operation["responses"] |= refusals
+            operation["security"] = [] if is_open else [{}, {"key": []}]
+            operation["responses"] |= {str(status): about for status, about in refusals.items()}
     return document
 
 
