@@ -28,8 +28,8 @@ def problem_message(problem: Mapping[str, Any], path: Sequence[Any], kinds: Iter
         return unknown_name_message(str(path[-1]), known)
     if (expected := expected_value(problem)) is not None:
         message = f"expected {expected}"
-    value = problem.get("input")
-    if problem["type"] not in _PYDANTIC or not isinstance(value, str | int | float):
+    value = problem.get("input", ...)
+    if problem["type"] not in _PYDANTIC or not isinstance(value, str | int | float | None):
         return message
     # Half a surrogate pair is JSON, but no text that an answer could hold.
     return f"{message}, got {preview_json(value).encode(errors='backslashreplace').decode()}"
