@@ -12,13 +12,16 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
+from accel_platform.analysis.query.cells import PooledCell
+from accel_platform.analysis.regressions.snapshot_comparison import CellChange
+from accel_platform.analysis.summaries.comparison import ComparedCell
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DeviceObserved, ResultRecorded, ResultSuspected, SuspicionOverruled
 from accel_platform.settings import Settings
@@ -26,6 +29,7 @@ from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.time_travel import tables_as_of
 from predictor.schemas import rows
+from predictor.service.api import compare
 from predictor.service.app import create_app
 from predictor.service.background import past_tables
 from predictor_world import CPU, MODELS, append, measured_grid, result, world
@@ -77,6 +81,15 @@ def test_answers_have_the_columns_of_the_tables(settings: Settings) -> None:
         if table == "models":
             columns.remove("operators")  # megabytes that only the predictor reads
         assert list(model.model_fields) == columns, table
+
+
+def test_compared_rows_have_the_fields_of_their_schemas() -> None:
+    for schema, kind in (
+        (compare.FiguresOfCell, PooledCell),
+        (compare.CellBesideOthers, ComparedCell),
+        (compare.ChangeOfCell, CellChange),
+    ):
+        assert {*schema.model_fields} == {*get_type_hints(kind)}, schema
 
 
 @pytest.mark.parametrize(
