@@ -99,15 +99,31 @@ class Client:
     # Questions
 
     def recommend(self, model: str | Mapping[str, Any], **question: Any) -> JsonObject:
-        """`POST /recommend`: rank hardware for a model: `recommend("bert-base", batch_size=4)`."""
+        """`POST /recommend`: rank hardware for a model, or in mode `serving` deployments of a language model.
+
+        Parameters
+        ----------
+        model
+            A name, a transformers config or cost figures.
+        **question
+            Other fields of `RecommendQuery`, such as `batch_size`, `hardware` (a list) and `constraints`; with
+            `mode="serving"` those of `ServingQuery`, such as `users` and `goals`.
+        """
         return self._json("POST", "/recommend", body={"model": model, **question})
 
-    def predict(self, model: str | Mapping[str, Any], hardware: Any, **question: Any) -> JsonObject:
-        """`POST /predict`: the figures of one model on one piece of hardware: `predict("bert-base", "NVIDIA T4")`."""
+    def predict(self, model: str | Mapping[str, Any], hardware: str | Mapping[str, Any], **question: Any) -> JsonObject:
+        """`POST /predict`: the figures of one model on one piece of hardware: `predict("bert-base", "NVIDIA T4")`.
+
+        `question` has the other fields of `PredictQuery`. Raises RequestRefused with status 404 where nothing supports
+        a figure (its problem's `type` ends in `no-figure`) and for an unknown model (`not-found`).
+        """
         return self._json("POST", "/predict", body={"model": model, "hardware": hardware, **question})
 
     def predict_many(self, queries: Sequence[Mapping[str, Any]]) -> JsonObject:
-        """`POST /predict/batch`: up to 1,000 cells at once."""
+        """`POST /predict/batch`: up to 1,000 cells at once, each with the fields of `predict`.
+
+        `answers` are in the order of the queries; one that cannot be answered has a `problem` in place of figures.
+        """
         return self._json("POST", "/predict/batch", body={"queries": list(queries)})
 
     def query(
@@ -124,7 +140,11 @@ class Client:
         return self._json("GET", "/health")
 
     def results(self, **filters: Any) -> Iterator[JsonObject]:
-        """`GET /results`: every result that the filters leave, newest first, fetched page by page."""
+        """`GET /results`: every result that the filters leave, newest first, fetched page by page.
+
+        `filters` are those of the route: `model`, `hardware`, `device`, `backend`, `mode`, `precision`, `batch_size`,
+        `sequence_length`, `provenance`, `status`, `since` and `until`; lists where several are meant.
+        """
         return self._rows("/results", "results", filters)
 
     def result(self, result_id: str) -> JsonObject:

@@ -72,11 +72,9 @@ class ShiftDecision(BaseModel):
 
 def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
     routes = APIRouter(tags=["regressions"])
-    reader, problems, body = (
-        advisor.reader,
-        problem_responses(400, 404, 409, 413, 415, 422, 503),
-        [require_strict_body(ShiftDecision)],
-    )
+    reader = advisor.reader
+    problems = problem_responses(400, 404, 409, 413, 415, 422, 503)
+    body = [require_strict_body(ShiftDecision)]
 
     @routes.get(
         "/regressions", response_model=RegressionPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
