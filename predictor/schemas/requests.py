@@ -203,6 +203,19 @@ class Query(_Value):
 class RecommendQuery(Query):
     """Query for the best hardware for a model."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "bert-base-uncased",
+                    "batch_size": 4,
+                    "sequence_length": 128,
+                    "hardware": ["cpu", "NVIDIA L4"],
+                    "constraints": {"max_latency_ms": 100},
+                }
+            ]
+        }
+    )
     objective: Objective = Field(default="latency", description="Figure that decides the ranking.")
     constraints: Constraints = Field(default=Constraints(), description="Limits that answers must meet. Default: none.")
     where: Literal["here", "mine", "anywhere"] = Field(
@@ -222,6 +235,9 @@ class RecommendQuery(Query):
 class PredictQuery(Query):
     """Query for the figures of a model on one piece of hardware."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"model": "bert-base-uncased", "hardware": "NVIDIA L4", "batch_size": 4}]}
+    )
     hardware: HardwareInput = Field(
         description="A hardware name (cpu, openvino, ...), a device's name or id, an instance type, or a spec; one "
         "runtime of a device as `openvino:i9-13900K`.",

@@ -96,6 +96,19 @@ class TracedRequest(_Value):
 class ServingQuery(_Value):
     """Query for the best devices to serve a language model under a load."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "mode": "serving",
+                    "model": "meta-llama/Llama-3.1-8B-Instruct",
+                    "users": 16,
+                    "goals": {"percentile": 95, "max_first_token_ms": 500},
+                    "hardware": ["H100 SXM", "NVIDIA L40S"],
+                }
+            ]
+        }
+    )
     mode: Literal["serving"] = Field(description="Always serving, which tells it from other queries.")
     model: NamedModel = Field(description="A name or hub id, or a transformers config.")
     quantization: Name | None = Field(
