@@ -78,6 +78,22 @@ def test_rows_as_an_arrow_stream(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
+    ("accept", "sent"),
+    [
+        ("*/*", "application/json"),
+        (f"application/json, {ARROW}, text/csv, application/problem+json", "application/json"),
+        ("text/csv;q=0.5, application/json", "application/json"),
+        (f"text/csv, {ARROW}; q=0.9", "text/csv; charset=utf-8"),
+        ("text/html", "application/json"),
+    ],
+)
+def test_the_preferred_type_is_sent(client: TestClient, accept: str, sent: str) -> None:
+    """A client that is made from the OpenAPI document names all types, JSON first, and got Arrow."""
+    response = client.post("/query", json={"sql": "SELECT 1 AS one"}, headers={"Accept": accept})
+    assert response.headers["content-type"] == sent
+
+
+@pytest.mark.parametrize(
     ("body", "says"),
     [
         ({}, "sql"),

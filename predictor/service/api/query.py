@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import threading
 from asyncio import create_task
 from decimal import Decimal
@@ -20,6 +21,7 @@ from accel_platform.errors import Busy, InvalidInput
 from accel_platform.table_io import files
 from accel_platform.warehouse.sandbox import Sandbox, SandboxRows
 from predictor.schemas.rows import SnapshotId
+from predictor.service.http.conditional import JSON
 from predictor.service.http.problems import problem_responses
 from predictor.service.http.streaming import TYPES
 
@@ -93,11 +95,10 @@ def router(sandbox: Sandbox) -> APIRouter:
             result = await run_sync(run, limiter=threads)
         finally:
             watcher.cancel()
-        accepted = request.headers.get("accept", "")
-        for kind, write in _ENCODERS.items():
-            if kind.partition(";")[0] in accepted:
-                content = await run_sync(write, result.table, limiter=threads)
-                return Response(content, media_type=kind, headers=_headers(result))
+        kind = _preferred_type(request.headers.get("accept", ""))
+        if kind in _ENCODERS:
+            content = await run_sync(_ENCODERS[kind], result.table, limiter=threads)
+            return Response(content, media_type=kind, headers=_headers(result))
         answer = await run_sync(_json, result, limiter=threads)
         return Response(answer, media_type="application/json")
 
@@ -109,6 +110,21 @@ async def _watch_disconnect(request: Request, disconnected: threading.Event) -> 
     while (await request.receive())["type"] != "http.disconnect":
         continue
     disconnected.set()
+
+
+def _preferred_type(accept: str) -> str:
+    """Return the media type that an Accept header prefers: by its quality, then the first; JSON where none is named.
+
+    Clients that are made from the OpenAPI document name all types, JSON first.
+    """
+    offered = {kind.partition(";")[0]: kind for kind in (JSON, *_ENCODERS)}
+    named: list[tuple[float, str]] = []
+    for part in accept.lower().split(","):
+        kind, _, parameters = part.strip().partition(";")
+        quality = re.search(r"\bq=(0(?:\.\d+)?)", parameters)
+        if kind.strip() in offered:
+            named.append((float(quality[1]) if quality else 1.0, offered[kind.strip()]))
+    return max(named, key=lambda one: one[0], default=(1.0, JSON))[1]
 
 
 def _headers(result: SandboxRows) -> dict[str, str]:
