@@ -22,7 +22,7 @@ from predictor.advisor.estimation import estimate_all
 from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
 from predictor.advisor.serving_state import ServingState
 from predictor.data.evidence import Evidence
-from predictor.schemas.requests import ModelConfig, PredictQuery, RecommendQuery
+from predictor.schemas.requests import PredictQuery, RecommendQuery, TransformersConfig
 from predictor.schemas.responses import Answer, BatchAnswer, Excluded, Figures, PredictAnswer, Unanswered
 
 _PROVENANCE_RANK = {"measured": 0, "scaled": 1, "predicted": 2}
@@ -195,5 +195,5 @@ def _unanswered(query: PredictQuery, resolved: ResolvedQuery | AccelError, error
     elif isinstance(query.model, str):
         model = query.model
     else:
-        model = "a config" if isinstance(query.model, ModelConfig) else "cost figures"
+        model = "a config" if isinstance(query.model, TransformersConfig) else "cost figures"
     return Unanswered(model=model, hardware=query.place, batch_size=query.batch_size, problem=str(error))

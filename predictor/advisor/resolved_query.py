@@ -24,7 +24,7 @@ from predictor.data.model_resolution import (
     resolve_sequence_length,
 )
 from predictor.data.traced_models import InputSizes, ItemCost
-from predictor.schemas.requests import ModelConfig, ModelFigures, OwnDevice, PredictQuery, Query
+from predictor.schemas.requests import ModelFigures, OwnDevice, PredictQuery, Query, TransformersConfig
 from predictor.serving.models import find_served_model
 
 DEFAULT_PRECISION = "float32"
@@ -103,7 +103,7 @@ def require_known_names(evidence: Evidence, queries: Sequence[PredictQuery]) -> 
         _resolve_precision(precision, evidence)
 
 
-def _resolve_subject(model: str | ModelConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:
+def _resolve_subject(model: str | TransformersConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:
     """Return the queried model. Raises NotFound, with the command that knows it where it is one of served models."""
     try:
         return resolve_queried_model(model, evidence)
@@ -113,7 +113,7 @@ def _resolve_subject(model: str | ModelConfig | ModelFigures, evidence: Evidence
         raise
 
 
-def _served_warning(model: str | ModelConfig | ModelFigures) -> str | None:
+def _served_warning(model: str | TransformersConfig | ModelFigures) -> str | None:
     """Return the command that answers for a published language model; None for any other."""
     if not isinstance(model, str) or find_served_model(model) is None:
         return None
@@ -267,9 +267,9 @@ def _resolve_precision(name: str, evidence: Evidence) -> str:
     return precision
 
 
-def _stored_precision(model: str | ModelConfig | ModelFigures) -> str | None:
+def _stored_precision(model: str | TransformersConfig | ModelFigures) -> str | None:
     """Return a warning where a config stores its weights in another precision than the default; None otherwise."""
-    if not isinstance(model, ModelConfig):
+    if not isinstance(model, TransformersConfig):
         return None
     quantization, dtype = model.root.get("quantization_config"), model.root.get("dtype", model.root.get("torch_dtype"))
     advice = ""

@@ -39,7 +39,7 @@ from predictor.data.traced_models import (
     lookup_item_cost,
     traced_operators,
 )
-from predictor.schemas.requests import ModelConfig, ModelFigures
+from predictor.schemas.requests import ModelFigures, TransformersConfig
 
 _MIN_COUNTED_MODELS = 5
 
@@ -147,7 +147,7 @@ def describe_answer(model: ResolvedModel, mode: str) -> str | None:
     )
 
 
-def resolve_queried_model(query: str | ModelConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:
+def resolve_queried_model(query: str | TransformersConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:
     """Resolve a queried model offline: a name by the platform's catalog first, then by the warehouse.
 
     A config with the architecture and cost of a measured model is resolved to that model. Raises NotFound

@@ -89,7 +89,11 @@ Local = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^20[0-9]{2}-0[1-9]-[012][1-8]T[01][0-9]:[0-5][0-9]:[0-5][0-9]$"}),
 ]
 """A time without a zone, for which JSON schema has no format."""
-NoSuspicions = Annotated[tuple[()], Field(description="Always empty: the platform's own rules doubt results.")]
+NoSuspicions = Annotated[
+    tuple[()],
+    Field(description="Always empty: the platform's own rules doubt results."),
+    WithJsonSchema({"type": "array", "items": {}, "maxItems": 0}),  # generators need items
+]
 
 
 class ClaimedResult(ResultRecorded):

@@ -35,7 +35,7 @@ class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ModelConfig(RootModel[dict[str, Any]]):
+class TransformersConfig(RootModel[dict[str, Any]]):
     """A transformers config as published (`config.json`).
 
     Its cost is computed on the meta device: no download, no weights, no code of its own.
@@ -46,7 +46,7 @@ class ModelConfig(RootModel[dict[str, Any]]):
     )
 
     @model_validator(mode="after")
-    def _within_bounds(self) -> ModelConfig:
+    def _within_bounds(self) -> TransformersConfig:
         kind, classes = self.root.get("model_type"), self.root.get("architectures")
         named = isinstance(kind, str) or (kind is None and isinstance(classes, list) and bool(classes))
         if not named:
@@ -99,7 +99,11 @@ class OwnDevice(_Value):
 def _model_kind(value: Any) -> str | None:
     if isinstance(value, dict):
         return "<config>" if value.keys() & {"model_type", "architectures"} else "<figures>"
-    kinds: tuple[tuple[type, str], ...] = ((str, "<name>"), (ModelConfig, "<config>"), (ModelFigures, "<figures>"))
+    kinds: tuple[tuple[type, str], ...] = (
+        (str, "<name>"),
+        (TransformersConfig, "<config>"),
+        (ModelFigures, "<figures>"),
+    )
     return next((kind for cls, kind in kinds if isinstance(value, cls)), None)
 
 
@@ -113,7 +117,7 @@ def _hardware_kind(value: Any) -> str | None:
 
 ModelInput = Annotated[
     Annotated[Name, Tag("<name>")]
-    | Annotated[ModelConfig, Tag("<config>")]
+    | Annotated[TransformersConfig, Tag("<config>")]
     | Annotated[ModelFigures, Tag("<figures>")],
     Discriminator(_model_kind, custom_error_type="model", custom_error_message=(
         "a name, a transformers config (an object with model_type or architectures) or cost figures (an object with "
@@ -121,7 +125,7 @@ ModelInput = Annotated[
     )),
 ]  # fmt: skip
 NamedModel = Annotated[
-    Annotated[Name, Tag("<name>")] | Annotated[ModelConfig, Tag("<config>")],
+    Annotated[Name, Tag("<name>")] | Annotated[TransformersConfig, Tag("<config>")],
     Discriminator(_named_model_kind, custom_error_type="model", custom_error_message=(
         "a name or a transformers config (an object with model_type or architectures) was expected"
     )),
@@ -259,7 +263,7 @@ class BatchQuery(_Value):
 
     @model_validator(mode="after")
     def _few_configs(self) -> BatchQuery:
-        configs = {str(query.model.root) for query in self.queries if isinstance(query.model, ModelConfig)}
+        configs = {str(query.model.root) for query in self.queries if isinstance(query.model, TransformersConfig)}
         if len(configs) > MAX_CONFIGS:
             raise ValueError(f"{len(configs)} different configs are more than the {MAX_CONFIGS} allowed in one batch")
         return self

@@ -449,6 +449,24 @@ def test_fields_say_what_they_mean(client: TestClient) -> None:
     assert "of the shape shown" in schemas["MatrixCell"]["properties"]["batch_size"]["description"]
 
 
+def test_a_client_can_be_generated_from_the_document(client: TestClient) -> None:
+    """Generators need the items of a list, and call a type without a name by its owner and field."""
+    document = client.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    owners = [(name, schema.get("properties", {})) for name, schema in schemas.items()]
+    for about in (about for methods in document["paths"].values() for about in methods.values()):
+        parameters = {one["name"]: one["schema"] for one in about.get("parameters", ())}
+        owners.append((about["operationId"].title().replace("_", ""), parameters))
+    made: dict[str, str] = {}
+    for owner, fields in owners:
+        for field, about in fields.items():
+            assert "array" not in about.get("type", ()) or "items" in about, f"{owner}.{field}"
+            if "enum" in about or "object" in about.get("type", ()):
+                name = f"{owner}{field.title().replace('_', '')}"
+                assert name not in schemas, f"{owner}.{field}"
+                assert made.setdefault(name, str(about.get("enum"))) == str(about.get("enum")), f"{owner}.{field}"
+
+
 def test_a_bug_is_a_problem_without_its_insides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:1]))
     app = create_app(settings)

@@ -18,7 +18,7 @@ from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ENCODER_DECODERS, ModelSpec, known_models, resolve_model
 from predictor.data.config_cost import estimate_config_cost
 from predictor.data.traced_models import traced_decoder
-from predictor.schemas.requests import ModelConfig
+from predictor.schemas.requests import TransformersConfig
 from predictor.schemas.serving import NotServed, ServingQuery
 from predictor.serving.engines import (
     AMD_WITH_FP8,
@@ -91,10 +91,10 @@ class DeploymentPlan:
         return max(1, min(self.fit.max_users, users if self.arriving_per_s is None else 4 * users + 64))
 
 
-def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
+def resolve_decoder(model: str | TransformersConfig) -> tuple[str, Decoder]:
     """Return the model's name and shape. Raises NotFound, and InvalidInput for one that does not generate."""
     decoder: Decoder | None
-    if isinstance(model, ModelConfig):
+    if isinstance(model, TransformersConfig):
         cost = estimate_config_cost(model.root)
         name, decoder = cost.architecture, cost.decoder
         has_encoder = bool(model.root.get("is_encoder_decoder"))
@@ -104,7 +104,7 @@ def resolve_decoder(model: str | ModelConfig) -> tuple[str, Decoder]:
         spec = _resolve_catalog_model(model)
         name, decoder = spec.model_id, traced_decoder(spec)
         has_encoder = spec.architecture in ENCODER_DECODERS
-    given = "--config FILE" if isinstance(model, ModelConfig) else name
+    given = "--config FILE" if isinstance(model, TransformersConfig) else name
     if decoder is None:
         raise InvalidInput(
             f"{name} does not generate text, or its config does not say what it caches: it cannot be served. "

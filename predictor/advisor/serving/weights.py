@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accel_platform.errors import InvalidInput
-from predictor.schemas.requests import ModelConfig
+from predictor.schemas.requests import TransformersConfig
 from predictor.schemas.serving import ServingQuery
 from predictor.serving.engines import ENGINES, READERS, Engine
 from predictor.serving.models import original_of, published_quantization, quantization_of_hub_id
@@ -61,10 +61,12 @@ def command_warnings(query: ServingQuery, quantization: str, command_model: str)
     return [warning]
 
 
-def _stated_or_published(model: str | ModelConfig) -> tuple[bool, str | None]:
+def _stated_or_published(model: str | TransformersConfig) -> tuple[bool, str | None]:
     """Return whether a hub id or a config states a quantization, and that or else the one that it is published in."""
-    stated = quantization_of_config(model.root) if isinstance(model, ModelConfig) else quantization_of_hub_id(model)
-    published = None if isinstance(model, ModelConfig) else published_quantization(model)
+    stated = (
+        quantization_of_config(model.root) if isinstance(model, TransformersConfig) else quantization_of_hub_id(model)
+    )
+    published = None if isinstance(model, TransformersConfig) else published_quantization(model)
     if isinstance(model, str) and format_of_hub_id(model) == "gguf" and published != "mxfp4":
         # Of the quantizations that models are published in, GGUF has MXFP4 alone.
         published = None
@@ -77,7 +79,7 @@ def _readers(query: ServingQuery) -> tuple[tuple[Engine, ...], list[str]]:
     Raises InvalidInput where none of the engines in question does.
     """
     model, name = query.model, _name(query.model)
-    stored = format_of_config(model.root) if isinstance(model, ModelConfig) else format_of_hub_id(model)
+    stored = format_of_config(model.root) if isinstance(model, TransformersConfig) else format_of_hub_id(model)
     if stored is None and _stated_or_published(model)[1] in ("int4", "int8"):
         # As Kimi K2.5 and the w4a16 and w8a8 of Red Hat are stored.
         stored = "compressed-tensors"
@@ -93,13 +95,13 @@ def _readers(query: ServingQuery) -> tuple[tuple[Engine, ...], list[str]]:
     raise InvalidInput(f"{name} stores weights for {stored}, which {who} read: {', or '.join(remedies)}.")
 
 
-def _name(model: str | ModelConfig) -> str:
+def _name(model: str | TransformersConfig) -> str:
     return model if isinstance(model, str) else "The config"
 
 
-def _holds_unknown_bits(model: str | ModelConfig) -> bool:
+def _holds_unknown_bits(model: str | TransformersConfig) -> bool:
     """Return whether weights are quantized, for all that a hub id or a config says, without the number of bits."""
-    if isinstance(model, ModelConfig):
+    if isinstance(model, TransformersConfig):
         return bool(model.root.get("quantization_config"))
     return format_of_hub_id(model) is not None
 

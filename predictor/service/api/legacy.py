@@ -148,7 +148,10 @@ def router(advisor: Advisor) -> APIRouter:
     reader = advisor.reader
 
     @routes.get(
-        "/performance", response_model=PerformancePage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
+        "/performance",
+        name="legacy_performance",
+        response_model=PerformancePage,
+        responses=problem_responses(404, 422, 503) | NOT_MODIFIED,
     )
     def performance(request: Request, query: Annotated[ResultsQuery, Query()]) -> Response:
         """List `GET /results` under the old names."""
@@ -162,6 +165,7 @@ def router(advisor: Advisor) -> APIRouter:
 
     @routes.get(
         "/performance/comparison/{model:path}",
+        name="legacy_comparison",
         response_model=ModelComparison,
         responses=problem_responses(404, 422, 503) | NOT_MODIFIED,
     )
@@ -196,7 +200,10 @@ def router(advisor: Advisor) -> APIRouter:
         return table_response(reader, request, read)
 
     @routes.get(
-        "/compatibility", response_model=CompatibilityPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
+        "/compatibility",
+        name="legacy_compatibility",
+        response_model=CompatibilityPage,
+        responses=problem_responses(404, 422, 503) | NOT_MODIFIED,
     )
     def compatibility(request: Request, query: Annotated[MatrixQuery, Query()]) -> Response:
         """List `GET /matrix` under the old names."""

@@ -23,7 +23,7 @@ from predictor.advisor.advisor import Advisor
 from predictor.data.config_cost import estimate_config_cost
 from predictor.data.model_resolution import resolve_item_cost, resolve_queried_model
 from predictor.data.traced_models import InputSizes, lookup_decoder
-from predictor.schemas.requests import BatchQuery, ModelConfig, PredictQuery, RecommendQuery
+from predictor.schemas.requests import BatchQuery, PredictQuery, RecommendQuery, TransformersConfig
 from predictor.schemas.responses import Answer, PredictAnswer, Unanswered
 from predictor.training.train import train
 from predictor_world import CPU, MODELS, measured_grid, result, verified, world
@@ -298,7 +298,7 @@ def test_the_own_image_size_of_a_config_is_no_size_of_its_own(advisor: Advisor) 
     """Results of the model were measured at it."""
     config = {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
               "intermediate_size": 64, "image_size": 32, "patch_size": 16}  # fmt: skip
-    subject = resolve_queried_model(ModelConfig(config), advisor.state().evidence)
+    subject = resolve_queried_model(TransformersConfig(config), advisor.state().evidence)
     sizes = [resolve_item_cost(subject, None, InputSizes(pixels), {})[0] for pixels in (None, 32, 64)]
     assert sizes == [InputSizes(), InputSizes(), InputSizes(image_size=64)]
 

@@ -11,11 +11,11 @@ from predictor.advisor.serving_state import _normalize_name
 from predictor.data.config_cost import canonical_config, estimate_config_cost
 from predictor.schemas.requests import (
     BatchQuery,
-    ModelConfig,
     ModelFigures,
     OwnDevice,
     PredictQuery,
     RecommendQuery,
+    TransformersConfig,
     validate_query,
 )
 
@@ -26,7 +26,7 @@ OWN = {"name": "Mine", "kind": "gpu", "peak_fp32_tflops": 40.0, "bandwidth_gb_s"
 def test_a_model_is_a_name_a_config_or_figures() -> None:
     assert RecommendQuery.model_validate({"model": "bert-base"}).model == "bert-base"
     config = RecommendQuery.model_validate({"model": {"model_type": "bert"}}).model
-    assert config == ModelConfig({"model_type": "bert"})
+    assert config == TransformersConfig({"model_type": "bert"})
     figures = RecommendQuery.model_validate({"model": FIGURES}).model
     assert isinstance(figures, ModelFigures)
     assert figures.activation_bytes_per_item is None
