@@ -30,6 +30,8 @@ from accel_platform.errors import AccelError, InvalidInput
 JsonObject = dict[str, Any]
 _RETRYABLE_STATUSES = (429, 502, 503, 504)
 _MAX_PAUSE_S = 10.0
+_MAX_WAIT_S = 60.0
+"""Longest stated wait that is kept; a longer one is the caller's to decide about."""
 _PAGE_ROWS = 1_000
 """Rows of a page, the most that every route gives, because many small pages take six times as long."""
 
@@ -365,10 +367,11 @@ class Client:
                     return response
                 if last and soon:
                     raise NotYet(f"{path} is stored; the tables follow within seconds: ask again, or await `progress`.")
-                if last or not (soon or response.status_code in _RETRYABLE_STATUSES):
-                    raise _rejection(response)
                 stated = response.headers.get("Retry-After", "")
                 pause_s = max(pause_s, int(stated)) if stated.isdecimal() else pause_s
+                again_soon = (soon or response.status_code in _RETRYABLE_STATUSES) and pause_s <= _MAX_WAIT_S
+                if last or not again_soon:
+                    raise _rejection(response)
             time.sleep(pause_s)
         raise AssertionError("the last try returns or raises")
 

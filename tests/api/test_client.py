@@ -140,6 +140,10 @@ def test_a_stated_wait_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with Client(transport=httpx.MockTransport(lambda _: answers.pop(0))) as client:
         assert client.health() == {}
     assert slept == [6]
+    hour = httpx.Response(503, headers={"Retry-After": "3600"}, json={})
+    with Client(transport=httpx.MockTransport(lambda _: hour)) as client, pytest.raises(RequestRefused):
+        client.health()
+    assert slept == [6], "an hour is not slept away"
 
 
 def test_rows_begin_at_a_cursor(client: Client) -> None:
