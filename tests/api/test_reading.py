@@ -227,6 +227,7 @@ def test_one_of_a_noun_is_found_or_its_name_is_mended(client: TestClient) -> Non
         ("/hardware/H100", "'H100' is a device: ask for its hardware name"),
     ):
         assert says in client.get(path).json()["detail"], path
+    assert client.get("/hardware/CPU").json() == client.get("/hardware/cpu").json()
     for path in ("/results", "/matrix"):
         named, shouted = (client.get(path, params={"hardware": name}).json() for name in ("openvino", "OpenVINO"))
         assert named == shouted, path

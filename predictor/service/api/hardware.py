@@ -163,14 +163,16 @@ def router(advisor: Advisor) -> APIRouter:
         """Return one hardware name: devices that hosts found under it, and devices that results are of."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            found = _names(tables, name)
-            if name not in found:
-                require_known(tables, selection_of(None, name, None))
+            selection = selection_of(None, name, None)
+            [known] = selection.hardware
+            found = _names(tables, known)
+            if known not in found:
+                require_known(tables, selection)
                 raise NotFound(f"No hardware is called {name!r}. Names: {', '.join(_names(tables))}.")
             return {
-                "hardware": found[name],
-                "seen": parse_json_columns(tables.rows(_SEEN, {"name": name}), "runtime_versions"),
-                "measured": tables.rows(_MEASURED, {"name": name}),
+                "hardware": found[known],
+                "seen": parse_json_columns(tables.rows(_SEEN, {"name": known}), "runtime_versions"),
+                "measured": tables.rows(_MEASURED, {"name": known}),
             }
 
         return table_response(reader, request, read)
