@@ -37,9 +37,9 @@ def summarize_operations(document: dict[str, Any]) -> dict[str, Any]:
     """Take the first sentence of a route's docstring as its summary, because FastAPI repeats the function's name."""
     for operations in document["paths"].values():
         for operation in operations.values():
-            summary, _, description = operation["description"].partition("\n\n")
-            operation["summary"] = " ".join(summary.split()).removesuffix(".")
-            operation["description"] = description
+            if "description" in operation:
+                summary, _, description = operation["description"].partition("\n\n")
+                operation |= {"summary": " ".join(summary.split()).removesuffix("."), "description": description}
     return document
 
 
