@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import get_args
 
-from accel_platform.analysis.query.filters import reject_choices
 from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput, did_you_mean
 from accel_platform.events.types import Hardware
@@ -197,8 +196,6 @@ def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | Abs
     """Return what a name stands for that no target has. Raises InvalidInput if there is no such hardware."""
     if name.casefold() in _HARDWARE_NAMES:
         return AbsentDevice(_HARDWARE_NAMES[name.casefold()], None, "unavailable", _NOWHERE)
-    if name.casefold().partition(":")[0] in _HARDWARE_NAMES:
-        reject_choices([name])
     spec = find_spec(name)
     if spec is not None:
         return AbsentDevice(spec.kind, spec.name, "no_runtime", f"no runtime of this platform drives {spec.name}")
