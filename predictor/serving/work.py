@@ -87,6 +87,11 @@ class Work:
         """Roofline time of one decoding step: the longer of reading weights and cache, and of computing."""
         return np.maximum(self.weights_s + self.cache_s, self.step_compute_s)
 
+    @property
+    def requests_light_s(self) -> Array:
+        """Roofline time of one request of each user: the FLOPs of their prompts and of their share of the steps."""
+        return self.users * (self.prompt_compute_s + self.output_tokens * self.step_compute_s / self.running)
+
 
 def work_of(cells: Sequence[tuple[Deployment, Load]]) -> Work:
     """Return the work of each deployment under its load."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from accel_platform.table_io.values import rounded
 from predictor.advisor.serving.deployments import DeploymentPlan
 from predictor.schemas.serving import MAX_USERS, NotServed
 from predictor.serving.loads import Deployment, Load
@@ -30,9 +31,8 @@ def split_by_rate(
             load = replace(each.load, users=float(max(round(users), 1)))
             kept.append(replace(each, load=load, arriving_per_s=requests_per_s / each.copies))
             continue
-        reason = (
-            f"{requests_per_s:g} requests/s would pile up: its memory holds {each.fit.max_users * each.copies} at once"
-        )
+        most = each.copies * max(users / seconds for users, seconds in curves[each.deployment])
+        reason = f"{requests_per_s:g} requests/s would pile up: it answers {rounded(most, 2)} at most"
         excluded.append(
             NotServed(device=each.deployment.device.name, devices=each.devices, cause="overloaded", reason=reason)
         )

@@ -427,6 +427,36 @@ def test_no_token_comes_faster_than_its_weights_and_cache_are_read() -> None:
         assert least <= token.low <= token.p50, way
 
 
+def test_no_more_requests_are_answered_than_the_devices_can_compute() -> None:
+    """Users with long prompts and short answers were answered twice as fast as the peak rate allows."""
+    cells = [
+        (deployment(name, device, engine=engine), each)
+        for device in ("H100", "A100 40GB", "B200 SXM", "A10G", "MI300X")
+        for name in ("llama-3.1-8b", "qwen3-32b")
+        for engine in ("vllm", "trtllm")
+        for each in (Load(256, 2000, 50), Load(64, 8000, 200))
+    ]
+    light_ms = 1e3 * work_of(cells).requests_light_s
+    for (way, asked), times, least in zip(cells, shipped_predictor().predict(cells), light_ms, strict=True):
+        whole = times.first_token_ms.p50 + (asked.output_tokens - 1) * times.output_token_ms.p50
+        assert least <= whole * (1 + 1e-9), way
+        assert times.first_token_ms.low is not None
+        assert times.first_token_ms.low <= times.first_token_ms.p50
+
+
+def test_a_rate_beyond_what_the_device_can_compute_is_no_option() -> None:
+    beyond = ask(
+        hardware=["A100 40GB"], requests_per_s=11.0, input_tokens=2000, output_tokens=50, goals={"max_devices": 1}
+    )
+    assert not beyond.options
+    [left_out] = beyond.excluded
+    assert left_out.cause == "overloaded"
+    most = re.search(r"it answers ([0-9.]+) at most", left_out.reason)
+    peak = 312e12 / (2 * 8.03e9 * 2050)
+    assert most is not None
+    assert 0.5 * peak < float(most[1]) <= peak
+
+
 def test_a_dense_model_is_dense_with_an_embedding_beside_its_head() -> None:
     dense = deployment()
     beside = replace(dense.decoder, parameters=8.5e9, unread_parameters=8.5e9 - dense.decoder.parameters)
