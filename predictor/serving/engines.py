@@ -52,6 +52,21 @@ ModelOpt, floating ones of compressed-tensors, and the fp8 and mxfp4 of DeepSeek
 GPTQ, nor integers of compressed-tensors (its `quant_config_utils.py` raises). SGLang's MLX is for Apple's chips.
 """
 
+TRTLLM_MODEL_TYPES = frozenset(
+    (
+        "afmoe", "cohere2", "deepseek_v3", "deepseek_v32", "deepseek_v4", "exaone4", "exaone_moe", "gemma3",
+        "gemma3_text", "gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "glm4_moe", "glm_moe_dsa", "gpt_oss",
+        "kimi_k2", "kimi_k25", "llama", "llama4", "llama4_text", "minimax_m3", "mistral", "mistral3", "mixtral",
+        "mllama", "nemotron", "nemotron-nas", "nemotron_h", "phi3", "qwen2", "qwen2_5_vl", "qwen2_vl", "qwen3",
+        "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "qwen3_vl", "qwen3_vl_moe", "step3p7",
+    )
+)  # fmt: skip
+"""Kinds of models that TensorRT-LLM serves, as transformers names them.
+
+They are those of its PyTorch backend, which `trtllm-serve` takes by default, in its `supported-models.md` of November
+2026. vLLM and SGLang serve nearly all others, some by transformers' own code.
+"""
+
 
 def low_bit_compute_precision(
     engine: Engine, spec: DeviceSpec, decoder: Decoder, number_format: str

@@ -11,10 +11,11 @@ import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from accel_platform.errors import AccelError, InvalidInput
@@ -23,6 +24,7 @@ from accel_platform.workloads.build import config_of
 from accel_platform.workloads.cost import head_parameters, text_tower
 from accel_platform.workloads.heads import generation_head
 from accel_platform.workloads.kv_cache import KEEP_A_WINDOW, KEEP_ALL, Decoder, decoder_of, experts_of, layers_of
+from accel_platform.workloads.model_catalog import find_model
 from predictor.data.config_worker import spec_from_config
 from predictor.serving.stored_weights import quantization_in, quantization_of_config, words_in
 
@@ -56,6 +58,52 @@ _OTHER_MODEL = re.compile(
     r"\b(\d+(\.\d+)?b|distill|draft|eagle\d*|embedding|flash|lite|medusa|mini|multimodal|reranker|speculator|vision|vl)\b"
 )
 """Words after a name that make it another model's: a size, or another kind."""
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """What decides whether an engine serves a model, and over how many devices it splits it; empty and 0 if unknown."""
+
+    model_type: str = ""
+    """Kind of model, as transformers names it."""
+    heads: int = 0
+    """Query heads of a layer."""
+    expert_width: int = 0
+    """Numbers in the middle of one expert; 0 without experts, too."""
+
+    def unsplit_heads(self, devices: int, key_value_heads: float) -> str | None:
+        """Return the heads that tensor parallelism cannot split over so many devices, in words; None if it can.
+
+        vLLM, SGLang and TensorRT-LLM refuse to start so. Fewer key-value heads than devices are copied.
+        """
+        if self.heads % devices:
+            return f"{self.heads} heads"
+        if key_value_heads % devices and devices % key_value_heads:
+            return f"{key_value_heads:.0f} key-value heads"
+        return None
+
+
+def sharding_of(model: str | Mapping[str, Any]) -> Sharding:
+    """Return how a model is split, by its name or its config."""
+    if isinstance(model, str):
+        row = _row(model)
+        if row is not None:
+            return Sharding(row["model_type"], int(row["heads"]), int(row["expert_width"] or 0))
+        spec = find_model(model)
+        return Sharding() if spec is None else sharding_of({**spec.config, "model_type": spec.architecture})
+    text = model.get("text_config")
+    shape = text if isinstance(text, Mapping) else model
+    width = shape.get("moe_intermediate_size") or (shape.get("intermediate_size") if _has_experts(shape) else 0)
+    return Sharding(str(model.get("model_type") or ""), _whole(shape.get("num_attention_heads")), _whole(width))
+
+
+def _has_experts(config: Mapping[str, Any]) -> bool:
+    return experts_of(SimpleNamespace(**config))[0] > 1
+
+
+def _whole(value: object) -> int:
+    """Return a positive whole number of a config; 0 for anything else."""
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def find_served_model(name: str) -> Decoder | None:
@@ -141,12 +189,16 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
         vocabulary_parameters=_billions(decoder.vocabulary_parameters),
     )
     row = {column: f"{getattr(shape, field):.8g}" for column, field in _FIGURES.items()}
+    sharding = sharding_of(config_of(spec).to_dict())
     known = next((other for other in _rows() if _of_same_shape(other, row)), row)
     source = f"{hub_id} config.json: {_describe(shape, config_of(spec).get_text_config(decoder=True))}"
     source += _SPARSE if attends_sparsely(config) else ""
     return {
         "name": _VARIANT.sub("", _slug(hub_id)),
         **{column: (row if column in _OWN else known)[column] for column in _FIGURES},
+        "model_type": sharding.model_type,
+        "heads": str(sharding.heads),
+        "expert_width": str(sharding.expert_width or ""),
         "quantization": _few_bits(quantization_of_config(config) or quantization_in(hub_id)),
         "source": source + _PART if towers else source,
     }

@@ -29,7 +29,7 @@ from predictor.serving.engines import (
 )
 from predictor.serving.loads import Deployment, Load, PromptWorkers
 from predictor.serving.memory import MemoryFit, memory_fit
-from predictor.serving.models import find_served_model, generates_no_text, served_models
+from predictor.serving.models import Sharding, find_served_model, generates_no_text, served_models, sharding_of
 from predictor.serving.stored_weights import StoredWeights
 
 _PER_HOST = 8
@@ -53,6 +53,7 @@ class DeploymentPlan:
     copies: int
     load: Load
     fit: MemoryFit
+    sharding: Sharding
     arriving_per_s: float | None = None
     """Arrival rate at each copy (open loop); None for a closed loop of users."""
     instances: tuple[Instance, ...] = ()
@@ -211,6 +212,7 @@ def plan_aggregated(
     """Return the plans in which every copy computes its own prompts, and the devices that were left out."""
     found: list[DeploymentPlan] = []
     excluded: list[NotServed] = []
+    sharding = _sharding_of(query)
     for device in devices:
         engines = _engines_for(decoder, device, weights, query.engine)
         reason = _unsupported_reason(device, query.engine, weights, engines)
@@ -229,10 +231,14 @@ def plan_aggregated(
         limited = _limit_to_instances(query, instances)
         fitting, too_small = _sizes_that_fit(one, limited, load, by_instance=bool(instances))
         excluded += too_small
-        for size in fitting:
-            for engine in engines:
-                plans = _plans_with_copies(replace(size, engine=engine), limited, load)
-                found += [replace(plan, instances=instances) for plan in plans]
+        for size, engine in itertools.product(fitting, engines):
+            one = replace(size, engine=engine)
+            heads = _unsplit_heads(one, sharding)
+            if heads is not None:
+                reason = f"tensor parallelism cannot split its {heads} over {one.side_by_side} devices"
+                excluded.append(NotServed(device=device.name, devices=one.devices, cause="unsupported", reason=reason))
+            plans = _plans_with_copies(one, limited, load, sharding)
+            found += [replace(plan, instances=instances) for plan in plans]
     if query.requests_per_s is not None:
         return found, excluded
     found = [replace(each, load=replace(load, users=load.users / each.copies)) for each in found]
@@ -247,6 +253,15 @@ def plan_aggregated(
         if not _covers_load(each)
     ]
     return [each for each in found if _covers_load(each)], excluded
+
+
+def _sharding_of(query: ServingQuery) -> Sharding:
+    return sharding_of(query.model if isinstance(query.model, str) else query.model.root)
+
+
+def _unsplit_heads(deployment: Deployment, sharding: Sharding) -> str | None:
+    """Return the heads that tensor parallelism cannot split over the devices of a copy, in words; None if it can."""
+    return sharding.unsplit_heads(deployment.side_by_side, deployment.decoder.cache_parts)
 
 
 def _covers_load(plan: DeploymentPlan) -> bool:
@@ -325,6 +340,7 @@ def plan_disaggregated(
     device, with the same way of splitting the model.
     """
     plans: list[DeploymentPlan] = []
+    sharding = _sharding_of(query)
     for device in devices:
         if not (device.link_gb_s and device.bandwidth_gb_s and device.peak_fp16_tensor_tflops):
             continue
@@ -332,52 +348,60 @@ def plan_disaggregated(
         limited = _limit_to_instances(query, instances)
         for engine, size in itertools.product(_engines_for(decoder, device, weights, query.engine), _SIZES):
             one = Deployment(decoder, device, engine, weights.quantization, size, cache_type=query.kv_cache)
-            for split in _parallelism_variants(one):
-                plans += [replace(plan, instances=instances) for plan in _disaggregated_plans(split, limited, load)]
+            for split in _parallelism_variants(one, sharding):
+                found = _disaggregated_plans(split, limited, load, sharding)
+                plans += [replace(plan, instances=instances) for plan in found]
     return plans
 
 
-def _disaggregated_plans(split: Deployment, query: ServingQuery, load: Load) -> Iterator[DeploymentPlan]:
+def _disaggregated_plans(
+    split: Deployment, query: ServingQuery, load: Load, sharding: Sharding
+) -> Iterator[DeploymentPlan]:
     """Yield the plans of one split of the generating copies: each split and number of workers for prompts."""
     fit = memory_fit(split, load) if split.measured_by_requests else None
     if fit is None or not fit.fits:
         return
     closed_loop = query.requests_per_s is None
-    for prompts in _prompt_workers(split, load):
+    for prompts in _prompt_workers(split, load, sharding):
         for copies, workers in itertools.product(_POOL_SIZES, _POOL_SIZES):
             too_many = split.devices * copies + prompts.devices * workers > query.goals.max_devices
             if too_many or (closed_loop and copies > load.users):
                 continue
             deployment = replace(split, prompts=replace(prompts, per_copy=Fraction(workers, copies)))
             share = replace(load, users=load.users / copies) if closed_loop else load
-            yield DeploymentPlan(deployment, copies, share, fit)
+            yield DeploymentPlan(deployment, copies, share, fit, sharding)
 
 
-def _prompt_workers(copy: Deployment, load: Load) -> Iterator[PromptWorkers]:
+def _prompt_workers(copy: Deployment, load: Load, sharding: Sharding) -> Iterator[PromptWorkers]:
     """Yield the workers, each within one host, that have memory for the weights and one prompt."""
     for size in _SIZES:
         split = replace(copy, devices=size, attention_copies=size if copy.attention_copies > 1 else 1)
+        if split.attention_copies == 1 and _unsplit_heads(split, sharding) is not None:
+            continue
         fit = memory_fit(split, replace(load, output_tokens=1.0))
         if fit is not None and fit.fits:
             yield PromptWorkers(Fraction(1), size, split.attention_copies)
 
 
-def _parallelism_variants(deployment: Deployment) -> Iterator[Deployment]:
+def _parallelism_variants(deployment: Deployment, sharding: Sharding) -> Iterator[Deployment]:
     """Yield a copy with tensor parallelism and, for models with experts, with data-parallel attention."""
-    yield deployment
+    if _unsplit_heads(deployment, sharding) is None:
+        yield deployment
     several = deployment.devices > 1 and deployment.stages == 1
     if several and deployment.decoder.expert_share < 1 and deployment.measured_by_requests:
         yield replace(deployment, attention_copies=deployment.devices)
 
 
-def _plans_with_copies(one: Deployment, query: ServingQuery, load: Load) -> Iterator[DeploymentPlan]:
+def _plans_with_copies(
+    one: Deployment, query: ServingQuery, load: Load, sharding: Sharding
+) -> Iterator[DeploymentPlan]:
     """Yield the plans of a deployment on its devices: each split of the model that fits, in each number of copies."""
-    for split in _parallelism_variants(one):
+    for split in _parallelism_variants(one, sharding):
         fit = memory_fit(split, load)
         if fit is None or not fit.fits:
             continue
         for copies in _copy_counts(one.devices, query, load):
-            yield DeploymentPlan(split, copies, load, fit)
+            yield DeploymentPlan(split, copies, load, fit, sharding)
 
 
 def _copy_counts(devices_per_copy: int, query: ServingQuery, load: Load) -> range:

@@ -13,6 +13,8 @@ from typing import NamedTuple
 from predictor.advisor.serving.deployments import DeploymentPlan
 from predictor.serving.disaggregated import prompt_deployment
 from predictor.serving.loads import Deployment
+from predictor.serving.measured_loads import version_key
+from predictor.serving.models import Sharding
 from predictor.serving.quantization import CACHE_BYTES
 from predictor.serving.stored_weights import format_of_hub_id
 
@@ -51,6 +53,12 @@ _ROUTERS = {
     "vllm": "vllm-router --vllm-pd-disaggregation",
     "sglang": "python -m sglang_router.launch_router --pd-disaggregation",
 }
+_FP8_BLOCK = 128
+"""Weights along an edge of the blocks that share a scale in repositories of fp8."""
+_TRTLLM_TOKENS_AT_ONCE = 8192
+"""Longest prompt that TensorRT-LLM takes unless it computes prompts in chunks, by default."""
+_ATTENTION_SIZE_SINCE = version_key("0.5.22")
+"""First version of SGLang with `--attn-dp-size`; what it replaces is promised until the end of 2026."""
 _PORTS = {"vllm": 8000, "sglang": 30000, "trtllm": 8000}
 """Each engine's default."""
 
@@ -66,6 +74,7 @@ class _Worker:
     """Most requests at once."""
     longest: int
     """Tokens of the longest request, in and out."""
+    sharding: Sharding
 
     @property
     def devices(self) -> int:
@@ -76,6 +85,12 @@ class _Worker:
     def splits_attention(self) -> bool:
         """True if each device has attention of its own (data-parallel attention)."""
         return self.deployment.attention_copies > 1
+
+    @property
+    def keeps_experts_whole(self) -> bool:
+        """True if experts are dealt out whole, because vLLM and SGLang start with no part of a block of fp8 weights."""
+        width = self.sharding.expert_width
+        return self.deployment.quantization == "fp8" and self.devices > 1 and width % (self.devices * _FP8_BLOCK) > 0
 
     @property
     def small_cache(self) -> bool:
@@ -91,10 +106,11 @@ def launch_command(plan: DeploymentPlan, model: str, longest: int) -> str:
     """
     deployment, users = plan.deployment, plan.most_running
     if deployment.prompts is None:
-        return _command(_Worker(deployment, _AGGREGATED, model, users, longest))
+        return _command(_Worker(deployment, _AGGREGATED, model, users, longest, plan.sharding))
     both = prompt_deployment(deployment), replace(deployment, prompts=None)
     workers = [
-        _Worker(own, role, model, users, longest) for own, role in zip(both, _ROLES[deployment.engine], strict=True)
+        _Worker(own, role, model, users, longest, plan.sharding)
+        for own, role in zip(both, _ROLES[deployment.engine], strict=True)
     ]
     return "\n".join([*map(_command, workers), _router(plan)])
 
@@ -112,10 +128,11 @@ def _vllm(worker: _Worker) -> str:
     # Workers fetch keys and values from the host that this variable names.
     host = worker.role.host and f"VLLM_NIXL_SIDE_CHANNEL_HOST={worker.role.host}_1 "
     parallel = (
-        f"--data-parallel-size {worker.devices} --enable-expert-parallel"
+        f"--data-parallel-size {worker.devices}"
         if worker.splits_attention
         else f"--tensor-parallel-size {worker.devices}"
     )
+    parallel += " --enable-expert-parallel" * (worker.splits_attention or worker.keeps_experts_whole)
     if worker.deployment.stages > 1:
         parallel += f" --pipeline-parallel-size {worker.deployment.stages} --distributed-executor-backend ray"
     return (
@@ -129,7 +146,10 @@ def _sglang(worker: _Worker) -> str:
     devices, stages = worker.devices, worker.deployment.stages
     parallel = f"--tp {devices}"
     if worker.splits_attention:
-        parallel += f" --dp {devices} --enable-dp-attention --ep-size {devices}"
+        asked = worker.deployment.engine_version
+        is_old = asked is not None and version_key(asked) < _ATTENTION_SIZE_SINCE
+        parallel += f" --dp {devices} --enable-dp-attention" if is_old else f" --attn-dp-size {devices}"
+    parallel += f" --ep-size {devices}" * (worker.splits_attention or worker.keeps_experts_whole)
     if stages > 1:
         parallel += f" --pp-size {stages} --nnodes {stages} --node-rank 0 --dist-init-addr FIRST_HOST:20000"
     return (
@@ -152,7 +172,7 @@ def _trtllm(worker: _Worker) -> str:
     command = (
         f"{launcher}trtllm-serve {worker.model} {parallel} --max_batch_size {worker.users} "
         f"--max_seq_len {worker.longest}"
-    )
+    ) + " --enable_chunked_prefill" * (worker.longest > _TRTLLM_TOKENS_AT_ONCE)
     in_file = [
         *["enable_attention_dp: true"] * worker.splits_attention,
         *["kv_cache_config: {dtype: fp8}"] * worker.small_cache,

@@ -147,9 +147,18 @@ def _plan_deployments(
     if query.requests_per_s is not None:
         plans, overloaded = split_by_rate(predictor, plans, query.requests_per_s)
         excluded += overloaded
+    plans = [each for each in plans if _occupies_attention(each)]
     times = predictor.predict([(each.deployment, each.load) for each in plans]) if plans else []
     in_time, late = split_by_prompt_capacity(plans, times)
     return _PlannedDeployments(in_time, [*excluded, *late], len(disaggregated))
+
+
+def _occupies_attention(plan: DeploymentPlan) -> bool:
+    """Return whether each attention copy has a user: none of fewer was measured, and the formula shares out their work.
+
+    Disaggregated loads say nothing of that, because their copies are paced together.
+    """
+    return plan.deployment.prompts is not None or plan.load.users >= plan.deployment.attention_copies
 
 
 def _candidate(plan: DeploymentPlan, predicted: ServingTimes, loads: SimilarLoads) -> ServingCandidate:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from accel_platform.errors import InvalidInput
 from predictor.schemas.requests import TransformersConfig
 from predictor.schemas.serving import ServingQuery
-from predictor.serving.engines import ENGINES, READERS, Engine
-from predictor.serving.models import original_of, published_quantization, quantization_of_hub_id
+from predictor.serving.engines import ENGINES, READERS, TRTLLM_MODEL_TYPES, Engine
+from predictor.serving.models import original_of, published_quantization, quantization_of_hub_id, sharding_of
 from predictor.serving.quantization import resolve_quantization
 from predictor.serving.stored_weights import (
     StoredWeights,
@@ -84,6 +84,14 @@ def _readers(query: ServingQuery) -> tuple[tuple[Engine, ...], list[str]]:
         # As Kimi K2.5 and the w4a16 and w8a8 of Red Hat are stored.
         stored = "compressed-tensors"
     readers, original = READERS.get(stored or "", ENGINES), isinstance(model, str) and original_of(model)
+    kind = sharding_of(model.root if isinstance(model, ModelConfig) else model).model_type
+    if kind and kind not in TRTLLM_MODEL_TYPES and "trtllm" in readers:
+        readers = tuple(engine for engine in readers if engine != "trtllm")
+        if query.engine == "trtllm":
+            raise InvalidInput(
+                f"{name} is of kind {kind}, which TensorRT-LLM does not serve: leave out the engine, for vllm or "
+                "sglang."
+            )
     if readers and query.engine in (None, *readers):
         alone = f"{name} stores weights for {stored}, which {readers[0]} alone reads here: "
         instead = f"for another engine name {original}." if original else "for another engine convert them."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from importlib.resources import files
 
 import pytest
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 
 from accel_platform.errors import InvalidInput
 from predictor.serving.models import (
+    Sharding,
     find_served_model,
     holds_text_alone,
     hub_id_of,
     quantization_of_hub_id,
     row_of,
     served_models,
+    sharding_of,
 )
 from predictor.serving.stored_weights import quantization_of_config
 
@@ -139,6 +142,34 @@ def test_a_config_of_a_known_shape_has_its_figures_and_a_context_of_its_own() ->
     assert row_of("nvidia/b-BF16", LLAMA)["quantization"] == ""
     larger = row_of("a/b", {**LLAMA, "vocab_size": 200_000})
     assert larger["parameters_b"] == larger["active_b"] == "8.618"
+
+
+def test_rows_and_configs_say_what_is_split_over_devices() -> None:
+    row = row_of("a/b", LLAMA)
+    assert (row["model_type"], row["heads"], row["expert_width"]) == ("llama", "32", "")
+    assert sharding_of(LLAMA) == sharding_of("llama-3.1-8b") == Sharding("llama", 32)
+    qwen = {"model_type": "qwen3_moe", "num_attention_heads": 64, "num_experts": 128, "moe_intermediate_size": 1536}
+    assert sharding_of(qwen) == sharding_of("Qwen/Qwen3-235B-A22B-FP8") == Sharding("qwen3_moe", 64, 1536)
+    assert (
+        sharding_of({"model_type": "mixtral", "num_local_experts": 8, "intermediate_size": 14336}).expert_width == 14336
+    )
+    seeing = {"model_type": "gemma3", "text_config": {"num_attention_heads": 16, "intermediate_size": 15360}}
+    assert sharding_of(seeing) == sharding_of("gemma-3-12b") == Sharding("gemma3", 16)
+    assert sharding_of("gpt2").model_type == "gpt2"
+    assert sharding_of("no-model-of-this-name") == Sharding()
+
+
+def test_heads_of_rows_are_those_that_their_sources_state() -> None:
+    rows = csv.DictReader(files("predictor.serving").joinpath("models.csv").read_text("utf-8").splitlines())
+    for row in rows:
+        name = row["name"]
+        stated = re.search(r"(\d+) heads(?: and (\d+) key-value)?", row["source"])
+        sharding = sharding_of(name)
+        assert sharding.heads > 0, name
+        if stated is not None:
+            assert sharding.heads == int(stated[1]), name
+            assert float(row["cache_parts"]) in (1, float(stated[2] or stated[1])), name
+        assert (sharding.expert_width > 0) <= (float(row["expert_share"]) < 1), name
 
 
 def test_rows_say_what_layers_keep() -> None:

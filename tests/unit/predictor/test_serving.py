@@ -722,10 +722,79 @@ def test_experts_may_be_split_with_attention_on_each_device() -> None:
     }
     for engine, words in (
         ("vllm", "--data-parallel-size 8 --enable-expert-parallel"),
-        ("sglang", "--tp 8 --dp 8 --enable-dp-attention --ep-size 8"),
+        ("sglang", "--tp 8 --attn-dp-size 8 --ep-size 8"),
         ("trtllm", "'enable_attention_dp: true' 'kv_cache_config: {dtype: fp8}' > options.yaml && trtllm-serve"),
     ):
         assert any(words in option.launch for option in commands[engine]), engine
+    old = ask(**load, engine="sglang", engine_version="0.5.8", objective="throughput").options
+    assert any("--tp 8 --dp 8 --enable-dp-attention --ep-size 8" in option.launch for option in old)
+
+
+def test_attention_is_not_split_over_more_devices_than_users() -> None:
+    """No load of fewer users was measured, and the formula would share out the work of a single one."""
+    few, many = (ask(model="gpt-oss-20b", users=users, hardware=["A10G"]).options for users in (1, 64))
+    assert few
+    assert all(option.attention_copies == 1 for option in few)
+    assert any(option.attention_copies > 1 for option in many)
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "words"),
+    [
+        ("phi-4", {1, 2}, "10 key-value heads over 4 devices"),
+        ("qwen2.5-7b", {1, 2, 4}, "28 heads over 8 devices"),
+        ("smollm2-135m", {1}, "9 heads over 2 devices"),
+        ("qwen2.5-1.5b", {1, 2, 4}, "12 heads over 8 devices"),
+        ("llama-3.1-8b", {1, 2, 4, 8}, None),
+        ("qwen3-235b-a22b", {4, 8}, None),
+    ],
+)
+def test_engines_split_whole_heads(name: str, devices: set[int], words: str | None) -> None:
+    """They refuse to start otherwise."""
+    answer = ask(model=name, hardware=["H100"], quantization="fp8", users=1)
+    assert {option.devices_per_copy for option in answer.options} == devices
+    left_out = [each.reason for each in answer.excluded if "tensor parallelism" in each.reason]
+    assert bool(left_out) == (words is not None)
+    if words is not None:
+        assert f"cannot split its {words}" in left_out[0]
+
+
+def test_prompts_are_computed_by_workers_that_split_whole_heads() -> None:
+    answer = ask(model="phi-4", hardware=["H100"], users=16, disaggregated=True)
+    apart = [option for option in answer.options if option.prompt_workers]
+    assert apart
+    assert all(option.devices_per_copy <= 2 and option.devices_per_prompt_worker <= 2 for option in apart)
+
+
+def test_experts_narrower_than_a_block_of_fp8_stay_whole() -> None:
+    """vLLM and SGLang refuse to start: 1536 over 8 devices are 192, and blocks are of 128."""
+    load = {"model": "minimax-m2", "users": 1, "hardware": ["H200"]}
+    for engine, words in (("vllm", "--enable-expert-parallel"), ("sglang", "--ep-size 8")):
+        options = {option.devices: option for option in ask(**load, engine=engine).options}
+        assert words in options[8].launch
+        assert words not in options[4].launch
+    bfloat16 = ask(**load, engine="vllm", quantization="bfloat16").options
+    assert all("expert" not in option.launch for option in bfloat16)
+
+
+def test_trtllm_takes_long_prompts_in_chunks() -> None:
+    """It answers a longer prompt than 8,192 tokens with an error otherwise."""
+    load = {"hardware": ["H200"], "engine": "trtllm", "goals": {"max_devices": 1}, "output_tokens": 100}
+    [long], [short] = (ask(**load, input_tokens=tokens).options for tokens in (16_000, 2000))
+    assert "--enable_chunked_prefill" in long.launch
+    assert "chunked" not in short.launch
+
+
+def test_trtllm_is_no_choice_for_models_that_it_does_not_serve() -> None:
+    for name in ("falcon-40b", "phi-2", "minimax-m2", "gemma-2-9b"):
+        options = ask(model=name, hardware=["H200", "L4"], users=8).options
+        assert options
+        assert {option.engine for option in options} <= {"vllm", "sglang"}
+    with pytest.raises(InvalidInput, match="phi-2 is of kind phi, which TensorRT-LLM does not serve: leave out"):
+        ask(model="phi-2", engine="trtllm")
+    config = {"model_type": "starcoder2", "num_hidden_layers": 2}
+    with pytest.raises(InvalidInput, match="The config is of kind starcoder2, which TensorRT-LLM does not"):
+        ask(model=config, engine="trtllm")
 
 
 def test_a_version_that_was_not_measured_is_said(measured: list[MeasuredLoad]) -> None:
