@@ -164,7 +164,8 @@ def rank_results(
     if query.open_precision:
         warnings += filter(None, [_usual_precision(query, results)])
     if not ranked and query.mode == "generation" and _is_served(evidence, query.subject):
-        warnings.append(f"Served by an engine it is known: `accel serving {query.subject.model_id}` answers.")
+        command = f"`accel serving {query.subject.model_id}`"
+        warnings.append(f"Served by an engine on GPUs of NVIDIA or AMD it is known: {command} answers.")
     if not ranked:
         warnings += filter(None, [measured_parts(evidence, query)])
     warnings += _other_settings(evidence, query, results, {figures.device for figures in ranked})

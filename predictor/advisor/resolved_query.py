@@ -117,7 +117,9 @@ def _served_warning(model: str | TransformersConfig | ModelFigures) -> str | Non
     """Return the command that answers for a published language model; None for any other."""
     if not isinstance(model, str) or find_served_model(model) is None:
         return None
-    return f"Served by an engine it is known: `accel serving {model}` answers, also for one user."
+    return (
+        f"Served by an engine on GPUs of NVIDIA or AMD it is known: `accel serving {model}` answers, also for one user."
+    )
 
 
 def resolve_query(

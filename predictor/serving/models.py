@@ -55,9 +55,9 @@ _BILLION = 1e9
 _VARIANT = re.compile(r"-(base|chat|hf|instruct|it|pt)$")
 """Ends of names that tell how a model was trained, not what shape it has."""
 _OTHER_MODEL = re.compile(
-    r"\b(\d+(\.\d+)?b|distill|draft|eagle\d*|embedding|flash|lite|medusa|mini|multimodal|reranker|speculator|vision|vl)\b"
+    r"^-\d(\.\d+)?(?![\w.])|\b(\d+(\.\d+)?b|distill|draft|eagle\d*|embedding|flash|lite|medusa|mini|multimodal|reranker|speculator|vision|vl)\b"
 )
-"""Words after a name that make it another model's: a size, or another kind."""
+"""What after a name makes it another model's: a generation (`Mistral-Large-3`), a size, or another kind."""
 
 
 @dataclass(frozen=True)

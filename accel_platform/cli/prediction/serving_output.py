@@ -18,9 +18,9 @@ _SHOWN = 12
 """Deployments that are printed unless all are asked for."""
 _CAUSES = {
     "goal": "may miss a goal",
-    "does_not_fit": "do not fit in memory",
+    "does_not_fit": "too large for the memory",
     "overloaded": "cannot keep up",
-    "unsupported": "are not priced",
+    "unsupported": "not supported",
 }
 _RANKED_BY = {
     "cost": "at_most, the upper limit of what a million output tokens cost",

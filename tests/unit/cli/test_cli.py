@@ -365,6 +365,8 @@ def test_serving_names_options_where_the_query_has_fields(accel: Accel, adopted:
     assert (code, err) == (
         2, "accel: --input-tokens-p99 must be 1 to 15 times --input-tokens (1,024), and is 10.\n"
     )  # fmt: skip
+    _, _, err = accel("serving", "llama-3.1-8b", "--hardware", "Apple M2 Ultra", "--home", adopted)
+    assert "1 not supported, such as 1 x Apple M2 Ultra: none of these engines was measured on a GPU of Apple" in err
     large = (question[0], "llama-3.1-405b", *question[2:], "--quantization", "bfloat16")
     assert "--max-devices 16 would allow a pipeline over two hosts" in accel(*large)[2]
 

@@ -33,9 +33,9 @@ _GOALS = {
 }
 _CAUSES = {
     "goal": "may miss a goal",
-    "does_not_fit": "does not fit in memory",
+    "does_not_fit": "too little memory",
     "overloaded": "cannot keep up",
-    "unsupported": "is not priced",
+    "unsupported": "not supported",
 }
 
 
