@@ -146,6 +146,13 @@ def device_rent(device: str, together: int = 1) -> Rent | None:
     return Rent(usd, "; ".join([", ".join([where, *part]), *page]), rent.date)
 
 
+def most_rented_together(device: str) -> int | None:
+    """Return how many of a device the largest instance with a price has, 1 without any; None for the user's price."""
+    if device.casefold() in own_rents():
+        return None
+    return max((one.count for one in instances() if one.device == device and one.rent is not None), default=1)
+
+
 def least_rent(chosen: Iterable[Instance], devices: int) -> Rent | None:
     """Return the least price of a whole instance among those chosen that have so many devices; None without one."""
     rents = [one.rent for one in chosen if one.rent is not None and one.count >= devices]

@@ -77,10 +77,15 @@ class DeploymentPlan:
         """Rent of all devices, with as many of them in one instance as a copy or worker takes; None without a price."""
         if self.instances:
             return least_rent(self.instances, self.devices)
-        device, prompts = self.deployment.device, self.deployment.prompts
-        together = max(self.deployment.devices // self.deployment.stages, 0 if prompts is None else prompts.devices)
-        share = device_rent(device.name, together) or device.rent
+        device = self.deployment.device
+        share = device_rent(device.name, self.together) or device.rent
         return share and share.times(self.devices)
+
+    @property
+    def together(self) -> int:
+        """Number of devices of a copy or a worker that have to be in one host."""
+        prompts = self.deployment.prompts
+        return max(self.deployment.devices // self.deployment.stages, 0 if prompts is None else prompts.devices)
 
     @property
     def most_running(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accel_platform.hardware.rents import most_rented_together
 from accel_platform.table_io.values import rounded
 from predictor.advisor.intervals import divide, scale
 from predictor.advisor.serving.capacity import end_to_end_ms
@@ -238,6 +239,12 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
         cautions.append(
             f"{plan.devices} x {spec.name}: only {plan.fit.max_users * plan.copies} of "
             f"{load.users * plan.copies:.0f} requests fit at once, the others wait"
+        )
+    most = None if plan.rent is None or plan.instances else most_rented_together(spec.name)
+    if most is not None and most < plan.together:
+        cautions.append(
+            f"{plan.devices} x {spec.name}: no instance that is known here has {plan.together} of them, so the rent is "
+            f"that of several with {most}"
         )
     slowest_ms = candidate.end_to_end_ms.high
     if plan.arriving_per_s is not None and slowest_ms is not None:

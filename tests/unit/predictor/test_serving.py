@@ -976,6 +976,16 @@ def test_rent_is_of_instances_that_have_the_devices_together() -> None:
     assert "and its price is not known." in unpriced.warnings[0]
 
 
+def test_a_rent_of_more_devices_than_an_instance_has_is_said() -> None:
+    """Lambda rents H100 of PCIe one by one, AWS those of SXM by eights."""
+    load = {"model": "llama-3.1-70b", "quantization": "fp8", "users": 8}
+    wide = [option for option in ask(**load, hardware=["H100 PCIe"]).options if option.devices_per_copy == 4]
+    assert wide
+    assert all(any("no instance that is known here has 4 of them" in each for each in o.cautions) for o in wide)
+    for option in ask(**load, hardware=["H100 SXM"]).options:
+        assert not any("no instance" in each for each in option.cautions)
+
+
 def test_of_one_number_of_devices_the_split_that_costs_least_is_chosen() -> None:
     """Two T4 in one instance cost almost twice what two instances with one each cost, so copies side by side win."""
     small = {"model": "qwen3-0.6b", "users": 2, "hardware": ["NVIDIA T4"], "goals": {"max_devices": 2}}
