@@ -131,8 +131,12 @@ def _cached_numbers(config: Any, count: int) -> tuple[float, float, float, float
     None where the config does not say what a layer keeps.
     """
     in_all, in_window, window, states = 0.0, 0.0, 0.0, 0.0
-    for kind, layer in layers_of(config, count):
+    # Some layers attend to what an earlier layer's index has chosen (GLM 5.2), and keep none of their own.
+    indexers = getattr(config, "indexer_types", None) or ["full"] * count
+    for (kind, layer), indexer in zip(layers_of(config, count), indexers, strict=False):
         numbers = _keys_and_values(layer) if kind in KEEP_ALL | KEEP_A_WINDOW else 0.0
+        if numbers is not None and kind == "indexed_attention" and indexer == "full":
+            numbers += _first(layer, "index_head_dim") or 0.0
         state = _state(layer) if kind in _KEEP_A_STATE else 0.0
         if kind in KEEP_A_WINDOW:
             window = _first(layer, "sliding_window", "attention_chunk_size", "attention_window_size") or 0.0

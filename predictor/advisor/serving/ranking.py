@@ -56,6 +56,8 @@ from predictor.serving.queueing import (
 )
 from predictor.serving.stored_weights import StoredWeights, format_of_hub_id
 
+_LONGEST_MEASURED_SPARSE = 8192
+"""Tokens of the longest measured prompts of models with sparse attention, all of GLM 5."""
 _OWN_MODEL = "MODEL"
 """Stands for the folder or hub id of a config's model in commands."""
 
@@ -137,8 +139,7 @@ def _plan_deployments(
         cached_share=query.prefix_cached_share,
     )
     without_kernels: list[NotServed] = []
-    model = query.model if isinstance(query.model, str) else query.model.root
-    if query.engine != "llama.cpp" and attends_sparsely(model):
+    if query.engine != "llama.cpp" and _attends_sparsely(query):
         devices, without_kernels = split_by_sparse_attention(devices)
     plans, excluded = plan_aggregated(decoder, devices, weights, query, load)
     excluded += without_kernels
@@ -151,6 +152,10 @@ def _plan_deployments(
     times = predictor.predict([(each.deployment, each.load) for each in plans]) if plans else []
     in_time, late = split_by_prompt_capacity(plans, times)
     return _PlannedDeployments(in_time, [*excluded, *late], len(disaggregated))
+
+
+def _attends_sparsely(query: ServingQuery) -> bool:
+    return attends_sparsely(query.model if isinstance(query.model, str) else query.model.root)
 
 
 def _occupies_attention(plan: DeploymentPlan) -> bool:
@@ -269,6 +274,11 @@ def _query_warnings(query: ServingQuery, predictor: ServingPredictor, measured: 
         warnings.append(
             "All requests are taken for equally long: `input_tokens_p99` and `output_tokens_p99`, or `trace`, tell how "
             "far the slowest are from the typical one."
+        )
+    if _attends_sparsely(query) and query.input_tokens > _LONGEST_MEASURED_SPARSE:
+        warnings.append(
+            "Times count attention to all tokens, but the model attends to those that its index chooses. None of over "
+            f"{_LONGEST_MEASURED_SPARSE:,} tokens in was measured: of longer prompts the times are too long."
         )
     if query.prefix_cached_share:
         warnings.append("No load with a prefix cache was measured: its share of the prompts' work is taken out.")

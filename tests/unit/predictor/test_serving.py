@@ -797,6 +797,14 @@ def test_trtllm_is_no_choice_for_models_that_it_does_not_serve() -> None:
         ask(model=config, engine="trtllm")
 
 
+def test_times_of_long_prompts_with_sparse_attention_are_said_to_be_too_long() -> None:
+    load = {"users": 1, "hardware": ["B200 SXM"], "output_tokens": 100}
+    for model, tokens, is_said in (("deepseek-v3.2", 64_000, True), ("deepseek-v3.2", 8192, False)):
+        warnings = ask(model=model, input_tokens=tokens, **load).warnings
+        assert any("the times are too long" in warning for warning in warnings) is is_said
+    assert not any("too long" in warning for warning in ask(model="deepseek-v3", input_tokens=64_000, **load).warnings)
+
+
 def test_a_version_that_was_not_measured_is_said(measured: list[MeasuredLoad]) -> None:
     newer = ask(measured, engine="vllm", engine_version="99.0", hardware=["H100"])
     assert any("vllm 99.0 is newer than" in warning for warning in newer.warnings)
