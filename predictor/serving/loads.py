@@ -69,6 +69,8 @@ class Deployment:
     """Workers that compute its prompts; None if it computes them itself (aggregated serving)."""
     slots: Slots | None = None
     """None where as many requests run as fit into memory. Only measured disaggregated deployments state any."""
+    stored_bytes: float | None = None
+    """Bytes of all weights in the repository; None where the quantization says them."""
     engine_version: str | None = None
     """None if unknown: predicted as the newest version that was measured with the model on the device."""
 

@@ -77,6 +77,9 @@ def weight_bytes(deployment: Deployment) -> float:
     With data-parallel attention each group of devices holds all weights but the experts', which are split over all.
     """
     decoder, groups = deployment.decoder, deployment.attention_copies
+    if deployment.stored_bytes is not None:
+        copied = decoder.parameters - decoder.expert_parameters
+        return deployment.stored_bytes + (groups - 1) * copied * _VOCABULARY_BYTES
     held = groups * decoder.parameters - (groups - 1) * decoder.expert_parameters
     each = deployment.storage.weight_bytes
     if deployment.engine == "llama.cpp":

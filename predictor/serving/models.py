@@ -128,6 +128,15 @@ def published_quantization(name: str) -> str | None:
     return (row and row["quantization"]) or None
 
 
+def stored_bytes(name: str) -> float | None:
+    """Return the bytes of weights in a published model's repository; None where its quantization says them.
+
+    Kimi K2 Thinking quantizes its experts alone, in groups of 32 weights: 4.5 bits each, and 16 for the others.
+    """
+    row = _row(name)
+    return None if row is None or not row["stored_gb"] else float(row["stored_gb"]) * 1e9
+
+
 def holds_text_alone(name: str) -> bool:
     """Return whether a published model also reads images, which its row leaves out."""
     row = _row(name)
@@ -200,6 +209,7 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
         "heads": str(sharding.heads),
         "expert_width": str(sharding.expert_width or ""),
         "quantization": _few_bits(quantization_of_config(config) or quantization_in(hub_id)),
+        "stored_gb": "",
         "source": source + _PART if towers else source,
     }
 

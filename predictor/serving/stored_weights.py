@@ -42,6 +42,8 @@ class StoredWeights:
     """The same, but with `mxfp4` and `nvfp4` told apart where the repository says which."""
     readers: tuple[Engine, ...] = ENGINES
     """Engines that serve the format of its files."""
+    size_bytes: float | None = None
+    """Bytes of all weights where the quantization alone does not say them."""
 
     def served_by(self, engine: Engine, spec: DeviceSpec, decoder: Decoder) -> bool:
         """Return whether an engine reads the files, and serves the weights on a device."""

@@ -230,6 +230,7 @@ def plan_aggregated(
             engines[0],
             weights.quantization,
             cache_type=query.kv_cache,
+            stored_bytes=weights.size_bytes,
             engine_version=query.engine_version,
         )
         instances = _named_instances(query, device)
@@ -352,7 +353,15 @@ def plan_disaggregated(
         instances = _named_instances(query, device)
         limited = _limit_to_instances(query, instances)
         for engine, size in itertools.product(_engines_for(decoder, device, weights, query.engine), _SIZES):
-            one = Deployment(decoder, device, engine, weights.quantization, size, cache_type=query.kv_cache)
+            one = Deployment(
+                decoder,
+                device,
+                engine,
+                weights.quantization,
+                size,
+                cache_type=query.kv_cache,
+                stored_bytes=weights.size_bytes,
+            )
             for split in _parallelism_variants(one, sharding):
                 found = _disaggregated_plans(split, limited, load, sharding)
                 plans += [replace(plan, instances=instances) for plan in found]

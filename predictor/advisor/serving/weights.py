@@ -6,7 +6,13 @@ from accel_platform.errors import InvalidInput
 from predictor.schemas.requests import TransformersConfig
 from predictor.schemas.serving import ServingQuery
 from predictor.serving.engines import ENGINES, READERS, TRTLLM_MODEL_TYPES, Engine
-from predictor.serving.models import original_of, published_quantization, quantization_of_hub_id, sharding_of
+from predictor.serving.models import (
+    original_of,
+    published_quantization,
+    quantization_of_hub_id,
+    sharding_of,
+    stored_bytes,
+)
 from predictor.serving.quantization import resolve_quantization
 from predictor.serving.stored_weights import (
     StoredWeights,
@@ -46,7 +52,11 @@ def resolve_weights(query: ServingQuery) -> tuple[StoredWeights, list[str]]:
         if isinstance(query.model, str) and rounds_bits_up(query.model):
             how = f"the next of more bits than {name} states"
         warnings.append(f"No quantization given: this is of {stored}, {how}.")
-    return StoredWeights(quantization, number_format_of(quantization, query.quantization, stored), readers), warnings
+    size = None if stated or is_gguf or not isinstance(query.model, str) else stored_bytes(query.model)
+    size = size if stored is not None and _are_equivalent(quantization, stored) else None
+    return StoredWeights(
+        quantization, number_format_of(quantization, query.quantization, stored), readers, size
+    ), warnings
 
 
 def command_warnings(query: ServingQuery, quantization: str, command_model: str) -> list[str]:

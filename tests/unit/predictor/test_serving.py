@@ -314,6 +314,19 @@ def test_what_makers_say_fits_fits(
     assert found.fits is fits, found
 
 
+def test_weights_of_which_the_experts_alone_are_quantized_take_what_is_published() -> None:
+    """594 GB for Kimi K2 Thinking: 1,014 billion weights of experts in 4.5 bits, 11.8 billion others in 16."""
+    load = {"hardware": ["GB300", "H100 SXM"], "users": 4, "model": "moonshotai/Kimi-K2-Thinking"}
+    options = ask(**load).options
+    assert {round(option.memory.weights_gib * 2**30 / 1e9) for option in options if option.attention_copies == 1} == {
+        594
+    }
+    assert not [option for option in options if option.device == "NVIDIA GB300" and option.devices_per_copy < 4]
+    assert [option for option in options if option.device == "NVIDIA GB300" and option.devices_per_copy == 4]
+    quantized = ask(**{**load, "model": "moonshotai/Kimi-K2-Thinking-AWQ"}).options
+    assert {round(option.memory.weights_gib * 2**30 / 1e9) for option in quantized} == {537}
+
+
 def test_what_error_correction_takes_of_the_memory_is_no_room_for_a_model() -> None:
     found = memory_fit(deployment("llama-3.1-8b", "L4", quantization="bfloat16"), Load(1, 1024, 256))
     assert found is not None
