@@ -67,6 +67,9 @@ They are those of its PyTorch backend, which `trtllm-serve` takes by default, in
 2026. vLLM and SGLang serve nearly all others, some by transformers' own code.
 """
 
+TYPES_WITH_OWN_CODE = frozenset(("aquila", "baichuan", "deci", "internlm2", "kimi_k2", "kimi_k25"))
+"""Kinds of models whose repositories bring a model or a tokenizer as code, which engines run only if told to."""
+
 
 def low_bit_compute_precision(
     engine: Engine, spec: DeviceSpec, decoder: Decoder, number_format: str

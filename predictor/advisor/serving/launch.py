@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from predictor.advisor.serving.deployments import DeploymentPlan
 from predictor.serving.disaggregated import prompt_deployment
+from predictor.serving.engines import TYPES_WITH_OWN_CODE
 from predictor.serving.loads import Deployment
 from predictor.serving.measured_loads import version_key
 from predictor.serving.models import Sharding
@@ -87,6 +88,11 @@ class _Worker:
         return self.deployment.attention_copies > 1
 
     @property
+    def has_own_code(self) -> bool:
+        """True if the model's repository brings code that the engine has to run."""
+        return self.sharding.model_type in TYPES_WITH_OWN_CODE
+
+    @property
     def keeps_experts_whole(self) -> bool:
         """True if experts are dealt out whole, because vLLM and SGLang start with no part of a block of fp8 weights."""
         width = self.sharding.expert_width
@@ -120,6 +126,11 @@ def lacks_bfloat16(deployment: Deployment) -> bool:
     return deployment.device.before_ampere and deployment.quantization != "float16"
 
 
+def runs_own_code(plan: DeploymentPlan) -> bool:
+    """Return whether the command runs code of the model's repository."""
+    return plan.deployment.engine != "llama.cpp" and plan.sharding.model_type in TYPES_WITH_OWN_CODE
+
+
 def _command(worker: _Worker) -> str:
     return _COMMANDS[worker.deployment.engine](worker) + worker.role.options
 
@@ -137,6 +148,7 @@ def _vllm(worker: _Worker) -> str:
         parallel += f" --pipeline-parallel-size {worker.deployment.stages} --distributed-executor-backend ray"
     return (
         f"{host}vllm serve {worker.model} {parallel} --max-num-seqs {worker.users} --max-model-len {worker.longest}"
+        + " --trust-remote-code" * worker.has_own_code
         + " --dtype half" * lacks_bfloat16(worker.deployment)
         + " --kv-cache-dtype fp8" * worker.small_cache
     )
@@ -155,6 +167,7 @@ def _sglang(worker: _Worker) -> str:
     return (
         f"python -m sglang.launch_server --model-path {worker.model} {parallel} --max-running-requests {worker.users} "
         f"--context-length {worker.longest}"
+        + " --trust-remote-code" * worker.has_own_code
         + " --dtype half" * lacks_bfloat16(worker.deployment)
         + " --kv-cache-dtype fp8_e4m3" * worker.small_cache
     )
@@ -172,7 +185,9 @@ def _trtllm(worker: _Worker) -> str:
     command = (
         f"{launcher}trtllm-serve {worker.model} {parallel} --max_batch_size {worker.users} "
         f"--max_seq_len {worker.longest}"
-    ) + " --enable_chunked_prefill" * (worker.longest > _TRTLLM_TOKENS_AT_ONCE)
+    )
+    command += " --enable_chunked_prefill" * (worker.longest > _TRTLLM_TOKENS_AT_ONCE)
+    command += " --trust_remote_code" * worker.has_own_code
     in_file = [
         *["enable_attention_dp: true"] * worker.splits_attention,
         *["kv_cache_config: {dtype: fp8}"] * worker.small_cache,

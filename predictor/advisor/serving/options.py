@@ -12,7 +12,7 @@ from accel_platform.table_io.values import rounded
 from predictor.advisor.intervals import divide, scale
 from predictor.advisor.serving.capacity import end_to_end_ms
 from predictor.advisor.serving.deployments import DeploymentPlan
-from predictor.advisor.serving.launch import lacks_bfloat16, launch_command
+from predictor.advisor.serving.launch import lacks_bfloat16, launch_command, runs_own_code
 from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.schemas.responses import Interval
 from predictor.schemas.serving import Memory, Percentile, ServingGoals, ServingOption, SlowRequests
@@ -254,6 +254,8 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
                 f"{plan.devices} x {spec.name}: at the slow end of its limits requests pile up, because "
                 f"{wanted * plan.copies:,.0f} would be under way and {plan.fit.max_users * plan.copies} fit"
             )
+    if runs_own_code(plan):
+        cautions.append("the command runs code of the model's repository: read it first")
     if lacks_bfloat16(plan.deployment):
         cautions.append(f"{spec.name} has no bfloat16: the command serves in float16")
     if plan.deployment.weights_widened:

@@ -798,6 +798,18 @@ def test_trtllm_takes_long_prompts_in_chunks() -> None:
     assert "chunked" not in short.launch
 
 
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [("vllm", "--trust-remote-code"), ("sglang", "--trust-remote-code"), ("trtllm", "--trust_remote_code")],
+)
+def test_code_of_a_repository_is_run_where_it_has_to_be_and_that_is_said(engine: str, words: str) -> None:
+    load = {"hardware": ["B200 SXM"], "users": 1, "engine": engine, "quantization": "fp4"}
+    for name, has_code in (("kimi-k2", True), ("deepseek-v3", False)):
+        for option in ask(model=name, **load).options:
+            assert (words in option.launch) is has_code
+            assert any("runs code of the model's repository" in each for each in option.cautions) is has_code
+
+
 def test_trtllm_is_no_choice_for_models_that_it_does_not_serve() -> None:
     for name in ("falcon-40b", "phi-2", "minimax-m2", "gemma-2-9b"):
         options = ask(model=name, hardware=["H200", "L4"], users=8).options
