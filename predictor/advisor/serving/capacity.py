@@ -32,7 +32,7 @@ def split_by_rate(
             kept.append(replace(each, load=load, arriving_per_s=requests_per_s / each.copies))
             continue
         most = each.copies * max(users / seconds for users, seconds in curves[each.deployment])
-        reason = f"{requests_per_s:g} requests/s would pile up: it answers {rounded(most, 2)} at most"
+        reason = f"{rounded(requests_per_s)} requests/s would pile up: it answers {rounded(most, 2)} at most"
         excluded.append(
             NotServed(device=each.deployment.device.name, devices=each.devices, cause="overloaded", reason=reason)
         )

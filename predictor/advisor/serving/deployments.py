@@ -37,6 +37,10 @@ _LAYOUTS = ((1, 1), (1, 2), (1, 4), (1, _PER_HOST), (2, 2 * _PER_HOST), (4, 4 * 
 """Pairs of hosts and devices that one copy may take. Copies over several hosts are pipelines over full hosts."""
 _SIZES = tuple(devices for hosts, devices in _LAYOUTS if hosts == 1)
 """Numbers of devices in one host."""
+_ALIKE = 0.8
+"""Ratio of `difflib` from which one name is likely meant by another."""
+_FAMILY_LETTERS = 4
+"""Least number of letters with which the names of one family begin."""
 _HOPPER = 90
 """Compute capability of NVIDIA's Hopper, times ten."""
 _PCIE_GB_S = 128
@@ -136,11 +140,23 @@ def _resolve_catalog_model(model: str) -> ModelSpec:
     except NotFound as error:
         served = served_models()
         names = {*served, *(known.model_id for known in known_models() if known.modality == "text")}
-        close = difflib.get_close_matches(model.casefold().rpartition("/")[2], sorted(names), n=3)
+        close = _close_names(model.casefold().rpartition("/")[2], sorted(names))
         hint = did_you_mean(close, otherwise=f"Known: {', '.join(served[:5])}, ...")
         raise NotFound(
             f"No language model is called {model!r}. {hint} Any other: give its config (config.json of its hub page)."
         ) from error
+
+
+def _close_names(model: str, names: Sequence[str]) -> list[str]:
+    """Return up to three names like that of a model: of nearly the same letters, else of the same family."""
+    alike = difflib.get_close_matches(model, names, n=3, cutoff=_ALIKE)
+    shared = {
+        name: len([*itertools.takewhile(lambda pair: len({*pair}) == 1, zip(model, name, strict=False))])
+        for name in names
+    }
+    longest = max(shared.values())
+    family = [name for name in names if shared[name] == longest >= _FAMILY_LETTERS]
+    return alike or difflib.get_close_matches(model, family, n=3, cutoff=0) or difflib.get_close_matches(model, names)
 
 
 def resolve_devices(names: Sequence[str] | None) -> tuple[list[DeviceSpec], list[str]]:

@@ -65,7 +65,7 @@ def test_names_and_hub_ids_lead_to_the_figures_of_their_rows() -> None:
     [
         ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
         ("bartowski/google_gemma-3-27b-it-GGUF", "gemma-3-27b"),
-        ("microsoft/Phi-4-reasoning-plus", "phi-4"),
+        ("microsoft/Phi-4-reasoning-plus", "phi-4-reasoning"),
         ("microsoft/Phi-4-mini-instruct", "phi-4-mini"),
         ("zai-org/GLM-4.5-Air-FP8", "glm-4.5-air"),
         ("Qwen/Qwen3-30B-A3B-Thinking-2507-FP8", "qwen3-30b-a3b-thinking-2507"),

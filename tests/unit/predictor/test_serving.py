@@ -810,6 +810,22 @@ def test_code_of_a_repository_is_run_where_it_has_to_be_and_that_is_said(engine:
             assert any("runs code of the model's repository" in each for each in option.cautions) is has_code
 
 
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("mistralai/Mistral-Large-3-675B-Instruct-2512", "mistral-large"),
+        ("tiiuae/Falcon-H1-34B-Instruct", "falcon-"),
+        ("ibm-granite/granite-4.0-h-small", "granite-"),
+        ("meta-llama/Llama-3.2-11B-Vision-Instruct", "llama-3.2-1b"),
+        ("llama3.1:8b", "llama-3.1-8b"),
+        ("deepseek-ai/DeepSeek-V4", "deepseek-v3"),
+    ],
+)
+def test_an_unknown_model_is_answered_with_its_family(name: str, near: str) -> None:
+    with pytest.raises(NotFound, match=f"No language model is called '{name}'. Did you mean {near}"):
+        ask(model=name)
+
+
 def test_trtllm_is_no_choice_for_models_that_it_does_not_serve() -> None:
     for name in ("falcon-40b", "phi-2", "minimax-m2", "gemma-2-9b"):
         options = ask(model=name, hardware=["H200", "L4"], users=8).options
