@@ -34,6 +34,8 @@ Marlin's. vLLM does so with fp8 on Ampere since July 2024 (its pull request 5975
 SGLang does so on Ampere, and only for models without experts. The figures are the least capabilities in vLLM 0.33,
 SGLang 0.5.23 and TensorRT-LLM's `model_config.py`, which gives MXFP4 kernels to Hopper and NVFP4 ones to Blackwell.
 """
+_BLACKWELL = 100
+"""Compute capability of NVIDIA's first Blackwell GPUs, times ten."""
 _NVIDIA_FP4 = {"fp4": "nvfp4"}
 """Format of the fp4 repositories for NVIDIA's GPUs, as far as they do not say."""
 _AMD_WITHOUT_FP8 = ("gfx9", "gfx10", "gfx11")
@@ -69,6 +71,16 @@ They are those of its PyTorch backend, which `trtllm-serve` takes by default, in
 
 TYPES_WITH_OWN_CODE = frozenset(("aquila", "baichuan", "deci", "internlm2", "kimi_k2", "kimi_k25"))
 """Kinds of models whose repositories bring a model or a tokenizer as code, which engines run only if told to."""
+
+
+def serves_integers(engine: Engine, spec: DeviceSpec, quantization: str) -> bool:
+    """Return whether an engine serves weights in `int8` or `int4` on a device.
+
+    TensorRT-LLM serves none in int8, and those in int4 up to Hopper (its `quantization.md`).
+    """
+    if engine != "trtllm":
+        return True
+    return quantization == "int4" and (spec.compute_capability or 0) < _BLACKWELL
 
 
 def low_bit_compute_precision(

@@ -29,6 +29,8 @@ QUANTIZATIONS = {
     "fp4": Quantization(0.5625, 1.0, "float4"),
     "int4": Quantization(0.52, 2.0, "bfloat16"),
 }
+INTEGERS = frozenset(("int8", "int4"))
+"""Quantizations in whole numbers."""
 LOW_BIT_FLOATS = frozenset(("fp8", "fp4"))
 """Quantizations that not every device computes in, and not every engine widens."""
 _QUANTIZATION_NAMES = {

@@ -9,8 +9,8 @@ from typing import Any
 
 from accel_platform.hardware.catalog import DeviceSpec
 from accel_platform.workloads.kv_cache import Decoder
-from predictor.serving.engines import ENGINES, Engine, low_bit_compute_precision
-from predictor.serving.quantization import LOW_BIT_FLOATS
+from predictor.serving.engines import ENGINES, Engine, low_bit_compute_precision, serves_integers
+from predictor.serving.quantization import INTEGERS, LOW_BIT_FLOATS
 
 _STATED = {
     "4bit": "int4", "8bit": "int8", "awq": "int4", "bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16",
@@ -49,6 +49,8 @@ class StoredWeights:
         """Return whether an engine reads the files, and serves the weights on a device."""
         if engine not in self.readers:
             return False
+        if self.quantization in INTEGERS:
+            return serves_integers(engine, spec, self.quantization)
         if self.quantization not in LOW_BIT_FLOATS:
             return True
         return low_bit_compute_precision(engine, spec, decoder, self.number_format) is not None

@@ -30,6 +30,7 @@ from predictor.serving.engines import (
 from predictor.serving.loads import Deployment, Load, PromptWorkers
 from predictor.serving.memory import MemoryFit, memory_fit
 from predictor.serving.models import Sharding, find_served_model, generates_no_text, served_models, sharding_of
+from predictor.serving.quantization import INTEGERS
 from predictor.serving.stored_weights import StoredWeights
 
 _PER_HOST = 8
@@ -307,14 +308,21 @@ def _unsupported_reason(
     if known != device.name:
         return f"of {device.vendor}'s GPUs only the {known} was measured, which tells nothing of others"
     if not engines:
-        who = f"{engine} does not widen" if engine else "no engine widens"
-        return (
-            f"it computes nothing in {weights.number_format}, and {who} such weights there: convert them, and give the "
-            "quantization, such as bfloat16 or int4"
-        )
+        return _refused_weights(engine, weights)
     if not device.bandwidth_gb_s or not device.peak_fp16_tensor_tflops:
         return "its bandwidth or its rate in 16 bits is not published"
     return None
+
+
+def _refused_weights(engine: Engine | None, weights: StoredWeights) -> str:
+    """Return why a device serves no weights of this kind with the engine, or with any engine if it is None."""
+    if engine is not None and weights.quantization in INTEGERS:
+        return f"{engine} serves no weights in {weights.quantization} there: leave out the engine"
+    who = f"{engine} does not widen" if engine else "no engine widens"
+    return (
+        f"it computes nothing in {weights.number_format}, and {who} such weights there: convert them, and give the "
+        "quantization, such as bfloat16 or int4"
+    )
 
 
 def _sizes_that_fit(

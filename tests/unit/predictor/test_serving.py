@@ -810,6 +810,17 @@ def test_code_of_a_repository_is_run_where_it_has_to_be_and_that_is_said(engine:
             assert any("runs code of the model's repository" in each for each in option.cautions) is has_code
 
 
+def test_trtllm_serves_integers_of_four_bits_alone_and_none_on_blackwell() -> None:
+    load = {"users": 4, "engine": "trtllm", "hardware": ["H100 SXM", "B200 SXM"]}
+    assert {option.device for option in ask(**load, quantization="int4").options} == {"NVIDIA H100 SXM5 80GB"}
+    none = ask(**load, quantization="int8")
+    assert not none.options
+    assert {each.reason for each in none.excluded} == {"trtllm serves no weights in int8 there: leave out the engine"}
+    free = ask(users=4, hardware=["B200 SXM"], quantization="int8").options
+    assert free
+    assert {option.engine for option in free} <= {"vllm", "sglang"}
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [
