@@ -20,6 +20,8 @@ MEASURED_IN_BATCHES: dict[str | None, tuple[Engine, ...]] = {
 """Engines of which only whole batches were measured, by the GPU's vendor."""
 ONLY_MEASURED_GPU: dict[str | None, str] = {"Intel": "Intel Data Center GPU Max 1550"}
 """The only measured GPU of a vendor. It is ten times slower than its rates say, so it tells nothing of the others."""
+TURING = 75
+"""Compute capability of NVIDIA's Turing GPUs, times ten: the first that vLLM's installation guide of 2026 names."""
 _ADA = 89
 """Compute capability of NVIDIA's Ada GPUs, times ten: the first that compute in 8-bit floating point."""
 _LEAST_CAPABILITY: dict[str, dict[Engine, int]] = {

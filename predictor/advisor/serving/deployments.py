@@ -237,7 +237,7 @@ def plan_aggregated(
     sharding = _sharding_of(query)
     for device in devices:
         engines = _engines_for(decoder, device, weights, query.engine)
-        reason = _unsupported_reason(device, query.engine, weights, engines)
+        reason = _unsupported_reason(device, query.engine, weights, engines) or _refused_cache(device, query)
         if reason is not None:
             excluded.append(NotServed(device=device.name, devices=1, cause="unsupported", reason=reason))
             continue
@@ -312,6 +312,16 @@ def _unsupported_reason(
     if not device.bandwidth_gb_s or not device.peak_fp16_tensor_tflops:
         return "its bandwidth or its rate in 16 bits is not published"
     return None
+
+
+def _refused_cache(device: DeviceSpec, query: ServingQuery) -> str | None:
+    """Return why a device keeps no keys and values in the type of the query; None if it does.
+
+    vLLM's kernels for NVIDIA's GPUs older than Ampere keep none in fp8 (its `triton_attn.py` and `flashinfer.py`).
+    """
+    if query.kv_cache != "fp8" or not device.before_ampere:
+        return None
+    return "engines keep no fp8 cache on GPUs older than Ampere: leave out `kv_cache`"
 
 
 def _refused_weights(engine: Engine | None, weights: StoredWeights) -> str:

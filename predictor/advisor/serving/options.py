@@ -17,6 +17,7 @@ from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.schemas.responses import Interval
 from predictor.schemas.serving import Memory, Percentile, ServingGoals, ServingOption, SlowRequests
 from predictor.serving.disaggregated import shipped_model
+from predictor.serving.engines import TURING
 from predictor.serving.predictor import ServingTimes, shipped_predictor
 from predictor.serving.queueing import RequestTimes
 from predictor.serving.work import Array
@@ -240,12 +241,6 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
             f"{plan.devices} x {spec.name}: only {plan.fit.max_users * plan.copies} of "
             f"{load.users * plan.copies:.0f} requests fit at once, the others wait"
         )
-    most = None if plan.rent is None or plan.instances else most_rented_together(spec.name)
-    if most is not None and most < plan.together:
-        cautions.append(
-            f"{plan.devices} x {spec.name}: no instance that is known here has {plan.together} of them, so the rent is "
-            f"that of several with {most}"
-        )
     slowest_ms = candidate.end_to_end_ms.high
     if plan.arriving_per_s is not None and slowest_ms is not None:
         wanted = plan.arriving_per_s * slowest_ms / 1e3
@@ -254,13 +249,7 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
                 f"{plan.devices} x {spec.name}: at the slow end of its limits requests pile up, because "
                 f"{wanted * plan.copies:,.0f} would be under way and {plan.fit.max_users * plan.copies} fit"
             )
-    if runs_own_code(plan):
-        cautions.append("the command runs code of the model's repository: read it first")
-    if lacks_bfloat16(plan.deployment):
-        cautions.append(f"{spec.name} has no bfloat16: the command serves in float16")
-    if plan.deployment.weights_widened:
-        newer = f"; {engine} does so from version 0.14 on" if engine == "vllm" and spec.before_ampere else ""
-        cautions.append(f"{engine} on {spec.name} keeps weights in {quantization} and computes in 16 bits{newer}")
+    cautions += _command_cautions(plan)
     neighbors = shipped_predictor().model.neighbors
     models = neighbors.models_measured[quantization]
     if not candidate.measured and models < _FEW_MODELS:
@@ -285,4 +274,26 @@ def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:
             f"of {engine} on {spec.vendor}'s GPUs only {batched} were measured: how often the limits of the first "
             "token hold is not known"
         )
+    return cautions
+
+
+def _command_cautions(plan: DeploymentPlan) -> list[str]:
+    """Return the warnings about the plan's devices together, and about what its command does on them."""
+    spec, engine, quantization = plan.deployment.device, plan.deployment.engine, plan.deployment.quantization
+    cautions = []
+    most = None if plan.rent is None or plan.instances else most_rented_together(spec.name)
+    if most is not None and most < plan.together:
+        cautions.append(
+            f"{plan.devices} x {spec.name}: no instance that is known here has {plan.together} of them, so the rent is "
+            f"that of several with {most}"
+        )
+    if runs_own_code(plan):
+        cautions.append("the command runs code of the model's repository: read it first")
+    if engine != "llama.cpp" and (spec.compute_capability or TURING) < TURING:
+        cautions.append(f"the newest {engine} asks for a GPU from Turing on: {spec.name} needs an older version of it")
+    if lacks_bfloat16(plan.deployment):
+        cautions.append(f"{spec.name} has no bfloat16: the command serves in float16")
+    if plan.deployment.weights_widened:
+        newer = f"; {engine} does so from version 0.14 on" if engine == "vllm" and spec.before_ampere else ""
+        cautions.append(f"{engine} on {spec.name} keeps weights in {quantization} and computes in 16 bits{newer}")
     return cautions

@@ -260,7 +260,7 @@ def _longest_request(query: ServingQuery, model: str, context: float) -> int:
     if context and into + out > context:
         raise InvalidInput(
             f"{into:,} tokens in and {out:,} out are {into + out:,}: {model} takes {context:,.0f} at most. Ask for "
-            "fewer."
+            "fewer, or give its config with the `max_position_embeddings` that rope scaling reaches."
         )
     return into + out
 

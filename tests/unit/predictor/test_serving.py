@@ -810,6 +810,18 @@ def test_code_of_a_repository_is_run_where_it_has_to_be_and_that_is_said(engine:
             assert any("runs code of the model's repository" in each for each in option.cautions) is has_code
 
 
+def test_old_gpus_keep_no_fp8_cache_and_need_old_engines() -> None:
+    load = {"model": "qwen3-4b", "users": 4, "hardware": ["T4", "V100 SXM2 32GB", "A100"]}
+    small = ask(**load, kv_cache="fp8")
+    assert {option.device for option in small.options} == {"NVIDIA A100 SXM4 80GB"}
+    assert {each.device for each in small.excluded if "no fp8 cache" in each.reason} == {
+        "NVIDIA T4", "NVIDIA V100 SXM2 32GB"
+    }  # fmt: skip
+    for option in ask(**load).options:
+        is_old = any("needs an older version of it" in caution for caution in option.cautions)
+        assert is_old is (option.device == "NVIDIA V100 SXM2 32GB"), option.device
+
+
 def test_trtllm_serves_integers_of_four_bits_alone_and_none_on_blackwell() -> None:
     load = {"users": 4, "engine": "trtllm", "hardware": ["H100 SXM", "B200 SXM"]}
     assert {option.device for option in ask(**load, quantization="int4").options} == {"NVIDIA H100 SXM5 80GB"}
