@@ -198,7 +198,7 @@ class Memory(_Value):
     """Memory of one deployment, over all of its devices, in GiB."""
 
     weights_gib: float = Field(description="Weights, on all devices: with data-parallel attention some more than once.")
-    cache_per_user_gib: float = Field(description="Keys and values of one request at its full length.")
+    cache_per_user_gib: float = Field(description="Keys, values and states of one request at its full length.")
     working_gib: float = Field(description="Activations, buffers and graphs.")
     limit_gib: float = Field(description="What an engine takes of the devices' memory by default.")
     max_users: int = Field(description="Requests at full length that fit at once.")

@@ -71,6 +71,8 @@ class Deployment:
     """None where as many requests run as fit into memory. Only measured disaggregated deployments state any."""
     stored_bytes: float | None = None
     """Bytes of all weights in the repository; None where the quantization says them."""
+    state_bytes: float = 0.0
+    """Bytes of the states of one sequence, as far as the decoder leaves them out."""
     engine_version: str | None = None
     """None if unknown: predicted as the newest version that was measured with the model on the device."""
 

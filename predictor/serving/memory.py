@@ -34,7 +34,7 @@ class MemoryFit:
     weights_gib: float
     """Weights on all devices, with the copies of those that groups of them do not share."""
     cache_per_user_gib: float
-    """Keys and values of one request at its full length."""
+    """Keys, values and states of one request at its full length."""
     working_gib: float
     """Activations, communication buffers and CUDA graphs."""
     limit_gib: float
@@ -59,15 +59,17 @@ def memory_fit(deployment: Deployment, load: Load) -> MemoryFit | None:
     weights = weight_bytes(deployment) / 2**30
     working = deployment.devices * memory * WORKING_SHARE
     copies = cache_copies(deployment)
-    per_user = copies * deployment.cache_bytes * decoder.held(load.input_tokens + load.output_tokens) / 2**30
+    kept = copies * deployment.cache_bytes * decoder.held(load.input_tokens + load.output_tokens)
+    per_user = (kept + deployment.state_bytes) / 2**30
     free = _room_beside(weight_bytes(deployment), deployment, memory, WORKING_SHARE) / 2**30
+    of_one = free * 2**30 - deployment.state_bytes
     return MemoryFit(
         weights_gib=weights,
         cache_per_user_gib=per_user,
         working_gib=working,
         limit_gib=weights + working + free,
         max_users=max(0, int(free / per_user)) if per_user else 10**9,
-        max_tokens=max(0, int(_tokens_in(free * 2**30 / copies / deployment.cache_bytes, deployment))),
+        max_tokens=max(0, int(_tokens_in(of_one / copies / deployment.cache_bytes, deployment))),
     )
 
 

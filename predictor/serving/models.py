@@ -137,6 +137,15 @@ def stored_bytes(name: str) -> float | None:
     return None if row is None or not row["stored_gb"] else float(row["stored_gb"]) * 1e9
 
 
+def state_numbers(name: str) -> float:
+    """Return the numbers in the states of one sequence of a published model with linear layers; 0 without any.
+
+    They are apart from its `Decoder`, because times were fitted without them.
+    """
+    row = _row(name)
+    return 0.0 if row is None else float(row["state"] or 0)
+
+
 def holds_text_alone(name: str) -> bool:
     """Return whether a published model also reads images, which its row leaves out."""
     row = _row(name)
@@ -205,6 +214,7 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
     return {
         "name": _VARIANT.sub("", _slug(hub_id)),
         **{column: (row if column in _OWN else known)[column] for column in _FIGURES},
+        "state": f"{decoder.state:.8g}" if decoder.state else "",
         "model_type": sharding.model_type,
         "heads": str(sharding.heads),
         "expert_width": str(sharding.expert_width or ""),

@@ -38,6 +38,8 @@ _QUANTIZATION_NAMES = {
     "w8a8": "int8", "w8a16": "int8", "q8_0": "int8", "nvfp4": "fp4", "mxfp4": "fp4", "float4": "fp4", "awq": "int4",
     "gptq": "int4", "w4a16": "int4", "int4_wo": "int4", "q4_0": "int4", "q4_k_m": "int4",
 }  # fmt: skip
+STATE_BYTES = 4.0
+"""Bytes of a number in the state of a linear layer: repositories ask for 32 bits (`mamba_ssm_dtype`)."""
 CACHE_BYTES: dict[CacheType, float] = {"bfloat16": 2.0, "fp8": 1.0}
 """Bytes of one number of keys and values, by the type that a query asks for."""
 

@@ -29,8 +29,15 @@ from predictor.serving.engines import (
 )
 from predictor.serving.loads import Deployment, Load, PromptWorkers
 from predictor.serving.memory import MemoryFit, memory_fit
-from predictor.serving.models import Sharding, find_served_model, generates_no_text, served_models, sharding_of
-from predictor.serving.quantization import INTEGERS
+from predictor.serving.models import (
+    Sharding,
+    find_served_model,
+    generates_no_text,
+    served_models,
+    sharding_of,
+    state_numbers,
+)
+from predictor.serving.quantization import INTEGERS, STATE_BYTES
 from predictor.serving.stored_weights import StoredWeights
 
 _PER_HOST = 8
@@ -248,6 +255,7 @@ def plan_aggregated(
             weights.quantization,
             cache_type=query.kv_cache,
             stored_bytes=weights.size_bytes,
+            state_bytes=_state_bytes(query),
             engine_version=query.engine_version,
         )
         instances = _named_instances(query, device)
@@ -280,6 +288,11 @@ def plan_aggregated(
 
 def _sharding_of(query: ServingQuery) -> Sharding:
     return sharding_of(query.model if isinstance(query.model, str) else query.model.root)
+
+
+def _state_bytes(query: ServingQuery) -> float:
+    """Return the bytes of a sequence's states; 0 for a config, whose decoder has them."""
+    return STATE_BYTES * state_numbers(query.model) if isinstance(query.model, str) else 0.0
 
 
 def _unsplit_heads(deployment: Deployment, sharding: Sharding) -> str | None:
@@ -395,6 +408,7 @@ def plan_disaggregated(
                 size,
                 cache_type=query.kv_cache,
                 stored_bytes=weights.size_bytes,
+                state_bytes=_state_bytes(query),
             )
             for split in _parallelism_variants(one, sharding):
                 found = _disaggregated_plans(split, limited, load, sharding)

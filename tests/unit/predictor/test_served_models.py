@@ -20,6 +20,7 @@ from predictor.serving.models import (
     row_of,
     served_models,
     sharding_of,
+    state_numbers,
 )
 from predictor.serving.stored_weights import quantization_of_config
 
@@ -168,6 +169,15 @@ def test_the_keys_of_an_index_are_kept_beside_the_latent_vectors() -> None:
     assert row_of("a/b", sparse)["cache_per_token"] == str(2 * (512 + 64 + 128))
     shared = {**sparse, "indexer_types": ["full", "shared"]}
     assert row_of("a/b", shared)["cache_per_token"] == str(2 * (512 + 64) + 128)
+
+
+def test_states_of_linear_layers_are_those_of_the_config() -> None:
+    row = row_of(
+        "a/b", {"model_type": "qwen3_next", "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 2}
+    )
+    assert float(row["state"]) == 3 * 32 * 128 * 128
+    assert state_numbers("Qwen/Qwen3-Next-80B-A3B-Instruct") == 36 * 32 * 128 * 128
+    assert state_numbers("qwen3-8b") == 0
 
 
 def test_heads_of_rows_are_those_that_their_sources_state() -> None:

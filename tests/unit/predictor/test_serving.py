@@ -327,6 +327,16 @@ def test_weights_of_which_the_experts_alone_are_quantized_take_what_is_published
     assert {round(option.memory.weights_gib * 2**30 / 1e9) for option in quantized} == {537}
 
 
+def test_a_request_takes_the_states_of_linear_layers_however_long_it_is() -> None:
+    load = {"model": "qwen3-next-80b-a3b", "quantization": "fp8", "hardware": ["H200"], "goals": {"max_devices": 1}}
+    [short], [long] = (ask(**load, input_tokens=tokens, output_tokens=100).options for tokens in (100, 10_000))
+    state_gib = 4 * 36 * 32 * 128 * 128 / 2**30
+    assert short.memory.cache_per_user_gib == pytest.approx(state_gib + 12288 * 200 / 2**30)
+    assert long.memory.cache_per_user_gib == pytest.approx(state_gib + 12288 * 10_100 / 2**30)
+    assert short.memory.max_users < 800
+    assert short.memory.max_tokens > 100_000
+
+
 def test_what_error_correction_takes_of_the_memory_is_no_room_for_a_model() -> None:
     found = memory_fit(deployment("llama-3.1-8b", "L4", quantization="bfloat16"), Load(1, 1024, 256))
     assert found is not None
