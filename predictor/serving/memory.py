@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from predictor.serving.loads import Deployment, Load
+from predictor.serving.quantization import STATE_BYTES
 
 ENGINE_SHARE = 0.9
 """Share of a device's memory that engines use by default.
@@ -59,10 +60,11 @@ def memory_fit(deployment: Deployment, load: Load) -> MemoryFit | None:
     weights = weight_bytes(deployment) / 2**30
     working = deployment.devices * memory * WORKING_SHARE
     copies = cache_copies(deployment)
-    kept = copies * deployment.cache_bytes * decoder.held(load.input_tokens + load.output_tokens)
-    per_user = (kept + deployment.state_bytes) / 2**30
+    state_bytes = STATE_BYTES * decoder.state + deployment.state_bytes
+    kept = decoder.held(load.input_tokens + load.output_tokens) - decoder.state
+    per_user = (copies * deployment.cache_bytes * kept + state_bytes) / 2**30
     free = _room_beside(weight_bytes(deployment), deployment, memory, WORKING_SHARE) / 2**30
-    of_one = free * 2**30 - deployment.state_bytes
+    of_one = free * 2**30 - state_bytes
     return MemoryFit(
         weights_gib=weights,
         cache_per_user_gib=per_user,
@@ -126,9 +128,9 @@ def cache_copies(deployment: Deployment) -> float:
 
 
 def _tokens_in(numbers: float, deployment: Deployment) -> float:
-    """Return the length of a sequence whose cache has so many numbers; 1e12 if the cache does not grow with it."""
+    """Return the length of a sequence with so many numbers in keys and values; 1e12 if these do not grow with it."""
     decoder = deployment.decoder
-    left = numbers - decoder.state - decoder.kept_in_window * decoder.window
+    left = numbers - decoder.kept_in_window * decoder.window
     if left <= 0:
         return 0.0
     return left / decoder.kept_per_token if decoder.kept_per_token else 1e12

@@ -335,6 +335,9 @@ def test_a_request_takes_the_states_of_linear_layers_however_long_it_is() -> Non
     assert long.memory.cache_per_user_gib == pytest.approx(state_gib + 12288 * 10_100 / 2**30)
     assert short.memory.max_users < 800
     assert short.memory.max_tokens > 100_000
+    config = {"model_type": "qwen3_next", "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 2}
+    [own] = ask(**{**load, "model": config}, input_tokens=100, output_tokens=100).options
+    assert own.memory.cache_per_user_gib == pytest.approx((4 * 3 * 32 * 128 * 128 + 1024 * 200) / 2**30)
 
 
 def test_what_error_correction_takes_of_the_memory_is_no_room_for_a_model() -> None:
