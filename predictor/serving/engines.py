@@ -105,7 +105,7 @@ def low_bit_compute_precision(
     if (capability := spec.compute_capability) is not None:
         if capability < _LEAST_CAPABILITY[_NVIDIA_FP4.get(number_format, number_format)].get(engine, _ADA):
             return None
-        if capability >= _ADA:
+        if capability >= _ADA and (number_format != "nvfp4" or capability >= _BLACKWELL):
             return "float8"
         return "float16" if number_format != "fp8" or engine == "vllm" or decoder.expert_share == 1 else None
     architecture = spec.architecture or ""

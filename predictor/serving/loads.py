@@ -69,6 +69,8 @@ class Deployment:
     """Workers that compute its prompts; None if it computes them itself (aggregated serving)."""
     slots: Slots | None = None
     """None where as many requests run as fit into memory. Only measured disaggregated deployments state any."""
+    number_format: str | None = None
+    """`mxfp4` or `nvfp4` where fp4 is known to be one of them. Loads of either were measured as fp4."""
     stored_bytes: float | None = None
     """Bytes of all weights in the repository; None where the quantization says them."""
     state_bytes: float = 0.0
@@ -93,7 +95,7 @@ class Deployment:
     @property
     def weights_widened(self) -> bool:
         """True if few bits are widened for each product, so that products, keys and values are in 16 bits."""
-        of = self.engine, self.device, self.decoder, self.quantization
+        of = self.engine, self.device, self.decoder, self.number_format or self.quantization
         return self.quantization in LOW_BIT_FLOATS and low_bit_compute_precision(*of) == "float16"
 
     @property

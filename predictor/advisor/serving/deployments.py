@@ -254,6 +254,7 @@ def plan_aggregated(
             engines[0],
             weights.quantization,
             cache_type=query.kv_cache,
+            number_format=weights.number_format,
             stored_bytes=weights.size_bytes,
             state_bytes=_state_bytes(query),
             engine_version=query.engine_version,
@@ -407,6 +408,7 @@ def plan_disaggregated(
                 weights.quantization,
                 size,
                 cache_type=query.kv_cache,
+                number_format=weights.number_format,
                 stored_bytes=weights.size_bytes,
                 state_bytes=_state_bytes(query),
             )

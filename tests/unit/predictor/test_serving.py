@@ -823,6 +823,19 @@ def test_code_of_a_repository_is_run_where_it_has_to_be_and_that_is_said(engine:
             assert any("runs code of the model's repository" in each for each in option.cautions) is has_code
 
 
+def test_gpus_before_blackwell_compute_in_16_bits_with_nvfp4() -> None:
+    """vLLM and SGLang widen it there (Marlin), and Hopper's first tokens came at the rate of fp8."""
+    load = {"model": "llama-3.1-70b", "users": 1, "input_tokens": 8000, "goals": {"max_devices": 1}}
+    for device, is_widened in (("H100 SXM", True), ("B200 SXM", False), ("RTX PRO 6000", False)):
+        found = ask(**load, hardware=[device], quantization="nvfp4").options[0]
+        assert any("computes in 16 bits" in caution for caution in found.cautions) is is_widened, device
+    [hopper] = ask(**load, hardware=["H100 SXM"], quantization="nvfp4").options
+    [of_fp8] = ask(**load, hardware=["H100 SXM"], quantization="fp8").options
+    assert hopper.first_token_ms.p50 > of_fp8.first_token_ms.p50
+    gpt_oss = ask(model="gpt-oss-120b", users=1, hardware=["H100 SXM"], goals={"max_devices": 1}).options[0]
+    assert not any("16 bits" in caution for caution in gpt_oss.cautions)
+
+
 def test_old_gpus_keep_no_fp8_cache_and_need_old_engines() -> None:
     load = {"model": "qwen3-4b", "users": 4, "hardware": ["T4", "V100 SXM2 32GB", "A100"]}
     small = ask(**load, kv_cache="fp8")
