@@ -411,6 +411,7 @@ def plan_disaggregated(
                 number_format=weights.number_format,
                 stored_bytes=weights.size_bytes,
                 state_bytes=_state_bytes(query),
+                engine_version=query.engine_version,
             )
             for split in _parallelism_variants(one, sharding):
                 found = _disaggregated_plans(split, limited, load, sharding)

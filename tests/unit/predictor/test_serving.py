@@ -754,6 +754,11 @@ def test_experts_may_be_split_with_attention_on_each_device() -> None:
         assert any(words in option.launch for option in commands[engine]), engine
     old = ask(**load, engine="sglang", engine_version="0.5.8", objective="throughput").options
     assert any("--tp 8 --dp 8 --enable-dp-attention --ep-size 8" in option.launch for option in old)
+    qwen = {"model": "Qwen/Qwen3-235B-A22B-FP8", "users": 64, "hardware": ["H200"], "disaggregated": True}
+    apart = ask(**qwen, engine="sglang", engine_version="0.5.8").options
+    commands_apart = [option.launch for option in apart if option.prompt_workers]
+    assert any("--enable-dp-attention" in each for each in commands_apart)
+    assert not any("--attn-dp-size" in each for each in commands_apart)
 
 
 def test_attention_is_not_split_over_more_devices_than_users() -> None:
