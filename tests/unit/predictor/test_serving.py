@@ -28,7 +28,7 @@ from predictor.serving.loads import Deployment, Load
 from predictor.serving.measured_loads import MeasuredLoad, load_measured_loads, measured_load
 from predictor.serving.memory import cache_room, memory_fit
 from predictor.serving.models import find_served_model
-from predictor.serving.predictor import SHIPPED, ServingPredictor, load, save, shipped_predictor
+from predictor.serving.predictor import MOST_COMPUTED, SHIPPED, ServingPredictor, load, save, shipped_predictor
 from predictor.serving.quantization import resolve_quantization
 from predictor.serving.step_times import PRIORS, fit_step_times, step_parts, step_times
 from predictor.serving.work import work_of
@@ -454,7 +454,10 @@ def test_no_token_comes_faster_than_its_weights_and_cache_are_read() -> None:
 
 
 def test_no_more_requests_are_answered_than_the_devices_can_compute() -> None:
-    """Users with long prompts and short answers were answered twice as fast as the peak rate allows."""
+    """Users with long prompts and short answers were answered twice as fast as the peak rate allows.
+
+    Most cells are of no measured device and model: engines compute at 60 % of that rate at most.
+    """
     cells = [
         (deployment(name, device, engine=engine), each)
         for device in ("H100", "A100 40GB", "B200 SXM", "A10G", "MI300X")
@@ -462,7 +465,7 @@ def test_no_more_requests_are_answered_than_the_devices_can_compute() -> None:
         for engine in ("vllm", "trtllm")
         for each in (Load(256, 2000, 50), Load(64, 8000, 200))
     ]
-    light_ms = 1e3 * work_of(cells).requests_light_s
+    light_ms = 1e3 * work_of(cells).requests_light_s / MOST_COMPUTED
     for (way, asked), times, least in zip(cells, shipped_predictor().predict(cells), light_ms, strict=True):
         whole = times.first_token_ms.p50 + (asked.output_tokens - 1) * times.output_token_ms.p50
         assert least <= whole * (1 + 1e-9), way
@@ -470,9 +473,30 @@ def test_no_more_requests_are_answered_than_the_devices_can_compute() -> None:
         assert times.first_token_ms.low <= times.first_token_ms.p50
 
 
+@pytest.mark.parametrize(
+    ("name", "device", "devices", "tokens_per_s"),
+    [("llama-3.1-8b", "H100", 1, 3450), ("llama-3.1-8b", "H200", 1, 3538), ("llama-3.1-70b", "H100", 2, 762),
+     ("llama-3.1-70b", "H200", 1, 442), ("llama-3.1-405b", "H200", 8, 456)],
+)  # fmt: skip
+def test_long_prompts_come_through_as_nvidia_publishes(
+    name: str, device: str, devices: int, tokens_per_s: float
+) -> None:
+    """TensorRT-LLM 1.0's perf-overview.md, under most load: 2,048 tokens in and 128 out in fp8.
+
+    They were answered for with 1.7 times as many tokens in the median.
+    """
+    way = deployment(name, device, engine="trtllm", quantization="fp8", devices=devices)
+    rates = []
+    for users in (64, 256, 1024):
+        [times] = shipped_predictor().predict([(way, Load(users, 2048, 128))])
+        whole_ms = times.first_token_ms.p50 + 127 * times.output_token_ms.p50
+        rates.append(1e3 * users * 128 / whole_ms)
+    assert 0.8 < max(rates) / tokens_per_s < 1.5
+
+
 def test_a_rate_beyond_what_the_device_can_compute_is_no_option() -> None:
     beyond = ask(
-        hardware=["A100 40GB"], requests_per_s=11.0, input_tokens=2000, output_tokens=50, goals={"max_devices": 1}
+        hardware=["A100 40GB"], requests_per_s=8.0, input_tokens=2000, output_tokens=50, goals={"max_devices": 1}
     )
     assert not beyond.options
     [left_out] = beyond.excluded
@@ -480,7 +504,7 @@ def test_a_rate_beyond_what_the_device_can_compute_is_no_option() -> None:
     most = re.search(r"it answers ([0-9.]+) at most", left_out.reason)
     peak = 312e12 / (2 * 8.03e9 * 2050)
     assert most is not None
-    assert 0.5 * peak < float(most[1]) <= peak
+    assert 0.4 * peak < float(most[1]) <= MOST_COMPUTED * peak * 1.02
 
 
 def test_a_dense_model_is_dense_with_an_embedding_beside_its_head() -> None:
