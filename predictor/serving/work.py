@@ -87,10 +87,14 @@ class Work:
         """Roofline time of one decoding step: the longer of reading weights and cache, and of computing."""
         return np.maximum(self.weights_s + self.cache_s, self.step_compute_s)
 
-    @property
-    def requests_light_s(self) -> Array:
-        """Roofline time of one request of each user: the FLOPs of their prompts and of their share of the steps."""
-        return self.users * (self.prompt_compute_s + self.output_tokens * self.step_compute_s / self.running)
+    def requests_s(self, computed_share: float) -> Array:
+        """Return the seconds in which one request of each user is answered: prompts and steps one after the other.
+
+        Memory is read at the published rate, and computed is at a share of it.
+        """
+        step_s = np.maximum(self.weights_s + self.cache_s, self.step_compute_s / computed_share)
+        prompt_s = self.prompt_compute_s / computed_share
+        return self.users * (prompt_s + self.output_tokens * step_s / self.running)
 
 
 def work_of(cells: Sequence[tuple[Deployment, Load]]) -> Work:
