@@ -158,7 +158,9 @@ def test_a_name_that_leaves_the_form_factor_open_says_what_it_is_taken_for() -> 
 def test_every_device_can_be_asked_for_or_is_refused_in_words(device: DeviceSpec) -> None:
     nothing = Evidence("snapshot", {}, {}, {}, [], {}, "host-1", "cpu-1")
     chosen, missing = choose_candidates(nothing, [device.name])
-    [found] = [*chosen, *missing]
+    [found, *others] = [*chosen, *missing]
+    assert [one.target.hardware for one in chosen[1:]] == ["openvino"] * len(others)
+    assert bool(others) == (device.kind == "cpu" and device.vendor == "Intel")
     if isinstance(found, Candidate):
         assert runtime_for(found.target.hardware)
         assert found.spec == device
