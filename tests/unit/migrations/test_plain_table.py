@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,7 @@ def test_figures_in_sections_of_one_object_are_one_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["runs", "benchmark_results", "benchmark_runs"])
 def test_the_one_table_of_results_in_a_database_is_read(tmp_path: Path, name: str) -> None:
-    with sqlite3.connect(tmp_path / "mine.db") as base:
+    with closing(sqlite3.connect(tmp_path / "mine.db")) as base, base:
         base.execute(f"CREATE TABLE {name} (id INTEGER, model TEXT, device TEXT, latency_ms REAL)")
         base.execute(f"INSERT INTO {name} VALUES (1, 'resnet18', 'RTX 4090', 2.5)")
         base.execute("CREATE TABLE prompts (id INTEGER, text TEXT)")
