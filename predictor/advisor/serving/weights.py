@@ -94,7 +94,7 @@ def _readers(query: ServingQuery) -> tuple[tuple[Engine, ...], list[str]]:
         # As Kimi K2.5 and the w4a16 and w8a8 of Red Hat are stored.
         stored = "compressed-tensors"
     readers, original = READERS.get(stored or "", ENGINES), isinstance(model, str) and original_of(model)
-    kind = sharding_of(model.root if isinstance(model, ModelConfig) else model).model_type
+    kind = sharding_of(model.root if isinstance(model, TransformersConfig) else model).model_type
     if kind and kind not in TRTLLM_MODEL_TYPES and "trtllm" in readers:
         readers = tuple(engine for engine in readers if engine != "trtllm")
         if query.engine == "trtllm":
