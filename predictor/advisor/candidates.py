@@ -181,14 +181,14 @@ def _runtimes(evidence: Evidence) -> frozenset[str]:
 def _resolve_runtime(evidence: Evidence, runtime: str, device: str) -> list[Candidate | AbsentDevice]:
     """Return what a device's name stands for with one runtime. Raises InvalidInput where the device has none of it."""
     matches = _resolve_name(evidence, device)
-    known = [match.target for match in matches if isinstance(match, Candidate)]
-    if any(runtime in (target.hardware, target.backend) for target in known):
-        return [m for m in matches if isinstance(m, Candidate) and runtime in (m.target.hardware, m.target.backend)]
+    known = [match for match in matches if isinstance(match, Candidate)]
+    if found := [one for one in known if runtime in (one.target.hardware, one.target.backend)]:
+        return [*found]
     spec = find_spec(queried_device_name(device))
     possible = () if spec is None else _possible_hardware(spec)
     if spec is not None and runtime in possible:
         return [_unmeasured_candidate(runtime, spec, "catalogue:")]
-    names = sorted({*possible, *(target.hardware for target in known), *(target.backend for target in known)})
+    names = sorted({*possible, *(name for one in known for name in (one.target.hardware, one.target.backend))})
     raise InvalidInput(f"{device} does not run {runtime}. Known of it: {', '.join(names) or 'nothing'}.")
 
 

@@ -248,17 +248,7 @@ def plan_aggregated(
         if reason is not None:
             excluded.append(NotServed(device=device.name, devices=1, cause="unsupported", reason=reason))
             continue
-        one = Deployment(
-            decoder,
-            device,
-            engines[0],
-            weights.quantization,
-            cache_type=query.kv_cache,
-            number_format=weights.number_format,
-            stored_bytes=weights.size_bytes,
-            state_bytes=_state_bytes(query),
-            engine_version=query.engine_version,
-        )
+        one = _on_one_device(query, decoder, device, engines[0], weights)
         instances = _named_instances(query, device)
         limited = _limit_to_instances(query, instances)
         fitting, too_small = _sizes_that_fit(one, limited, load, by_instance=bool(instances))
@@ -287,13 +277,26 @@ def plan_aggregated(
     return [each for each in found if _covers_load(each)], excluded
 
 
+def _on_one_device(
+    query: ServingQuery, decoder: Decoder, device: DeviceSpec, engine: Engine, weights: StoredWeights
+) -> Deployment:
+    """Return the deployment of the query's model and cache on one device."""
+    return Deployment(
+        decoder,
+        device,
+        engine,
+        weights.quantization,
+        cache_type=query.kv_cache,
+        number_format=weights.number_format,
+        stored_bytes=weights.size_bytes,
+        # A config's decoder has its states; the rows of published models state them apart.
+        state_bytes=STATE_BYTES * state_numbers(query.model) if isinstance(query.model, str) else 0.0,
+        engine_version=query.engine_version,
+    )
+
+
 def _sharding_of(query: ServingQuery) -> Sharding:
     return sharding_of(query.model if isinstance(query.model, str) else query.model.root)
-
-
-def _state_bytes(query: ServingQuery) -> float:
-    """Return the bytes of a sequence's states; 0 for a config, whose decoder has them."""
-    return STATE_BYTES * state_numbers(query.model) if isinstance(query.model, str) else 0.0
 
 
 def _unsplit_heads(deployment: Deployment, sharding: Sharding) -> str | None:
@@ -401,18 +404,7 @@ def plan_disaggregated(
         instances = _named_instances(query, device)
         limited = _limit_to_instances(query, instances)
         for engine, size in itertools.product(_engines_for(decoder, device, weights, query.engine), _SIZES):
-            one = Deployment(
-                decoder,
-                device,
-                engine,
-                weights.quantization,
-                size,
-                cache_type=query.kv_cache,
-                number_format=weights.number_format,
-                stored_bytes=weights.size_bytes,
-                state_bytes=_state_bytes(query),
-                engine_version=query.engine_version,
-            )
+            one = replace(_on_one_device(query, decoder, device, engine, weights), devices=size)
             for split in _parallelism_variants(one, sharding):
                 found = _disaggregated_plans(split, limited, load, sharding)
                 plans += [replace(plan, instances=instances) for plan in found]
