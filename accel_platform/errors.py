@@ -25,7 +25,10 @@ class NotFound(AccelError):
 
 
 class NoFigure(NotFound):
-    """Nothing supports a figure; the message says what to measure. The service answers 404, as a problem of its own."""
+    """Lack of support for any figure; the message says what to measure.
+
+    The service answers 404, as a problem of its own.
+    """
 
 
 class Conflict(AccelError):

@@ -29,7 +29,7 @@ class Format:
     detect: Callable[[Document], float]
     parse: Callable[[Document], Iterable[Part]]
     not_results: str | None = None
-    """What a document is that never holds results; None for a format that does."""
+    """Description of documents that never hold results; None for a format that does."""
     last_resort: bool = False
     """True for a format that is asked only where no other is sure."""
 

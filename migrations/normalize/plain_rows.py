@@ -32,7 +32,7 @@ class PlainRows:
     """Rows of one table, each with all its columns, and what stands beside them."""
 
     pointer: str
-    """Of the list of rows; empty where the whole document is that, or the one row."""
+    """Pointer to the list of rows; empty where the whole document is that list, or the one row."""
     rows: Sequence[Mapping[str, Any]]
     columns: ReadColumns
     is_list: bool = True

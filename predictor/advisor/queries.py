@@ -33,7 +33,7 @@ _NONE_NEAR = {
     "mine": "No such hardware is of a host that measured into this log: `accel bench run` there measures it, and "
     "`anywhere` ranks all.",
 }
-"""Why `where` leaves no hardware, because nothing is excluded with a reason then."""
+"""Warning where `where` leaves no hardware, because nothing is excluded with a reason then."""
 _WHERE_RANK = {"here": 0, "mine": 1, "elsewhere": 2}
 
 

@@ -178,7 +178,7 @@ class Ready(BaseModel):
 
 
 class FieldProblem(BaseModel):
-    """What is wrong with one field of the input."""
+    """Problem with one field of the input."""
 
     field: str = Field(description="Its path, such as `hardware.0`; `body` for the body as a whole.")
     message: str = Field(description="What is wrong with it.")

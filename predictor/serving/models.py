@@ -57,12 +57,12 @@ _VARIANT = re.compile(r"-(base|chat|hf|instruct|it|pt)$")
 _OTHER_MODEL = re.compile(
     r"^-\d(\.\d+)?(?![\w.])|\b(\d+(\.\d+)?b|distill|draft|eagle\d*|embedding|flash|lite|medusa|mini|multimodal|reranker|speculator|vision|vl)\b"
 )
-"""What after a name makes it another model's: a generation (`Mistral-Large-3`), a size, or another kind."""
+"""Suffix of a name that makes it another model's: a generation (`Mistral-Large-3`), a size, or another kind."""
 
 
 @dataclass(frozen=True)
 class Sharding:
-    """What decides whether an engine serves a model, and over how many devices it splits it; empty and 0 if unknown."""
+    """Kind and widths, by which engines serve a model and split it over devices; empty and 0 if unknown."""
 
     model_type: str = ""
     """Kind of model, as transformers names it."""

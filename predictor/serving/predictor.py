@@ -61,7 +61,7 @@ class LoadTimes:
     """Time of a token at published rates, where as many run at once as fit. Nine of 2,991 measured loads took less:
     all had over 400 users, of whom their engines seem to have run fewer at once."""
     least_first_ms: Array
-    """What is left for the first token where the devices answer all users' requests at `MOST_COMPUTED`."""
+    """Time left for the first token if the devices answer all users' requests at `MOST_COMPUTED`."""
 
 
 @dataclass(frozen=True)

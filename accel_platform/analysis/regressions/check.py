@@ -144,7 +144,7 @@ class _Sides:
 
 @dataclass(frozen=True)
 class _Absence:
-    """What tells why a side lacks a cell."""
+    """Recorded plans and devices, which explain why a side lacks a cell."""
 
     devices: ObservedDevices
     unrecorded_before: frozenset[PlannedCell]
