@@ -27,6 +27,10 @@ _SHOWN = 50
 """Rows of a Markdown table, because comments have a size limit; JSON has all."""
 _IN_A_LINE = 3
 """Regressions that one line names."""
+_LEAST_ALIKE = 3
+"""Fewest cells whose common shift may be that of the host."""
+_MAX_HOST_SHIFT_PERCENT = 30
+"""Largest change of the latencies that is likely a host's: more was only seen where other processes used the cores."""
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -88,12 +92,32 @@ def next_step(decisions: Sequence[Decision], *, recorded: bool) -> str | None:
     )
 
 
+def common_shift(checked: Check) -> str | None:
+    """Return that all latencies grew alike, which a slower host does, too; None if they did not, or none regressed.
+
+    Stored baselines cannot tell the two apart: on shared machines equal code takes a tenth longer for minutes.
+    """
+    latencies = [d for d in checked.decisions if d.measure == "latency" and d.change_percent is not None]
+    changes = [d.change_percent or 0.0 for d in latencies]
+    if not any(d.state == "regressed" for d in latencies) or len(changes) < _LEAST_ALIKE:
+        return None
+    least, most = min(changes), max(changes)
+    if 2 * least < most or most > _MAX_HOST_SHIFT_PERCENT:
+        return None
+    return (
+        f"All {len(changes)} latencies grew alike, by {least:.0f} to {most:.0f} %: that may be the host and not the "
+        "code. To tell, measure the baseline's commit again; its earlier runs count, too."
+    )
+
+
 def markdown(checked: Check, *, recorded: bool) -> str:
     """Return a section per state, worst first, with unchanged cells folded away, and what to do about regressions."""
     again = f", measured again {checked.confirming_runs} times" if checked.confirming_runs else ""
     sides = f"Baseline {checked.baseline.name}, candidate {checked.candidate.name}{again}."
     if any(decision.accepted_baseline for decision in checked.decisions):
         sides += " Where a level was accepted since, it takes the baseline's place."
+    if (hint := common_shift(checked)) is not None:
+        sides += f" {hint}"
     lines = [f"### {title(checked)}", "", sides]
     named = named_decisions(checked)
     for state, heading in _HEADINGS.items():

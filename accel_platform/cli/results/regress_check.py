@@ -163,6 +163,8 @@ def _print(checked: Check, format_: CheckFormat, *, recorded: bool) -> None:
         ]
         print_table(rows, missing="No cell was measured on either side.")
         note(f"{regressions.title(checked)}.")
+        if (hint := regressions.common_shift(checked)) is not None:
+            note(hint)
         if (step := regressions.next_step(checked.decisions, recorded=recorded)) is not None:
             note(step)
 

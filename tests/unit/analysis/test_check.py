@@ -932,6 +932,18 @@ class TestCommand:
         assert all(cell in text for text in printed for cell in wanted), printed
         assert {case.get("name") for case in ET.parse(report).getroot().iter("testcase")} == wanted
 
+    @pytest.mark.parametrize(("factors", "is_common"), [((1.12, 1.15, 1.1), True), ((1.12, 1.15, 1.0), False)])
+    def test_cells_that_slow_down_alike_may_tell_of_the_host(
+        self, lab: Lab, factors: tuple[float, ...], is_common: bool
+    ) -> None:
+        for size, factor in enumerate(factors, start=1):
+            lab.runs(6, OLD, batch_size=size)
+            lab.runs(3, NEW, factor, batch_size=size)
+        asked = ["check", "--baseline", OLD, "--candidate", NEW]
+        hint = "All 3 latencies grew alike, by 1"
+        said = (lab.accel(*asked).stderr, lab.accel(*asked, "--format", "markdown").stdout)
+        assert [hint in text for text in said] == [is_common] * 2, said
+
     def test_a_report_of_nothing_decided_is_no_success(self, lab: Lab, tmp_path: Path) -> None:
         lab.run(OLD)
         lab.run(NEW)
