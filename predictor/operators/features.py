@@ -60,7 +60,7 @@ def roofline_features(kind: OperatorKind, dimensions: Array, device: Rates, bits
 
 
 def _join(roofline_ms: Array, features: tuple[Array, ...]) -> RooflineFeatures:
-    """Stack features as columns. Those that are the same on all devices are repeated for each."""
+    """Stack features as columns, and repeat for each device the features that do not depend on it."""
     stacked = np.empty((*roofline_ms.shape, len(features)))
     for i, feature in enumerate(features):
         stacked[..., i] = feature
@@ -95,7 +95,10 @@ def _matrix_product(
     bits: int,
     numbers_moved: Array | None = None,
 ) -> RooflineFeatures:
-    """Return those of b products of (m, k) and (k, n); by default each operand and result is moved once."""
+    """Return times and features of b products of (m, k) by (k, n).
+
+    `numbers_moved` is how many numbers are read and written; by default each operand and result is moved once.
+    """
     moved = b * (m * k + k * n + m * n) if numbers_moved is None else numbers_moved
     compute_ms = 2e3 * b * m * n * k / device.flops[bits]
     memory_ms = 1e3 * (bits / 8 * moved) / device.bandwidth
@@ -118,7 +121,7 @@ def _matrix_product(
 
 
 def _attention(columns: list[Array], device: Rates, bits: int) -> RooflineFeatures:
-    """Return those of fused attention (as FlashAttention), which never writes its scores to memory."""
+    """Return times and features of fused attention (as FlashAttention), which never writes its scores to memory."""
     b, heads, kv_heads, m, n, k, v, pairs = columns
     size = bits / 8 * b * (heads * m * (k + v) + kv_heads * n * (k + v))
     compute_ms = 2e3 * b * heads * pairs * (k + v) / device.flops[bits]
@@ -140,7 +143,7 @@ def _attention(columns: list[Array], device: Rates, bits: int) -> RooflineFeatur
 
 
 def _rowwise(columns: list[Array], device: Rates, bits: int) -> RooflineFeatures:
-    """Return those of a softmax or normalization, which reads and writes each number once."""
+    """Return times and features of softmaxes or normalizations, which read and write each number once."""
     rows, width = columns
     size = bits / 8 * 2 * rows * width
     roofline_ms = np.maximum(1e3 * _FLOPS_PER_NUMBER * rows * width / device.flops[32], 1e3 * size / device.bandwidth)

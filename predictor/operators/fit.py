@@ -1,6 +1,6 @@
 """Fit and evaluation of the operator predictor, on shipped kernel tables and models measured on nine GPUs.
 
-`python -m predictor.operators.fit` writes the predictor that ships with the package; do so when the tables, the
+`python -m predictor.operators.fit` writes the predictor that ships with the package. Run it when the tables, the
 features or the spec sheet change.
 """
 

@@ -100,8 +100,8 @@ _MIN_MS = 0.002
 def load_kernels(paths: Iterable[Path]) -> dict[OperatorKind, KernelTable]:
     """Return the measured kernels of these Parquet files, and of `LARGEST_PRODUCTS` if it is among them, by class.
 
-    Kernels of unknown devices and precisions are left out. So are those of operators that `kernel_class` assigns to
-    another class on their device.
+    It skips kernels of unknown devices and precisions, and operators that `kernel_class` assigns to another class on
+    their device.
     """
     tables: dict[OperatorKind, list[KernelTable]] = {}
     for path in paths:
@@ -130,7 +130,7 @@ def _largest_products() -> Any:
 
 
 def _without_launch(rows: Any, measurements: Any) -> Array:
-    """Return the times of rows in ms without their launch, which the shortest of all measurements tells."""
+    """Return the times of `rows` in ms less the launch, a share of the shortest time in `measurements`."""
     shortest_ms = np.quantile(_latency_ms(measurements), _SHORTEST_QUANTILE)
     return np.maximum(_latency_ms(rows) - LAUNCHING_SHARE * shortest_ms, _MIN_MS)
 

@@ -104,7 +104,7 @@ def kernel_parts(table: OperatorTable, bits: int) -> Iterator[KernelPart]:
 
 
 def _convolution_parts(table: OperatorTable) -> Iterator[KernelPart]:
-    """Yield depthwise, pointwise (1x1) and other convolutions apart, those of the first operator first."""
+    """Yield depthwise, pointwise (1x1) and other convolutions apart, in the order of each kind's first operator."""
     b, pixels, n, k, groups, taps, read, written = table.columns
     # A depthwise convolution is as slow as an element-wise operator, because it computes little per number moved.
     depthwise = is_depthwise(groups, n)

@@ -1,7 +1,7 @@
 """Fit and evaluation of the processor predictor, on the figures that ship with the package.
 
-`python -m predictor.processors.fit` writes the predictor that ships with the package; do so when packs, the roofline or
-the rates of processors in the spec sheet change.
+`python -m predictor.processors.fit` writes the predictor that ships with the package. Run it when the packs, the
+roofline or the rates of processors in the spec sheet change.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ def load_samples() -> list[Sample]:
 
 
 def fit(samples: Sequence[Sample]) -> ProcessorPredictor:
-    """Fit a law for each runtime, those of several processors first: they tell how far one is off its rates."""
+    """Fit a law for each runtime.
+
+    Runtimes measured on several processors come first, because the offsets of their processors from the published rates
+    widen the intervals of runtimes measured on few.
+    """
     by_runtime: dict[str, list[Sample]] = {}
     for sample in samples:
         by_runtime.setdefault(sample.backend, []).append(sample)
@@ -64,7 +68,7 @@ def fit(samples: Sequence[Sample]) -> ProcessorPredictor:
 
 
 def held_out_errors(samples: Sequence[Sample], group: Callable[[Sample], object]) -> Array:
-    """Return the log of measured over predicted latency of each sample, by a law without its group."""
+    """Return each sample's natural log of measured over predicted latency, by a law fitted without its group."""
     logs, groups = log_latencies(samples), [group(sample) for sample in samples]
     errors = np.empty(len(samples))
     for held_out in dict.fromkeys(groups):
@@ -76,7 +80,7 @@ def held_out_errors(samples: Sequence[Sample], group: Callable[[Sample], object]
 
 
 def both_held_out_errors(samples: Sequence[Sample]) -> Array:
-    """Return the same by a law without the sample's processor and without its model."""
+    """Return each sample's log error by a law fitted without its processor and without its model."""
     logs, errors = log_latencies(samples), np.empty(len(samples))
     for i, sample in enumerate(samples):
         rest = [j for j, s in enumerate(samples) if s.device != sample.device and s.model != sample.model]
@@ -86,14 +90,14 @@ def both_held_out_errors(samples: Sequence[Sample]) -> Array:
 
 
 def family_errors(samples: Sequence[Sample]) -> Array:
-    """Return the same by a law without an eighth of the model families, the sample's among them."""
+    """Return each sample's log error by a law fitted without an eighth of the model families, its own among them."""
     families = sorted({sample.family for sample in samples})
     fold = {family: i % _FOLDS for i, family in enumerate(families)}
     return held_out_errors(samples, lambda sample: fold[sample.family])
 
 
 def processor_offsets(samples: Sequence[Sample], errors: Array) -> Array:
-    """Return how far each processor is off a law of the others: the median of its samples' log errors by that law."""
+    """Return the offset of each processor from a law of the others: the median log error of its samples."""
     devices = np.array([sample.device for sample in samples])
     return np.array([np.median(errors[devices == device]) for device in np.unique(devices)])
 
@@ -120,8 +124,8 @@ def _fit_several(samples: Sequence[Sample], errors: Array) -> RuntimeLaw:
 def _fit_few(samples: Sequence[Sample], offsets: Array) -> RuntimeLaw:
     """Return the law of a runtime that one processor was measured with, or a few.
 
-    Its errors on another processor are those on families left out, plus how far two processors differ that are as far
-    off their rates as those measured with other runtimes (`offsets`).
+    The error on another processor is taken for the sum of two: the error on a family left out, and the difference of
+    two processors' `offsets` from their rates, as measured with other runtimes.
     """
     errors = family_errors(samples)
     apart = (offsets[:, None] - offsets[None, :])[~np.eye(len(offsets), dtype=bool)]

@@ -31,15 +31,15 @@ class ProcessorPrediction(NamedTuple):
     """Latency of a batch on a processor, and where the time goes."""
 
     latency_ms: Interval
-    """Its level is None where no processor of the vendor was learned from: nobody knows how often the limits hold."""
+    """Interval of level None where no processor of the vendor was fitted to, because its errors there are unknown."""
     shares: tuple[float, ...]
     """Share of each of `TERMS`."""
     processors: int
     """Number of processors that the runtime's factors were fitted to."""
     vendor_measured: bool
-    """True if one of them is of the same vendor."""
+    """True if one of these processors is of the same vendor."""
     batch_measured: bool
-    """True if batches of this size were learned from."""
+    """True if the factors were fitted to batches of this size."""
 
 
 class RuntimeLaw(BaseModel):
@@ -50,15 +50,15 @@ class RuntimeLaw(BaseModel):
     """Factors of `AdditiveRoofline`."""
     precisions: tuple[str, ...]
     processors: tuple[str, ...]
-    """Names in the catalog of the processors that it was fitted to."""
+    """Names in the spec sheet of the processors that the law was fitted to."""
     vendors: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     models: tuple[str, ...]
-    """Models that were measured on several of them; none where one processor alone was measured."""
+    """Models that were measured; empty for a runtime of few processors."""
     known_model: Calibration
-    """Errors on a processor that was left out, of a model that others measured."""
+    """Errors on a processor that was left out, for models measured on other processors."""
     new_model: Calibration
-    """Errors on a processor that was left out, of a model that was left out, too."""
+    """Errors on a processor and a model that were both left out."""
 
     def unsupported_reason(self, sample: Sample) -> str | None:
         """Return why the law does not cover a sample; None if it does."""

@@ -69,7 +69,7 @@ class Parts:
     workers: Array
     """Number of prompt workers per copy."""
     slot_answers: Array
-    """Wait for a slot of a generating copy, in times of an answer."""
+    """Wait for a slot of a generating copy, as a ratio to the time of an answer."""
     decoding: Work
     """Work of the generating copies."""
     prompting: Work
@@ -100,10 +100,10 @@ def prompt_deployment(deployment: Deployment) -> Deployment:
 
 
 def _slot_answers(deployment: Deployment, users: float) -> float:
-    """Return how long a request waits for a slot of its copy, in times of an answer; 0 without a limit of slots.
+    """Return the wait of a request for a slot of its copy, as a ratio to the time of an answer; 0 without slots.
 
-    Requests are spread over the copies at random, so that a copy has a normally distributed number of them. By Little's
-    law their wait is to an answer as the requests that wait are to those that run.
+    Requests are spread over the copies at random, so the number at one copy is normally distributed. By Little's law,
+    wait over answer equals waiting over running requests.
     """
     if deployment.slots is None:
         return 0.0
@@ -136,7 +136,7 @@ class FirstParts:
 
 
 def first_parts(parts: Parts, answer_s: Array, coefficients: Coefficients) -> FirstParts:
-    """Return the parts of first tokens, where answers take so long after them."""
+    """Return the parts of first tokens; `answer_s` is the time of each answer after its first token, in seconds."""
     work = parts.prompting
     value = {name: np.exp(coefficients[name]) for name in FIRST_PRIORS}
 
@@ -177,7 +177,7 @@ def _fit_first(parts: Parts, answer_s: Array, first_s: Array, weights: Array) ->
 
 @dataclass(frozen=True)
 class FittedTimes:
-    """The coefficients of first tokens, and trees on the log residuals of both times' formulas."""
+    """Coefficients of the formula of first tokens, and trees on the log residuals of both formulas."""
 
     token_trees: lgb.Booster
     first_coefficients: Mapping[str, float]

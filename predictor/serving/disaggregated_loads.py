@@ -92,7 +92,7 @@ def _to_measured_load(row: Mapping[str, str]) -> MeasuredLoad:
 
 @dataclass(frozen=True)
 class ConfiguredDeployment:
-    """A deployment in InferenceX's configurations that limits how many requests a copy generates for at once."""
+    """Deployment in InferenceX's configurations that limits the requests at once of a copy."""
 
     day: date
     """Day on which the configurations held it."""
@@ -213,7 +213,7 @@ def _of_table(row: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def _of_pack(events: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the events of disaggregated loads converted, by their means, as those of the table are."""
+    """Yield the events of disaggregated loads, converted from their means as the rows of the table are."""
     for event in events:
         payload = json.loads(event["payload"])
         original = payload["original"]

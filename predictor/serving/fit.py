@@ -1,4 +1,4 @@
-"""Fitting and judging the serving predictor on shipped measured loads.
+"""Fit and evaluation of the serving predictor, on shipped measured loads.
 
 `python -m predictor.serving.fit` writes the predictors that ship with the package, of aggregated and of disaggregated
 serving. Run it when the pack, the formula, the features or the spec sheet change.
@@ -33,13 +33,13 @@ from predictor.serving.work import Array
 LEVEL = 0.8
 """Share of rows of an unseen device, model or layout that intervals aim to hold."""
 _LEAST_ROWS = 20
-"""Rows of a group that is calibrated on: the share of fewer inside an interval tells little, and each group counts."""
+"""Least rows of a group that intervals are calibrated on, because all groups weigh the same and fewer rows scatter."""
 _LEFT_OUT = ("device", "model", "parallelism")
-"""Groups that intervals are calibrated on. What carries over between layouts says nothing of whole batches."""
+"""Groups that intervals are calibrated on; for whole batches the first two, because layouts tell nothing of them."""
 
 
 def row_weights(rows: Sequence[MeasuredLoad]) -> Array:
-    """Return a weight per row: a load group of many rows counts more than one of few, but not as much more."""
+    """Return a weight per row, 1 / sqrt(rows of its load group), divided by the mean over all rows."""
     load_groups = [row.deployment.load_group for row in rows]
     sizes = Counter(load_groups)
     weights = np.array([sizes[load_group] ** -0.5 for load_group in load_groups])
@@ -53,15 +53,15 @@ class LeftOut:
     token: Array
     """Logs of predicted over measured times per output token."""
     first: Array
-    """Likewise to the first token; NaN where nobody timed it."""
+    """Logs of predicted over measured times to the first token; NaN where nobody timed it."""
     deviations: Array
-    """Standard deviations that the prediction stated for both, a column each."""
+    """Standard deviations that the prediction stated for both logs, a column each."""
 
 
 def leave_out(rows: Sequence[MeasuredLoad], groups: Sequence[str], *, versions: bool = True) -> LeftOut:
-    """Return the errors on each group, predicted by what the others teach.
+    """Return the errors on each group of a model that was fitted to the other groups.
 
-    Without `versions` the questions name no version of the engine, and the newest one is taken for them.
+    Without `versions` the held-out deployments name no version of the engine, so that the newest is taken.
     """
     names = np.array(groups)
     token_ms, first_ms = times_of(rows)
@@ -94,7 +94,7 @@ def _predict_left_out(rows: Sequence[MeasuredLoad], versions: bool, out: npt.NDA
 
 
 def fit_shipped(rows: Sequence[MeasuredLoad]) -> ServingPredictor:
-    """Return the predictor learned from all rows, with the errors that leaving groups out shows."""
+    """Return the predictor fitted to all rows, with its intervals from the errors on groups that were left out."""
     groups = {name: of for name, of in groups_of(rows).items() if name in _LEFT_OUT}
     left_out = {name: leave_out(rows, of) for name, of in groups.items()}
     timed = np.isfinite([row.first_with_slot_ms for row in rows])
@@ -118,9 +118,10 @@ def fit_shipped(rows: Sequence[MeasuredLoad]) -> ServingPredictor:
 def leave_out_disaggregated(
     rows: Sequence[MeasuredLoad], groups: Sequence[str], coefficients: Callable[[str], Coefficients]
 ) -> LeftOut:
-    """Return the errors on each group of disaggregated loads, predicted by what the others teach.
+    """Return the errors on each group of disaggregated loads of a model that was fitted to the other groups.
 
-    `coefficients` returns those of the formula without what the group has in common with aggregated loads.
+    `coefficients` returns, for the name of a group, the coefficients of the formula from aggregated loads that have
+    nothing in common with the group.
     """
     names = np.array(groups)
     token_ms, first_ms = times_of(rows)
@@ -135,7 +136,7 @@ def leave_out_disaggregated(
 
 
 def fit_disaggregated(rows: Sequence[MeasuredLoad], coefficients: Coefficients) -> DisaggregatedModel:
-    """Return the model of disaggregated serving, with the errors that leaving load groups out shows."""
+    """Return the model of disaggregated serving, with its intervals from the errors on load groups left out."""
     load_groups = [row.deployment.load_group for row in rows]
     left_out = leave_out_disaggregated(rows, load_groups, lambda _: coefficients)
     parts = parts_of([(row.deployment, row.load) for row in rows], coefficients)

@@ -37,7 +37,7 @@ class PromptWorkers:
     devices: int = 1
     """Devices of one worker."""
     attention_copies: int = 1
-    """As of a `Deployment`."""
+    """Groups of a worker's devices with a cache of their own, as in `Deployment.attention_copies`."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Slots:
 
     per_copy: int
     copies: int
-    """Copies over which requests are spread: of several some have too many of them while others have slots free."""
+    """Copies over which requests are spread at random: some may be full while others have slots free."""
 
 
 @dataclass(frozen=True)
@@ -68,21 +68,21 @@ class Deployment:
     prompts: PromptWorkers | None = None
     """Workers that compute its prompts; None if it computes them itself (aggregated serving)."""
     slots: Slots | None = None
-    """None where as many requests run as fit into memory. Only measured disaggregated deployments state any."""
+    """Limit of requests at once; None where memory alone limits them. Only measured disaggregated loads state one."""
     number_format: str | None = None
-    """`mxfp4` or `nvfp4` where fp4 is known to be one of them. Loads of either were measured as fp4."""
+    """`mxfp4` or `nvfp4` where fp4 is known to be one of them. Measured loads of both count as fp4."""
     stored_bytes: float | None = None
-    """Bytes of all weights in the repository; None where the quantization says them."""
+    """Bytes of all weights in the repository; None where they follow from the quantization."""
     state_bytes: float = 0.0
     """Bytes of the states of one sequence, as far as the decoder leaves them out."""
     engine_version: str | None = None
-    """None if unknown: predicted as the newest version that was measured with the model on the device."""
+    """Version of the engine; None if unknown, for the newest that was measured with the model on the device."""
 
     @property
     def load_group(self) -> str:
         """Key of the loads with the same model shape, device and engine, mostly measured together by one person.
 
-        Held out together, because they share what is particular to how they were measured.
+        Cross-validation holds them out together, because they share the peculiarities of one person's measurement.
         """
         return f"{self.model_shape}, {self.device.name}, {self.engine}"
 

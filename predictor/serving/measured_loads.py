@@ -31,7 +31,7 @@ from predictor.serving.slot_waits import slot_waits_ms
 _SOURCES = ("aiconfigurator", "llm-inference-bench", "llm-pilot")
 """Packs that the serving predictor learns from. With `inferencex` other GPUs or models came out worse."""
 _SINGLE_USER_RATES = Path(__file__).with_name("single_user_rates.csv")
-"""Rates of llama.cpp on GPUs without HBM, whose packs would lack what an answer needs: lengths, versions, prompts."""
+"""Table of llama.cpp's rates on GPUs without HBM. It is no pack, because it lacks lengths, versions and prompts."""
 _IN_TABLES = f"""
 SELECT CAST(event_id AS VARCHAR) AS event_id, CAST(payload AS VARCHAR) AS payload,
     starts_with(usable_results.source, 'pack:') AS from_pack
@@ -49,7 +49,7 @@ _OLDER_ID = re.compile(r"_cfg\d+")
 """Id of a row in its older exports: `dsr1_b200_sglang_fp4_agg_1024x8192_c4_cfg201`."""
 _TIMES = ("time_to_first_token_ms", "time_per_output_token_ms")
 _REACHED = 0.5
-"""Share of a limit of requests at once that a load must reach: below, the pace of arrivals set it, or they were few."""
+"""Least share of the allowed requests at once that a load must reach. Below it arrivals set the pace, not the engine."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _distinct(rows: Iterable[Mapping[str, Any]]) -> list[MeasuredLoad]:
 
 
 def measured_load(event_id: str, payload: Mapping[str, Any], *, from_pack: bool = True) -> MeasuredLoad | None:
-    """Return the measured load of an imported result; None if it is no such result, or states too little."""
+    """Return the measured load of an imported result; None if the result is of another kind or incomplete."""
     original = payload.get("original") or {}
     decoder = find_served_model(str(original.get("model")))
     engine = canonical_backend(str(payload.get("backend")))

@@ -17,12 +17,13 @@ TensorRT-LLM's `kv_cache_free_gpu_mem_fraction` is 0.9 of the memory that the we
 WORKING_SHARE = 0.025
 """Share of a device's memory, within that, for activations, communication buffers and CUDA graphs.
 
-DeepSeek R1 in fp8 was served by SGLang on four B200, of whose memory its weights take 87 %.
+Source: SGLang served DeepSeek R1 in fp8 on four B200, where the weights take 87 % of the memory.
 """
 _FITTED_SHARE = 0.03
-"""The same, as times were fitted with it."""
+"""Value of `WORKING_SHARE` with which the shipped times were fitted."""
 _VOCABULARY_BYTES = 2.0
-"""Bytes of a parameter of token embedding and head, which AWQ, GPTQ, compressed-tensors and ModelOpt leave so."""
+"""Bytes of a parameter of token embedding and head, which AWQ, GPTQ, compressed-tensors and ModelOpt leave at 16 bits.
+"""
 _GGUF_BYTES = {"int4": 4.8944 / 8, "int8": 8.5008 / 8}
 """Bytes of a parameter in files of Q4_K_M and Q8_0, embedding and head included: those of Llama 3.1 8B, as llama.cpp's
 tools/quantize/README.md states them."""
@@ -94,8 +95,8 @@ def weight_bytes(deployment: Deployment) -> float:
 def cache_room(deployment: Deployment) -> float:
     """Return the bytes for keys and values beside one copy of each weight, on all devices.
 
-    Times are predicted with this, because they were fitted with it: what groups of devices hold besides is left out,
-    and what error correction takes of the memory.
+    It leaves out the copies that groups of devices hold besides, and the memory that error correction takes. Times are
+    predicted with it, because they were fitted with it.
     """
     weights, memory = deployment.decoder.parameters * deployment.storage.weight_bytes, deployment.device.memory_gib
     return _room_beside(weights, deployment, memory or math.nan, _FITTED_SHARE)
@@ -106,8 +107,8 @@ def _room_beside(weights: float, deployment: Deployment, memory_gib: float, work
 
     `memory_gib` is the memory of one device.
 
-    TensorRT-LLM takes its share of what the weights leave. Even there weights beyond the other engines' limit count as
-    not fitting, because no such load was measured.
+    TensorRT-LLM takes its share of the memory that the weights leave free. Weights beyond the other engines' limit
+    count as not fitting there either, because no such load was measured.
     """
     memory = deployment.devices * memory_gib * 2**30
     usual = memory * (ENGINE_SHARE - working_share) - weights

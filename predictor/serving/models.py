@@ -46,11 +46,11 @@ _FIGURES = {
 _OWN = ("context", "vocabulary_b")
 """Columns in which models of one shape may differ."""
 _SPARSE = "; sparse attention"
-"""In the source of a model whose tokens attend to those that an index chooses (DeepSeek V3.2)."""
+"""Word in the source of a model with sparse attention, whose index chooses the tokens (DeepSeek V3.2)."""
 _PART = "; its part for text"
-"""End of the source of a model that reads images, too."""
+"""End of the source of a model that also reads images."""
 _ROUNDED = 2e-3
-"""Parts by which rounding changes parameters."""
+"""Largest relative difference of two parameter counts that rounding explains."""
 _BILLION = 1e9
 _VARIANT = re.compile(r"-(base|chat|hf|instruct|it|pt)$")
 """Ends of names that tell how a model was trained, not what shape it has."""
@@ -69,7 +69,7 @@ class Sharding:
     heads: int = 0
     """Query heads of a layer."""
     expert_width: int = 0
-    """Numbers in the middle of one expert; 0 without experts, too."""
+    """Intermediate width of one expert; 0 without experts."""
 
     def unsplit_heads(self, devices: int, key_value_heads: float) -> str | None:
         """Return the heads that tensor parallelism cannot split over so many devices, in words; None if it can.
@@ -158,7 +158,7 @@ def generates_no_text(name: str) -> bool:
 
 
 def attends_sparsely(model: str | Mapping[str, Any]) -> bool:
-    """Return whether tokens attend to those alone that an index chooses, by a name or a config."""
+    """Return whether a model, by its name or config, has sparse attention to tokens that an index chooses."""
     if isinstance(model, str):
         row = _row(model)
         return row is not None and _SPARSE in row["source"]
@@ -166,7 +166,7 @@ def attends_sparsely(model: str | Mapping[str, Any]) -> bool:
 
 
 def hub_id_of(name: str) -> str:
-    """Return the hub id of a published model that is called without its publisher; any other name as it is."""
+    """Return the hub id of a published model named without its publisher; any other name unchanged."""
     original, found = original_of(name), _split(name)
     if "/" in name or original is None or found is None:
         return name
@@ -177,7 +177,10 @@ def hub_id_of(name: str) -> str:
 
 
 def original_of(name: str) -> str | None:
-    """Return the hub id of the published model that a name leads to, whoever keeps it how; None for no such model."""
+    """Return the hub id of the published model that a name leads to, whatever its publisher and quantization.
+
+    None if there is no such model.
+    """
     row = _row(name)
     return None if row is None else row["source"].split()[0]
 
@@ -188,7 +191,7 @@ def served_models() -> list[str]:
 
 
 def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the row of `models.csv` of a published config; of one that reads images, too, its part for text.
+    """Return the row of `models.csv` of a published config, or of its part for text if the model also reads images.
 
     A model of the shape of a known one has its figures, so that measured loads of either count for both. Raises
     InvalidInput for a model that generates no text, or whose config does not say what it caches.
@@ -202,7 +205,7 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
     shape = replace(
         decoder,
         parameters=_billions(decoder.parameters - towers),
-        # Rows count the table of words as met, as those did from whose loads the predictor learned.
+        # The embedding counts among the active parameters, because it did in the rows that the predictor was fitted to.
         active_parameters=_billions(decoder.active_parameters + of_head),
         vocabulary_parameters=_billions(decoder.vocabulary_parameters),
     )
@@ -233,7 +236,7 @@ def _billions(parameters: float) -> float:
 
 
 def _of_same_shape(known: Mapping[str, str], row: Mapping[str, str]) -> bool:
-    """Return whether two rows differ at most in what is each model's own, and by what rounding leaves."""
+    """Return whether two rows have one shape: equal but for columns of the model's own, and for rounding."""
     numbers = [(float(known[column]), float(row[column])) for column in _FIGURES if column not in _OWN]
     return all(math.isclose(one, other, rel_tol=_ROUNDED) for one, other in numbers)
 

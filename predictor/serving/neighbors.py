@@ -1,8 +1,8 @@
-"""Gaussian process over measured loads: what they took beyond formula and trees is carried over to loads like them.
+"""Gaussian process over the log residuals that formula and trees leave on measured loads.
 
-Loads are alike in their ratios of work, and more so where they share the model, the device and engine, or both. So a
-load group measured on four GPUs tells of eight. One kernel serves both times, per output token and to the first,
-because the same loads are alike in both.
+It carries the residual of a measured load over to similar ones. Loads are similar in their ratios of work, and more so
+where they share the model, the device and engine, or both: a load group measured on four GPUs tells of eight. One
+kernel serves both times, per output token and to the first, because the same loads are similar in both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PRIORS = {
     "output_length": 20.0,
     "devices_length": 20.0,
     "copies_length": 4.0,
-    "other_quantization": 1.0,  # correlation of two quantizations over one less it
+    "other_quantization": 1.0,  # odds c / (1 - c) of the correlation c of two quantizations
     "other_version": 0.1,
     "noise": 0.05,
 }
@@ -92,7 +92,7 @@ def _names(deployment: Deployment) -> list[str]:
 
 @dataclass(frozen=True)
 class PairsOfLoads:
-    """Likeness of each pair of two lists of loads, apart from the kernel's parameters."""
+    """Distances and shared names of each pair of loads from two lists, before the kernel's parameters are applied."""
 
     ratios: Array
     """Distances of the standardized ratios."""
@@ -276,7 +276,7 @@ class Neighbors:
 
     @cached_property
     def _standard(self) -> tuple[Array, Array]:
-        """Center and scale of the ratios; a column that never changes stays as it is."""
+        """Mean and standard deviation of each ratio's column; the deviation of a constant column counts as 1."""
         spread = self.points.ratios.std(axis=0)
         return self.points.ratios.mean(axis=0), np.where(spread > 0, spread, 1.0)
 
@@ -291,7 +291,7 @@ class Neighbors:
 
 
 def to_document(neighbors: Neighbors) -> dict[str, Any]:
-    """Return what `from_document` reads back, in JSON's types."""
+    """Return the process as JSON values, which `from_document` reads."""
     points = neighbors.points
     kinds, codes = np.unique(points.names, return_inverse=True)
     return {
@@ -306,7 +306,7 @@ def to_document(neighbors: Neighbors) -> dict[str, Any]:
 
 
 def from_document(document: Mapping[str, Any]) -> Neighbors:
-    """Return the process of `to_document`."""
+    """Return the process that `to_document` wrote."""
     columns = {name: np.array(document[name], dtype=float).T for name in ("ratios", "sizes", "residuals", "weights")}
     names = np.array(document["kinds"], dtype=str)[np.array(document["names"]).T]
     points = Points(columns["ratios"], names, columns["sizes"])

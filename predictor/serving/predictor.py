@@ -28,11 +28,11 @@ SHIPPED = Path(__file__).with_name("fitted.json.xz")
 MOST_COMPUTED = 0.7
 """Most of the published rate at which engines compute, where prompts and steps follow each other.
 
-Of 2,749 measured loads 13 took less time: three had over 400 users, seven are of one table of one model, and the others
-took up to 16 % less.
+13 of 2,749 measured loads took less time than that: three had over 400 users, seven are of one table of one model, and
+the others took up to 16 % less.
 """
 _LIMIT = 5.0
-"""Bound that logs of ratios are clipped to: a user in a thousandth of the room is as alone as in a hundredth."""
+"""Bound of the log of users over the number that fits: beyond it, more or less room makes no difference."""
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,21 @@ class LoadTimes:
     deviations: Array
     """Standard deviations of the logs of both times, a column each."""
     least_token_ms: Array
-    """Time of a token at published rates, where as many run at once as fit. Nine of 2,991 measured loads took less:
-    all had over 400 users, of whom their engines seem to have run fewer at once."""
+    """Time of a token at published rates, in ms, with as many requests at once as fit. Nine of 2,991 measured loads took
+    less: all had over 400 users, and their engines seem to have run fewer of them at once."""
     least_first_ms: Array
-    """Time left for the first token if the devices answer all users' requests at `MOST_COMPUTED`."""
+    """Least time to the first token, in ms: the time of all users' requests at `MOST_COMPUTED`, less the further tokens.
+    """
 
 
 @dataclass(frozen=True)
 class ServingModel:
-    """The fitted formula, the trees on what it leaves, and the measured loads from which more is carried over."""
+    """The fitted formula, trees on its log residuals, and a Gaussian process on the residuals of both."""
 
     coefficients: dict[str, float]
     trees: FoldTrees
     tree_shares: tuple[float, ...]
-    """Share of what the trees say of a load that holds where they did not see its load group, one for each time."""
+    """Factor of `shrinkage` on the trees' predictions for load groups that they did not see, one for each time."""
     neighbors: Neighbors
 
     def predict(self, cells: Sequence[tuple[Deployment, Load]]) -> LoadTimes:
@@ -84,14 +85,14 @@ class ServingModel:
         x = _features(work, token, first)
         carried, deviations = self.neighbors.predict(points_of(cells, x))
         by_requests = np.array([deployment.measured_by_requests and not load.batch for deployment, load in cells])
-        # What a load group has in common is carried over, so trees that saw it would count it twice.
+        # The Gaussian process adds the offset of a load group, so trees that saw the group would count it twice.
         by_trees = self.trees.predict(x, [deployment.load_group for deployment, _ in cells], unseen=by_requests)
         residuals = np.where(by_requests[:, None], by_trees * self.tree_shares + carried, by_trees)
         token_log, first_log = residuals.T
         # Corrections learned on devices of much bandwidth would make one of little bandwidth faster than it can be.
         least = 1e3 * work.step_light_s
         token_ms = np.maximum(token * np.exp(token_log), least)
-        # Both times are corrected apart, so together they would let many users with long prompts through too fast.
+        # Each time is corrected by itself. Their sum may be less than the devices need for many users' long prompts.
         whole_ms = 1e3 * work.requests_s(MOST_COMPUTED)
         least_first = np.maximum(whole_ms - (work.output_tokens - 1) * token_ms, 0.0)
         first_ms = np.maximum(first * np.exp(first_log), least_first)
@@ -100,12 +101,13 @@ class ServingModel:
 
 @dataclass(frozen=True)
 class ServingPredictor:
-    """A serving model, and how far it errs on unseen devices, models and layouts."""
+    """A serving model with its calibrated errors on unseen devices, models and layouts."""
 
     model: ServingModel
     token_error: Calibration
-    """Its half width is in standard deviations, as that of `first_error`."""
+    """Calibration whose half width is in standard deviations of the log."""
     first_error: Calibration
+    """Calibration whose half width is in standard deviations of the log."""
     batch_error: Calibration
     """Calibration on batches, which stand for loads where no load was measured request by request."""
 
@@ -134,7 +136,7 @@ class ServingPredictor:
         return [self._with_intervals(deployment, times, row) for row, (deployment, _) in enumerate(cells)]
 
     def _with_intervals(self, deployment: Deployment, times: LoadTimes, row: int) -> ServingTimes:
-        """Return the times of a row with their limits, of level None where nobody knows how often they hold."""
+        """Return the times of a row as intervals, of level None where no measured load tells how often they hold."""
         token_width, first_width = (
             error.half_width * deviation
             for error, deviation in zip((self.token_error, self.first_error), times.deviations[row], strict=True)
@@ -156,11 +158,10 @@ class ServingPredictor:
         )
 
     def pace(self, deployment: Deployment, load: Load, most_running: int, times: ServingTimes, copies: int) -> Pace:
-        """Return how long the deployment takes at up to so many requests that run at once.
+        """Return the pace of the deployment for the simulation, with up to `most_running` requests at once.
 
-        Copies that share workers for prompts are paced together, because their prompts wait for each other.
-
-        Steps and prompts are the formula's, scaled as a whole so that this load takes its typical `times`.
+        Steps and prompts are those of the formula, scaled so that this load takes its typical `times`. `copies` that
+        share workers for prompts are paced together, because their prompts wait for each other.
         """
         if deployment.prompts is not None:
             return self._disaggregated_pace(deployment, load, most_running, times, copies)
@@ -202,7 +203,7 @@ class ServingPredictor:
 
 
 def fit(rows: Sequence[MeasuredLoad], weights: Array) -> ServingModel:
-    """Return what measured loads teach; each row counts by its weight."""
+    """Fit the model to measured loads, with a weight per row."""
     cells = [(row.deployment, row.load) for row in rows]
     work, token_ms, first_ms = work_of(cells), *times_of(rows)
     coefficients = fit_step_times(work, token_ms, first_ms, weights)
@@ -223,7 +224,10 @@ def times_of(rows: Sequence[MeasuredLoad]) -> tuple[Array, Array]:
 
 
 def _features(work: Work, token_ms: Array, first_ms: Array) -> Array:
-    """Return one row of ratios and logs per row: a device nobody measured has other rates, but ratios as others."""
+    """Return the features of the trees, a row per load.
+
+    They are ratios and logs, because an unmeasured device has other rates than the measured ones, but similar ratios.
+    """
     prompt_ms = 1e3 * work.prompt_compute_s
     return np.column_stack(
         [
@@ -269,7 +273,7 @@ def shipped_predictor() -> ServingPredictor:
 
 
 def save(predictor: ServingPredictor, path: Path) -> None:
-    """Write a predictor; equal ones give equal bytes."""
+    """Write a predictor as compressed JSON; equal predictors give equal bytes."""
     content = {
         "coefficients": predictor.model.coefficients,
         "trees": predictor.model.trees.to_document(),

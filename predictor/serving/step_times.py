@@ -1,8 +1,9 @@
 """Formula for the time per output token and to the first token, from the roofline times of `work`.
 
-* A decoding step takes max(weights, compute) + cache + exchange + a fixed time per layer and per user. It is
-  delayed by parts of the prompts that are computed beside it (chunked prefill).
-* A first token takes its own prompt, and waits for other prompts, the step under way, and room in the cache.
+* A decoding step takes max(weights, compute) + cache + exchange + a fixed time per layer and per user. Prompts that
+  are computed beside it delay it (chunked prefill).
+* A first token takes the time of its own prompt, and waits for other prompts, the step under way, and room in the
+  cache.
 
 Each term has a coefficient that is fitted to measured loads. A formula holds for devices and models that nobody
 measured, which trees alone would not; trees correct it afterwards.
@@ -97,7 +98,8 @@ def step_parts(work: Work, coefficients: Coefficients) -> StepParts:
     )
     exchange = value["exchange"] * work.exchange_s
     read = np.maximum(value["weights"] * work.weights_s, value["unit_read"] * work.unit_read_s)
-    # On NVIDIA's devices llama.cpp differs from vLLM in what it reads at; on others its kernels are ports.
+    # On NVIDIA's devices llama.cpp differs from vLLM in its rate of reading (`unit_read_s`); elsewhere its kernels are
+    # ports, with a factor of their own.
     at_home = (work.engine[ENGINES.index("llama.cpp")] > 0) & (work.vendor[0] > 0)
     decode = np.where(at_home, 1.0, by_engine_and_vendor("step")) * (
         np.maximum(read, value["compute"] * work.step_compute_s)

@@ -39,7 +39,7 @@ class StoredWeights:
     quantization: str
     """A key of `QUANTIZATIONS`."""
     number_format: str
-    """The same, but with `mxfp4` and `nvfp4` told apart where the repository says which."""
+    """The quantization, with `mxfp4` or `nvfp4` in the place of `fp4` where the repository says which."""
     readers: tuple[Engine, ...] = ENGINES
     """Engines that serve the format of its files."""
     size_bytes: float | None = None
@@ -68,11 +68,11 @@ def rounds_bits_up(name: str) -> bool:
 
 
 def quantization_of_config(config: Mapping[str, Any]) -> str | None:
-    """Return the quantization that a config says its weights are stored in; None where it says none that is known."""
+    """Return the quantization in which a config stores its weights; None for 16 bits or an unknown quantization."""
     if (stored := _quantization_config(config)) is None:
         return None
     if groups := stored.get("config_groups"):
-        # Of several the one of the most layers counts; its format tells MXFP4 from NVFP4.
+        # The group of the most layers counts; its format tells MXFP4 from NVFP4.
         weights = max(groups.values(), key=lambda group: len(group.get("targets") or ())).get("weights") or {}
         width = _COMPRESSED.get(f"{weights.get('type')}{weights.get('num_bits')}")
         return quantization_in(str(stored.get("format"))) or width
@@ -92,7 +92,7 @@ def format_of_config(config: Mapping[str, Any]) -> str | None:
 
 
 def _quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return what a config says of its quantization; of a model that reads images, what its part for text says."""
+    """Return the `quantization_config` of a config, or of its `text_config` where the model reads images."""
     for part in (config, config.get("text_config")):
         if isinstance(part, Mapping) and isinstance(stored := part.get("quantization_config"), Mapping):
             return stored

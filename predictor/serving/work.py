@@ -34,8 +34,8 @@ Source: CUDA C++ Programming Guide, throughput of native arithmetic instructions
 class Work:
     """Work of several loads: arrays with one entry per deployment and load. Times (`_s`) are roofline times in seconds.
 
-    In a pipeline all of it is of one stage. A token passes the stages one after the other, while each of them works for
-    other users.
+    In a pipeline the figures are those of one stage. A token passes the stages one after the other, while each of them
+    works for other users.
     """
 
     users: Array
