@@ -49,7 +49,7 @@ _OLDER_ID = re.compile(r"_cfg\d+")
 """Id of a row in its older exports: `dsr1_b200_sglang_fp4_agg_1024x8192_c4_cfg201`."""
 _TIMES = ("time_to_first_token_ms", "time_per_output_token_ms")
 _REACHED = 0.5
-"""Least share of the allowed requests at once that a load must reach. Below it arrivals set the pace, not the engine."""
+"""Least share of the allowed requests at once that a load must reach. Below it arrivals set the pace, not engines."""
 
 
 @dataclass(frozen=True)

@@ -58,11 +58,12 @@ class LoadTimes:
     deviations: Array
     """Standard deviations of the logs of both times, a column each."""
     least_token_ms: Array
-    """Time of a token at published rates, in ms, with as many requests at once as fit. Nine of 2,991 measured loads took
-    less: all had over 400 users, and their engines seem to have run fewer of them at once."""
-    least_first_ms: Array
-    """Least time to the first token, in ms: the time of all users' requests at `MOST_COMPUTED`, less the further tokens.
+    """Time of a token at published rates, in ms, with as many requests at once as fit.
+
+    Nine of 2,991 measured loads took less. All had over 400 users; their engines seem to have run fewer at once.
     """
+    least_first_ms: Array
+    """Least time to the first token, in ms: all users' requests at `MOST_COMPUTED`, less the further tokens."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,6 @@
 
 `sharing` stores promoted artifacts beside a shared log, for the other machines of a team.
 
-`evaluate` is apart from that: it tests the latency model on any samples, against baselines (`evaluation_report`).
+`evaluate` is no step of training: it tests the latency model on any samples, against baselines (`evaluation_report`).
 `evaluation_pairs` gives predicted beside measured latencies of the predictor in service.
 """

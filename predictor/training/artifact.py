@@ -122,14 +122,14 @@ def _pack_mode(mode: str, model: ModeModel, ensembles: FittedEnsembles, files: F
 
 
 def require_storable(settings: Settings) -> None:
-    """Raise StorageUnavailable where no artifact can be stored, for use before the fit that one is to hold."""
+    """Raise StorageUnavailable where no artifact can be stored, so that no fit is computed in vain."""
     with _building_folder(settings) as building:
         (building / "room").write_bytes(b"?")
 
 
 @contextmanager
 def _building_folder(settings: Settings) -> Iterator[Path]:
-    """Yield a new folder beside the artifacts, and remove what is left of it. Raises StorageUnavailable."""
+    """Yield a new folder beside the artifacts, and remove it if it is still there. Raises StorageUnavailable."""
     try:
         make_directory(settings.models_dir)
         building = Path(tempfile.mkdtemp(prefix=".building-", dir=settings.models_dir))
@@ -165,7 +165,7 @@ def store(settings: Settings, manifest: Manifest, files: Files) -> str:
 
 
 def store_checked(settings: Settings, predictor_id: str, files: Files) -> None:
-    """Store the files of an artifact, the manifest among them, that came from elsewhere.
+    """Store the files of an artifact from another machine, the manifest among them.
 
     Raises ArtifactRejected unless every byte matches the id.
     """
@@ -277,7 +277,7 @@ def load_holdout(
 ) -> dict[str, dict[Regime, HoldoutPredictions]]:
     """Return the held-out errors of a predictor's training, by mode and regime. Raises ArtifactRejected.
 
-    They are of the samples of the loaded `predictor`, or of samples read anew.
+    They refer to the samples of `predictor`, if it is loaded already; else the samples are read from its files.
     """
     manifest = load_manifest(settings, predictor_id)
     holdouts = {}

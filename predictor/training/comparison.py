@@ -39,8 +39,10 @@ MAX_RELATIVE_INCREASE = 0.10
 MAX_ABSOLUTE_INCREASE = 0.01
 """Further absolute increase that is allowed: two fits to nearly equal samples differ by about as much."""
 MAX_CHANCE = 0.1
-"""P-value of the sign test over families above which a larger error counts as chance. With
-three families it is 0.125 even if all are worse, so that a handful cannot refuse what thousands of figures taught."""
+"""P-value of the sign test over families above which a larger error counts as chance.
+
+With three families it is 0.125 even if all are worse, so that so few cannot refuse a candidate.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,14 @@ class PairedErrors:
     """Relative errors of two predictors on the same test samples."""
 
     values: npt.NDArray[np.float64]
-    """One row per sample: the candidate's, and that of the one in service."""
+    """One row per sample: the error of the candidate, and that of the predictor in service."""
     families: list[str]
 
     def chance(self) -> float:
-        """Return the p-value of the sign test: of so many families with a larger error, if the predictors are equal."""
+        """Return the p-value of the one-sided sign test over families.
+
+        It is the probability that at least as many families have a larger error, if the predictors are equal.
+        """
         worse_by = np.log((self.values[:, 0] + _LEAST_ERROR) / (self.values[:, 1] + _LEAST_ERROR))
         names = np.array(self.families)
         medians = [float(np.median(worse_by[names == name])) for name in sorted(set(self.families))]
@@ -82,10 +87,10 @@ def compare(
 ) -> PromotionDecision:
     """Compare median errors on the same held-out families, by mode; the candidate must not be worse in any.
 
-    It is compared with the predictor in service and with `reference`, the best one so far, so that many small steps
-    back are none in sum. Not worse is at most (1 + MAX_RELATIVE_INCREASE) times the other's median error plus
-    MAX_ABSOLUTE_INCREASE, or a difference that chance explains (a sign test over the families). The test samples are
-    those of both training sets, or, where these are too few, all of the candidate's.
+    It is compared with the predictor in service and with `reference`, the best one so far, because many small losses
+    add up. "Not worse" is a median error of at most (1 + MAX_RELATIVE_INCREASE) times the other's plus
+    MAX_ABSOLUTE_INCREASE, or a difference that chance explains (a sign test over the families). Test samples are those
+    that both training sets hold, or all of the candidate's where these are too few.
     """
     if serving is None:
         return PromotionDecision(True, "there is no other to compare it with", {})
@@ -125,9 +130,9 @@ def _compare_modes(candidate: TrainedPredictor, other: TrainedPredictor) -> tupl
 
 
 def _held_out_errors(ours: HoldoutPredictions | None, theirs: HoldoutPredictions | None) -> PairedErrors | None:
-    """Return both cross-validations' errors against the candidate's figures of the configurations held out in both.
+    """Return the errors of both cross-validations, for the configurations that both held out; None for too few.
 
-    None where there are too few.
+    The measured latencies are those of the candidate's training set.
     """
     if ours is None or theirs is None:
         return None

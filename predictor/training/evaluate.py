@@ -159,8 +159,8 @@ def _predict_as_served(
 ) -> _ServedPredictions:
     """Return the answers of a service trained on these samples.
 
-    A half width is calibrated on the training samples alone, by what they lack of the test sample, and NaN where it is
-    not. Support asks for an interval, too.
+    Half widths are calibrated on the training samples alone, by the regime of each test sample. They are NaN where
+    there was nothing to calibrate on; such a sample counts as unsupported.
     """
     modes, _, _ = fit_modes(
         {mode: [s for s in train if s.mode == mode] for mode in sorted({s.mode for s in train})}, notify
@@ -176,7 +176,7 @@ def _predict_as_served(
 
 
 def _silent(_: str) -> None:
-    """Report nothing: the rounds of a split are reported as a whole."""
+    """Drop a progress message of one round, because the rounds of a split are reported as a whole."""
 
 
 def _relative_error(logs: Array, truth: Array) -> Array:

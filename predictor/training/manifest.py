@@ -31,10 +31,10 @@ def fitting_code_sha256() -> str:
 
 
 def hash_code(folders: Iterable[Path]) -> str:
-    """Return a hash of the files in these folders: of Python what is computed, of all others their bytes.
+    """Return a hash of the files in these folders: the syntax trees of Python files, the bytes of all others.
 
     Data files count, because fits read some of them, such as the operator mixes of published models. Comments and
-    docstrings do not, because to word one better is no reason to train again.
+    docstrings do not count, because they change no fit.
     """
     digest = hashlib.sha256()
     for folder in folders:
@@ -47,7 +47,7 @@ def hash_code(folders: Iterable[Path]) -> str:
 
 
 def _without_text(source: bytes) -> bytes:
-    """Return the syntax tree of Python code, without docstrings, and so without comments."""
+    """Return the syntax tree of Python code as text, without docstrings; a syntax tree holds no comments."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

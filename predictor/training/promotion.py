@@ -19,11 +19,14 @@ KEEP_NEWEST = 5
 
 
 class NoPreviousModel(AccelError):
-    """No predictor served before this one."""
+    """Raised by a rollback where no predictor served before the one in service."""
 
 
 def reference_id(log: EventLog, serving: str | None) -> str | None:
-    """Return the id of the best predictor so far, by the last promotion of the one in service; else that one's."""
+    """Return the id of the best predictor so far, as the last promotion of the serving one names it.
+
+    It is the serving one's own id where that promotion names none.
+    """
     own = [change for change in promotions(log) if change.predictor_id == serving]
     return serving if not own else own[-1].reference or serving
 
@@ -48,12 +51,13 @@ def promote(settings: Settings, log: EventLog, predictor_id: str, decision: Prom
 def roll_back(settings: Settings, log: EventLog, predictor_id: str | None = None) -> PredictorPromoted:
     """Put an earlier predictor into service: the one named, or the one that served before this one.
 
-    One that only another machine has is fetched from next to a shared log.
+    A predictor that only another machine has is fetched from the shared log's store.
 
-    Raises NotFound for one that is not stored, NoPreviousModel where none served before, and ArtifactRejected for one
-    that cannot be read. Then nothing changes.
+    Raises NotFound for a predictor that is not stored, NoPreviousModel where none served before, and ArtifactRejected
+    for one that cannot be read. The serving predictor then stays.
     """
-    with suppress(NotFound, artifact.ArtifactRejected):  # of what other machines promoted, which then cannot serve here
+    # A predictor that another machine promoted may be missing or damaged; then this machine's own one is rolled back.
+    with suppress(NotFound, artifact.ArtifactRejected):
         sharing.follow_promotions(settings)
     serving = _serving_id(settings)
     previous = predictor_id or _previous_id(promotions(log), serving)
@@ -85,7 +89,7 @@ def find_manifest(settings: Settings, predictor_id: str | None) -> Manifest:
 
 
 def list_predictors(settings: Settings, log: EventLog) -> list[dict[str, Any]]:
-    """Return a row per stored predictor, the newest first: its state, and when and on what it was trained."""
+    """Return a row per stored predictor, the newest first: state, time of training, and snapshot it was trained on."""
     trained = {}
     for logged in log.read(types={"PredictorTrained"}):
         if isinstance(logged.payload, PredictorTrained):
@@ -139,9 +143,9 @@ def remove_old_predictors(settings: Settings, log: EventLog) -> list[str]:
 
 
 def share_promoted(settings: Settings, log: EventLog, notify: Callable[[str], None]) -> list[str]:
-    """Store next to a shared log what its promotions name and this machine has, as after a restore; return the ids.
+    """Store this machine's promoted predictors next to a shared log, as after a restore, and return their ids.
 
-    One that cannot be read, as of another version, is told of and left out. Raises LogUnavailable.
+    It skips a predictor that cannot be read, such as one of another version, and notifies of it. Raises LogUnavailable.
     """
     here = set(artifact.list_ids(settings)) if settings.log_uri is not None else set()
     shared = []
@@ -156,15 +160,15 @@ def share_promoted(settings: Settings, log: EventLog, notify: Callable[[str], No
 
 
 def _named_predictors(changes: Sequence[PredictorPromoted]) -> list[str]:
-    """Return the predictors that the last promotions name, the newest first: those to go back to, and the best."""
+    """Return the ids of predictors that the last promotions put into service, replaced or refer to, newest first."""
     named = [name for change in reversed(changes) for name in (change.predictor_id, change.replaced, change.reference)]
     return list(dict.fromkeys(name for name in named if name))[: 3 * KEEP_NEWEST]
 
 
 def refusal_reason(log: EventLog, predictor_id: str) -> str | None:
-    """Return why a candidate was refused.
+    """Return the reason why a candidate was refused.
 
-    None where it was not compared, or where another predictor serves now than the one it was compared with.
+    None where it was not compared, or where another predictor was put into service since.
     """
     events = sorted(
         log.read(types={"PredictorTrained", "PredictorPromoted"}), key=lambda event: (event.recorded_at, event.event_id)

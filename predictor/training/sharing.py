@@ -1,4 +1,4 @@
-"""Predictors beside a shared log, so that what one machine promotes serves on all machines of a team.
+"""Store of promoted predictors beside a shared log, from which all machines of a team serve the same one.
 
 A promoted artifact is stored as one archive next to the log's segments, where `ACCEL_LOG_URI` names a shared log. The
 last promotion or rollback in the log decides, whichever machine it was made on.
@@ -28,7 +28,7 @@ _FOLDER, _SUFFIX = "models", ".zip"
 _MOST_BYTES = 2**30
 """Largest unpacked size of an archive. A predictor of all shipped figures takes 16 MiB."""
 _UNSEEN_S = 3_600
-"""Seconds for which an archive stays that no promotion names."""
+"""Seconds for which an archive without a promotion is kept, because its promotion may still follow."""
 _WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
 """Time of an archive's files: the earliest that the format has, so that equal artifacts give equal archives."""
 
@@ -42,9 +42,9 @@ def record(log: EventLog, promotion: PredictorPromoted, source: str) -> None:
 
 
 def share(settings: Settings, log: EventLog, predictor_id: str) -> None:
-    """Store an artifact next to a shared log; a log of this machine alone needs none.
+    """Store an artifact next to the log, if the log is shared.
 
-    Raises LogUnavailable, and ArtifactRejected for one that cannot be read.
+    Raises LogUnavailable, and ArtifactRejected for an artifact that cannot be read.
     """
     if settings.log_uri is not None and predictor_id not in shared_ids(settings, log):
         log.store.publish(_key(predictor_id), _pack(artifact.read_files(settings, predictor_id)))
@@ -58,9 +58,9 @@ def shared_ids(settings: Settings, log: EventLog) -> set[str]:
 
 
 def fetch(settings: Settings, log: EventLog, predictor_id: str) -> None:
-    """Store an artifact from next to the log on this machine, every byte of it checked.
+    """Copy an artifact from the shared log's store to this machine, and check every byte.
 
-    Raises NotFound where it is not there, ArtifactRejected where it is damaged or of another version.
+    Raises NotFound where the store lacks it, ArtifactRejected where it is damaged or of another version.
     """
     key = _key(predictor_id)
     try:
@@ -71,15 +71,16 @@ def fetch(settings: Settings, log: EventLog, predictor_id: str) -> None:
 
 
 def fetch_missing(settings: Settings, log: EventLog, predictor_ids: Collection[str]) -> None:
-    """Fetch those of these artifacts that are next to the log and not on this machine. Raises as `fetch` does."""
+    """Fetch the artifacts among `predictor_ids` that this machine lacks and the shared log has. Raises as `fetch`."""
     for predictor_id in shared_ids(settings, log).intersection(predictor_ids).difference(artifact.list_ids(settings)):
         fetch(settings, log, predictor_id)
 
 
 def follow_promotions(settings: Settings) -> str | None:
-    """Put the predictor that a shared log names into service here; return its id, None where nothing changed.
+    """Put the predictor that a shared log promoted last into service on this machine.
 
-    One that this machine lacks is fetched. Raises NotFound where it is not next to the log, and as `fetch` does.
+    Return its id, or None where nothing changed. An artifact that this machine lacks is fetched. Raises NotFound where
+    it is not next to the log, and as `fetch`.
     """
     if settings.log_uri is None or isinstance(settings, SnapshotSettings):
         return None
@@ -94,7 +95,8 @@ def follow_promotions(settings: Settings) -> str | None:
         if chosen == artifact.current_id(settings):
             return None
         if chosen not in shared_ids(settings, log):
-            # Nor is this machine's own taken: before predictors were shared, rollbacks were logged under other names.
+            # This machine's own artifact is not taken instead: before predictors were shared, rollbacks were logged
+            # under other names, so it may have been rolled back.
             raise NotFound(
                 f"The predictor {chosen} was promoted on another machine, and is not next to the log: `accel train` "
                 "there shares it, `accel train` here makes one of this machine's own."
@@ -140,7 +142,7 @@ def _pack(files: Files) -> bytes:
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """Read a member up to the size that it states, which may be a lie. Raises BadZipFile."""
+    """Read a member, at most one byte beyond the size that it states. Raises BadZipFile."""
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise zipfile.BadZipFile(f"{member.filename} is packed in another way than ours")
     with archive.open(member) as opened:

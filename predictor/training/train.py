@@ -115,7 +115,7 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
 
 @dataclass(frozen=True)
 class _TrainingData:
-    """Samples of one snapshot, by mode, and what was left out of them."""
+    """Samples of one snapshot by mode, and the number of results left out by reason."""
 
     snapshot_id: str
     samples: dict[str, list[Sample]]
@@ -199,7 +199,7 @@ class FittedGroup(NamedTuple):
 
 
 def attach_holdouts(settings: Settings, predictor: Predictor) -> TrainedPredictor:
-    """Return a stored predictor with its held-out errors, or without where other code made them."""
+    """Return a stored predictor with its held-out errors; without them where other code computed them."""
     manifest = artifact.load_manifest(settings, predictor.predictor_id)
     if not _fits_alike(manifest):
         return TrainedPredictor(predictor, {})
@@ -217,7 +217,7 @@ def _would_fit_again(manifest: Manifest, data: _TrainingData) -> bool:
 
 
 def fitted_groups(before: TrainedPredictor, manifest: Manifest) -> dict[str, FittedGroup]:
-    """Return what a stored predictor has fitted, by group; nothing where other code fitted it."""
+    """Return the fitted groups of a stored predictor by name; none where other code fitted them."""
     modes = before.predictor.modes
     return {
         name: FittedGroup(modes[name], held_out, manifest.metrics["latency"][name])
@@ -228,11 +228,15 @@ def fitted_groups(before: TrainedPredictor, manifest: Manifest) -> dict[str, Fit
 def fit_modes(
     samples: dict[str, list[Sample]], notify: Progress, fitted: Mapping[str, FittedGroup] | None = None
 ) -> tuple[dict[str, ModeModel], dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
-    """Fit and calibrate a latency model by mode and for own devices; return held-out errors and metrics, too.
+    """Fit and calibrate a latency model for each mode, and for own devices of each kind.
 
-    Own devices of each kind have their own, because a few figures of GPUs make the intervals of CPUs several times as
-    wide. A group of samples that `fitted` holds is not fitted again, because the result would be the same. The same
-    holds for the trees of a group whose samples of known devices `fitted` holds.
+    Own devices of each kind have a model of their own, because a few figures of GPUs make the intervals of CPUs several
+    times as wide. A group whose samples equal those in `fitted` is not fitted again, because the result would be the
+    same. The trees are taken from `fitted` where the samples of known devices are equal.
+
+    Returns
+    -------
+    Models, held-out errors by regime, and their metrics; each by group (`own_group`, or the mode).
     """
     groups = dict(samples)
     for mode, mode_samples in samples.items():
@@ -343,7 +347,7 @@ def _read_training_data(settings: Settings) -> _TrainingData:
 
 
 def _group_by_mode(training_set: TrainingSet) -> tuple[dict[str, list[Sample]], dict[str, int]]:
-    """Return the samples of each mode that has enough, and the number of those of the others by reason."""
+    """Return the samples of each mode that has enough of them, and the number of all others by reason."""
     skipped: dict[str, int] = {}
     modes: dict[str, list[Sample]] = {}
     for mode in sorted({sample.mode for sample in training_set.measured}):
