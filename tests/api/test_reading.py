@@ -196,7 +196,10 @@ def test_filters_are_those_of_every_command(client: TestClient) -> None:
     assert {(r["model_id"], r["hardware"]) for r in both} == {
         (m, h) for m in ("bert-base", "vit-base") for h in ("cpu", "openvino")
     }
+    assert {r["batch_size"] for r in found(model="bert-base", hardware="cpu", status="ok")} == {1, 4}
+    assert found(provenance="simulated") == []
     assert found(since="2999-01-01") == []
+    assert client.get("/results", params={"model": "' OR 1=1 --"}).status_code == 404
     assert len(found(until="2999-01-01T00:00:00Z")) == 25
     assert client.get("/results", params={"since": "12.5"}).status_code == 422
     for path in ("/results", "/events"):  # a time without a zone is UTC's
@@ -401,8 +404,3 @@ def test_charts_are_drawn_in_every_form(client: TestClient) -> None:
     assert "allow-same-origin" not in policy
     nothing = client.get("/charts/hardware.svg", params={"model": "bert-base", "since": "2999-01-01"})
     assert (nothing.status_code, client.get("/charts/pie.svg").status_code) == (404, 404)
-
-
-def test_every_method_of_a_path_is_allowed_by_name(client: TestClient) -> None:
-    refused = client.put("/results")
-    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD, POST")

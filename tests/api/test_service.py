@@ -153,7 +153,9 @@ def test_invalid_input_names_the_field(client: TestClient, body: dict[str, Any],
     [
         ("GET", "/results?modle=x", None, "modle: unknown; did you mean mode or model?"),
         ("GET", "/events?xyzzy=1", None, "xyzzy: unknown; known: cursor, host_id, "),
-        ("GET", "/results?limit=99999", None, 'limit: expected 1000 or less, got "99999"'),
+        ("GET", "/results?limit=1001", None, 'limit: expected 1000 or less, got "1001"'),
+        ("GET", "/results?limit=0", None, 'limit: expected 1 or more, got "0"'),
+        ("GET", f"/results?cursor={'x' * 2001}", None, "cursor: expected at most 2000 characters"),
         ("GET", "/results?since=soon", None, "since: write a date such as 2026-11-20, or a time such as 2026-11-20T08"),
         ("GET", "/events?until=2026-13-40", None, "until: write a date such as 2026-11-20, "),
         ("GET", "/results?mode=training&mode=inference", None, "mode: takes one value, and 2 were given"),
@@ -296,6 +298,7 @@ def test_unknown_paths_and_methods_are_problems(client: TestClient) -> None:
     response = client.get("/recommend")
     assert "It takes POST." in _problem(response, 405, "method-not-allowed")["detail"]
     assert response.headers["allow"] == "POST"
+    assert client.put("/results").headers["allow"] == "GET, HEAD, POST"
     titles = {client.get(path).json()["title"] for path in ("/nope", "/models/nope")}
     assert titles == {"Not Found"}, "one type has one title"
 
@@ -353,44 +356,6 @@ def test_health_tells_how_far_the_pipeline_beside_the_service_is(client: TestCli
     pipeline_progress.finish(served)
     assert (pipeline["state"], pipeline["cells_done"], pipeline["cells"]) == ("running", 1, 8)
     assert pipeline["message"] == "Measuring this host: 1 of 8 cells, about 60 s left"
-
-
-def test_pages_of_results_are_whole_and_disjoint(client: TestClient) -> None:
-    seen: list[str] = []
-    cursor = None
-    pages = 0
-    while pages == 0 or cursor is not None:
-        query = {"limit": 25} | ({"cursor": cursor} if cursor else {})
-        page = client.get("/results", params=query).json()
-        seen += [row["result_id"] for row in page["results"]]
-        cursor = page["next_cursor"]
-        pages += 1
-    assert pages == 3
-    assert len(seen) == len(set(seen)) == 60
-    assert seen == sorted(seen, reverse=True)
-
-
-def test_results_are_filtered(client: TestClient) -> None:
-    rows = client.get("/results", params={"model": "bert-base", "hardware": "cpu", "status": "ok"}).json()["results"]
-    assert {(r["model_id"], r["hardware"], r["batch_size"]) for r in rows} == {
-        ("bert-base", "cpu", 1),
-        ("bert-base", "cpu", 4),
-    }
-    assert rows[0]["latency_p95_ms"] is None
-    assert rows[0]["latency_p50_ms"] > 0
-    assert client.get("/results", params={"provenance": "simulated"}).json()["results"] == []
-    _problem(client.get("/results", params={"model": "' OR 1=1 --"}), 404, "not-found")
-
-
-@pytest.mark.parametrize("query", [{"limit": 0}, {"limit": 1001}, {"cursor": "x" * 2001}])
-def test_bad_pages_are_422(client: TestClient, query: dict[str, Any]) -> None:
-    _problem(client.get("/results", params=query), 422, "invalid-input")
-
-
-@pytest.mark.parametrize("path", ["/results", "/matrix"])
-def test_a_misspelt_filter_is_422(client: TestClient, path: str) -> None:
-    problem = _problem(client.get(path, params={"hardwear": "cpu"}), 422, "invalid-input")
-    assert problem["errors"][0]["field"] == "hardwear"
 
 
 def test_matrix(client: TestClient) -> None:
@@ -467,12 +432,9 @@ def test_a_client_can_be_generated_from_the_document(client: TestClient) -> None
                 assert made.setdefault(name, str(about.get("enum"))) == str(about.get("enum")), f"{owner}.{field}"
 
 
-def test_a_bug_is_a_problem_without_its_insides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = world(tmp_path, measured_grid(MODELS[:1]))
-    app = create_app(settings)
+def test_a_bug_is_a_problem_without_its_insides(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("predictor.advisor.advisor.recommend_json", lambda *_: 1 / 0)
-    with TestClient(app, raise_server_exceptions=False) as client:
-        problem = _problem(client.post("/recommend", json={"model": "bert-base"}), 500, "internal-error")
+    problem = _problem(client.post("/recommend", json={"model": "bert-base", "batch_size": 3}), 500, "internal-error")
     assert "ZeroDivisionError" in problem["detail"]
     assert "Traceback" not in str(problem)
 

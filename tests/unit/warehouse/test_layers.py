@@ -247,11 +247,13 @@ class TestFigures:
         assert got["latency_std_ms"] == pytest.approx(3.3166247903554)
         assert got["throughput_items_per_s"] == pytest.approx(4 / 0.006)
 
-    @pytest.mark.parametrize(("count", "known"), [(10, 0), (11, 1), (63, 1), (64, 2), (130, 3), (661, 3), (662, 4)])
-    def test_a_percentile_needs_samples_enough(self, row: Any, count: int, known: int) -> None:
-        got = row(samples_ns=tuple(range(1, count + 1)))
-        percentiles = [got[f"latency_{p}_ms"] for p in ("p50", "p90", "p95", "p99")]
-        assert [value is not None for value in percentiles] == [True] * known + [False] * (4 - known)
+    def test_a_percentile_needs_samples_enough(self, settings: Settings, log: EventLog) -> None:
+        enough = {10: 0, 11: 1, 63: 1, 64: 2, 130: 3, 661: 3, 662: 4}
+        log.append([event(result(samples_ns=tuple(range(1, count + 1)))) for count in enough])
+        _stage_and_publish(settings)
+        for got in Reader(settings).rows("SELECT * FROM results"):
+            known = [got[f"latency_{p}_ms"] is not None for p in ("p50", "p90", "p95", "p99")]
+            assert known == [True] * enough[got["samples"]] + [False] * (4 - enough[got["samples"]])
 
     def test_quantiles_agree_with_numpy(self, row: Any) -> None:
         import numpy as np
@@ -579,9 +581,9 @@ class TestMatrix:
         cell = compatibility_matrix(reader)["models"]["x"]["openvino"]
         assert (cell["verdict"], cell["reason"]) == ("untested", "results that do not count here: 1 not verified")
 
-    @pytest.mark.parametrize("provenance", ["simulated", "suspect", "emulated"])
-    def test_doubtful_rows_do_not_count(self, settings: Settings, log: EventLog, provenance: str) -> None:
-        assert self._matrix(settings, log, result(provenance=provenance), verification()) == {}
+    def test_doubtful_rows_do_not_count(self, settings: Settings, log: EventLog) -> None:
+        doubtful = [result(provenance=provenance) for provenance in ("simulated", "suspect", "emulated")]
+        assert self._matrix(settings, log, *doubtful, verification()) == {}
 
 
 def test_tables_of_an_older_version_are_told_from_damaged_ones(
@@ -650,18 +652,15 @@ class TestReading:
         with pytest.raises(WarehouseEmpty, match="accel db rebuild"):
             Reader(settings).rows("SELECT 1")
 
-    @pytest.mark.parametrize(
-        "sql",
-        ["DELETE FROM results", "SELECT 1; SELECT 2", "", "SET threads = 1", "ATTACH '/tmp/x.duckdb'",
-         "CREATE TABLE t (a INT)",
-         "COPY results TO '/tmp/x.csv'", "SELECT * FROM read_csv('/etc/hostname')", "SELECT nonsense FROM results",
-         "INSTALL httpfs", "SELECT * FROM read_parquet('*')", "PRAGMA database_list"],
-    )  # fmt: skip
-    def test_sql_only_reads_the_tables(self, settings: Settings, log: EventLog, sql: str) -> None:
+    def test_sql_only_reads_the_tables(self, settings: Settings, log: EventLog) -> None:
         log.append([event(result())])
         _stage_and_publish(settings)
-        with pytest.raises(InvalidInput):
-            Reader(settings).rows(sql)
+        for sql in ("DELETE FROM results", "SELECT 1; SELECT 2", "", "SET threads = 1", "ATTACH '/tmp/x.duckdb'",
+                    "CREATE TABLE t (a INT)", "COPY results TO '/tmp/x.csv'", "SELECT * FROM read_csv('/etc/hostname')",
+                    "SELECT nonsense FROM results", "INSTALL httpfs", "SELECT * FROM read_parquet('*')",
+                    "PRAGMA database_list"):  # fmt: skip
+            with pytest.raises(InvalidInput):
+                Reader(settings).rows(sql)
 
     def test_an_empty_log_gives_empty_tables(self, settings: Settings) -> None:
         refreshed = publish.refresh(settings)
@@ -739,14 +738,15 @@ def test_one_device_of_several_sources_has_one_name_and_a_count(settings: Settin
     assert {(H100, 1, 4), ("NVIDIA T4", 1, 1), (f"4 x {H100}", 4, 1)} <= {tuple(row.values()) for row in found}
 
 
-@pytest.mark.parametrize("name", ["H100 PCIe 80G", "H100 PCIe 80GB", "nvidia h100 pcie 80 GiB"])
-def test_imports_know_a_device_with_its_memory_as_questions_do(settings: Settings, log: EventLog, name: str) -> None:
-    log.append([event(result(device_name=name, device_id="imported-1", provenance="imported"), host_id="imported-1")])
+def test_imports_know_a_device_with_its_memory_as_questions_do(settings: Settings, log: EventLog) -> None:
+    names = ("H100 PCIe 80G", "H100 PCIe 80GB", "nvidia h100 pcie 80 GiB")
+    for host, name in enumerate(names):
+        imported = result(device_name=name, device_id=f"imported-{host}", provenance="imported")
+        log.append([event(imported, host_id=f"imported-{host}")])
     _stage_and_publish(settings)
-    [row] = Reader(settings).rows("SELECT device_name FROM results")
-    spec = find_spec(name)
-    assert spec is not None
-    assert row["device_name"] == spec.name == "NVIDIA H100 PCIe 80GB"
+    found = [row["device_name"] for row in Reader(settings).rows("SELECT device_name FROM results")]
+    assert found == ["NVIDIA H100 PCIe 80GB"] * 3
+    assert {spec.name for name in names if (spec := find_spec(name))} == {*found}
 
 
 def test_a_detected_device_has_the_name_that_its_results_have(settings: Settings, log: EventLog) -> None:
