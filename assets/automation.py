@@ -32,7 +32,7 @@ WHEN_FIRST_TRAINABLE = (
     & ~_When.any_deps_in_progress()
     & ~_When.in_progress()
 ).with_label("there is none, and perhaps enough to learn from now")
-"""Condition to try a first training. Later ones run at night, because training slows measurements down."""
+"""Condition of a first training. Later trainings run at night, because training slows measurements down."""
 
 MEASURED_RECENTLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=7), warn_window=timedelta(days=2))
 """Policy of assets that change whenever somebody measures: stale after some days without."""

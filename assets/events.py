@@ -46,7 +46,7 @@ _MODELS_DRAWN = 20
 )
 @explain_failures
 def hardware_inventory(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
-    """Detect this host and its devices by asking the runtimes; what is missing has a reason."""
+    """Detect this host and its devices by asking the runtimes. A missing device is recorded with the reason."""
     inventory = detect()
     accel.log.append(inventory.events())
     devices = [

@@ -55,7 +55,7 @@ def explain_failures(function: _Function) -> _Function:
 
 
 def reason_of(event: dg.DagsterEvent) -> str:
-    """Return why a step failed, in one line: its description, else the error that it raised, without Dagster's own."""
+    """Return the reason of a step's failure in one line: its description, else the error that it raised."""
     failure = event.step_failure_data
     described = failure.user_failure_data.description if failure.user_failure_data is not None else None
     error = failure.error and (failure.error.cause or failure.error)

@@ -152,7 +152,7 @@ def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition], schedul
     limit_s = request.payload.max_runtime_s
     limit = {LIMIT_TAG: f"{limit_s:g}"} if limit_s is not None else {}
     if scheduler == "slurm":
-        limit = {LIMIT_TAG: NO_LIMIT}  # a job may wait for days; where it measures, its time is kept
+        limit = {LIMIT_TAG: NO_LIMIT}  # a job may wait in the queue for days; it limits its own time
     return dg.RunRequest(
         run_key=f"{request.id} {request.attempts}",
         job_name=job.name,

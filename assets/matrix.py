@@ -1,4 +1,4 @@
-"""The compatibility matrix, and with it the step that puts checked tables into service."""
+"""The asset `compat_matrix`, which also puts checked tables into service."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ days = dg.DailyPartitionsDefinition(start_date="2026-01-01")
 )
 @explain_failures
 def daily_report(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
-    """Report on one day: new results, changed medians and matrix cells, and what is open."""
+    """Report on one day: new results, changed medians and matrix cells, and open regressions."""
     if not context.has_partition_key:
         raise dg.Failure("Choose the day to report on: it is the partition of the run, such as 2026-01-31.")
     day = date.fromisoformat(context.partition_key)

@@ -49,7 +49,7 @@ GROUP BY ALL ORDER BY ALL
 def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Build the tables from the log: every observation a row; rows that break a data rule are set aside.
 
-    Only what is new since the published tables is computed. Nobody reads the new tables before `compat_matrix`.
+    Only events newer than the published tables are computed. Nobody reads the new tables before `compat_matrix`.
     """
     snapshot_id = require_snapshot_id(context, "raw_events")
     with lock_host(accel.settings, context.log.info):

@@ -37,7 +37,7 @@ def workspace_file(settings: Settings) -> Path:
 
 
 def own_workspace(settings: Settings) -> Path:
-    """Return where an installation keeps its workspace file, which need not exist."""
+    """Return the path of an installation's own workspace file, which need not exist."""
     return settings.home / "workspace.yaml"
 
 
@@ -122,7 +122,7 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str, wanted: list[Host], target: Path) -> None:
-    """Write the target, once it is certain that the new text says what it should, and nothing else has changed."""
+    """Write the target, after a check that the new text lists the expected hosts and changes nothing else."""
     before = [entry for entry in _list(path.name, _read(path)) if "grpc_server" not in entry]
     after = [entry for entry in _list(path.name, text) if "grpc_server" not in entry]
     if before != after or sorted(h.name for h, _, _ in _entries(path.name, text)) != sorted(h.name for h in wanted):

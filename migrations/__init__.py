@@ -1,1 +1,1 @@
-"""Other people's benchmark files, read into events: what they say, what they claim wrongly, and what became of each."""
+"""Import of other people's benchmark files: figures as events, suspicions of wrong ones, and a ledger of all files."""

@@ -1,6 +1,6 @@
 """Catalogs: one compressed file that names every segment of many snapshots and packs, each name once.
 
-Compaction writes it, and a reader learns from it what the packs hold without reading them. It is never the only source.
+Compaction writes it, so that a reader knows the contents of packs without reading them. It is never the only source.
 A pack also names its own segments, and a snapshot has a file of its own until a catalog holds it.
 """
 
@@ -86,7 +86,7 @@ class Catalog:
 
 
 def file_name(data: bytes) -> str:
-    """Return the name of a catalog's file, which tells its content's hash."""
+    """Return the name of a catalog's file, which holds the hash of its content."""
     return f"catalog-{hashlib.sha256(data).hexdigest()[:32]}.json.zst"
 
 

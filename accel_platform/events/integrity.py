@@ -42,12 +42,12 @@ _READERS = 4
 
 @dataclass(frozen=True)
 class Damage:
-    """A blob whose content is not what was written."""
+    """A damaged blob: its content differs from the content that was written."""
 
     key: str
     reason: str
     segments: tuple[str, ...]
-    """Names of the segments it held, as far as they are known."""
+    """Names of the segments that it held, as far as they are known."""
 
     def __str__(self) -> str:
         return f"{self.key} ({self.reason})"
@@ -142,7 +142,7 @@ def segments_in_blob(log: EventLog, key: str) -> tuple[str, ...]:
 
 
 def published_segments(log: EventLog) -> frozenset[str]:
-    """Return every segment that a saved snapshot holds, without those ever in quarantined blobs."""
+    """Return every segment that a saved snapshot holds, except segments that were once in quarantined blobs."""
     return log.saved.union() - quarantined_segments(log)
 
 
@@ -224,7 +224,7 @@ class Checks:
         self._new: dict[str, str] = {}
 
     def problem(self, key: str, path: Path) -> str | None:
-        """Return what is wrong with a blob, None if nothing; a new one without a hash passes if it can be read."""
+        """Return the fault of a blob, None for a sound one. A new blob without a hash passes if it can be read."""
         try:
             data = path.read_bytes()
         except OSError as error:  # not reported as damage, because it says nothing about the content
@@ -235,7 +235,7 @@ class Checks:
         return reason
 
     def problem_in(self, key: str, data: bytes) -> str | None:
-        """Return why the bytes are not what was written under the key; None if they are, or for other kinds of file."""
+        """Return why the bytes differ from those written under the key; None if equal, or for other kinds of file."""
         if not key.endswith(SUFFIX):
             return None
         if seal.is_sealed(data):

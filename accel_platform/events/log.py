@@ -3,8 +3,8 @@
 A snapshot is a set of segment names; its id is their hash. Segments never change, so reading at a snapshot is time
 travel, and logs with equal snapshot ids hold equal events. Compaction (`compaction.py`) copies segments into packs, row
 for row with the segment's name beside each, so every snapshot stays readable when the originals are removed. It also
-writes a catalog of what the packs hold. So a log is opened by listing packs and what was appended since, however long
-its history is.
+writes a catalog of the packs' contents. So a log is opened by listing the packs and the segments appended since,
+however long its history is.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class EventLog:
         return [SegmentSource(path, key, part) for path, (key, part) in zip(paths, parts.items(), strict=True)]
 
     def _parts(self, segments: Collection[str]) -> dict[str, frozenset[str] | None]:
-        """Return keys of blobs that together hold these segments, with the segments wanted of it, None for all."""
+        """Return keys of blobs that together hold these segments, each with the segments to take, None for all."""
         wanted = set(segments)
         parts: dict[str, frozenset[str] | None] = {}
         for pack, members in sorted(self.packs().items(), key=lambda entry: -len(entry[1])):
@@ -246,7 +246,7 @@ class EventLog:
         return found
 
     def count_events(self, segments: Collection[str]) -> int:
-        """Return the number of events in these segments; a pack that is wanted whole is not read for it."""
+        """Return the number of events in these segments. A pack whose segments all count is not read."""
         unread = self._parts(segments)
         events = 0
         for name, pack in self._packs.items():
@@ -269,7 +269,7 @@ class EventLog:
         return {name: pack.segments for name, pack in self.known_packs().items()}
 
     def known_packs(self) -> Mapping[str, Pack]:
-        """Return what each pack holds, as `packs` does."""
+        """Return the segments of each pack, as `packs` does."""
         present = parquet_names(self.store.keys(PACKS))
         if present - self._packs.keys():
             self._packs |= self.saved.packs()

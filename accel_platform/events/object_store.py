@@ -56,7 +56,7 @@ PROVIDERS = {
     "az": _AZURE,
     "abfss": _AZURE,
 }
-"""By the scheme of their URLs."""
+"""Providers by the scheme of their URLs."""
 
 
 class ObjectStoreBlobs:
@@ -97,7 +97,7 @@ class ObjectStoreBlobs:
         raise self._unavailable("written", failed) from failed
 
     def require_writable(self, prefix: str) -> None:
-        """Do nothing, because only writing tells."""
+        """Do nothing, because only an attempt to write shows whether it is allowed."""
 
     def keys(self, prefix: str) -> set[str]:
         return set(self.blobs(prefix))
@@ -272,7 +272,7 @@ def _problem(error: BaseException, provider: Provider, patience_s: float) -> str
 
 
 _ADDRESSES_OF_CREDENTIALS = r"169\.254\.169\.254|metadata\.google\.internal"
-"""From which machines of the providers get credentials."""
+"""Addresses from which machines of the providers get credentials."""
 _MEANINGS = (
     ("no credentials", "there are no credentials. Set {provider.credentials}."),
     (

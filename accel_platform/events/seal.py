@@ -36,7 +36,7 @@ def fill_hash(data: bytes) -> bytes:
 
 
 def mismatch_reason(data: Bytes, key: str | None = None) -> str | None:
-    """Return why a sealed blob is not what was written under `key`, or None if it is intact.
+    """Return the reason why a sealed blob differs from the one written under `key`; None if it is intact.
 
     Without a key, only the content is checked against the blob's own seal.
     """

@@ -40,7 +40,7 @@ class SegmentStore(Protocol):
         ...
 
     def require_writable(self, prefix: str) -> None:
-        """Raise LogUnavailable where this process may not publish under the prefix, as far as that can be known."""
+        """Raise LogUnavailable where this process is known not to be able to publish under the prefix."""
         ...
 
     def keys(self, prefix: str) -> set[str]:
@@ -60,11 +60,11 @@ class SegmentStore(Protocol):
         ...
 
     def blobs(self, prefix: str) -> dict[str, Blob]:
-        """Return the names that `keys` does, with each blob's size and time of change."""
+        """Return the names of `keys`, with the size and time of change of each blob."""
         ...
 
     def move(self, key: str, to: str) -> None:
-        """Move the blob to another key, replacing what is there; a no-op if it is already gone."""
+        """Move the blob to another key, and replace a blob of that key; a no-op if it is already gone."""
         ...
 
     def remove(self, *keys: str) -> None:

@@ -26,7 +26,7 @@ _CATALOG = re.compile(r"catalog-[0-9a-f]{32}\.json\.zst")
 
 
 class SnapshotDamaged(LogUnavailable):
-    """A saved snapshot whose content is not what was saved."""
+    """A damaged saved snapshot: its content differs from the content that was saved."""
 
 
 class SnapshotFiles:
@@ -41,11 +41,11 @@ class SnapshotFiles:
         return self._single().union(*(read.ids for read in self._read_catalogs()))
 
     def packs(self) -> dict[str, Pack]:
-        """Return what each pack holds that a catalog tells of, by pack id; packs may be gone or new since."""
+        """Return the segments of each pack that a catalog names, by pack id. Packs may have come or gone since."""
         return {name: pack for read in self._read_catalogs() for name, pack in read.packs.items()}
 
     def packed(self) -> Snapshot | None:
-        """Return the largest snapshot whose id no name need be hashed for: the segments of a catalog's packs."""
+        """Return the segments of a catalog's packs: the largest snapshot whose id is known without hashing names."""
         return max((read.packed for read in self._catalogs.values()), key=lambda one: len(one.segments), default=None)
 
     def save(self, snapshot: Snapshot, base: str | None = None) -> None:
@@ -133,7 +133,7 @@ class SnapshotFiles:
         return removed + self._remove_superseded(grace_s)
 
     def damaged(self) -> list[str]:
-        """Return the keys of files whose content is not what was saved."""
+        """Return the keys of files whose content differs from the content that was saved."""
         bad = []
         for name in sorted(self._store.keys(_FOLDER)):
             if found := _FILE.fullmatch(name):

@@ -543,7 +543,7 @@ class KnowledgeAdded(Payload):
 
     pack: str
     version: str | None = None
-    """None for a pack without results."""
+    """Version of the results, as the card states it; None for a pack without results."""
     card: dict[str, Any]
     """Its card, because the folder that it came from may go."""
 

@@ -1,4 +1,4 @@
-"""Devices of a cluster: what a benchmark on each hardware name asks of Kubernetes or of Slurm."""
+"""Devices of a cluster: the resources that a benchmark on each hardware name requests from Kubernetes or Slurm."""
 
 from __future__ import annotations
 

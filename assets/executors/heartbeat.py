@@ -18,7 +18,7 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 ALIVE_TAG = "accel/alive"
 """Tag of a run that holds the number of its heartbeats so far."""
 NOT_YET = "0"
-"""Value of the tag at the start, so that a run that is lost before its first heartbeat is detected, too."""
+"""Value of the tag at the start, by which a run that is lost before its first heartbeat is detected."""
 BEAT_S = 5
 """Seconds between two heartbeats."""
 SILENT_CHECKS = 4

@@ -102,7 +102,7 @@ def _submit(script: Path, environment: Mapping[str, str]) -> str:
 
 
 def _wait(job: str, context: dg.OpExecutionContext, session: PipesSession) -> str:
-    """Return how a job ended, in Slurm's words; say in the run's log what it does meanwhile."""
+    """Wait for a job and return its last state, in Slurm's words; write each change of state to the run's log."""
     before = ""
     while True:
         asked = _slurm("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T|%r|%N")

@@ -23,7 +23,7 @@ from accel_platform.workloads.model_catalog import find_model
 
 UNKNOWN_FAMILY = "unknown"
 MICROBENCHMARK = "microbenchmark"
-"""The family of what is timed without being a model; the warehouse keeps it out of everything that recommends."""
+"""The family of timed code that is no model; the warehouse keeps it out of everything that recommends."""
 
 UNKNOWN_ENGINE = "unknown"
 """Backend of a load whose report names no engine."""
@@ -111,7 +111,7 @@ _TEST_SCRIPT = re.compile(
     r"(?:_(?:test_results|performance)\b.*)?(?:_performance_\d.*)?(?:\.py|\.json)?(?=$|[/#])"
 )
 _as_json = json.JSONEncoder(sort_keys=True, default=str).encode
-"""Made once: rows are many, and their hosts, devices and fingerprints are hashed."""
+"""JSON encoder, made once because the host, device and fingerprint of each row are hashed."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """An organisation and a model; a local path has more slashes or begins with one."""
 _ON_HOST_CPU = frozenset({"cpu", "openvino", "onnxruntime"})

@@ -11,7 +11,7 @@ from migrations.sources.documents import Document
 
 _MAX_DEPTH = 3
 _MAX_MEMBERS_TRIED = 64
-"""So many members are looked at before a document counts as holding none."""
+"""Most members that are looked at; a document with none known among them counts as holding none."""
 _MIN_MEMBERS = 2
 
 Known = Callable[[Any], bool]

@@ -154,7 +154,7 @@ def _plain(key: str) -> str:
 
 
 def other_figures(content: Mapping[str, Any], *read: str) -> dict[str, Any]:
-    """Return what sounds like a figure but is none of `named_figures` nor in `read`: `tokens_per_second`, `memory`."""
+    """Return values that sound like figures, such as `memory`, but are neither in `named_figures` nor in `read`."""
     return {
         key: value
         for key, value in content.items()
@@ -166,9 +166,9 @@ def other_figures(content: Mapping[str, Any], *read: str) -> dict[str, Any]:
 
 
 def unread_figures(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what stands for figures and is none: a time below zero, true, a text, a list of samples with holes.
+    """Return values in place of figures that are none: a negative time, true, a text, a list of samples with holes.
 
-    What says that nothing was measured (null, "N/A", NaN, 0) is not among them.
+    Values that say that nothing was measured (null, "N/A", NaN, 0) are not among them.
     """
     return {key: value for key, value in content.items() if _may_be_figure(str(key)) and _is_unread(str(key), value)}
 

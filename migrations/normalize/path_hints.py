@@ -65,9 +65,9 @@ _given: ContextVar[GivenNames] = ContextVar("_given", default=NOTHING_GIVEN)
 
 @contextmanager
 def names_given(names: GivenNames) -> Iterator[None]:
-    """Have `given_names` and `hardware_part` return these names while files are read.
+    """Have `given_names` and `hardware_part` return these names within the block.
 
-    Raises InvalidInput for a device that is none and for an engine without a name.
+    Raises InvalidInput for an unknown device and for an engine without a name.
     """
     if names.device is not None and hardware_named(spaced(names.device)) is None:
         raise InvalidInput(f"{names.device!r} names no device: write it as 'NVIDIA L40S', or as `accel devices` does.")
@@ -113,7 +113,7 @@ def model_part(source_path: str) -> str | None:
 def device_in(part: str | None) -> str | None:
     """Return the device name in a path component: all of it if it was given, is known or short, else the name inside.
 
-    The name inside is less: of `NVIDIA-A100-SXM4-40GB` the A100, which comes with 80 GB, too.
+    A name inside loses detail: `NVIDIA-A100-SXM4-40GB` holds the name A100, of which there is one with 80 GB as well.
     """
     if part is None:
         return None

@@ -130,7 +130,7 @@ class ReadColumns:
         return f"no column is taken for {' or for '.join(lacking)}" if 0 < len(lacking) < len(needs) else None
 
     def remarks(self, *, can_be_mapped: bool) -> Iterator[str]:
-        """Yield what the columns' author should know, with how to map a column of a file whose columns can be."""
+        """Yield remarks for the file's author: columns that were not read, and how to map them if possible."""
         taken = {**self.meanings, **self.figures}
         renamed = [f"{theirs} as {ours}" for ours, theirs in taken.items() if slug(theirs) != ours]
         if renamed:
@@ -178,7 +178,7 @@ def slug(name: str) -> str:
 
 
 def parse_map(pairs: list[str]) -> dict[str, str]:
-    """Return what `--map theirs=ours` says, several joined by commas. Raises InvalidInput with the closest column."""
+    """Return the columns of `--map theirs=ours,…` by their own names. Raises InvalidInput with the closest column."""
     found = {}
     for pair in (part for text in pairs for part in text.split(",") if part.strip()):
         theirs, equals, ours = pair.partition("=")

@@ -21,9 +21,9 @@ _SECTIONS = {
     "benchmark", "run", "info", "metrics", "performance", "results", "result", "stats", "statistics", "summary",
     "benchmark_results",
 }  # fmt: skip
-"""Objects whose names say nothing of their members: `config.batch_size` is a batch_size."""
+"""Objects whose names add nothing to their members: `config.batch_size` is a batch_size."""
 _MACHINES = {"system", "system_info", "environment", "env", "machine", "host", "hardware", "hardware_info", "platform"}
-"""Objects that describe a machine, of whose devices any may have run the model."""
+"""Objects that describe a machine; any of its devices may have run the model."""
 _PLACES = ("device", "hardware")
 
 
@@ -92,7 +92,7 @@ def _lists(value: Mapping[str, Any], pointer: str = "", depth: int = 2) -> Itera
 
 
 def _said_once(value: Mapping[str, Any], rows: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what is said of all rows by column, and what is not, by pointer.
+    """Return the members that hold for all rows by column, and the other members by pointer.
 
     Members of a section are columns by their own name, others by both: `device.name` is a device_name.
     """

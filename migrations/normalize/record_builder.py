@@ -50,7 +50,7 @@ class Machine:
     software: Mapping[str, str] = field(default_factory=dict)
     threads: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the run without which two figures are not comparable: layout, offloaded layers, devices, …"""
+    """Options of the run that must be equal for figures to be comparable: layout, offloaded layers, devices, …"""
 
 
 NOWHERE = Machine()

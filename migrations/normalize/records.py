@@ -41,7 +41,7 @@ class EmbeddedDocument:
 
 @dataclass(frozen=True)
 class NoResult:
-    """A part that was understood and holds no result (a log, a cell that was never run), and what it is instead."""
+    """A part that was understood and holds no result, with its kind (a log, a cell that was never run)."""
 
     pointer: str
     reason: str

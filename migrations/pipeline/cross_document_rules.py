@@ -31,8 +31,8 @@ _COPIED = (*_TEXT_FIELDS, "batch_size", "sequence_length", "latency_mean_ms", "t
 """Fields that copies of a result share, beside samples and time. An export may leave out the memory."""
 _PATHS = (*_COMPARED, "status", "model_family", "original.derived_claim", "occurred_local", "provenance")
 _MIN_DISTINCT_SAMPLES = 5
-"""Equal samples are a copy, whatever the time, where so many differ from each other: of a coarse clock a few come out
-equal by chance. Fewer, and other figures, are one if their time is stated and equal, too."""
+"""Least number of distinct sample values for which equal samples are a copy, whatever the time: a coarse clock gives a
+few equal ones by chance. Fewer samples, and other figures, are a copy only if their time is also stated and equal."""
 _MEMORY_MB = 140
 """DuckDB spills beyond this limit to files; an operation that cannot spill is retried with twice the memory."""
 _MAX_MEMORY_MB = 8_000
@@ -154,7 +154,7 @@ SELECT CAST(payload->>'$.result_id' AS UUID), payload->>'$.rule' FROM stored WHE
 class CrossCheck:
     """The comparison of all documents that were imported at one moment.
 
-    Its record in the log is named after the import segments. So a listing of the log tells whether it was made, also
+    Its record in the log is named after the import segments, so a listing of the log shows whether it was made, also
     after an interrupted import.
     """
 

@@ -54,7 +54,7 @@ class Reading:
     event: Event
     """The event of that entry."""
     rows: list[Row]
-    """Events of what it holds, which name it as their cause."""
+    """Events of its contents, which name the document as their cause."""
     embedded: tuple[EmbeddedDocument, ...] = ()
     """Documents inside it, still to be imported."""
     claims: Claims = NO_CLAIMS
@@ -173,7 +173,7 @@ class DocumentBuilder:
         embedded: tuple[EmbeddedDocument, ...] = (),
         claims: Claims = NO_CLAIMS,
     ) -> Reading:
-        """Return the ledger entry, by default from what was added, and the remaining rows."""
+        """Return the ledger entry, by default made from the parts that were added, and the remaining rows."""
         entry = ledger_entry(
             self.origin,
             self.format,
@@ -314,7 +314,7 @@ def _unknown(document: Document, builder: DocumentBuilder) -> Reading:
 
 
 def _lacking_columns(document: Document) -> str | None:
-    """Return what a table of rows lacks to be one of results; None for another document."""
+    """Return the columns that a table lacks to be a table of results; None for another document."""
     rows = find_rows(document)
     return rows.columns.lacking() if rows is not None else None
 

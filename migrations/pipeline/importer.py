@@ -74,7 +74,7 @@ class ImportReport:
     suspected_across: int
     """Suspicions that only show over several documents, about results of this run or of earlier ones."""
     overdue_check: bool
-    """True where results of an earlier import had never been compared across documents, and this run did so."""
+    """True where this run compared results of an earlier import across documents for the first time."""
     events: int
     dry_run: bool
     documents: tuple[DocumentReport, ...] = field(repr=False)
@@ -135,7 +135,7 @@ class Import:
         self._before = CrossCheck(log.snapshot())
 
     def renewal_with(self, given: GivenNames) -> Renewal:
-        """Return the renewal of documents by names that their results lack, and of those that hold such documents.
+        """Return a `Renewal` that reads documents anew whose results lack the given names, also inside others.
 
         With the names given it is another content. A document stays as it is where a name that was given earlier would
         be lost. The reason in its entry names both options.
@@ -187,7 +187,7 @@ class Import:
     ) -> ImportReport:
         """Account for each of the documents; with `again` known ones are read anew.
 
-        On interruption it stores what is complete. Raises LogUnavailable.
+        On interruption it stores the documents that are complete. Raises LogUnavailable.
         """
         reports = []
         try:

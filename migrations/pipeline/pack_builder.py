@@ -162,7 +162,7 @@ def _read(card: Card, source_dir: Path, path: str, file: SourceFile) -> Reading:
 
 
 def _complete(result: ResultRecorded, card: Card) -> ResultRecorded:
-    """Return the result with what the card knows and the files leave out: the batch size, a device's full name."""
+    """Return the result, completed from the card: the batch size, a device's full name."""
     known: dict[str, Any] = {}
     if card.batch_size is not None and result.batch_size is None and result.mode == "inference":
         known["batch_size"] = card.batch_size

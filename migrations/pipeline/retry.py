@@ -28,8 +28,10 @@ _TYPE = COLUMN["type"]
 def retry_quarantine(
     log: EventLog, *, under: Iterable[Path] = (), dry_run: bool = False, on_progress: Progress | None = None
 ) -> ImportReport:
-    """Read again what is in quarantine, all of it or what lies under some paths. Nothing is written of a document that
-    stays there for the same reason. Raises LogUnavailable."""
+    """Read the documents in quarantine again: all of them, or those under some paths.
+
+    Nothing is written for a document that stays there for the same reason. Raises LogUnavailable.
+    """
     run = Import(log, dry_run)
     prefixes = [str(path.absolute()) for path in under]
     entries = [
@@ -45,7 +47,8 @@ def retry_quarantine(
 def _retry_steps(entry: Entry, copies: list[bytes], run: Import) -> Iterator[Step]:
     """Yield the steps of one document read again; only its known start if nothing changed."""
     for content in _contents(entry, copies):
-        itself = content.origin if entry.document.content_sha256 else None  # what opens now may be known elsewhere
+        # Without a hash the file could not be opened; its content may be known under another path.
+        itself = content.origin if entry.document.content_sha256 else None
         known: Known = lambda other, itself=itself: other != itself and run.ledger.knows(other)  # type: ignore[misc]  # noqa: E731
         yield from _steps_if_changed(entry, iter_steps(content, known, supersedes=entry.event.event_id))
         return

@@ -1,7 +1,7 @@
 """Unpacking of one file into a stream of steps: its documents, each announced by its hash before it is read.
 
 Documents nest: what lies between a `DocumentStart` and its `DocumentEnd` belongs to it. Inner documents come first, so
-that what is known of the outer one holds for all inside it. Steps can be sent between processes.
+that the entry of the outer one accounts for all inside it. Steps can be sent between processes.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _archive_steps(
     """Yield the steps of every member, and the archive's own entry with their number."""
     builder = DocumentBuilder(content.origin, supersedes, kind)
     if depth >= MAX_DEPTH:
-        reason = f"archives inside archives, {depth} deep: unpack it, and import what is inside"
+        reason = f"archives inside archives, {depth} deep: unpack it, and import its contents"
         yield from closing_steps(quarantine(content, "archive", reason, builder))
         return
     count = 0

@@ -98,7 +98,7 @@ class Workers:
                 pipe.send(self._files[number])
 
     def _receive(self, now: int) -> None:
-        """Take what the workers have sent, the file whose turn it is first."""
+        """Take the messages that the workers have sent, those of the file that is reported next first."""
         busy = {pipe: number for pipe, (_, number) in self._workers.items() if number is not None}
         polled = [pipe for pipe, number in busy.items() if number == now or self._ahead < MAX_ROWS_AHEAD]
         for ready in wait(polled):

@@ -137,7 +137,7 @@ def _whole_members(is_list: bool, file: TextIO) -> Iterator[str]:
     """Yield texts of whole members of one long list, or of whole documents in a row."""
     opening, closing = ("[", "]") if is_list else ("", "")
     rest: str | None = None
-    # A member is decoded again when more of it is there, so what is read at once grows with it.
+    # An incomplete member is decoded again with the next read, so the size of a read grows with the member.
     while chunk := file.read(max(CHUNK_CHARACTERS, len(rest or ""))):
         text = chunk.lstrip().removeprefix(opening) if rest is None else rest + chunk
         end = _end_of_members(text)

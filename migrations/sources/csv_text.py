@@ -1,7 +1,7 @@
 """Tables in text, as tools write them: three delimiters, ragged rows, trailing commas, lines of other text around.
 
 European spreadsheets write `;` between columns and `12,5` for 12.5. A comma inside a number is therefore decimal where
-`;` delimits; where a comma delimits or a tab, it may stand between thousands and is left as it is.
+`;` delimits. Where a comma or a tab delimits, it may separate thousands and is left as it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Database files as rows: DuckDB, SQLite and Parquet, told by their first bytes. What a table means is for a format.
+"""Database files as rows: DuckDB, SQLite and Parquet, recognized by their first bytes. Formats interpret the tables.
 
 Values come as JSON knows them: times as ISO text, decimals as numbers, identifiers as text.
 """

@@ -1,4 +1,4 @@
-"""Documents from files: bytes, their hash, and what they parse to.
+"""Documents from files: bytes, their hash, and the parsed value.
 
 The kind of a document follows from its content alone. A document that cannot be parsed keeps its bytes and the reason.
 """
@@ -124,7 +124,7 @@ class Document:
     rows by column name (CSV: all text; `rows` of a Parquet file: typed), the tables of a database, each a list of rows,
     or the lines (text). It is None for what could not be parsed, where `problem` says why.
 
-    `notes` are what it holds beside the value: lines that are no JSON, keys given twice, rows of another length.
+    `notes` are the parts outside the value: lines that are no JSON, keys given twice, rows of another length.
     """
 
     content: Content

@@ -1,6 +1,6 @@
 """JSON as tools really write it: lines, several documents in a row, other programs' lines between, a key given twice.
 
-Nothing is thrown away: what is no JSON comes back as notes beside the values. Files and formats are elsewhere.
+Nothing is thrown away: text that is no JSON comes back as notes beside the values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BLANK = re.compile(r"\s*")
 _LOG_MARK = re.compile(r"\s*\[[^][{}\"\n]*\][ \t]*[^][{}\s,]")
 """`[INFO] text`, `[Step 1/11] text`: a line of a log and no list."""
 _PREFIX = 200
-"""Stray characters before a document are looked through this far."""
+"""Most stray characters before a document that are skipped."""
 
 
 class JsonNotFound(ValueError):

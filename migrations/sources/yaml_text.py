@@ -13,7 +13,7 @@ _DEEP = 200
 
 
 def plain_yaml(text: str) -> Any:
-    """Return the document. Raises ValueError for what is none, for aliases, and for nesting that no report has."""
+    """Return the document. Raises ValueError for other text, for aliases, and for nesting that no report has."""
     try:
         if problem := _not_plain(text):
             raise ValueError(problem)

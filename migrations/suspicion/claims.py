@@ -70,7 +70,7 @@ def claims_of(document: Document) -> Claims:
 
 
 def labels_in(value: Any) -> Claims:
-    """Return the labels of simulation in a JSON value, without what it says of its host."""
+    """Return the labels of simulation in a JSON value, without its claims about the host."""
     return Claims(tuple(_labels(value, "")))
 
 
@@ -95,7 +95,7 @@ def _labels(value: Any, pointer: str) -> Iterator[Label]:
         around = next((found for key in _NAMES_HARDWARE if (found := hardware_named(current.get(key)))), around)
         for key, member in current.items():
             name = str(key).casefold()
-            # A run's whole output speaks of every hardware; what its parsed result says of each one is exact.
+            # The raw output of a run names every hardware, so only labels in its parsed result are exact.
             if name in _NOT_LABELS or (name == "stdout" and "json_result" in current):
                 continue
             hardware = hardware_of_key(key) or around

@@ -48,7 +48,7 @@ proper are about twice as fast as PyTorch on the same cores."""
 MIN_AGREEING_SHARE = 0.75
 MIN_MODEL_SHARE = 0.1
 LOOSE_AGREEMENT_RATIO = 1.3
-"""The same of many cells, and of cells whose samples scatter so much."""
+"""`AGREEMENT_RATIO` for many cells, and for cells whose samples scatter that much."""
 MIN_LOOSE_PAIRS = 6
 """Fewest cells of another processor that are the CPU's as well if their median ratio is 1 and most lie within 30 %.
 
@@ -63,7 +63,7 @@ MIN_COPIED_CELLS = 10
 MIN_COPIED_SHARE = 0.9
 """Share of such cells among those that two devices share; chosen."""
 CPU_RUNTIMES = ("openvino", "onnxruntime")
-"""They run on the host's CPU, so one likeness is no proof: at least three cells must agree."""
+"""Runtimes on the host's CPU. One equal cell is no proof of a relabelled CPU there: at least three must agree."""
 
 _STAND_IN = re.compile(r"^/tmp/|_test_model|::?simple_model")
 
@@ -382,7 +382,7 @@ DOCUMENT_RULES: tuple[DocumentRule, ...] = (
     relabelled_cpu,
     inverted_ranking,
 )
-"""Rules that compare results, or look for them by their place."""
+"""Rules that compare the results of a document, or find results by their place in it."""
 FIGURE_RULES: tuple[ResultRule, ...] = (
     blanket_label,
     throughput_contradiction,
