@@ -72,7 +72,7 @@ def create_app(
     """Return the service over one installation; it follows new snapshots and predictors without a restart.
 
     `host` is the address it listens on: every request needs an API key where other machines can connect.
-    `mark_suspicious` checks posted results; without it none is doubted.
+    `mark_suspicious` checks posted results; without it no result is marked.
     """
     advisor = Advisor(settings, swapped=metrics.SWAPS.inc)
     updater, sandbox, log = WarehouseUpdater(settings), Sandbox(settings), EventLog.open(settings)

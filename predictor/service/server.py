@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # because it imports DuckDB, which commands that only need a 
 _STOP_S = 5
 """Time for running requests to end once the service was told to stop."""
 _HANDSHAKE_S = 0.2
-"""Time for connections that are being opened to do so, once the service was told to stop."""
+"""Seconds for connections that are being opened to be accepted, once the service was told to stop."""
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h; Python has no name for it
 _DROP_SYN = (
     (0x30, 0, 0, 13),  # load the byte of the TCP flags

@@ -53,7 +53,7 @@ class TrendQuery(Selection):
 
 
 class ComparableShape(BaseModel):
-    """Work that a figure is of, and where: figures of one model and mode are comparable where it is equal."""
+    """Configuration and device of a figure. Figures of one model and mode are comparable where it is equal."""
 
     model_id: str
     hardware: str
@@ -149,7 +149,7 @@ class SideBySide(BaseModel):
 
 
 class Changed(BaseModel):
-    """Cells of two snapshots: those with a result before and another since in rows, the others counted."""
+    """Cells of two snapshots: rows for those with a result before and another since, counts of all others."""
 
     before: str = Field(description="Id of the snapshot.")
     after: str = Field(description="Id of the later snapshot.")

@@ -74,7 +74,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
         responses=PENDING | problem_responses(404, 422, 503) | NOT_MODIFIED,
     )
     def event(request: Request, event_id: UUID) -> Response:
-        """Return one event; 202 for one just written, until the tables have it."""
+        """Return one event; 202 for an event that was just written, until the tables have it."""
 
         def read(tables: Reader) -> dict[str, Any] | Response:
             rows = parse_json_columns(tables.rows(_ONE, {"id": event_id}), "payload")

@@ -50,7 +50,7 @@ FROM results WHERE hardware = $name GROUP BY device_id ORDER BY results DESC, de
 
 
 class Hardware(BaseModel):
-    """One hardware name: its runtime, whether a host has it, and how many results there are."""
+    """One hardware name: its runtime, its availability on a host, and the number of its results."""
 
     hardware: str
     backend: str | None = Field(description="null for names that only imported results have.")
@@ -71,7 +71,7 @@ class HardwareList(BaseModel):
 
 
 class MeasuredDevice(BaseModel):
-    """A device that results are of."""
+    """A device with results."""
 
     device_id: str | None
     device_name: str | None
@@ -160,7 +160,7 @@ def router(advisor: Advisor) -> APIRouter:
         "/hardware/{name}", response_model=OneHardware, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
     )
     def one_hardware(request: Request, name: str) -> Response:
-        """Return one hardware name: devices that hosts found under it, and devices that results are of."""
+        """Return one hardware name: the devices that hosts found under it, and the devices with results."""
 
         def read(tables: Reader) -> dict[str, Any]:
             selection = selection_of(None, name, None)

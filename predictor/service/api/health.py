@@ -65,7 +65,7 @@ def router(advisor: Advisor, settings: Settings, version: str) -> APIRouter:
 
 
 def _log_problem(settings: Settings) -> str | None:
-    """Return what the log has lost of what was published, None where it is whole."""
+    """Return a message about published segments that the log has lost, None where it is complete."""
     try:
         require_complete(settings)
     except AccelError as error:

@@ -158,7 +158,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
 
 
 def _append_once(tables: Reader, log: AuditedLog, payload: DecidedShift, event: Event, key: str | None) -> StoredEvents:
-    """Append a decision once per idempotency key. Raises Conflict if the last decision says the same."""
+    """Append a decision once per idempotency key. Raises Conflict if it equals the last decision."""
     if key is None:
         return StoredEvents(append_decision(tables, log, event, prefix=SEGMENT_PREFIX), (event,), replayed=False)
     if not is_stored(log, key):

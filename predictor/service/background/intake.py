@@ -1,4 +1,6 @@
-"""Writing to the log for clients: validated, stored once however often it is sent, readable within seconds.
+"""Writing to the log for clients.
+
+Items are validated, stored once however often they are sent, and readable within seconds.
 
 All items of a request are stored or none; the error lists the reason for each item.
 """
@@ -53,7 +55,7 @@ class StoredResponse(BaseModel):
 
 
 class PendingResponse(BaseModel):
-    """Stored, and not in the tables yet."""
+    """Receipt of stored events that the tables do not hold yet."""
 
     event_id: UUID = Field(description="Id of the stored event.")
     readable: str = Field(default=READABLE, description="When what was stored can be read.")

@@ -1,4 +1,4 @@
-"""Benchmark requests for routes and pages, as the log has them now."""
+"""Benchmark requests for routes and pages, read from the log at each look-up."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Warehouse updates after writes through the service, by a child process beside the requests.
 
-One child runs at a time. Dagster or a command may publish too: the first does, and the others find nothing to do.
+One child runs at a time. Dagster or a command may publish as well: the first one builds the tables, and the others find
+nothing to do.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ class DashboardSite:
     ) -> Response:
         """Return the page of a filled form.
 
-        Where the form cannot be used, its page says so beside it: with the values as they were written, and with the
-        content of an empty form, of which the template shows the choices only.
+        A form with errors is shown again, with its values as they were written and a message beside them. Its other
+        content is that of an empty form, from which the template shows the choices only.
         """
 
         def content() -> Content:
@@ -113,7 +113,7 @@ class DashboardSite:
 
 
 def _naming_cautions(query: BaseModel) -> list[str]:
-    """Return how names of hardware in the filters were understood, where another device could be meant."""
+    """Return a caution for each hardware name in the filters that could mean another device."""
     names = query.hardware if isinstance(query, Selection) else ()
     return [*filter(None, map(naming_caution, names))]
 

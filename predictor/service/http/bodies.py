@@ -37,7 +37,7 @@ class JsonOrNdjsonRoute(APIRoute):
 
 
 async def _as_json(request: Request) -> Request:
-    """Return the request with its lines as a list; they stay lines, so that errors name the right one."""
+    """Return the request with its lines as a JSON list, one value a line, so that errors name the right line."""
     lines = (await request.body()).rstrip().split(b"\n")
     filled = [i for i, line in enumerate(lines) if line.strip()]
     for i in filled[:-1]:
@@ -50,7 +50,7 @@ async def _as_json(request: Request) -> Request:
 
 
 def describe_json_error(request: Request, error: RequestValidationError) -> str:
-    """Return where a body stops being JSON, and why, from FastAPI's error of kind `json_invalid`."""
+    """Return the place and cause of a JSON error in a body, from FastAPI's error of kind `json_invalid`."""
     [problem] = error.errors()
     before = error.body[: problem["loc"][1]]
     line = before.count("\n") + 1

@@ -23,7 +23,7 @@ JSON = "application/json"
 def table_response(
     reader: Reader, request: Request, read: Callable[[Reader], Mapping[str, Any] | Response]
 ) -> Response:
-    """Return what `read` finds at one snapshot, and its id, as JSON; 304, without reading, where the client has it.
+    """Return the result of `read` at one snapshot as JSON, with the snapshot's id; 304, without reading, if unchanged.
 
     A `Response` from `read` is passed on. Rows are not validated again, because the tables hold only valid ones.
     """

@@ -24,7 +24,7 @@ _TABLES = {
 
 
 def describe_fields(document: dict[str, Any]) -> dict[str, Any]:
-    """Give each field without a description that of the column of its name, from the data dictionary."""
+    """Describe each field without a description as the data dictionary describes the column of its name."""
     for name, schema in document["components"]["schemas"].items():
         meanings = column_meanings(_TABLES.get(name, ""))
         for field, about in schema.get("properties", {}).items():
@@ -51,7 +51,7 @@ def describe_problems(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_keys(document: dict[str, Any], open_paths: Set[str]) -> dict[str, Any]:
-    """Say how an API key is sent, and what comes where it is missing, may not do that, or is used too often.
+    """Describe how an API key is sent, and the answers for a missing key, a missing scope and too many requests.
 
     `open_paths` need none. Without keys, every path refuses names of other machines.
     """

@@ -25,7 +25,7 @@ NEWEST_RESULTS = (
     ("coalesce(r.occurred_at, TIMESTAMPTZ '1970-01-01 00:00:00+00')", "TIMESTAMPTZ"),
     ("r.result_id", "UUID"),
 )
-"""Order of results, those of unknown time last. Ids do not tell the time, because only some hold it."""
+"""Order of results, those of unknown time last. Ids give no order, because only some of them hold a time."""
 NEWEST_EVENTS = (("r.recorded_at", "TIMESTAMPTZ"), ("r.event_id", "UUID"))
 BY_MATRIX_CELL = (
     ("r.model_id", "VARCHAR"),

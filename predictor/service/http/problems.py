@@ -40,7 +40,7 @@ MAX_POSTED_BYTES = 16 * 1024 * 1024
 """Limit for bodies that are stored: many results with their samples."""
 INGEST_PATHS = ("/events", "/results")
 _MOST_FAULTS = 100
-"""Faults that an answer lists, because a body of 16 MiB may have a million, and each takes more than it is about."""
+"""Most faults that an answer lists. A body of 16 MiB may have a million, and a fault is longer than the faulty text."""
 _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (InvalidInput, 422, "invalid-input", "The input cannot be used"),
     (Conflict, 409, "conflict", "Not as things are"),
@@ -55,7 +55,7 @@ _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (AccelError, 400, "refused", "The request cannot be fulfilled"),
 )
 _BUSY_S = "2"
-"""Seconds that a client waits before it asks a busy service again: what keeps it busy takes a few."""
+"""Seconds that a client waits before it asks a busy service again, because building past tables takes a few."""
 _METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _log = logging.getLogger("accel.service")
 
@@ -159,7 +159,7 @@ def _is_no_json(error: dict[str, Any]) -> bool:
 
 
 def _message(error: dict[str, Any], request: Request) -> str:
-    """Return what is wrong, by the types of the route's query parameters or of its body."""
+    """Return a message for an invalid value, by the types of the route's query parameters or of its body."""
     source, *path = error["loc"]
     route = request.scope.get("route")
     kinds = []
@@ -189,7 +189,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     detail = f"{error.detail}: {request.method} {request.url.path}."
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        # Mounted files take GET and HEAD, but no route matches what is left of their path.
+        # Mounted files take GET and HEAD, but no route matches the rest of their path.
         headers["Allow"] = ", ".join(_methods(request) or ("GET", "HEAD"))
         detail += f" It takes {headers['Allow']}."
     elif error.status_code == 404:

@@ -77,7 +77,7 @@ def _names_of_several(kind: type[BaseModel]) -> set[str]:
 
 
 def _values_by_name(kind: type[BaseModel], filled: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Return the values by name: all of a field that takes several, else the last."""
+    """Return the values by name: all values of a field that takes several, else the last one."""
     given: dict[str, list[str]] = {}
     for name, value in filled:
         given.setdefault(name, []).append(value)
@@ -86,7 +86,7 @@ def _values_by_name(kind: type[BaseModel], filled: Iterable[tuple[str, str]]) ->
 
 
 def _repeated(pairs: Iterable[tuple[str, str]], single: Set[str]) -> dict[str, str]:
-    """Return what is wrong with each name of `single` that has several values, because only one would count."""
+    """Return an error for each name of `single` that has several values, because only one would count."""
     counts = Counter(name for name, _ in pairs if name in single)
     return {name: f"takes one value, and {count} were given" for name, count in counts.items() if count > 1}
 

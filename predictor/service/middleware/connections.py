@@ -39,17 +39,17 @@ class ConnectionLimits:
 
     most: int
     headers_s: float = 10.0
-    """From the opening, or the last response, to the end of a request's headers."""
+    """Seconds from the opening, or the last response, to the end of a request's headers."""
     body_s: float = 30.0
-    """For each 16 KiB of a request's body, or all of a smaller one."""
+    """Seconds for each 16 KiB of a request's body, or for all of a smaller one."""
     unread_s: float = 60.0
-    """For reading any of a response that is ready."""
+    """Seconds for the client to read any part of a response that is ready."""
     last_request_s: float = 1.0
-    """Instead of `headers_s`, once the service was told to stop."""
+    """Value of `headers_s` once the service was told to stop."""
 
     @property
     def most_per_address(self) -> int:
-        """Half of all, because every client of this machine, and of a proxy, has the same address."""
+        """Half of all, because all clients of this machine, or of a proxy, share one address."""
         return max(1, self.most // 2)
 
 
@@ -156,7 +156,7 @@ class ConnectionTable(ServerState):
                     connection.time_out()
 
     def end_unread(self) -> None:
-        """End connections whose client reads nothing of what was sent, even those about to close."""
+        """End connections whose client reads nothing of a response, even those about to close."""
         now = monotonic()
         unread: dict[GuardedProtocol, tuple[int, float]] = {}
         for connection in list(self.connections):
@@ -265,7 +265,7 @@ class GuardedProtocol(AutoHTTPProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         else:
-            # After a response, what comes may be the rest of a body that nobody wanted.
+            # After a response, the next bytes may be the rest of a body that the application did not read.
             answerable = self._begun and (cycle is None or not cycle.more_body)
         if answerable:
             self.transport.write(_problem(self.server_state.default_headers, status, path, detail))

@@ -10,7 +10,7 @@ from typing import Literal
 
 Form = Literal["text", "json"]
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""Id of the request being answered, also in the threads that work for it."""
+"""Id of the request that is being answered, also in the threads that work for it."""
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 """Attributes of every log record; a line's other attributes are written out."""
 

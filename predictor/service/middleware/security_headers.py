@@ -19,7 +19,7 @@ _WITH_SCRIPTS = ("/docs", "/docs/oauth2-redirect")
 """Swagger's pages, the only ones with inline scripts; they contain nothing that clients sent."""
 _SCRIPT = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 DENY_ALL = b"default-src 'none'; frame-ancestors 'none'"
-"""Policy for responses that are no page: should a browser take one for a page, it may load and run nothing."""
+"""Policy for responses other than pages: a browser that shows one as a page loads and runs nothing."""
 
 
 def page_policy(html: str = "") -> str:
@@ -79,7 +79,7 @@ class SecurityHeadersMiddleware:
     def _add(self, scope: Scope, message: Message) -> None:
         present, media_type = dict(message["headers"]), _type_of(message)
         not_modified = message["status"] == 304
-        # A 304 sends no metadata but its validators, because RFC 9110, 15.4.5 says so.
+        # A 304 sends no metadata but its validators (RFC 9110, 15.4.5).
         headers = [
             (name, value) for name, value in message["headers"] if not (not_modified and name == b"content-type")
         ]

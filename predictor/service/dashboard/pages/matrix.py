@@ -83,7 +83,7 @@ def _heat(site: DashboardSite, query: MatrixPageParams) -> dict[str, Any]:
         return compatibility_matrix(site.reader, selection, mode=query.mode)
 
     if query.mode in modes:
-        # Only of modes and devices there are so few that each may be kept.
+        # Only answers for a mode and a device are cached, because there are few of these.
         few = not selection.model_dump(exclude_defaults=True).keys() - {"mode", "device"}
         matrix = site.cached(("matrix", selection), compute) if few else compute()
     else:

@@ -114,7 +114,7 @@ def known_models(site: DashboardSite) -> list[dict[str, Any]]:
 
 
 def _with_known_facts(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of the table `models` with what the platform knows of a model that nobody described."""
+    """Return a row of the table `models`, completed by the platform's catalog if nobody described the model."""
     return with_shipped_cost(with_catalog_facts(row))
 
 

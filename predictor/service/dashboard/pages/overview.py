@@ -19,7 +19,7 @@ SELECT (SELECT count(*) FROM results) AS results, (SELECT count(*) FROM events) 
     (SELECT count(*) FROM regressions WHERE state = 'open' AND direction = 'improved') AS improved,
     (SELECT count(*) FROM quarantine) AS quarantined
 """
-# Published figures are apart, because they outnumber by far what a log holds of its own.
+# Published figures are counted apart, because they far outnumber the log's own.
 _ORIGINS = f"""
 SELECT CASE WHEN starts_with(source, '{SOURCE_PREFIX}') THEN 'published' ELSE provenance END AS origin,
     count(*) AS results, count(*) FILTER (WHERE failed) AS failed

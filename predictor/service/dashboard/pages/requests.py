@@ -29,7 +29,7 @@ from predictor.service.http.query_strings import FilledForm, PageForm, read_pair
 from predictor.service.middleware.identity import audited_log_for
 
 _SHOWN = 100
-# Hardware of hosts on record, so that the form can say what would wait.
+# Hardware of known hosts, so that the form can name the requests that would wait for a host.
 _AVAILABLE = "SELECT DISTINCT hardware FROM devices WHERE available ORDER BY hardware"
 
 
@@ -57,7 +57,7 @@ class RequestForm(BaseModel):
     key: UUID | None = Field(default=None, description="Key of the page, by which a form sent twice is stored once.")
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration of the benchmark. Raises InvalidInput for what the form does not say."""
+        """Return the configuration of the benchmark. Raises InvalidInput for a missing or unusable entry."""
         models = _words(self.models)
         if not models or not self.hardware:
             raise InvalidInput("Name at least one model, and choose hardware.")
@@ -109,7 +109,7 @@ def router(
     def store(request: Request, pairs: list[tuple[str, str]]) -> Response:
         try:
             form = read_pairs(RequestForm, pairs)
-            # From key and content, because after the way back the same page may ask for something else.
+            # From key and content, because a page that is shown again may send another benchmark under its key.
             cause = request_id_of(request.url.path, form)
             host = form.host.strip() or None
             events = build_request_events(

@@ -1,4 +1,4 @@
-"""Serving page: which devices serve a language model under a load, what fits, and what trades cost for time best."""
+"""Serving page: devices that serve a language model under a load, their memory, and the best trade-offs of cost."""
 
 from __future__ import annotations
 
@@ -111,6 +111,6 @@ def _build_query(form: ServingForm) -> ServingQuery:
 
 
 def _by_cause(excluded: list[NotServed]) -> list[tuple[str, list[NotServed]]]:
-    """Return what was left out by its cause, in words."""
+    """Return the deployments that were left out, by their cause in words."""
     groups = ((words, [item for item in excluded if item.cause == cause]) for cause, words in _CAUSES.items())
     return [(words, items) for words, items in groups if items]
