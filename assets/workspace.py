@@ -92,10 +92,10 @@ def remove(path: Path, name: str, *, target: Path | None = None) -> Host:
     return host
 
 
-def answers(host: Host, *, timeout_s: float = 2.0) -> bool:
-    """Return whether something listens there."""
+def answers(host: Host) -> bool:
+    """Return whether a process listens at the host's address, within two seconds."""
     try:
-        with socket.create_connection((host.host.strip("[]"), host.port), timeout=timeout_s):
+        with socket.create_connection((host.host.strip("[]"), host.port), timeout=2.0):
             return True
     except OSError:
         return False

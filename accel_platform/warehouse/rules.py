@@ -299,14 +299,14 @@ class CheckResult:
     examples: tuple[str, ...] = ()
 
 
-def audit(con: duckdb.DuckDBPyConnection, rows: str, rules: Sequence[Rule] = RULES) -> list[CheckResult]:
-    """Check every rule in SQL over `rows`, a SELECT from `results`, and return the results in the order of `rules`.
+def audit(con: duckdb.DuckDBPyConnection, rows: str) -> list[CheckResult]:
+    """Check every rule in SQL over `rows`, a SELECT from `results`, and return the results in the order of `RULES`.
 
     Defines the temporary view `audited` in `con`. Rules over rows share one scan.
     """
     con.execute(f"CREATE OR REPLACE TEMP VIEW audited AS {rows}")
-    of_rows = [rule for rule in rules if not isinstance(rule, Unique)]
-    unique = [rule for rule in rules if isinstance(rule, Unique)]
+    of_rows = [rule for rule in RULES if not isinstance(rule, Unique)]
+    unique = [rule for rule in RULES if isinstance(rule, Unique)]
     conditions = [condition for rule in of_rows for condition in (rule.applies_sql(), rule.broken_sql())]
     # FILTER takes three times as long as CASE.
     counts = {c: "count(*)" if c == "true" else f"count(CASE WHEN {c} THEN 1 END)" for c in ("true", *conditions)}
@@ -328,7 +328,7 @@ def audit(con: duckdb.DuckDBPyConnection, rows: str, rules: Sequence[Rule] = RUL
             *found[rule],
             _examples(con, rule, found[rule][1]),
         )
-        for rule in rules
+        for rule in RULES
     ]
 
 
@@ -345,8 +345,8 @@ def _examples(con: duckdb.DuckDBPyConnection, rule: Rule, broken: int) -> tuple[
     return tuple(text for (text,) in rows)
 
 
-def audit_by_expectations(results: pd.DataFrame, rules: Sequence[Rule] = RULES) -> list[CheckResult]:
-    """Check every rule as a Great Expectation over `results`, in the order of `rules`. Importing GX takes 2-4 s."""
+def audit_by_expectations(results: pd.DataFrame) -> list[CheckResult]:
+    """Check every rule as a Great Expectation over `results`, in the order of `RULES`. Importing GX takes 2-4 s."""
     with _without_spark():
         import great_expectations as gx
 
@@ -361,10 +361,10 @@ def audit_by_expectations(results: pd.DataFrame, rules: Sequence[Rule] = RULES) 
         return {result.expectation_config.meta["rule"]: result for result in found}
 
     # Counts and examples take twice the time, so they are computed only for broken rules and those with a condition.
-    found = verdicts(rules, "BOOLEAN_ONLY")
-    if more := [rule for rule in rules if not found[rule.name].success or _condition(found[rule.name]) is not None]:
+    found = verdicts(RULES, "BOOLEAN_ONLY")
+    if more := [rule for rule in RULES if not found[rule.name].success or _condition(found[rule.name]) is not None]:
         found |= verdicts(more, "SUMMARY")
-    return [_check_result(rule, found[rule.name], len(results)) for rule in rules]
+    return [_check_result(rule, found[rule.name], len(results)) for rule in RULES]
 
 
 @contextmanager

@@ -122,22 +122,19 @@ def empirical_coverage(errors: Array, groups: Sequence[str]) -> dict[str, float 
     return {"coverage": float(np.mean(inside)) if inside else None, "coverage_aimed_at": level}
 
 
-def calibrate_worst_group(errors: Array, groups: Sequence[Hashable], *, level: float = INTERVAL_LEVEL) -> Calibration:
-    """Calibrate on the worst group's quantile, for few groups that differ much, such as devices.
+def calibrate_worst_group(errors: Array, groups: Sequence[Hashable]) -> Calibration:
+    """Calibrate on the largest of the groups' quantiles, for few groups that differ much, such as devices.
 
-    A new device is worse than all of D others with probability 1 / (D + 1), so the level is `level` · D / (D + 1).
+    A new device is worse than all of D others with probability 1 / (D + 1), so the level is
+    INTERVAL_LEVEL · D / (D + 1).
     Raises ValueError for fewer than MIN_DEVICES groups.
     """
     count = len(set(groups))
     if count < MIN_DEVICES:
         raise ValueError(f"too few devices to calibrate: {count}, and {MIN_DEVICES} are needed")
-    worst = worst_group_quantile(errors, np.array([str(group) for group in groups]), level)
-    return Calibration(half_width=worst, level=level * count / (count + 1), groups=count, rows=len(errors))
-
-
-def worst_group_quantile(errors: Array, groups: npt.NDArray[Any], level: float) -> float:
-    """Return the largest of the groups' `quantile`s. Needs at least one error."""
-    return max(quantile(errors[groups == group], level) for group in np.unique(groups))
+    names = np.array([str(group) for group in groups])
+    worst = max(quantile(errors[names == name], INTERVAL_LEVEL) for name in np.unique(names))
+    return Calibration(half_width=worst, level=INTERVAL_LEVEL * count / (count + 1), groups=count, rows=len(errors))
 
 
 def quantile(errors: Array, level: float) -> float:

@@ -387,7 +387,7 @@ class TestRules:
         serving = require_current(settings)
         log.append([event(result())])
         stricter = rules.Between("latency_below_a_microsecond", "latency_mean_ms", 0, 0.001)
-        monkeypatch.setattr(publish, "audit", lambda con, rows: rules.audit(con, rows, [*rules.RULES, stricter]))
+        monkeypatch.setattr(rules, "RULES", (*rules.RULES, stricter))
         with pytest.raises(publish.ChecksFailed, match="latency_below_a_microsecond"):
             publish.refresh(settings)
         assert require_current(settings) == serving
