@@ -582,14 +582,12 @@ def test_rows_of_whole_batches_and_of_load_tests_are_loads() -> None:
     assert (tested.load, tested.deployment.devices, tested.token_ms) == (Load(8, 120, 20), 2, 19.0)
 
 
-def test_the_shipped_predictor_is_near_what_it_learned_from(measured: list[MeasuredLoad], tmp_path: object) -> None:
-    predictor = shipped_predictor()
-    times = predictor.predict([(row.deployment, row.load) for row in measured])
-    token = np.array([t.output_token_ms.p50 for t in times]) / [row.token_ms for row in measured]
+def test_the_shipped_predictor_is_near_what_it_learned_from(measured: list[MeasuredLoad]) -> None:
+    some = measured[::5]
+    times = shipped_predictor().predict([(row.deployment, row.load) for row in some])
+    token = np.array([t.output_token_ms.p50 for t in times]) / [row.token_ms for row in some]
     assert np.median(np.abs(token - 1)) < 0.1
-    inside = [
-        t.output_token_ms.low < row.token_ms < t.output_token_ms.high for t, row in zip(times, measured, strict=True)
-    ]  # type: ignore[operator]  # predictions have limits
+    inside = [t.output_token_ms.low < row.token_ms < t.output_token_ms.high for t, row in zip(times, some, strict=True)]  # type: ignore[operator]  # predictions have limits
     assert np.mean(inside) > 0.8
 
 

@@ -74,21 +74,28 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def team(prepared: tuple[Path, Path], location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """Two machines with one log; the first has trained."""
+def team_anywhere(prepared: tuple[Path, Path], location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """Two machines with one log, in a store of each kind; the first has trained."""
     monkeypatch.setenv("ACCEL_LOG_URI", location)
     return _team(prepared[0], location, tmp_path)
 
 
 @pytest.fixture
-def trained_team(prepared: tuple[Path, Path], location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """Two machines with one log; the first has trained twice."""
-    monkeypatch.setenv("ACCEL_LOG_URI", location)
-    return _team(prepared[1], location, tmp_path)
+def team(prepared: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """Two machines with one log in a directory; the first has trained."""
+    monkeypatch.setenv("ACCEL_LOG_URI", str(tmp_path / "log"))
+    return _team(prepared[0], str(tmp_path / "log"), tmp_path)
 
 
-def test_what_one_machine_promotes_serves_on_the_other_and_so_does_going_back(team: Team) -> None:
-    here, there = team
+@pytest.fixture
+def trained_team(prepared: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """Two machines with one log in a directory; the first has trained twice."""
+    monkeypatch.setenv("ACCEL_LOG_URI", str(tmp_path / "log"))
+    return _team(prepared[1], str(tmp_path / "log"), tmp_path)
+
+
+def test_what_one_machine_promotes_serves_on_the_other_and_so_does_going_back(team_anywhere: Team) -> None:
+    here, there = team_anywhere
     [first] = promotions(EventLog.open(here))
     assert artifact.list_ids(there) == []
     assert _serves(there) == first.predictor_id
@@ -111,9 +118,9 @@ def test_what_one_machine_promotes_serves_on_the_other_and_so_does_going_back(te
 
 
 def test_an_archive_that_was_changed_is_refused_and_the_machine_goes_on(
-    team: Team, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    team_anywhere: Team, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    here, there = team
+    here, there = team_anywhere
     [first] = promotions(EventLog.open(here))
     key = f"models/{first.predictor_id}.zip"
     store = open_store(here.log_location, tmp_path / "copies")
