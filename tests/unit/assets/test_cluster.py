@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.settings import Settings
 from assets.executors.cluster import K8S_TAG, Cluster, load_cluster, pod_config
 
-pytest.importorskip("dagster_k8s", reason="the extra `kubernetes` is not installed")
+# Looked for, not imported: every process that collects tests would load the client of Kubernetes.
+pytestmark = pytest.mark.skipif(find_spec("dagster_k8s") is None, reason="the extra `kubernetes` is not installed")
 
 ACCELERATORS = {
     "nvidia": "nvidia.com/gpu",

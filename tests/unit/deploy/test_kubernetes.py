@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from processes import REPOSITORY
 from accel_platform.settings import Settings
 from assets.executors.cluster import load_cluster, pod_config
 
-pytest.importorskip("dagster_k8s", reason="the extra `kubernetes` is not installed")
+# Looked for, not imported: every process that collects tests would load the client of Kubernetes.
+pytestmark = pytest.mark.skipif(find_spec("dagster_k8s") is None, reason="the extra `kubernetes` is not installed")
 
 VALUES_FILE = REPOSITORY / "deploy" / "kubernetes" / "values.yaml"
 VALUES: dict[str, Any] = yaml.safe_load(VALUES_FILE.read_text())

@@ -13,7 +13,6 @@ from accel_platform.workloads.build import build_model, outputs_of
 from accel_platform.workloads.cost import cost_of, parameters_of
 from accel_platform.workloads.inputs import describe_inputs, make_inputs, with_image_size
 from accel_platform.workloads.model_catalog import resolve_model
-from accel_platform.workloads.yolo import YoloV5, YoloV5Config, YoloV8, YoloV8Config
 
 # Trainable parameters and GFLOPs at 640 x 640 pixels, as the publisher's tables and configs state them.
 PUBLISHED = {
@@ -56,12 +55,14 @@ def test_each_item_of_a_batch_gets_its_own_boxes_and_scores() -> None:
 
 
 def test_yolov5_changes_three_boxes_at_each_place() -> None:
+    from accel_platform.workloads import yolo  # loads transformers
+
     spec = with_image_size(resolve_model("yolov5n"), 64)
     found = outputs_of(build_model(spec), make_inputs(spec, batch_size=2))
     places = 3 * (8 * 8 + 4 * 4 + 2 * 2)
     assert (found["boxes"].shape, found["scores"].shape) == ((2, places, 4), (2, places, 80))
     assert all(np.isfinite(array).all() and not np.allclose(array[0], array[1]) for array in found.values())
-    model: Any = YoloV5(YoloV5Config(image_size=64, width=0.25, depth=0.33))
+    model: Any = yolo.YoloV5(yolo.YoloV5Config(image_size=64, width=0.25, depth=0.33))
     # A head that says nothing leaves each anchor as it is, in the middle of its place, with half of half a score.
     boxes, scores = model._changed(torch.zeros(1, 255, 1, 2), [[10, 13], [16, 30], [33, 23]], stride=8)
     assert boxes[0].tolist() == [
@@ -72,7 +73,9 @@ def test_yolov5_changes_three_boxes_at_each_place() -> None:
 
 
 def test_a_head_that_sees_no_distance_puts_boxes_on_the_places_of_its_grid() -> None:
-    model: Any = YoloV8(YoloV8Config(image_size=64, width=0.25, depth=0.33))
+    from accel_platform.workloads import yolo
+
+    model: Any = yolo.YoloV8(yolo.YoloV8Config(image_size=64, width=0.25, depth=0.33))
     # Equal likelihoods of 0 to 15 steps of 8 pixels on each side: 7.5 steps on the mean.
     boxes = model._boxes(torch.zeros(1, 64, 2, 3), stride=8)
     assert boxes[0, :, :2].tolist() == [[4, 4], [12, 4], [20, 4], [4, 12], [12, 12], [20, 12]]
